@@ -19,11 +19,15 @@ from gopt.files import write_whole
 def start(devices: int | None = None) -> None:
     """Sets JAX up for an experiment; call it before anything is computed.
 
-    Makes one CPU device for each core and caches compiled programs in the user's cache folder.
+    Makes one CPU device for each core that this process may use, and caches compiled programs in
+    the user's cache folder.
     """
     import jax
 
-    jax.config.update("jax_num_cpu_devices", devices or os.cpu_count() or 1)
+    # A container or a batch system often lends fewer cores than the machine has.
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", devices or cores)
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "gopt" / "jax"
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(cache))

@@ -52,6 +52,20 @@ def test_each_device_gets_a_share_of_the_rows():
     assert set(seen) == {(3,)}
 
 
+@pytest.mark.parametrize(("count", "devices"), [(1, 1), (2, 2), (3, 2)])
+def test_no_more_devices_are_used_than_there_are_rows(count, devices):
+    seen = []
+
+    def fn(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda rows: seen.extend(rows.tolist()), x)
+        return 2 * x
+
+    x = jnp.arange(float(count))
+    np.testing.assert_array_equal(jax.jit(spread(fn))(x), 2 * x)
+    jax.effects_barrier()
+    assert len(seen) == -(-count // devices) * devices and set(seen) == set(range(count))
+
+
 def test_one_device_leaves_the_function_alone():
     assert spread(rows, num_devices=1) is rows
 
