@@ -9,6 +9,7 @@ A solution is {"name", "processors", "device", "start"} or {"name", "order"}.
 
 import json
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from gopt import problem as problems
 from gopt.classical import HEURISTICS
 from gopt.cost import execution
 from gopt.cost.execution import Keys, Schedule
-from gopt.graph import Shape
 from gopt.parallel import spread
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.search import brkga
@@ -121,34 +121,36 @@ def solve(
 ) -> list[tuple[Problem, Keys]]:
     """Returns the problem and the keys of a schedule for each case.
 
-    Cases of about one size on one number of devices are solved together; `advance` is called
-    with the number of those that have just been solved.
+    They depend on the case and the seed alone: a case has its own padding and its own random key.
+    Cases of one shape and number of devices are solved together; `advance` is called with the
+    number of those that have just been solved.
     """
+    prepared = [_problem(case.instance) for case in cases]
     groups = defaultdict(list)
-    for index, case in enumerate(cases):
-        size = int(case.instance.graph.num_ops).bit_length()
-        groups[case.objective, len(case.instance.hardware.flop_rate), size].append(index)
-    solved: dict[int, tuple[Problem, Keys]] = {}
+    for index, (case, problem) in enumerate(zip(cases, prepared, strict=True)):
+        groups[case.objective, problem.num_devices, problem.shape].append(index)
+    keys: dict[int, Keys] = {}
     for (objective, *_), members in groups.items():
-        members_problems = prepare_together([cases[index].instance for index in members])
+        chosen = [prepared[index] for index in members]
         if method in HEURISTICS:
-            keys = [HEURISTICS[method](problem) for problem in members_problems]
+            found = [HEURISTICS[method](problem) for problem in chosen]
         else:
-            random = [jax.random.fold_in(jax.random.key(seed), index) for index in members]
-            keys = search(random, members_problems, objective, method, evaluations)
-        solved |= dict(zip(members, zip(members_problems, keys, strict=True), strict=True))
+            random = [_random_key(cases[index], seed) for index in members]
+            found = search(random, chosen, objective, method, evaluations)
+        keys |= dict(zip(members, found, strict=True))
         advance(len(members))
-    return [solved[index] for index in range(len(cases))]
+    return [(problem, keys[index]) for index, problem in enumerate(prepared)]
 
 
-def prepare_together(instances: Sequence[Instance]) -> list[Problem]:
-    """Returns the problems of instances, padded to one shape."""
-    rows = [graphs.shape_of(instance.graph) for instance in instances]
-    shape = Shape(*(max(sizes) + 1 for sizes in zip(*rows, strict=True)))
-    return [
-        prepare(graphs.pad(graph, shape), hardware, seconds=seconds)
-        for graph, hardware, seconds, _ in instances
-    ]
+def _problem(instance: Instance) -> Problem:
+    graph = graphs.pad(instance.graph)
+    return prepare(graph, instance.hardware, seconds=instance.seconds)
+
+
+def _random_key(case: Case, seed: int) -> jax.Array:
+    # Python's own hash of a string differs from run to run.
+    name = zlib.crc32(f"{case.name} {case.processors}".encode())
+    return jax.random.fold_in(jax.random.key(seed), name)
 
 
 def search(

@@ -10,7 +10,9 @@ import pytest
 
 from experiments import common, yardsticks
 from experiments.yardsticks import METHODS, Settings, main, read_cases
+from gopt import graph as graphs
 from gopt.classical import HEURISTICS
+from gopt.sources.instances import makespan_instance
 
 FOLDER = Path(__file__).parents[2] / "shared" / "yardsticks"
 
@@ -36,6 +38,18 @@ BRANCHES = {
     "edges": [[0, 2], [1, 3], [2, 4], [3, 4]],
     "best": 6,
 }
+
+
+def tangle(count):
+    """Returns an instance of this many tasks with so many edges that each search ends elsewhere."""
+    rng = np.random.default_rng(0)
+    edges = [[i, j, int(rng.integers(1, 9))] for j in range(count) for i in range(j) if (i + j) % 3]
+    return {
+        "name": f"tangle of {count}",
+        "processors": 2,
+        "tasks": [*range(1, count + 1)],
+        "edges": edges,
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -107,18 +121,20 @@ def test_every_nth_instance_and_the_seed(tmp_path):
         for row in solve(tmp_path, [FORK | {"name": i} for i in "abcde"], "heft", every=2)
     ]
     assert names == ["a", "c", "e"]
-    rng = np.random.default_rng(0)
-    edges = [[i, j, int(rng.integers(1, 9))] for j in range(20) for i in range(j) if (i + j) % 3]
-    hard = {"name": "hard", "processors": 2, "tasks": [*range(1, 21)], "edges": edges}
+    hard = tangle(20)
     runs = [solve(tmp_path, [hard], "brkga", evaluations=150, seed=seed) for seed in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_cases_are_solved_alike_alone_and_together(tmp_path):
-    others = [FORK | {"name": str(i), "tasks": [3, 2, 3 + i]} for i in range(3)]
-    together = solve(tmp_path, others, "best", evaluations=100)
-    alone = solve(tmp_path, others[:1], "best", evaluations=100)
-    assert together[0] == alone[0]
+@pytest.mark.parametrize("method", ["brkga", "best"])
+def test_a_case_is_solved_alike_alone_and_among_others(method, tmp_path):
+    rows = [tangle(count) for count in (15, 16, 17)]
+    shapes = {graphs.bucket(makespan_instance(row, 2).graph) for row in rows}
+    assert len(shapes) == 1  # they are solved together
+    rows.append(rows[2] | {"name": "twin"})
+    *_, found, twin = together = solve(tmp_path, rows, method, evaluations=100)
+    assert solve(tmp_path, rows[2:3], method, evaluations=100) == together[2:3]
+    assert twin["start"] != found["start"]  # found by chance, with a key of its own
 
 
 @pytest.mark.parametrize(
