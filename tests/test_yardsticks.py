@@ -11,7 +11,7 @@ import pytest
 from experiments import common, yardsticks
 from experiments.yardsticks import METHODS, Settings, main, read_cases
 from gopt import graph as graphs
-from gopt.classical import HEURISTICS
+from gopt.classical import HEURISTICS, list_scheduling, memory_orders
 from gopt.sources.instances import makespan_instance
 
 FOLDER = Path(__file__).parents[2] / "shared" / "yardsticks"
@@ -53,9 +53,10 @@ def tangle(count):
 
 
 @pytest.fixture(autouse=True)
-def no_start(monkeypatch):
-    """Devices and cache are as the tests have set them up."""
+def settled(monkeypatch):
+    """Devices and cache are as the tests have set them up; no line of a table is broken."""
     monkeypatch.setattr(common, "start", lambda: None)
+    monkeypatch.setenv("COLUMNS", "160")
 
 
 def solve(folder, instances, method, **settings):
@@ -65,6 +66,15 @@ def solve(folder, instances, method, **settings):
     main(Settings(given, solutions=found, method=method, **settings))
     assert [path.name for path in found.parent.iterdir()] == ["solutions.json"]
     return json.loads(found.read_text())
+
+
+def printed(capsys):
+    """Returns the row of the table that was printed, by column."""
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [line for line in lines if line.startswith("┃")]
+    (row,) = [line for line in lines if line.startswith("│")]
+    cells = [[cell.strip() for cell in line.strip("┃│").split(line[0])] for line in (head, row)]
+    return dict(zip(*cells, strict=True))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -104,9 +114,43 @@ def test_every_method_solves_every_format(method, tmp_path, capsys):
 
 def test_the_table_says_what_was_reached(tmp_path, capsys):
     solve(tmp_path, [FORK | {"best": 5}, FORK], "heft")
-    words = capsys.readouterr().out.split()
-    assert [words[i] for i, word in enumerate(words) if "%" in word or word == "│"]
-    assert "20.00" in words and "40.00" in words  # mean and worst of 7/5 and 7/7
+    row = printed(capsys)
+    assert float(row.pop("s")) >= 0
+    assert row == {
+        "method": "heft",
+        "evaluations": "1",
+        "cases": "2",
+        "mean gap": "20.00 %",  # of 7/5 and 7/7
+        "worst gap": "40.00 %",
+        "at best known": "1",
+    }
+
+
+def test_a_file_without_instances_is_solved_too(tmp_path, capsys):
+    assert solve(tmp_path, [], "heft") == []
+    assert printed(capsys)["cases"] == "0"
+
+
+@pytest.mark.parametrize("method", HEURISTICS)
+def test_a_heuristic_counts_what_it_tries(method, tmp_path, monkeypatch, capsys):
+    tried = []
+    for module, name in ((list_scheduling, "PartialSchedule"), (memory_orders, "peaks")):
+        whole = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, fn=whole: tried.append(1) or fn(*args))
+    spent = []
+    for processors in (1, 2, 3):
+        tried.clear()
+        solve(tmp_path, [FORK | {"processors": processors}], method)
+        spent.append(len(tried))
+        assert printed(capsys)["evaluations"] == str(spent[-1])
+    solve(tmp_path, [FORK | {"processors": processors} for processors in (1, 2, 3)], method)
+    whole = f"{spent[0]} to {spent[2]}" if spent[0] < spent[2] else str(spent[0])
+    assert printed(capsys)["evaluations"] == whole
+
+
+def test_a_search_counts_its_budget(tmp_path, capsys):
+    solve(tmp_path, [FORK], "brkga", evaluations=123)
+    assert printed(capsys)["evaluations"] == "123"
 
 
 def test_instances_without_a_known_value_are_solved_too(tmp_path, capsys):
