@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.search.proposals import uniforms
+
 Tree = Any
 Cost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
 Proposal = Callable[[Tree], Tree]  # uniforms in [0, 1), one for each gene, to keys of mutants
@@ -86,7 +88,7 @@ def init(
     Raises:
       ValueError: `given` has more candidates than the population.
     """
-    population = proposal(_uniforms(key, template, settings.population))
+    population = proposal(uniforms(key, template, settings.population))
     if given is None:
         return population
     count = len(jax.tree.leaves(given)[0])
@@ -119,7 +121,7 @@ def ask(
     elite = jax.random.randint(to_elite, (children,), 0, e)
     other = jax.random.randint(to_other, (children,), e, p)
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
-    coins = _uniforms(to_coin, one, children)
+    coins = uniforms(to_coin, one, children)
     biases = jax.tree.map(lambda _: bias, one) if isinstance(bias, float | int) else bias
     offspring = jax.tree.map(
         lambda leaf, coin, b: jnp.where(coin < b, leaf[elite], leaf[other]),
@@ -127,7 +129,7 @@ def ask(
         coins,
         biases,
     )
-    mutants = proposal(_uniforms(to_mutant, one, settings.mutants))
+    mutants = proposal(uniforms(to_mutant, one, settings.mutants))
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), offspring, mutants)
 
 
@@ -206,13 +208,3 @@ def minimize(
         spent = jnp.append(spent, evaluations)
     best_keys = jax.tree.map(lambda leaf: leaf[0], state.keys)
     return Result(best_keys, state.cost[0], history, spent, state)
-
-
-def _uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
-    leaves, structure = jax.tree.flatten(template)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [
-        jax.random.uniform(k, (count, *jnp.shape(leaf)), jnp.float32)
-        for k, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.search.proposals import uniforms
+
 Tree = Any
 Cost = Callable[[Tree], jax.Array]  # keys [C, ...] to costs [C], to be minimised
 Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to another one
@@ -166,7 +168,7 @@ def minimize(
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)
     if given is None:
-        given = _uniforms(to_init, template, max(1, min(settings.chains, evaluations)))
+        given = uniforms(to_init, template, max(1, min(settings.chains, evaluations)))
     count = len(jax.tree.leaves(given)[0])
     if evaluations < count:
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
@@ -193,13 +195,3 @@ def minimize(
     best = jnp.argmin(state.best_cost)
     keys = jax.tree.map(lambda leaf: leaf[best], state.best_keys)
     return Result(keys, state.best_cost[best], history, spent, state)
-
-
-def _uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
-    leaves, structure = jax.tree.flatten(template)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [
-        jax.random.uniform(k, (count, *jnp.shape(leaf)), jnp.float32)
-        for k, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)
