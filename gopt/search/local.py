@@ -150,17 +150,19 @@ def minimize(
 ) -> Result:
     """Returns the best candidate of a whole run; jit it, and vmap it over problems.
 
-    Exactly `evaluations` candidates are evaluated: the given ones, or as many random ones as
-    there are chains; then one for each chain in each step, fewer in the last.
+    Exactly `evaluations` candidates are evaluated: first the given ones, all of them, or else
+    uniform ones, as many as there are chains and the budget allows; then one for each chain in
+    each step, fewer in the last. So the result is no worse than any given candidate, as far as
+    `cost` tells them apart: a float32 has 24 bits.
 
     Args:
       key: random key.
-      cost: maps keys of candidates `[C, ...]` to costs `[C]`.
+      cost: maps keys of candidates, any number of them `[P, ...]`, to costs `[P]`.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
       evaluations: how many candidates to evaluate.
       settings: chains and temperatures.
       neighbour: draws a neighbour of one candidate.
-      given: candidates `[K, ...]`; the chains start from the best of them.
+      given: candidates `[K, ...]`; the chains start from the best of them, in turn if K < C.
 
     Raises:
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
