@@ -4,14 +4,18 @@ from collections.abc import Callable
 
 from gopt.workloads.base import Workload
 from gopt.workloads.bert import bert
+from gopt.workloads.densenet import densenet
 from gopt.workloads.gnmt import gnmt
+from gopt.workloads.gpt2 import gpt2
 from gopt.workloads.inception import inception_v3
+from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.resnext import resnext
 from gopt.workloads.rnnlm import rnnlm
 from gopt.workloads.squeezenet import squeezenet
 from gopt.workloads.transformer_xl import transformer_xl
 from gopt.workloads.unet import unet
+from gopt.workloads.vit import vit
 from gopt.workloads.wavenet import wavenet
 
 WORKLOADS: dict[str, Callable[..., Workload]] = {
@@ -20,7 +24,11 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "squeezenet": squeezenet,
     "unet": unet,
     "nasnet_a": nasnet_a,
+    "densenet": densenet,
+    "mobilenet_v2": mobilenet_v2,
+    "vit": vit,
     "bert": bert,
+    "gpt2": gpt2,
     "transformer_xl": transformer_xl,
     "rnnlm": rnnlm,
     "gnmt": gnmt,

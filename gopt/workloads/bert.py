@@ -9,31 +9,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from gopt.workloads.attention import SelfAttention, check_heads
 from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
 
 
 def _norm() -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=1e-12)
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself."""
-
-    heads: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `bias` `[batch, 1, 1, length]` masks out padding."""
-        batch, length, hidden = x.shape
-        width = hidden // self.heads
-
-        def split(name: str) -> jax.Array:
-            return nn.Dense(hidden, name=name)(x).reshape(batch, length, self.heads, width)
-
-        query, key, value = split("query"), split("key"), split("value")
-        scores = jnp.einsum("bqhw,bkhw->bhqk", query, key) * width**-0.5 + bias
-        mixed = jnp.einsum("bhqk,bkhw->bqhw", nn.softmax(scores), value)
-        return nn.Dense(hidden, name="out")(mixed.reshape(batch, length, hidden))
 
 
 class Block(nn.Module):
@@ -44,7 +25,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Returns `[batch, length, hidden]`; `bias` `[batch, 1, 1, length]` masks out padding."""
         x = _norm()(x + SelfAttention(self.heads)(x, bias))
         inner = nn.gelu(nn.Dense(self.inner)(x), approximate=False)
         return _norm()(x + nn.Dense(x.shape[-1])(inner))
@@ -136,8 +117,7 @@ def bert(
     Raises:
       ValueError: if `heads` does not divide `hidden`, or `length` exceeds `positions`.
     """
-    if hidden % heads:
-        raise ValueError(f"heads: expected a divisor of hidden = {hidden}, got {heads}")
+    check_heads(heads, hidden)
     if length > positions:
         raise ValueError(f"length: expected at most positions = {positions}, got {length}")
     sequence = tokens(batch, length)

@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from gopt.workloads.attention import check_heads
 from gopt.workloads.base import Tree, Workload, tokens
 
 
@@ -183,8 +184,7 @@ def transformer_xl(
       ValueError: if `heads` or 2 does not divide `hidden`, if `layers` is not positive, or if the
         cut-offs do not rise between 0 and `vocabulary`.
     """
-    if hidden % heads:
-        raise ValueError(f"heads: expected a divisor of hidden = {hidden}, got {heads}")
+    check_heads(heads, hidden)
     if hidden % 2:
         raise ValueError(f"hidden: expected an even number, got {hidden}")
     if layers < 1:

@@ -262,14 +262,18 @@ def test_bad_orders_are_refused():
 
 # Settings of each workload, and bounds of our bytes as a share of XLA's. XLA's count of
 # a program before optimisation has broadcasts and views written out, and each function that it
-# expands (63 instructions of `erfc` in BERT) moved instruction by instruction; it has transposes
-# free, which dominate the gradient of the recurrent model.
+# expands (63 instructions of `erfc` in BERT and ViT) moved instruction by instruction; it has
+# transposes free, which dominate the gradient of the recurrent model.
 MODELS = {
     "squeezenet": ({"size": 64, "batch": 2}, (0.7, 0.9)),
     "unet": ({"size": 188}, (0.7, 0.8)),
     "rnnlm": ({}, (0.9, 1.3)),
     "wavenet": ({}, (0.65, 0.9)),
     "bert": ({}, (0.1, 0.4)),
+    "densenet": ({"size": 64, "blocks": (2, 3)}, (0.5, 0.8)),
+    "mobilenet_v2": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.6, 0.9)),
+    "vit": ({"layers": 2}, (0.1, 0.6)),
+    "gpt2": ({"layers": 2}, (0.6, 0.9)),
 }
 
 

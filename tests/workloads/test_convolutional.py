@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from gopt.workloads.base import Tree, Workload
+from gopt.workloads.densenet import DenseLayer, densenet
 from gopt.workloads.inception import inception_v3
+from gopt.workloads.mobilenet_v2 import InvertedResidual, mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.resnext import resnext
 from gopt.workloads.squeezenet import squeezenet
 from gopt.workloads.unet import unet
+from gopt.workloads.vit import vit
 
 nasnet_large = partial(nasnet_a, size=331, cells=6, filters=4032, stem=96, skip_reduction=True)
 
@@ -22,6 +25,8 @@ SMALL: dict[str, Callable[[], Workload]] = {
     "squeezenet": partial(squeezenet, batch=2, size=31),
     "unet": partial(unet, batch=2, size=44, depth=2, width=4),
     "nasnet": partial(nasnet_a, batch=2, size=35, cells=1, filters=96, stem=8),
+    "densenet": partial(densenet, batch=2, size=29, blocks=(1, 2, 1, 1), growth=4),
+    "mobilenet": partial(mobilenet_v2, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
 }
 small = pytest.mark.parametrize("make", SMALL.values(), ids=SMALL.keys())
 
@@ -38,6 +43,18 @@ def output_shape(workload: Workload) -> tuple[int, ...]:
 
 def convolutions(jaxpr: jax.extend.core.ClosedJaxpr) -> list[jax.extend.core.JaxprEqn]:
     return [e for e in jaxpr.eqns if e.primitive is jax.lax.conv_general_dilated_p]
+
+
+def products(jaxpr: jax.extend.core.ClosedJaxpr) -> list[jax.extend.core.JaxprEqn]:
+    return [e for e in jaxpr.eqns if e.primitive is jax.lax.dot_general_p]
+
+
+def multiplications(eqn: jax.extend.core.JaxprEqn) -> int:
+    kernel = eqn.invars[1].aval.shape
+    summed = kernel[:-1]  # of a convolution: all but the output channels
+    if eqn.primitive is jax.lax.dot_general_p:
+        summed = [kernel[axis] for axis in eqn.params["dimension_numbers"][0][1]]
+    return eqn.outvars[0].aval.size * math.prod(summed)
 
 
 def signature(tree: Tree) -> Tree:
@@ -73,8 +90,19 @@ def initialise(variables: Tree, rng: np.random.Generator) -> Tree:
         (unet, 31_031_685 - (64 * 9 + 1) * 2 - 3 + (64 + 1) * 2),
         (nasnet_a, 5_289_978),  # Keras, trainable
         (nasnet_large, 88_753_150),  # Keras, trainable
+        (densenet, 7_978_856),  # torchvision
+        (mobilenet_v2, 3_504_872),  # torchvision
     ],
-    ids=["inception", "resnext", "squeezenet", "unet", "nasnet-mobile", "nasnet-large"],
+    ids=[
+        "inception",
+        "resnext",
+        "squeezenet",
+        "unet",
+        "nasnet-mobile",
+        "nasnet-large",
+        "densenet",
+        "mobilenet",
+    ],
 )
 def test_number_of_parameters_is_the_published_one(
     make: Callable[[], Workload], published: int
@@ -90,19 +118,27 @@ def test_number_of_parameters_is_the_published_one(
         (squeezenet, 0.349e9),  # torchvision
         (nasnet_a, 564e6),  # the paper, table 3
         (nasnet_large, 23.8e9),  # the paper, table 2
+        (densenet, 2.834e9),  # torchvision
+        (mobilenet_v2, 0.301e9),  # torchvision; the paper, 300 M (table 4)
+        (vit, 17.564e9),  # torchvision
     ],
-    ids=["inception", "resnext", "squeezenet", "nasnet-mobile", "nasnet-large"],
+    ids=[
+        "inception",
+        "resnext",
+        "squeezenet",
+        "nasnet-mobile",
+        "nasnet-large",
+        "densenet",
+        "mobilenet",
+        "vit",
+    ],
 )
 def test_number_of_multiplications_is_the_published_one(
     make: Callable[[], Workload], published: float
 ) -> None:
     # Parameters do not depend on strides, padding and resolutions; multiplications do.
     jaxpr = forward_jaxpr(make())
-    dense = [e for e in jaxpr.eqns if e.primitive is jax.lax.dot_general_p]
-    total = sum(
-        e.outvars[0].aval.size * math.prod(e.invars[1].aval.shape[:-1])
-        for e in (*convolutions(jaxpr), *dense)
-    )
+    total = sum(multiplications(e) for e in (*convolutions(jaxpr), *products(jaxpr)))
     assert total == pytest.approx(published, rel=2e-3)
 
 
@@ -139,6 +175,46 @@ def test_small_variant_runs(make: Callable[[], Workload]) -> None:
     scale = np.abs(logits).max()
     assert np.ptp(logits, axis=-1).max() > 1e-2 * scale  # classes differ
     assert np.abs(logits[0] - logits[1]).max() > 1e-3 * scale  # and so do images
+
+
+def test_a_dense_layer_keeps_what_came_before() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 5, 5, 6), np.float32)
+    layer = DenseLayer(growth=4)
+    variables = initialise(jax.eval_shape(layer.init, jax.random.key(0), x), rng)
+    y = np.asarray(layer.apply(variables, x))
+    assert y.shape == (2, 5, 5, 10)
+    np.testing.assert_array_equal(y[..., :6], x)
+    assert (np.ptp(y[..., 6:], axis=(0, 1, 2)) > 0.1).all()
+
+
+@pytest.mark.parametrize(
+    ("features", "strides", "kept"), [(6, 1, True), (6, 2, False), (8, 1, False)]
+)
+def test_an_inverted_residual_adds_its_input_if_shapes_agree(
+    features: int, strides: int, kept: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 4, 4, 6), np.float32)
+    block = InvertedResidual(features, expansion=3, strides=strides)
+    shapes = jax.eval_shape(block.init, jax.random.key(0), x)
+    silent = jax.tree.map(lambda v: np.zeros(v.shape, v.dtype), shapes)
+    y = block.apply(silent, x)
+    assert y.shape == (2, 4 // strides, 4 // strides, features)
+    np.testing.assert_array_equal(y, x if kept else np.zeros_like(y))
+    # The projection is linear: without its activation it takes both signs.
+    assert np.asarray(block.apply(initialise(shapes, rng), x) - y).min() < -0.1
+
+
+def test_mobilenet_convolves_each_expanded_channel_by_itself() -> None:
+    depthwise = [
+        (e.params["feature_group_count"], e.outvars[0].aval.shape[1])
+        for e in convolutions(forward_jaxpr(mobilenet_v2(blocks=(1,) * 7)))
+        if e.params["feature_group_count"] > 1
+    ]
+    # Channels before each stage, six times expanded but in the first (paper, table 2).
+    channels = [32, 6 * 16, 6 * 24, 6 * 32, 6 * 64, 6 * 96, 6 * 160]
+    assert depthwise == list(zip(channels, [112, 56, 28, 14, 14, 7, 7], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -199,6 +275,11 @@ def test_nasnet_cells_have_the_published_shapes(
         (partial(unet, size=140), "size: expected a larger one for depth 4, got 140"),
         (partial(nasnet_a, filters=1000), "filters: expected a positive multiple of 96"),
         (partial(nasnet_a, size=18), "size: expected at least 19, got 18"),
+        (partial(densenet, size=28), "size: expected at least 29, got 28"),
+        (partial(densenet, growth=0), "growth: expected at least 1, got 0"),
+        (partial(densenet, blocks=(3, 0)), r"blocks\[1\]: expected at least 1, got 0"),
+        (partial(mobilenet_v2, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
+        (partial(mobilenet_v2, blocks=(1,) * 6 + (0,)), r"blocks\[6\]: expected at least 1"),
     ],
 )
 def test_bad_settings_are_named(make: Callable[[], Workload], message: str) -> None:

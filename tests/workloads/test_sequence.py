@@ -15,9 +15,11 @@ import pytest
 from gopt.workloads.base import Workload
 from gopt.workloads.bert import bert
 from gopt.workloads.gnmt import GNMT, gnmt
+from gopt.workloads.gpt2 import gpt2
 from gopt.workloads.recurrent import LSTMCell, zero_carry
 from gopt.workloads.rnnlm import rnnlm
 from gopt.workloads.transformer_xl import relative_shift, sinusoids, transformer_xl
+from gopt.workloads.vit import vit
 from gopt.workloads.wavenet import wavenet
 
 WIKITEXT = {
@@ -39,6 +41,10 @@ TINY = {
         inner=24,
         positions=8,
         vocabulary=11,
+    ),
+    "vit": vit(batch=2, size=12, patch=4, layers=2, hidden=16, heads=2, inner=24),
+    "gpt2": gpt2(
+        batch=2, length=6, layers=2, hidden=16, heads=2, inner=24, positions=8, vocabulary=11
     ),
     "transformer-xl": transformer_xl(
         batch=2, length=4, memory=3, layers=2, hidden=16, heads=2, inner=24, vocabulary=11
@@ -62,6 +68,8 @@ TINY = {
 }
 OUTPUTS = {
     "bert": [(2, 3, 11), (2, 2)],
+    "vit": [(2, 1000)],
+    "gpt2": [(2, 6, 11)],
     "transformer-xl": [(2, 4, 11), (2, 3, 16), (2, 3, 16)],
     "transformer-xl-adaptive": [(2, 4, 11), (2, 3, 16), (2, 3, 16)],
     "rnnlm": [(2, 4, 11), *[(2, 8)] * 4],
@@ -110,6 +118,8 @@ def primitives(fn, args) -> Counter:
     ("workload", "published", "difference"),
     [
         (bert(), 110_106_428, 0),
+        (vit(), 86_567_656, 0),
+        (gpt2(), 124_439_808, 0),
         (transformer_xl(), 41_055_436, 0),
         (transformer_xl(**WIKITEXT), 151_107_538, 0),
         (gnmt(source_length=2, target_length=2), 160_671_297, -9 * 4 * 1024),
@@ -177,6 +187,7 @@ def test_a_train_step_has_a_gradient_for_every_parameter(name):
 @pytest.mark.parametrize(
     ("name", "argument", "causal"),
     [
+        ("gpt2", 0, True),
         ("transformer-xl", 0, True),
         ("transformer-xl-adaptive", 0, True),
         ("rnnlm", 0, True),
@@ -208,6 +219,25 @@ def test_bert_sees_both_sides_but_no_padding():
     assert np.abs(words(token_ids.at[:, 3].add(5)) - before).max() > 1e-3
     assert np.abs(words(token_ids.at[:, 0].add(5)) - before).max() > 1e-3
     np.testing.assert_array_equal(words(token_ids.at[:, 4:].add(5)), before)
+
+
+def test_vit_knows_the_order_of_patches_only_by_their_positions():
+    apply, variables, (images,) = compiled("vit")
+    patches = images.reshape(2, 3, 4, 3, 4, 3)[:, ::-1]
+    reordered = patches.reshape(images.shape)
+    assert np.abs(apply(variables, reordered) - apply(variables, images)).max() > 1e-3
+    params = variables["params"]
+    blind = {"params": {**params, "positions": jnp.zeros_like(params["positions"])}}
+    np.testing.assert_allclose(apply(blind, reordered), apply(blind, images), rtol=1e-4, atol=1e-5)
+
+
+def test_gpt2_reads_words_from_the_embedding_it_writes_them_with():
+    apply, variables, inputs = compiled("gpt2")
+    params = variables["params"]
+    swapped = jnp.array([0, 1, 3, 2, *range(4, 11)])  # words that do not occur in the inputs
+    words = {"embedding": params["words"]["embedding"][swapped]}
+    after = apply({"params": {**params, "words": words}}, *inputs)
+    np.testing.assert_allclose(after, apply(variables, *inputs)[..., swapped], rtol=1e-5)
 
 
 def test_wavenet_sees_exactly_its_receptive_field():
@@ -347,6 +377,13 @@ def test_stacks_restart_the_dilations():
     [
         (lambda: bert(heads=7), "heads"),
         (lambda: bert(length=513), "length"),
+        (lambda: bert(heads=0), "heads"),
+        (lambda: vit(heads=7), "heads"),
+        (lambda: vit(size=225), "size"),
+        (lambda: vit(layers=0), "layers"),
+        (lambda: gpt2(heads=7), "heads"),
+        (lambda: gpt2(length=1025), "length"),
+        (lambda: gpt2(layers=0), "layers"),
         (lambda: transformer_xl(heads=7), "heads"),
         (lambda: transformer_xl(hidden=7, heads=7), "hidden"),
         (lambda: transformer_xl(layers=0), "layers"),

@@ -1,0 +1,57 @@
+"""Multi-head attention, which several transformers share."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def attend(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *,
+    heads: int,
+    bias: jax.Array | None = None,
+) -> jax.Array:
+    """Returns what each query gathers, `[batch, queries, hidden]`.
+
+    Args:
+      query: `[batch, queries, hidden]`, all heads side by side.
+      key: `[batch, keys, hidden]`.
+      value: `[batch, keys, hidden]`.
+      heads: number of heads, a divisor of `hidden`.
+      bias: added to the scores `[batch, heads, queries, keys]`; very negative where it masks.
+
+    Source: Vaswani et al., Attention Is All You Need (2017), section 3.2.
+    """
+    width = query.shape[-1] // heads
+    query, key, value = (x.reshape(*x.shape[:-1], heads, width) for x in (query, key, value))
+    scores = jnp.einsum("bqhw,bkhw->bhqk", query, key) * width**-0.5
+    if bias is not None:
+        scores = scores + bias
+    mixed = jnp.einsum("bhqk,bkhw->bqhw", nn.softmax(scores), value)
+    return mixed.reshape(*mixed.shape[:-2], heads * width)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a sequence to itself.
+
+    Attributes:
+      heads: number of heads.
+    """
+
+    heads: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, bias: jax.Array | None = None) -> jax.Array:
+        """Returns `[batch, length, hidden]`; `bias` as in `attend`."""
+        hidden = x.shape[-1]
+        query, key, value = (nn.Dense(hidden, name=name)(x) for name in ("query", "key", "value"))
+        mixed = attend(query, key, value, heads=self.heads, bias=bias)
+        return nn.Dense(hidden, name="out")(mixed)
+
+
+def check_heads(heads: int, hidden: int) -> None:
+    """Raises ValueError unless `heads` divides `hidden`."""
+    if heads < 1 or hidden % heads:
+        raise ValueError(f"heads: expected a divisor of hidden = {hidden}, got {heads}")
