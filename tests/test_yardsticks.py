@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import common, yardsticks
+from experiments import common
 from experiments.yardsticks import METHODS, Settings, main, read_cases
 from gopt import graph as graphs
 from gopt.classical import HEURISTICS, list_scheduling, memory_orders
 from gopt.sources.instances import makespan_instance
+from tests.reference.instances import value
 
+DATA = Path(__file__).parent / "data"
 FOLDER = Path(__file__).parents[2] / "shared" / "yardsticks"
 
 # Task 1 is read by both others: 2 + 2 + 3 on two processors, 2 + 3 + 3 on one.
@@ -214,6 +216,30 @@ def test_bad_settings(settings, message, tmp_path):
         Settings(tmp_path, solutions=tmp_path, **settings)
 
 
+# Instances whose optima are proven in `tests/test_known_optima.py`.
+
+
+@pytest.mark.parametrize("name", ["makespan", "peak_memory"])
+def test_best_is_nearly_optimal_and_no_heuristic_is_better(name, tmp_path, capsys):
+    instances = json.loads((DATA / f"{name}.json").read_text())
+    by_name = {instance["name"]: instance for instance in instances}
+    ratios = {}
+    for method in ("best", *HEURISTICS):
+        found = []
+        for row in solve(tmp_path, instances, method, evaluations=2000):
+            instance = by_name[row["name"]]
+            known = instance if "best" in instance else instance["results"][str(row["processors"])]
+            found.append(value(instance, row) / known["best"])
+        ratios[method] = np.array(found)
+        table = printed(capsys)
+        assert table["mean gap"] == f"{100 * (ratios[method].mean() - 1):.2f} %"
+        assert table["at best known"] == str(np.count_nonzero(ratios[method] == 1))
+        assert ratios[method].shape == {"makespan": (5,), "peak_memory": (2,)}[name]
+        assert (ratios[method] >= 1).all()
+    assert all((ratios["best"] <= ratios[heuristic]).all() for heuristic in HEURISTICS)
+    assert ratios["best"].mean() <= 1.02 < min(ratios[heuristic].mean() for heuristic in HEURISTICS)
+
+
 # The yardsticks themselves, a few of each kind.
 
 
@@ -228,7 +254,7 @@ def score():
 
 
 CHOICES = {
-    "makespan_comm_small": lambda row: row["processors"] == 2 and len(row["tasks"]) > 15,
+    "makespan_comm_small": lambda row: row["processors"] == 2 and 16 <= len(row["edges"]) < 32,
     "makespan_comm_planted": lambda row: row["processors"] == 2 and len(row["tasks"]) <= 50,
     "peak_memory": lambda row: 20 <= len(row["sizes"]) <= 60,
 }
@@ -261,4 +287,3 @@ def test_methods_are_named_as_they_were():
     """A method's name stays valid."""
     assert set(METHODS) >= {"heft", "etf", "critical_path", "brkga", "best"}
     assert set(METHODS) >= {"depth_first", "breadth_first", "greedy_release"}
-    assert yardsticks.METHODS is METHODS
