@@ -1,4 +1,4 @@
-"""Computation graphs as arrays: build, check, pad, stack, save, load.
+"""Computation graphs as arrays: build, check, pad, stack.
 
 A graph has ops, the tensors that they produce and the uses of tensors by ops. Arrays are NumPy
 on the host; byte and flop counts are float64 whole numbers (exact below 2**53), so that nothing
@@ -6,16 +6,12 @@ overflows when JAX, which has no 64-bit types by default, takes a graph as an ar
 """
 
 import heapq
-import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt.files import write_whole
 from gopt.kinds import INPUT, KINDS, UNKNOWN, kind_index
 
 RANK = 6  # columns of `Graph.shape`; the leading dimensions of a tensor of higher rank are merged
@@ -23,8 +19,6 @@ DTYPES: tuple[str, ...] = (
     *("unknown", "float32", "bfloat16", "float16", "float64", "bool", "int32", "uint32"),
     *("int8", "uint8", "int16", "uint16", "int64", "uint64", "complex64", "float8"),
 )
-# What reading a damaged archive raises.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
 class Graph(NamedTuple):
@@ -373,34 +367,3 @@ def unstack(graph: Graph) -> list[Graph]:
     """Returns the graphs of a batch, without padding."""
     count = len(np.asarray(graph.num_ops))
     return [unpad(Graph(*(np.asarray(leaf)[i] for leaf in graph))) for i in range(count)]
-
-
-def save(path: str | os.PathLike[str], graph: Graph) -> None:
-    """Writes a graph to an `.npz` file, whole or not at all."""
-    arrays: dict[str, Any] = {"gopt.Graph": np.int32(1), **graph._asdict()}
-    with write_whole(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **arrays)
-
-
-def load(path: str | os.PathLike[str]) -> Graph:
-    """Returns the graph that `save` wrote.
-
-    Raises:
-      ValueError: the file is truncated, or is not a graph of gopt.
-    """
-    try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("no archive of arrays")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                if "gopt.Graph" not in archive:
-                    raise ValueError("no graph in it")
-                graph = Graph(*(archive[field] for field in Graph._fields))
-    except FileNotFoundError:
-        raise
-    except (*_DAMAGE, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is truncated, or not a file that gopt saved: {error}") from error
-    for one in [graph] if np.ndim(graph.num_ops) == 0 else unstack(graph):
-        check(one)
-    return graph

@@ -1,5 +1,8 @@
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -69,3 +72,21 @@ def test_two_writers_do_not_share_a_temporary_file(tmp_path):
         one.write_text("one")
         other.write_text("other")
     assert path.read_text() == "one"  # the outer block ends last
+
+
+def test_a_killed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "value.bin"
+    path.write_bytes(b"old")
+    script = (
+        "import sys, time\n"
+        "from gopt.files import write_whole\n"
+        "with write_whole(sys.argv[1]) as temporary:\n"
+        "    temporary.write_bytes(b'half')\n"
+        "    print('writing', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "writing\n"
+        process.send_signal(signal.SIGKILL)
+    assert path.read_bytes() == b"old"
