@@ -1,13 +1,14 @@
 """REGAL against the genetic algorithm alone, on model families that it was not trained on.
 
     python -m experiments.regal                  # evaluates the policy that ships with gopt
-    python -m experiments.regal --train 200      # trains one first; resumes if interrupted
+    python -m experiments.regal --train          # trains one first; resumes if interrupted
 
 Every method gets the same number of evaluations on the same graphs. Prints a table and saves it
 with settings, versions, figures of every run and plots in one folder.
 """
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,10 +22,8 @@ import numpy as np
 import tyro
 from rich.progress import track
 
-import gopt
 from experiments import common, regal_graphs, regal_training
 from gopt import plots
-from gopt.checkpoints import load_weights, save_weights
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import (
     Keys,
@@ -52,7 +51,7 @@ class Settings:
       objective: what is minimised.
       evaluations: budget of every method on every graph.
       seeds: runs of every search on every graph.
-      train: gradient steps of training; 0 evaluates `weights`.
+      train: train a policy, instead of loading `weights`.
       weights: a policy to evaluate; by default the one that ships for the objective.
       split: families to evaluate on; choices are made on "validation".
       folder: where the run is saved.
@@ -64,7 +63,7 @@ class Settings:
     objective: Literal["peak_memory", "makespan"] = "peak_memory"
     evaluations: int = 5000
     seeds: int = 4
-    train: int = 0
+    train: bool = False
     weights: Path | None = None
     split: Literal["test", "validation"] = "test"
     folder: Path = Path("runs/regal")
@@ -73,6 +72,7 @@ class Settings:
     training: regal_training.Training = field(default_factory=regal_training.Training)
 
 
+DEVICES = 2
 SEARCHES = ("random search", "BRKGA", "REGAL untrained", "REGAL", "best of gopt")
 
 
@@ -83,7 +83,7 @@ class Runs(NamedTuple):
     evaluations: np.ndarray  # [K]
     history: np.ndarray  # [S, K], best cost by then
     keys: Keys  # of the best run
-    seconds: float  # wall clock for each run, without compilation
+    seconds: float  # of one core, for each run, without compilation
 
 
 def machine(name: str) -> Hardware:
@@ -91,7 +91,7 @@ def machine(name: str) -> Hardware:
 
     So the accounting of memory is exact. That is also the setting of the paper.
     """
-    return h100s(2)._replace(synchronous=np.bool_(name == "peak_memory"))
+    return h100s(DEVICES)._replace(synchronous=np.bool_(name == "peak_memory"))
 
 
 def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
@@ -125,7 +125,8 @@ def run(method: Any, keys: jax.Array, problem: Problem, action: jax.Array) -> Ru
     compiled = method.lower(keys, *rows).compile()
     began = time.perf_counter()
     result = jax.block_until_ready(compiled(keys, *rows))
-    seconds = (time.perf_counter() - began) / len(keys)
+    cores = min(len(keys), jax.device_count())
+    seconds = (time.perf_counter() - began) * cores / len(keys)
     result = jax.device_get(result)
     top = int(np.argmin(result.cost))
     return Runs(
@@ -181,7 +182,7 @@ def solve(
         "REGAL untrained": ("REGAL", untrained),
         "REGAL": ("REGAL", params),
     }.items():
-        action = _expected_action(parameters, graphs, settings=settings.policy)
+        action = _action(parameters, graphs, settings=settings.policy)
         found[name] = run(jitted[method], keys, problem, action)
     found["best of gopt"] = strongest(settings, keys, host)
     for name in SEARCHES:
@@ -192,8 +193,8 @@ def solve(
 
 
 @partial(jax.jit, static_argnames="settings")
-def _expected_action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> jax.Array:
-    return regal.expected_action(params, graphs, settings=settings)
+def _action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> jax.Array:
+    return regal.action(params, graphs, settings=settings)
 
 
 @partial(jax.jit, static_argnames="name")
@@ -201,29 +202,37 @@ def _cost(problem: Problem, keys: Keys, name: str) -> jax.Array:
     return objective(problem, evaluate(problem, keys), name)
 
 
-def report(settings: Settings, names: list[str], results: list[dict[str, Runs]]) -> None:
-    """Prints and saves the tables: one row for each method, and one for each graph."""
+def report(
+    settings: Settings, names: list[str], families: list[str], results: list[dict[str, Runs]]
+) -> None:
+    """Prints and saves the tables: one row for each method, and one for each graph.
+
+    Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
+    """
     mean = {m: np.array([runs[m].cost.mean() for runs in results]) for m in results[0]}
     known = np.array([min(runs[m].cost.min() for m in runs) for runs in results])
     heuristic = np.min([mean.pop(name) for name in HEURISTICS], axis=0)
     mean = {"best heuristic": heuristic, **mean}
+    kinds = sorted(set(families))
     rows = []
     for method, cost in mean.items():
-        gain, error = common.mean_interval(100 * (1 - cost / mean["BRKGA"]))
-        gap = 100 * np.mean(cost / known - 1)
+        gain = by_family(100 * (1 - cost / mean["BRKGA"]), families)
+        middle, error = common.mean_interval(gain)
+        gap = by_family(100 * (cost / known - 1), families).mean()
         each = [runs[method].seconds for runs in results] if method in results[0] else None
         rows.append(
             (
                 method,
-                f"{gain:+.2f} ± {error:.2f}" if method != "BRKGA" else "0",
+                f"{middle:+.2f} ± {error:.2f}" if method != "BRKGA" else "0",
                 f"{gap:.2f}",
                 f"{np.mean(each):.1f}" if each else "",
             )
         )
     common.show(
-        f"{settings.objective}, {settings.evaluations} evaluations, {len(names)} graphs of unseen "
-        f"families, {settings.seeds} seeds; 95 % interval over graphs; gopt's performance model",
-        ("method", "improvement over BRKGA, %", "gap to best known, %", "s a run"),
+        f"{settings.objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
+        f"{len(names)} graphs of {len(kinds)} {settings.split} families, {settings.seeds} seeds; "
+        "means and 95 % intervals over families; gopt's performance model",
+        ("method", "improvement over BRKGA, %", "gap to best known, %", "core s a run"),
         rows,
         settings.folder / "table.md",
     )
@@ -256,6 +265,11 @@ def report(settings: Settings, names: list[str], results: list[dict[str, Runs]])
     common.save_json(settings.folder / "runs.json", figures)
 
 
+def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
+    """Returns the mean of each family, in alphabetical order."""
+    return np.array([values[np.array(families) == name].mean() for name in sorted(set(families))])
+
+
 def draw(settings: Settings, problem: Problem, runs: dict[str, Runs]) -> None:
     """Saves plots of one graph: convergence of the searches, and the schedule that REGAL found."""
     searches = ("random search", "BRKGA", "REGAL")
@@ -273,7 +287,6 @@ def draw(settings: Settings, problem: Problem, runs: dict[str, Runs]) -> None:
 def policy(settings: Settings) -> tuple[Any, regal.Settings]:
     """Returns the parameters and settings of the policy: trained now, or loaded."""
     if settings.train:
-        training = dataclasses.replace(settings.training, steps=settings.train)
         train = [
             regal_graphs.build(s) for s in track(regal_graphs.TRAIN, "tracing training graphs")
         ]
@@ -281,24 +294,28 @@ def policy(settings: Settings) -> tuple[Any, regal.Settings]:
             train,
             machine(settings.objective),
             objective=settings.objective,
-            training=training,
+            training=settings.training,
             seed=settings.seed,
         )
         params, watched = regal_training.train(
             pool,
             objective=settings.objective,
             policy=settings.policy,
-            training=training,
+            training=settings.training,
             seed=settings.seed,
             folder=settings.folder / "checkpoints",
         )
         common.save_json(settings.folder / "training.json", watched)
-        values = dataclasses.asdict(settings.policy)
-        save_weights(settings.folder / f"regal_{settings.objective}.npz", params, values)
+        origin = {**dataclasses.asdict(settings), "versions": common.versions()}
+        regal.save_policy(
+            settings.folder / f"{settings.objective}.npz",
+            params,
+            settings.policy,
+            objective=settings.objective,
+            origin=json.loads(json.dumps(origin, default=str)),
+        )
         return params, settings.policy
-    shipped = Path(gopt.__file__).parent / "systems" / f"regal_{settings.objective}.npz"
-    params, values = load_weights(settings.weights or shipped)
-    return params, regal.Settings(**values)
+    return regal.load_policy(settings.weights, objective=settings.objective, devices=DEVICES)
 
 
 def main(settings: Settings) -> None:
@@ -317,17 +334,17 @@ def main(settings: Settings) -> None:
 
     jitted = {name: over_seeds(method) for name, method in methods(settings).items()}
     specs = regal_graphs.TEST if settings.split == "test" else regal_graphs.VALIDATION
-    names: list[str] = []
-    results, problems = [], []
+    names, families, results, problems = [], [], [], []
     root = jax.random.key(settings.seed)
     for index, spec in enumerate(track(specs, "searching")):
         graph = regal_graphs.build(spec)
         names.append(regal_graphs.name(spec, graph))
+        families.append(spec[0])
         key = jax.random.fold_in(root, index)
         problem, found = solve(settings, params, graph, jitted, key)
         problems.append(problem)
         results.append(found)
-    report(settings, names, results)
+    report(settings, names, families, results)
     draw(settings, problems[-1], results[-1])
     print(f"saved in {settings.folder}")
 

@@ -54,6 +54,14 @@ TEST: tuple[Spec, ...] = (
     ("gnmt", dict(batch=128, source_length=3, target_length=3, layers=2), True),
     ("wavenet", dict(stacks=1, layers=6), True),
     ("wavenet", dict(batch=2, stacks=2, layers=10), True),
+    ("densenet", dict(batch=32, blocks=(1, 2, 4, 2)), False),
+    ("densenet", dict(batch=32, blocks=(2, 4)), True),
+    ("mobilenet_v2", dict(batch=32), False),
+    ("mobilenet_v2", dict(batch=32, blocks=(1,) * 7), True),
+    ("vit", dict(batch=32, layers=4), False),
+    ("vit", dict(batch=32, layers=2), True),
+    ("gpt2", dict(batch=4, length=1024, layers=1), True),
+    ("gpt2", dict(batch=8, length=512, layers=2), True),
 )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,6 @@ class Training:
     """How the policy is trained.
 
     Attributes:
-      steps: gradient steps.
       evaluations: budget of each search; less than that of the test, for speed.
       graphs: graphs in a step, `G`.
       samples: actions for each graph, `S`.
@@ -40,7 +40,6 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 250
     evaluations: int = 580
     graphs: int = 8
     samples: int = 6
@@ -112,25 +111,27 @@ def train(
     without an interruption.
 
     Raises:
-      ValueError: the folder holds checkpoints of other settings, or of more steps.
+      ValueError: the folder holds checkpoints of other settings.
     """
     settings = {"objective": objective, "seed": seed, "policy": dataclasses.asdict(policy)}
-    settings["training"] = {**dataclasses.asdict(training), "steps": None}
+    settings["training"] = dataclasses.asdict(training)
+    settings["graphs"] = _fingerprint(pool)
     checkpoints = Checkpoints(folder, settings)
     root = jax.random.key(seed)
     first = jax.tree.map(lambda x: x[0], pool.graphs)
     state = regal.init(jax.random.fold_in(root, 0), first, settings=policy)
     done, state = checkpoints.restore(state)
-    if done > training.steps:
-        raise ValueError(f"{folder} holds {done} steps: expected {training.steps} at most")
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
     count, samples = training.graphs, training.samples
 
     @jax.jit
-    def act(key: jax.Array, params: Any, graphs: GraphsTuple) -> jax.Array:
-        each = partial(regal.act, samples=samples, settings=policy)
-        return jax.vmap(each, (0, None, 0))(jax.random.split(key, count), params, graphs)
+    def act(key: jax.Array, params: Any, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
+        def one(key: jax.Array, graph: GraphsTuple) -> tuple[jax.Array, jax.Array]:
+            places = regal.sample(key, params, graph, samples=samples, settings=policy)
+            return places, regal.quantise(places, graph, settings=policy)
+
+        return jax.vmap(one)(jax.random.split(key, count), graphs)
 
     rewards = jax.jit(
         spread(
@@ -145,13 +146,13 @@ def train(
     update = jax.jit(partial(regal.update, settings=policy))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn()) as progress:
-        task = progress.add_task("training", total=training.steps, completed=done)
-        for step in range(done, training.steps):
+        task = progress.add_task("training", total=policy.steps, completed=done)
+        for step in range(done, policy.steps):
             rng = np.random.default_rng((seed, step))
             rows = rng.choice(len(pool.standard), count, replace=len(pool.standard) < count)
             to_act, to_search = jax.random.split(jax.random.fold_in(root, step + 1))
             graphs = jax.tree.map(lambda x, rows=rows: x[rows], pool.graphs)
-            actions = act(to_act, state.params, graphs)
+            taken, actions = act(to_act, state.params, graphs)
 
             every = np.repeat(rows, samples)
             reward = rewards(
@@ -161,12 +162,20 @@ def train(
                 actions.reshape(-1, *actions.shape[2:]),
             )
             reward = jax.device_get(reward).reshape(count, samples)
-            state, watch = update(state, graphs, actions, reward)
+            state, watch = update(state, graphs, taken, reward)
             watched.append({name: float(value) for name, value in watch.items()})
             recent = np.mean([w["reward"] for w in watched[-20:]])
             progress.update(task, advance=1, description=f"training, reward {recent:.4f}")
-            if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
+            if (step + 1) % training.checkpoint_every == 0 or step + 1 == policy.steps:
                 common.save_json(record, watched)
                 checkpoints.save(step + 1, state)
     checkpoints.close()
     return jax.device_get(state.params), watched
+
+
+def _fingerprint(pool: Pool) -> int:
+    """Returns a checksum of the graphs, and of the machine that they are for."""
+    total = 0
+    for leaf in jax.tree.leaves(pool.problem):
+        total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)
+    return total

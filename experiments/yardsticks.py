@@ -25,7 +25,7 @@ from rich.progress import Progress
 from experiments import common
 from gopt import graph as graphs
 from gopt import problem as problems
-from gopt.classical import HEURISTICS
+from gopt.classical import HEURISTICS, schedules_tried
 from gopt.cost import execution
 from gopt.cost.execution import Keys, Schedule
 from gopt.parallel import spread
@@ -35,7 +35,6 @@ from gopt.sources.instances import Instance, makespan_instance, peak_memory_inst
 from gopt.systems import best
 
 METHODS = (*HEURISTICS, "brkga", "best")
-MEMORY_ORDERS = ("depth_first", "breadth_first", "greedy_release")
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def search(
 ) -> list[Keys]:
     """Returns the keys that a search finds for each of some problems of one shape."""
 
-    def find_best(key: jax.Array, problem: Problem, given: Keys) -> Keys:
+    def find_best(key: jax.Array, problem: Problem, given: best.Starts) -> Keys:
         return best.improve(key, problem, given, objective=objective, evaluations=evaluations).keys
 
     def find_brkga(key: jax.Array, problem: Problem) -> Keys:
@@ -173,7 +172,7 @@ def search(
 
     batch = (jax.numpy.stack(random), problems.stack(members))
     if method == "best":
-        starts = [best.starts(problem) for problem in members]
+        starts = [best.starts(problem, objective) for problem in members]
         given = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
         keys = jax.jit(spread(jax.vmap(find_best)))(*batch, given)
     else:
@@ -185,13 +184,11 @@ def search(
 def spent_on(case: Case, method: str, evaluations: int) -> int:
     """Returns how many candidates a method decodes and simulates on one case.
 
-    A search takes its budget. A list construction counts as one; an order for memory is tried on
-    each device alone, and split in two ways over 2, 3, … devices.
+    A search takes its budget.
     """
     if method not in HEURISTICS:
         return evaluations
-    devices = len(case.instance.hardware.flop_rate)
-    return 3 * devices - 2 if method in MEMORY_ORDERS else 1
+    return schedules_tried(method, len(case.instance.hardware.flop_rate))
 
 
 def solution(case: Case, problem: Problem, keys: Keys) -> tuple[dict[str, Any], float]:

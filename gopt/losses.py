@@ -22,24 +22,20 @@ def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> ja
 
 
 def leave_one_out(reward: jax.Array, baseline: jax.Array) -> jax.Array:
-    """Returns baselines corrected by how the other samples of the same state did, `[G, S]`.
+    """Returns baselines that have seen the other samples of the same state, `[G, S]`.
 
-    That keeps the gradient unbiased and takes out what the baseline has not learned yet. A
-    single sample keeps its baseline.
+    The mean of the other rewards and of the learned baseline, which counts as one more sample.
+    So the gradient stays unbiased, what the baseline has not learned yet is mostly taken out,
+    and a single sample is left with its baseline.
 
     Args:
       reward: S samples for each of G states, `[G, S]`.
       baseline: estimates before the actions were known, `[G, 1]`.
 
     Source: Kool, van Hoof, Welling, "Buy 4 REINFORCE samples, get a baseline for free!", ICLR
-    2019 workshop.
+    2019 workshop; the learned baseline among the samples is our choice.
     """
-    samples = reward.shape[1]
-    if samples == 1:
-        return baseline
-    surprise = reward - baseline
-    others = jnp.sum(surprise, 1, keepdims=True) - surprise
-    return baseline + others / (samples - 1)
+    return (baseline + jnp.sum(reward, 1, keepdims=True) - reward) / reward.shape[1]
 
 
 def baseline_error(reward: jax.Array, baseline: jax.Array) -> jax.Array:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS: tuple[str, ...] = ("best", "regal", "brkga", *HEURISTICS)
-_WEIGHTS = Path(__file__).parent / "systems"  # what ships with the package
 
 
 class Costs(NamedTuple):
@@ -157,7 +155,7 @@ def schedule(
       seed: of the search.
       donate_argnums: positions of the arguments that are freed after their last use.
       max_trips: every `scan` of at most so many iterations is unrolled.
-      weights: file of `gopt.checkpoints.save_weights` with a policy for "regal"; by default the
+      weights: file of `gopt.systems.regal.save_policy` with a policy for "regal"; by default the
         one that ships for the objective.
 
     Raises:
@@ -225,25 +223,10 @@ def _regal(
     evaluations: int,
     weights: str | os.PathLike[str] | None,
 ) -> Keys:
-    from gopt.checkpoints import load_weights
     from gopt.nets.graphs import to_graphs_tuple
-    from gopt.systems.regal import Settings
+    from gopt.systems.regal import load_policy
 
-    if weights is None:
-        weights = _WEIGHTS / f"regal_{objective}.npz"
-        if not weights.exists():
-            ship = sorted(path.stem.removeprefix("regal_") for path in _WEIGHTS.glob("regal_*.npz"))
-            raise ValueError(
-                f"objective is {objective!r}: the method 'regal' has a policy for "
-                f"{', '.join(ship) or 'none'}; train one and give its `weights`"
-            )
-    params, values = load_weights(weights)
-    settings = Settings(**values)
-    if settings.devices != problem.num_devices:
-        raise ValueError(
-            f"hardware has {problem.num_devices} devices: the policy of {weights} is for "
-            f"{settings.devices}"
-        )
+    params, settings = load_policy(weights, objective=objective, devices=problem.num_devices)
     return _search_with_policy(
         key,
         params,
@@ -271,7 +254,7 @@ def _search_with_policy(
     result = regal.search(
         key,
         problem,
-        regal.expected_action(params, graphs, settings=settings),
+        regal.action(params, graphs, settings=settings),
         objective=objective,
         evaluations=evaluations,
         settings=settings,

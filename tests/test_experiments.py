@@ -20,9 +20,9 @@ from gopt.sources.jaxpr import trace
 from gopt.systems import regal as policies
 from gopt.workloads import WORKLOADS
 
-POLICY = policies.Settings(bins=4, width=8, rounds=1, smoothness=2)
+POLICY = policies.Settings(bins=4, width=8, rounds=1, steps=4)
 TRAINING = regal_training.Training(
-    steps=4, evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2
+    evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2
 )
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (("rnnlm", {"length": 1, **LSTM}, True), ("rnnlm", {"length": 2, **LSTM}, False))
@@ -45,14 +45,14 @@ def settings(folder: Path, **changes: Any) -> regal.Settings:
 
 def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "runs" / "first"
-    regal.main(settings(folder, train=2))
+    regal.main(settings(folder, train=True))
     printed = capsys.readouterr().out
     assert "REGAL" in printed and str(folder.name) in printed
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
         *("settings.json", "table.md", "graphs.md", "runs.json", "training.json"),
         *("convergence.png", "gantt.png", "memory.png"),
-        *("regal_peak_memory.npz", "checkpoints"),
+        *("peak_memory.npz", "checkpoints"),
     }
     for path in folder.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
@@ -62,10 +62,17 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     assert found["policy"] == dataclasses.asdict(POLICY)
     assert found["evaluations"] == 150 and found["folder"] == str(folder)
 
-    weights, sizes = load_weights(folder / "regal_peak_memory.npz")
-    assert policies.Settings(**sizes) == POLICY
+    weights, sizes = policies.load_policy(
+        folder / "peak_memory.npz", objective="peak_memory", devices=2
+    )
+    assert sizes == POLICY
+    _, values = load_weights(folder / "peak_memory.npz")
+    assert (
+        values["origin"]["policy"]["steps"] == 4
+        and values["origin"]["versions"]["jax"] == jax.__version__
+    )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
-    assert len(json.loads((folder / "training.json").read_text())) == 2
+    assert len(json.loads((folder / "training.json").read_text())) == 4
 
     graphs = json.loads((folder / "runs.json").read_text())
     assert [graph.pop("graph") for graph in graphs] == [
@@ -84,6 +91,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     assert [row[0] for row in rows] == ["best heuristic", *METHODS]
     assert rows[2][1] == "0"
     cost = {m: np.array([np.mean(graph[m]["cost"]) for graph in graphs]) for m in METHODS}
+    # The two graphs are of two families.
     gain, error = common.mean_interval(100 * (1 - cost["REGAL"] / cost["BRKGA"]))
     assert rows[4][1] == f"{gain:+.2f} ± {error:.2f}"
     by_graph = (folder / "graphs.md").read_text().splitlines()
@@ -93,10 +101,15 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     again = tmp_path / "again"
     monkeypatch.setattr(regal_graphs, "TEST", TEST[:1])
     monkeypatch.setattr(regal, "draw", lambda *_: None)
-    regal.main(settings(again, weights=folder / "regal_peak_memory.npz"))
+    regal.main(settings(again, weights=folder / "peak_memory.npz"))
     (other,) = json.loads((again / "runs.json").read_text())
     assert all(other[name]["cost"] == graphs[0][name]["cost"] for name in METHODS)
     assert not (again / "checkpoints").exists()
+
+
+def test_graphs_of_a_family_count_as_one():
+    means = regal.by_family(np.array([1.0, 5.0, 3.0, 7.0]), ["b", "a", "b", "a"])
+    np.testing.assert_array_equal(means, [6.0, 2.0])
 
 
 def test_a_missing_policy_is_missing(tmp_path):
@@ -119,11 +132,9 @@ def pool() -> regal_training.Pool:
     )
 
 
-def train(folder: Path, steps: int, **changes: Any) -> tuple[Any, list[dict[str, float]]]:
+def train(folder: Path, **changes: Any) -> tuple[Any, list[dict[str, float]]]:
     defaults = {"objective": "makespan", "policy": POLICY, "seed": 1, "training": TRAINING}
-    defaults |= changes
-    defaults["training"] = dataclasses.replace(defaults["training"], steps=steps)
-    return regal_training.train(pool(), **defaults, folder=folder)
+    return regal_training.train(changes.pop("pool", pool()), **defaults | changes, folder=folder)
 
 
 def test_the_pool_has_every_graph_and_its_variants():
@@ -137,44 +148,45 @@ def test_the_pool_has_every_graph_and_its_variants():
 
 
 def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch):
-    whole, watched = train(tmp_path / "whole", 4)
+    whole, watched = train(tmp_path / "whole")
     assert len(watched) == 4 and all(np.isfinite([*w.values()]).all() for w in watched)
 
-    half, _ = train(tmp_path / "parts", 2)
-    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (half, whole)), strict=True))
-    resumed = train(tmp_path / "parts", 4)
-    jax.tree.map(np.testing.assert_array_equal, resumed[0], whole)
-    assert resumed[1] == watched
-    # What is done is not done again.
-    again = train(tmp_path / "parts", 4)
-    jax.tree.map(np.testing.assert_array_equal, again[0], whole)
-    assert again[1] == watched
-
     save = Checkpoints.save
+    seen = []
 
     def killed(self: Checkpoints, step: int, state: Any) -> None:
         if step == 4:
             raise KeyboardInterrupt
+        seen.append(state.params)
         save(self, step, state)
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", killed)
         with pytest.raises(KeyboardInterrupt):
-            train(tmp_path / "killed", 4)
-    resumed = train(tmp_path / "killed", 4)
+            train(tmp_path / "parts")
+    (half,) = seen
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (half, whole)), strict=True))
+    resumed = train(tmp_path / "parts")
     jax.tree.map(np.testing.assert_array_equal, resumed[0], whole)
     assert resumed[1] == watched
+    # What is done is not done again.
+    with monkeypatch.context() as patch:
+        patch.setattr(policies, "rewards", lambda *_, **__: 1 / 0)
+        again = train(tmp_path / "parts")
+    jax.tree.map(np.testing.assert_array_equal, again[0], whole)
+    assert again[1] == watched
 
-    with pytest.raises(ValueError, match="parts holds 4 steps: expected 3 at most"):
-        train(tmp_path / "parts", 3)
+    other = pool()._replace(problem=pool().problem._replace(size=pool().problem.size + 1))
     for changes, name in (
         ({"seed": 2}, "seed = 1: expected 2"),
         ({"objective": "peak_memory"}, "objective = 'makespan': expected 'peak_memory'"),
         ({"policy": dataclasses.replace(POLICY, width=9)}, "policy = .*'width': 9"),
+        ({"policy": dataclasses.replace(POLICY, steps=5)}, "policy = .*'steps': 5"),
         ({"training": dataclasses.replace(TRAINING, samples=2)}, "training = .*'samples': 2"),
+        ({"pool": other}, "graphs = .*: expected"),
     ):
         with pytest.raises(ValueError, match=f"parts holds a run with {name}"):
-            train(tmp_path / "parts", 4, **changes)
+            train(tmp_path / "parts", **changes)
 
 
 # What the experiments share.

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import gopt
-from gopt.checkpoints import save_weights
 from gopt.classical import keys_from_items
 from gopt.hardware import homogeneous, no_channels
 from gopt.nets.graphs import to_graphs_tuple
@@ -36,7 +35,7 @@ def weights(tmp_path_factory):
     graph = gopt.pad(gopt.trace(GRADIENT, *arguments()).graph)
     params = regal.Policy(settings).init(jax.random.key(0), to_graphs_tuple(graph))
     path = tmp_path_factory.mktemp("weights") / "regal_peak_memory.npz"
-    save_weights(path, params, vars(settings))
+    regal.save_policy(path, params, settings, objective="peak_memory")
     return path
 
 
@@ -110,10 +109,10 @@ def test_policy_decides(run, weights, tmp_path):
     settings = regal.Settings(width=8, rounds=1)
     graph = gopt.pad(gopt.trace(GRADIENT, *arguments()).graph)
     params = regal.Policy(settings).init(jax.random.key(0), to_graphs_tuple(graph))
-    # A head that always takes the lowest mean and the lowest deviation.
-    params["params"]["Dense_0"]["bias"] = 100 * jnp.ones_like(params["params"]["Dense_0"]["bias"])
+    # A policy that always takes the lowest mean of priorities, and the lowest deviation.
+    params["params"]["bias"] = -100 * jnp.ones_like(params["params"]["bias"])
     path = tmp_path / "low.npz"
-    save_weights(path, params, vars(settings))
+    regal.save_policy(path, params, settings, objective="peak_memory")
     real = slice(0, int(graph.num_ops))
     low = run("regal", weights=path).keys
     assert low.priority[real].max() < 0.2
@@ -201,7 +200,7 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
         ({"donate_argnums": 7}, "donate_argnums"),
         (
             {"method": "regal", "objective": "capped_makespan"},
-            "objective is 'capped_makespan': the method 'regal' has a policy for",
+            "objective is 'capped_makespan': gopt ships a policy for",
         ),
     ],
 )
@@ -211,7 +210,7 @@ def test_bad_input(settings, message):
 
 
 def test_policy_of_another_number_of_devices(run):
-    with pytest.raises(ValueError, match=r"hardware has 4 devices: the policy of .* is for 2"):
+    with pytest.raises(ValueError, match="holds a policy for 2 devices: expected 4"):
         run("regal", hardware="4xh100")
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from gopt.classical.bounds import makespan_bound, peak_bound
 from gopt.classical.encode import keys_from_items
 from gopt.classical.list_scheduling import critical_path, etf, heft
-from gopt.classical.memory_orders import breadth_first, depth_first, greedy_release
+from gopt.classical.memory_orders import SPLITS, breadth_first, depth_first, greedy_release
+from gopt.classical.spectral import spectral_places
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 
@@ -18,6 +19,13 @@ HEURISTICS: dict[str, Callable[[Problem], Keys]] = {
     "greedy_release": greedy_release,
 }
 
+
+def schedules_tried(name: str, devices: int) -> int:
+    """Returns how many schedules a heuristic compares, each of them one evaluation."""
+    splits = len(SPLITS) * (devices - 1)
+    return devices + splits if name in ("depth_first", "breadth_first", "greedy_release") else 1
+
+
 __all__ = (
     "HEURISTICS",
     "breadth_first",
@@ -29,4 +37,6 @@ __all__ = (
     "keys_from_items",
     "makespan_bound",
     "peak_bound",
+    "schedules_tried",
+    "spectral_places",
 )

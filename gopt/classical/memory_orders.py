@@ -97,7 +97,7 @@ def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
     ops, devices = np.asarray(order, np.int64), problem.num_devices
     whole = [np.full(ops.size, device) for device in range(devices)]
     counts = range(2, devices + 1)
-    split = [way(problem, ops, count) for way in (_pieces, _balanced) for count in counts]
+    split = [way(problem, ops, count) for way in SPLITS for count in counts]
     schedules = [_serial(problem, ops, wanted) for wanted in whole + split]
     device, items = min(schedules, key=lambda schedule: peaks(problem, *schedule).max())
     return keys_from_items(problem, device, items)
@@ -149,6 +149,9 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
                 for holder in holders[tensor]:
                     held[holder] -= size[tensor]
     return np.array(wanted, np.int64)
+
+
+SPLITS = (_pieces, _balanced)  # ways to split an order over several devices
 
 
 def _serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import jraph
 import numpy as np
-from scipy import sparse
-from scipy.sparse import linalg as sparse_linalg
 
+from gopt.classical.spectral import spectral_places
 from gopt.graph import RANK, Graph, Shape, is_input, pad, shape_of
 
 GraphsTuple: TypeAlias = jraph.GraphsTuple
@@ -45,8 +44,7 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
       the longest path through the op is than the longest of all; index: place in program order;
       reach, age: how far the last reader and the first producer are in program order;
     - is_input; pinned: an output of it is never freed;
-    - spectral: place in the order of an eigenvector of the graph Laplacian, by bytes made, in
-      -1..1: cut anywhere, it parts the graph into two with little sent between them;
+    - spectral: places along eigenvectors of the graph, see `gopt.classical.spectral`;
     - the dimensions of its largest output.
 
     The two features of a use are the size of the tensor and its number of readers.
@@ -86,7 +84,7 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
         *(index / n, (last - index) / n, (index - first) / n),
         np.asarray(is_input(graph))[:n],
         per_op(producer, np.asarray(graph.pinned)[:t]) > 0,
-        *_spectral_places(sender, consumer, _relative(size)[tensor], made),
+        *spectral_places(sender, consumer, _relative(size)[tensor], made, SPECTRAL),
     ]
     features = np.zeros((rows.ops, len(OP_FEATURES)), np.float32)
     features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(dimensions)], 1)
@@ -119,35 +117,6 @@ def graph_network(
     return jraph.GraphNetwork(
         update_edge, update_node, aggregate_edges_for_nodes_fn=jraph.segment_mean
     )
-
-
-def _spectral_places(
-    sender: np.ndarray, receiver: np.ndarray, weight: np.ndarray, made: np.ndarray
-) -> np.ndarray:
-    """Places of ops along the smoothest eigenvectors of the normalised Laplacian.
-
-    float64 `[SPECTRAL, N]`. Source: Hall, "An r-dimensional quadratic placement algorithm",
-    Management Science 17 (1970). An eigenvector has no sign: the op with the largest entry gets
-    a positive one.
-    """
-    n = len(made)
-    places = np.zeros((SPECTRAL, n))
-    if n <= SPECTRAL + 1:
-        return places
-    # A little weight ties uses of empty tensors, and a tiny one all ops, to their neighbours.
-    links = sparse.coo_matrix((weight + 0.1, (sender, receiver)), (n, n))
-    links = (links + links.T).tocsr()
-    degree = np.asarray(links.sum(1)).ravel() + 1e-6
-    scale = sparse.diags(1 / np.sqrt(degree))
-    laplacian = (sparse.eye(n) - scale @ links @ scale).tocsc()
-    start = np.random.default_rng(0).normal(size=n)
-    values, vectors = sparse_linalg.eigsh(laplacian, SPECTRAL + 1, sigma=-1e-3, v0=start)
-    vectors = vectors[:, np.argsort(values)[1:]] / np.sqrt(degree)[:, None]
-    share = (made + 1e-3 * made.mean() + 1e-12) / (made + 1e-3 * made.mean() + 1e-12).sum()
-    for place, vector in zip(places, vectors.T, strict=True):
-        order = np.argsort(vector * np.sign(vector[np.argmax(np.abs(vector))]), kind="stable")
-        place[order] = 2 * np.cumsum(share[order]) - 1
-    return places
 
 
 def _relative(values: np.ndarray) -> np.ndarray:

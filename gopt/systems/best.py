@@ -1,11 +1,14 @@
-"""Annealing from all heuristics, at a budget of evaluations; strongest for the makespan.
+"""The strongest search for each objective that gopt has without training.
 
-It starts from all heuristics and the program's own order, as they are and with their devices
-left to the greedy choice of `gopt.cost.construction`, and anneals over the keys of that decoder:
-moves one op in the order, pins it to a device, or unpins it. Then it anneals over plain keys, in
-which transfers have priorities of their own. The result is never worse than any start.
+It starts from all heuristics and the program's own order, and its result is never worse than any
+start that the budget allows. For the peak memory on several devices it is the genetic algorithm,
+whose proposals keep the order of the program and part the graph along its spectral places. Else
+it is annealing: first over the keys of the decoder of `gopt.cost.construction`, which leaves
+devices to a greedy choice, and in which a step moves one op in the order, pins it to a device, or
+unpins it; then over plain keys, in which transfers have priorities of their own.
 
-Annealing was chosen over the genetic algorithm by measurement, on random graphs made for it.
+Which search serves which objective was chosen by measurement: the annealing on random graphs made
+for it, the proposals on the training and validation graphs of `experiments.regal`.
 """
 
 from functools import partial
@@ -16,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from gopt.classical import HEURISTICS
+from gopt.classical import HEURISTICS, schedules_tried, spectral_places
 from gopt.cost import execution
 from gopt.cost.construction import construct
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 from gopt.search import local
+from gopt.systems import regal
 
 PLAIN = 0.2  # share of the budget for plain keys on several devices
 UNPINNED = 0.3  # share of changes of a device that leave it to the greedy choice
@@ -34,51 +38,105 @@ class Result(NamedTuple):
     cost: jax.Array  # float32 [], its objective
 
 
+class Starts(NamedTuple):
+    """What the search of one problem starts from."""
+
+    keys: Keys  # of all heuristics, then of the program's own order on the first device, [S, ...]
+    action: np.ndarray | None  # int32 [N, D + 1, 2], REGAL's, where the genetic algorithm searches
+
+
 def search(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Result:
     """Returns the best schedule found for one problem with exactly `evaluations` evaluations.
+
+    What the heuristics try counts. If the budget is smaller than that, the search still
+    evaluates one candidate.
 
     Args:
       key: random key.
       problem: one problem, on the host.
       objective: one of `gopt.cost.execution.OBJECTIVES`.
-      evaluations: budget, heuristics included.
+      evaluations: budget.
 
     Raises:
       ValueError: the budget is less than one, or there is no such objective.
     """
-    given = starts(problem)
+    given = starts(problem, objective)
     return _improve(key, problem, given, objective=objective, evaluations=evaluations)
 
 
-def starts(problem: Problem) -> Keys:
-    """Returns the keys of all heuristics, then of the program's own order on the first device.
-
-    On the host, for one problem: `[S, ...]`.
-    """
+def starts(problem: Problem, objective: str) -> Starts:
+    """Returns what the search of one problem starts from; on the host."""
     (n, t, _), d = problem.shape, problem.num_devices
     order = np.arange(n, dtype=np.float32) / n
     first = np.zeros((n, d), np.float32)
     first[:, 0] = 1
     program = Keys(first, order, np.zeros((t, d), np.float32))
     found = [heuristic(problem) for heuristic in HEURISTICS.values()]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *found, program)
+    keys = jax.tree.map(lambda *leaves: np.stack(leaves), *found, program)
+    return Starts(keys, _parted(problem) if objective == "peak_memory" and d > 1 else None)
+
+
+def tried(problem: Problem) -> int:
+    """Returns how many schedules the heuristics try besides those that they return."""
+    return sum(schedules_tried(name, problem.num_devices) - 1 for name in HEURISTICS)
 
 
 def improve(
-    key: jax.Array, problem: Problem, given: Keys, *, objective: str, evaluations: int
+    key: jax.Array, problem: Problem, given: Starts, *, objective: str, evaluations: int
 ) -> Result:
-    """Returns the best schedule found, the given ones `[S, ...]` included.
+    """Returns the best schedule found, the given ones included; the rest is as in `search`.
 
-    Composes with `jax.jit` and `jax.vmap`. The budget counts the given candidates; if it is too
-    small to build from them, as many are compared as it allows.
-
-    Raises:
-      ValueError: the budget is less than one, or there is no such objective.
+    Composes with `jax.jit` and `jax.vmap`.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    evaluations = max(1, evaluations - tried(problem))
     problem = jax.tree.map(jnp.asarray, problem)
 
+    if given.action is not None:
+        return _evolve(key, problem, given, objective=objective, evaluations=evaluations)
+    return _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
+
+
+_improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
+
+
+def _parted(problem: Problem) -> np.ndarray:
+    """Returns the action that an untrained policy of REGAL would take, but for its network."""
+    n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
+    size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
+    tensor, reader = problem.tensor[:e], problem.consumer[:e]
+    tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
+    made = np.bincount(producer, size, minlength=n)
+    places = spectral_places(producer[tensor], reader, tie, made, 2)
+    settings = regal.Settings(devices=problem.num_devices)
+    angle = 2 * np.pi * np.arange(settings.devices) / settings.devices
+    found = np.zeros((problem.shape.ops, settings.devices + 1, 2))
+    found[:n, :-1, 0] = 0.5 + settings.lean * places.T @ np.stack([np.cos(angle), np.sin(angle)])
+    found[:n, -1, 0] = np.arange(n) / n
+    found[:, :-1, 1] = settings.device_deviation
+    found[:, -1, 1] = settings.priority_deviation
+    return np.clip(found * settings.bins, 0, settings.bins - 1).astype(np.int32)
+
+
+def _evolve(
+    key: jax.Array, problem: Problem, given: Starts, *, objective: str, evaluations: int
+) -> Result:
+    found = regal.search(
+        key,
+        problem,
+        jnp.asarray(given.action),
+        objective=objective,
+        evaluations=evaluations,
+        settings=regal.Settings(devices=problem.num_devices),
+        given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
+    )
+    return Result(found.keys, found.cost)
+
+
+def _anneal(
+    key: jax.Array, problem: Problem, given: Keys, *, objective: str, evaluations: int
+) -> Result:
     def anneal(key: jax.Array, cost: local.Cost, given: Keys, budget: int) -> local.Result:
         move = partial(_neighbour, problem)
         one = jax.tree.map(lambda leaf: leaf[0], given)
@@ -97,9 +155,6 @@ def improve(
     given = jax.tree.map(lambda leaf: leaf[:evaluations], given)
     last = anneal(to_plain, execution.population_cost(problem, objective), given, evaluations)
     return Result(last.keys, last.cost)
-
-
-_improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
 
 
 def _built_cost(problem: Problem, objective: str) -> local.Cost:
@@ -125,12 +180,12 @@ def _neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
     Only the keys that there are change. Plain keys have transfers; keys to build from have not,
     and their ops may also be unpinned.
     """
-    n, d = problem.op_ticks.shape
+    d = problem.num_devices
     is_plain = keys.transfer is not None
     to_kind, to_op, to_scale, to_step, to_device, to_pin = jax.random.split(key, 6)
     op = jax.random.randint(to_op, (), 0, problem.num_ops)
     # From one place in the order to anywhere.
-    scale = n ** -jax.random.uniform(to_scale)
+    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale)
     step = scale * jax.random.normal(to_step)
     priority = keys.priority.at[op].set(local.reflect(keys.priority[op] + step))
     moved = [keys._replace(priority=priority)]

@@ -42,51 +42,63 @@ def reinforce_gradient(
 
 
 def leave_one_out(reward: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Baselines `[G, S]` of samples `[G, S]`: the mean of the others.
-
-    One that is alone keeps its `baseline` `[G]`.
-    """
+    """Baselines `[G, S]` of samples `[G, S]`: the mean of the others and of `baseline` `[G]`."""
     reward = np.asarray(reward, np.float64)
     result = np.empty(reward.shape)
     for g, s in np.ndindex(*reward.shape):
         others = [r for j, r in enumerate(reward[g]) if j != s]
-        result[g, s] = sum(others) / len(others) if others else baseline[g]
+        result[g, s] = np.mean([baseline[g], *others])
     return result
 
 
-def regal(
-    logits: np.ndarray,
-    baseline: np.ndarray,
-    mask: np.ndarray,
-    actions: np.ndarray,
-    reward: np.ndarray,
-    weight: float,
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """REGAL's loss, and its gradients by logits `[G, N, genes, 2, K]` and baseline `[G]`.
+def regal_log_prob(
+    places: np.ndarray, taken: np.ndarray, features: np.ndarray, exploration: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-densities `[S]` of places taken `[S, N, genes, 2]`, and their slopes by the places.
 
-    `mask` is `[G, N]`, `actions` `[G, S, N, genes, 2]`, `reward` `[G, S]`; `weight` is that of
-    the entropy.
+    Noise lies in the space that the features of the ops `[N, F]` and a constant span, alike in
+    all directions, and has the root mean square `exploration`.
     """
-    logits, baseline, reward = (np.asarray(x, np.float64) for x in (logits, baseline, reward))
+    n = len(features)
+    columns = np.column_stack([np.ones(n), features]).astype(np.float64)
+    norms = np.linalg.norm(columns, axis=0)
+    columns = columns[:, norms > 0] / norms[norms > 0]
+    left, values, _ = np.linalg.svd(columns, full_matrices=False)
+    left = left[:, values**2 > 1e-3]
+    # n exploration² is the expected sum of squares of a gene, in so many directions.
+    variance = n * exploration**2 / left.shape[1]
+    total, slope = [], []
+    for one in np.asarray(taken, np.float64):
+        noise = np.einsum("nf,mf,mgk->ngk", left, left, one - places)
+        total.append(-0.5 * np.sum(noise**2) / variance)
+        slope.append(noise / variance)
+    return np.array(total), np.array(slope)
+
+
+def regal(
+    places: np.ndarray,
+    baseline: np.ndarray,
+    features: list[np.ndarray],
+    taken: np.ndarray,
+    reward: np.ndarray,
+    exploration: float,
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """REGAL's loss, and its gradients by places `[G, N, genes, 2]` and baseline `[G]`.
+
+    `features` has the rows of the real ops of each graph, `taken` is `[G, S, N, genes, 2]`,
+    `reward` `[G, S]`.
+    """
+    places, baseline, reward = (np.asarray(x, np.float64) for x in (places, baseline, reward))
     graphs, samples = reward.shape
-    genes = logits.shape[2] * logits.shape[3]
-    arms = logits.shape[-1]
     advantage = reward - leave_one_out(reward, baseline)
     scaled = advantage / (np.sqrt(np.mean(advantage**2)) + 1e-6)
     error = reward - baseline[:, None]
-    chances = softmax(logits)
     loss = np.mean(error**2)
-    slope = np.zeros_like(logits)
-    for g in range(graphs):
-        ops = np.flatnonzero(mask[g])
-        share = weight / (graphs * len(ops) * genes)
-        for i in ops:
-            level = entropy(logits[g, i])
-            loss -= share * level.sum()
-            surprise = np.log(chances[g, i]) + level[..., None]
-            slope[g, i] += share * chances[g, i] * surprise
-            for s in range(samples):
-                taken = scaled[g, s] / (graphs * samples * len(ops))
-                loss -= taken * log_prob(logits[g, i], actions[g, s, i]).sum()
-                slope[g, i] -= taken * (np.eye(arms)[actions[g, s, i]] - chances[g, i])
-    return float(loss), slope, -2 * error.mean(1) / graphs
+    gradient = np.zeros_like(places)
+    for g, rows in enumerate(features):
+        n = len(rows)
+        each, slope = regal_log_prob(places[g, :n], taken[g, :, :n], rows, exploration)
+        for s in range(samples):
+            loss -= scaled[g, s] * each[s] / (graphs * samples)
+            gradient[g, :n] -= scaled[g, s] * slope[s] / (graphs * samples)
+    return float(loss), gradient, -2 * error.mean(1) / graphs

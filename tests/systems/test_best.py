@@ -1,11 +1,17 @@
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 
+from gopt import graph as graphs
 from gopt import problem as problems
+from gopt.classical import memory_orders
 from gopt.cost import execution
-from gopt.search import local
-from gopt.systems import best
+from gopt.hardware import homogeneous
+from gopt.problem import prepare
+from gopt.search import brkga, local
+from gopt.systems import best, regal
 from tests import strategies
 from tests.reference.execution import run as replay
 from tests.strategies import SMALL
@@ -39,7 +45,7 @@ def test_best_beats_all_starts_and_costs_what_it_says(objective, devices, settin
     for seed in range(3):
         case = problem(seed, devices, **settings)
         found = best.search(jax.random.key(seed), case, objective=objective, evaluations=400)
-        starts = best.starts(case)
+        starts = best.starts(case, objective).keys
         costs = [
             measure(case, jax.tree.map(lambda leaf, row=row: leaf[row], starts), objective)
             for row in range(len(starts.priority))
@@ -50,7 +56,7 @@ def test_best_beats_all_starts_and_costs_what_it_says(objective, devices, settin
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("evaluations", [1, 6, 7, 14, 21, 22, 23, 100, 101])
+@pytest.mark.parametrize("evaluations", [1, 6, 7, 14, 21, 22, 23, 31, 32, 100, 101])
 def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     spent = []
 
@@ -61,19 +67,78 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     minimize = local.minimize
     monkeypatch.setattr(local, "minimize", counted)
     case = problem(0, devices)
-    starts = best.starts(case)
+    starts = best.starts(case, "makespan")
     found = jax.eval_shape(
         lambda key: best.improve(key, case, starts, objective="makespan", evaluations=evaluations),
         jax.random.key(0),
     )
-    assert sum(spent) == evaluations
-    assert len(spent) == (2 if devices > 1 and evaluations >= 22 else 1)
+    left = max(1, evaluations - best.tried(case))
+    assert sum(spent) == left
+    assert len(spent) == (2 if devices > 1 and left >= 22 else 1)
     assert found.keys.device.shape == (SMALL.ops, devices)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
+    compared = []
+    peaks = memory_orders.peaks
+    monkeypatch.setattr(memory_orders, "peaks", lambda *a: compared.append(a) or peaks(*a))
+    case = problem(0, devices)
+    best.starts(case, "makespan")
+    assert len(compared) > 0
+    # Each memory order returns one of the schedules that it compares.
+    assert best.tried(case) == len(compared) - 3
+
+
+@pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
+def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, monkeypatch):
+    spent = []
+    minimize = brkga.minimize
+
+    def counted(*args, **settings):
+        spent.append((settings["evaluations"], len(settings["given"].priority)))
+        return minimize(*args, **settings)
+
+    monkeypatch.setattr(brkga, "minimize", counted)
+    for devices in (1, 2):
+        case = problem(0, devices)
+        given = best.starts(case, objective)
+        for evaluations in (100, 12, 1):
+            jax.eval_shape(
+                partial(best.improve, objective=objective, evaluations=evaluations),
+                jax.random.key(0),
+                case,
+                given,
+            )
+    assert spent == ([(91, 7), (3, 3), (1, 1)] if objective == "peak_memory" else [])
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_proposals_keep_program_order_and_part_a_chain(devices):
+    chain = graphs.from_ops(
+        [
+            graphs.Op(inputs=((i - 1, 0),) if i else (), outputs=(graphs.Output(7),))
+            for i in range(20)
+        ]
+    )
+    case = prepare(graphs.pad(chain, SMALL), homogeneous(devices), seconds=np.ones(20))
+    action = best.starts(case, "peak_memory").action
+    bins = regal.Settings().bins
+    assert action.shape == (SMALL.ops, devices + 1, 2) and action.dtype == np.int32
+    assert action.min() >= 0 and action.max() < bins
+    np.testing.assert_array_equal(action[:20, -1, 0], np.arange(20) * bins // 20)
+    first = action[:20, 0, 0]
+    assert (np.diff(first) >= 0).all() or (np.diff(first) <= 0).all()
+    assert np.ptp(first) >= bins / 3
+    if devices == 2:
+        assert np.abs(first + action[:20, 1, 0] - (bins - 1)).max() <= 1
+    found = best.search(jax.random.key(0), case, objective="peak_memory", evaluations=60)
+    assert found.cost <= 2 * 7
 
 
 def test_starts_are_the_heuristics_and_the_program():
     case = problem(0, 2)
-    starts = best.starts(case)
+    starts = best.starts(case, "makespan").keys
     assert len(starts.priority) == len(best.HEURISTICS) + 1
     for row, heuristic in enumerate(best.HEURISTICS.values()):
         jax.tree.map(
@@ -86,14 +151,15 @@ def test_starts_are_the_heuristics_and_the_program():
     assert set(program.device) == {0}
 
 
-def test_vmap_over_problems_equals_one_at_a_time():
+@pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
+def test_vmap_over_problems_equals_one_at_a_time(objective):
     cases = [problem(seed, 2, channel="bus") for seed in range(3)]
-    starts = [best.starts(case) for case in cases]
+    starts = [best.starts(case, objective) for case in cases]
     keys = jax.random.split(jax.random.key(0), 3)
 
     @jax.jit
     def run(key, case, given):
-        return best.improve(key, case, given, objective="makespan", evaluations=120)
+        return best.improve(key, case, given, objective=objective, evaluations=120)
 
     given = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
     together = jax.jit(jax.vmap(run))(keys, problems.stack(cases), given)

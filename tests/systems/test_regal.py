@@ -11,7 +11,7 @@ from gopt import graph as graphs
 from gopt.cost.execution import Keys, evaluate, objective
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.hardware import homogeneous
-from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
+from gopt.nets.graphs import OP_FEATURES, GraphsTuple, to_graphs_tuple
 from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search import brkga
@@ -19,7 +19,7 @@ from gopt.systems import regal
 from tests.reference import losses as reference
 from tests.strategies import random_graph
 
-SETTINGS = regal.Settings(bins=6, width=8, rounds=2, smoothness=3)
+SETTINGS = regal.Settings(bins=6, width=8, rounds=2)
 SHAPE = Shape(24, 24, 64)
 POPULATION = brkga.Settings(population=10, elites=3, mutants=2)
 GENES = SETTINGS.devices + 1
@@ -83,83 +83,144 @@ def test_the_widest_beta_at_one_half_is_uniform():
 
 
 def test_samples_lie_where_the_action_says():
-    bins, count, shape = 5, 20_000, (3, GENES, 2)
-    rng = np.random.default_rng(0)
-    action = rng.integers(0, bins, shape)
-    action[0] = [(0, 0), (4, 1), (2, 4)]  # distinct for devices and priority, mean and deviation
-    uniforms = Keys(
-        *(rng.random((count, *s), np.float32) for s in ((3, GENES - 1), (3,), (4, GENES - 1)))
+    bins, count = 5, 20_000
+    # Tensor 0 is read by ops 1 and 2, tensor 1 by op 2, tensor 2 by nobody.
+    graph = graphs.from_ops(
+        [
+            Op(outputs=(Output(4),)),
+            Op(inputs=((0, 0),), outputs=(Output(4),)),
+            Op(inputs=((0, 0), (1, 0)), outputs=(Output(4),)),
+        ]
     )
-    drawn = jax.jit(regal.proposal(jnp.asarray(action), bins))(uniforms)
-    genes = np.concatenate([drawn.device, drawn.priority[..., None]], -1)
-    mean = (action[..., 0] + 0.5) / bins
-    share = np.geomspace(0.02, 1 / np.sqrt(3), bins)[action[..., 1]]
-    np.testing.assert_allclose(genes.mean(0), mean, atol=0.015)
-    np.testing.assert_allclose(genes.std(0), share * np.sqrt(mean * (1 - mean)), rtol=0.1)
+    task = prepare(graphs.pad(graph, Shape(4, 4, 4)), homogeneous(2), seconds=np.ones(3))
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, bins, (4, GENES, 2))
+    action[:3] = [
+        [(0, 0), (4, 1), (2, 4)],  # distinct for devices and priority, mean and deviation
+        [(1, 3), (2, 2), (0, 1)],
+        [(3, 1), (0, 4), (4, 2)],
+    ]
+    uniforms = Keys(
+        *(rng.random((count, *s), np.float32) for s in ((4, GENES - 1), (4,), (4, GENES - 1)))
+    )
+    drawn = jax.jit(regal.proposal(task, jnp.asarray(action), bins))(uniforms)
+    genes = np.concatenate([drawn.device, drawn.priority[..., None], drawn.transfer], -1)
+    reader = action[[1, 2], -1:]  # the first readers of tensors 0 and 1
+    expected = np.concatenate([action, np.zeros((4, 2, 2), int)], 1)
+    expected[:2, GENES:] = reader
+    real = np.ones((4, 2 * GENES - 1), bool)
+    real[2:, GENES:] = False
+    mean = (expected[..., 0] + 0.5) / bins
+    share = np.geomspace(0.02, 1 / np.sqrt(3), bins)[expected[..., 1]]
+    deviation = share * np.sqrt(mean * (1 - mean))
+    np.testing.assert_allclose(genes.mean(0)[real], mean[real], atol=0.015)
+    np.testing.assert_allclose(genes.std(0)[real], deviation[real], rtol=0.1)
     assert genes.min() >= 0 and genes.max() <= 1
-    np.testing.assert_array_equal(drawn.transfer, uniforms.transfer)
     # Genes are independent.
-    correlation = np.corrcoef(genes.reshape(count, -1).T) - np.eye(3 * GENES)
-    assert np.abs(correlation).max() < 0.05
+    correlation = np.corrcoef(genes.reshape(count, -1).T)
+    assert np.abs(correlation - np.eye(len(correlation))).max() < 0.05
 
 
 # The policy.
 
 
-def test_logits_do_not_depend_on_padding_or_on_the_batch():
+def test_places_do_not_depend_on_padding_or_on_the_batch():
     graph, n = batch()[0][2], int(batch()[0][2].num_ops)
-    logits, baseline = policy(params(), one(2))
-    assert logits.shape == (SHAPE.ops, GENES, 2, SETTINGS.bins) and baseline.shape == ()
-    assert np.isfinite(logits).all() and np.isfinite(baseline)
-    assert np.std(logits, 0)[:, :, 0].min() > 1e-2
+    places, baseline = policy(params(), one(2))
+    assert places.shape == (SHAPE.ops, GENES, 2) and baseline.shape == ()
+    assert np.isfinite(places).all() and np.isfinite(baseline)
+    assert np.std(places[:n], 0).min() > 1e-2
     wide = to_graphs_tuple(graphs.pad(graph, Shape(31, 40, 99)))
     alone = policy(params(), wide)
-    scale = np.abs(logits[:n]).max()
-    np.testing.assert_allclose(alone[0][:n] / scale, logits[:n] / scale, atol=1e-5)
+    scale = np.abs(places[:n]).max()
+    np.testing.assert_allclose(alone[0][:n] / scale, places[:n] / scale, atol=1e-5)
     np.testing.assert_allclose(alone[1], baseline, rtol=1e-5)
     together = jax.vmap(policy, (None, 0))(params(), batch()[1])
-    np.testing.assert_allclose(together[0][2] / scale, logits / scale, atol=1e-5)
+    np.testing.assert_allclose(together[0][2] / scale, places / scale, atol=1e-5)
     np.testing.assert_allclose(together[1][2], baseline, rtol=1e-5)
 
 
-def test_an_untrained_policy_is_close_to_standard_brkga():
-    @partial(jax.jit, static_argnums=0)
-    def policy(settings: regal.Settings) -> tuple[regal.TrainState, tuple[jax.Array, jax.Array]]:
-        state = regal.init(jax.random.key(0), one(0), settings=settings)
-        return state, regal.Policy(settings).apply(state.params, one(0))
-
-    def fresh(wide: float) -> tuple[np.ndarray, jax.Array]:
-        state, (logits, baseline) = policy(dataclasses.replace(SETTINGS, wide=wide))
-        assert state.step == 0 and state.step.dtype == jnp.int32
-        return reference.softmax(logits[:23]) @ np.arange(SETTINGS.bins), baseline
-
-    levels, baseline = fresh(3.0)
-    narrow, _ = fresh(0.0)
-    assert levels[..., 1].mean() > 4 > narrow[..., 1].mean() + 0.5
-    assert abs(levels[..., 0].mean() - 2.5) < 0.5
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_an_untrained_policy_keeps_program_order_and_parts_along_the_spectrum(devices):
+    settings = regal.Settings(devices=devices, width=8, rounds=1)
+    graph = batch()[0][0]
+    state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), one(0))
+    assert state.step == 0 and state.step.dtype == jnp.int32
+    places, baseline = regal.apply(state.params, one(0), settings=settings)
+    n = int(graph.num_ops)
+    np.testing.assert_allclose(places[:n, -1, 0], np.arange(n) / n, atol=0.1)
+    np.testing.assert_allclose(places[:n, :-1, 1], settings.device_deviation, atol=0.1)
+    np.testing.assert_allclose(places[:n, -1, 1], settings.priority_deviation, atol=0.1)
     assert baseline == pytest.approx(-1, abs=0.3)
+    means = np.asarray(places[:n, :-1, 0])
+    features = one(0).nodes["features"][:n]
+    first = OP_FEATURES.index("spectral_0")
+    for device in range(devices):
+        angle = 2 * np.pi * device / devices
+        plane = features[:, first] * np.cos(angle) + features[:, first + 1] * np.sin(angle)
+        np.testing.assert_allclose(means[:, device], settings.lean * plane, atol=0.1)
+    still = dataclasses.replace(settings, lean=0.0)
+    flat = regal.apply(state.params | {}, one(0), settings=still)[0]
+    np.testing.assert_array_equal(flat, places)  # the lean is where training starts, no more
+    fresh = jax.jit(partial(regal.init, settings=still))(jax.random.key(0), one(0)).params
+    flat = regal.apply(fresh, one(0), settings=still)[0]
+    assert np.abs(flat[:n, :-1, 0]).max() < 0.1
 
 
-def test_actions_are_levels_drawn_from_the_logits():
-    act = jax.jit(partial(regal.act, samples=3000, settings=SETTINGS))
-    actions = act(jax.random.key(0), params(), one(1))
-    assert actions.shape == (3000, SHAPE.ops, GENES, 2) and actions.dtype == jnp.int32
-    share = (np.asarray(actions)[..., None] == np.arange(SETTINGS.bins)).mean(0)
-    np.testing.assert_allclose(share.sum(-1), 1)
-    chances = reference.softmax(policy(params(), one(1))[0])
-    assert chances.std() > 0.05
-    np.testing.assert_allclose(share, chances, atol=0.05)
-    np.testing.assert_array_equal(actions, act(jax.random.key(0), params(), one(1)))
-    assert (actions != act(jax.random.key(1), params(), one(1))).any()
-
-
-def test_the_expected_action_is_the_mean_level_rounded():
-    got = jax.jit(partial(regal.expected_action, settings=SETTINGS))(params(), one(0))
-    levels = reference.softmax(policy(params(), one(0))[0]) @ np.arange(SETTINGS.bins)
-    clear = np.abs(levels % 1 - 0.5) > 1e-3
+def test_an_action_is_the_levels_of_the_places():
+    got = jax.jit(partial(regal.action, settings=SETTINGS))(params(), one(0))
     assert got.shape == (SHAPE.ops, GENES, 2) and got.dtype == jnp.int32
-    assert clear.mean() > 0.9 and len(np.unique(got)) > 2
-    np.testing.assert_array_equal(got[clear], np.rint(levels[clear]))
+    n, bins = 23, SETTINGS.bins
+    places = np.asarray(policy(params(), one(0))[0][:n], np.float64)
+    # The mean of each device over the graph, by the logarithm of the bytes made, is one half, and
+    # so is the mean over the devices of each op.
+    weight = one(0).nodes["features"][:n, OP_FEATURES.index("made")]
+    means = places[:, :-1, 0]
+    for device in range(SETTINGS.devices):
+        means[:, device] -= np.average(means[:, device], weights=weight)
+    for i in range(n):
+        means[i] += 0.5 - means[i].mean()
+    levels = np.clip(np.floor(places * bins), 0, bins - 1)
+    clear = np.abs((places * bins) % 1 - 0.5) < 0.499
+    assert clear.mean() > 0.9 and len(np.unique(got[:n])) > 3
+    np.testing.assert_array_equal(np.asarray(got)[:n][clear], levels[clear])
+    assert got.min() == 0 and got.max() == bins - 1
+
+
+def test_to_exchange_the_devices_of_a_policy_exchanges_those_of_its_action():
+    places = policy(params(), one(0))[0]
+    got = regal.quantise(places, one(0), settings=SETTINGS)
+    other = regal.quantise(places[:, jnp.array([1, 0, 2])], one(0), settings=SETTINGS)
+    np.testing.assert_array_equal(other, got[:, jnp.array([1, 0, 2])])
+
+
+def test_noise_has_the_size_asked_for_and_is_shared_by_ops_with_like_features():
+    settings = dataclasses.replace(SETTINGS, exploration=0.2)
+    sample = jax.jit(partial(regal.sample, samples=2000, settings=settings))
+    n = 14
+    taken = sample(jax.random.key(0), params(), one(2))
+    assert taken.shape == (2000, SHAPE.ops, GENES, 2)
+    noise = np.asarray(taken - policy(params(), one(2))[0])
+    assert np.abs(noise[:, n:]).max() == 0
+    noise = noise[:, :n]
+    np.testing.assert_allclose(np.sqrt((noise**2).mean((0, 1))), 0.2, rtol=0.05)
+    np.testing.assert_allclose(noise.mean(0), 0, atol=0.05)
+    basis = np.asarray(regal.noise_basis(one(2)))[:n]
+    np.testing.assert_allclose((basis**2).sum() / n, 1, rtol=1e-4)
+    covariance = np.einsum("sngk,smgk->nm", noise, noise) / (2000 * GENES * 2)
+    np.testing.assert_allclose(covariance, 0.04 * basis @ basis.T, atol=0.005)
+    np.testing.assert_array_equal(taken, sample(jax.random.key(0), params(), one(2)))
+    assert (taken != sample(jax.random.key(1), params(), one(2))).any()
+
+
+def test_the_noise_of_two_equal_ops_is_equal():
+    ops = [Op("exp", outputs=(Output(4),)) for _ in range(6)]
+    graph = to_graphs_tuple(graphs.pad(graphs.from_ops(ops), SHAPE))
+    features = graph.nodes["features"].copy()
+    features[1] = features[0]
+    basis = regal.noise_basis(graph._replace(nodes={**graph.nodes, "features": features}))
+    np.testing.assert_allclose(basis[1], basis[0], atol=1e-5)
+    assert np.isfinite(basis).all() and np.abs(basis[2] - basis[0]).max() > 0.1
 
 
 # Rewards.
@@ -220,7 +281,7 @@ def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     search = partial(regal.search, **SEARCH | {"evaluations": 10})
     last = jax.jit(search)(keys[0], first, action).last.keys
     assert (last.device[..., 0] > 0.8).all() and (last.device[..., 1] < 0.2).all()
-    assert (last.priority < 0.2).all() and np.std(last.transfer) > 0.2
+    assert (last.priority < 0.2).all() and (last.transfer < 0.2).all()
     last = jax.jit(search)(keys[0], first, action, given=given).last.keys
     assert int((last.priority == 0.5).all(-1).sum()) == 1
 
@@ -237,15 +298,15 @@ def test_an_action_for_another_problem_raises(shape):
 
 @cache
 def experience() -> tuple[np.ndarray, np.ndarray]:
-    """Random actions `[G, S, ...]` and rewards `[G, S]`."""
+    """Places taken `[G, S, ...]` and rewards `[G, S]`."""
     rng = np.random.default_rng(5)
-    actions = rng.integers(0, SETTINGS.bins, (3, 4, SHAPE.ops, GENES, 2))
-    return actions, rng.normal(-1, 0.3, (3, 4)).astype(np.float32)
+    taken = rng.normal(0.5, 0.3, (3, 4, SHAPE.ops, GENES, 2)).astype(np.float32)
+    return taken, rng.normal(-1, 0.3, (3, 4)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("entropy", "samples"), [(0.0, 4), (0.5, 1)])
-def test_the_loss_and_its_gradient_equal_the_reference(entropy, samples):
-    settings = dataclasses.replace(SETTINGS, entropy=entropy)
+@pytest.mark.parametrize(("exploration", "samples"), [(0.05, 4), (0.5, 1)])
+def test_the_loss_and_its_gradient_equal_the_reference(exploration, samples):
+    settings = dataclasses.replace(SETTINGS, exploration=exploration)
     taken = tuple(x[:, :samples] for x in experience())
 
     @jax.jit
@@ -254,46 +315,45 @@ def test_the_loss_and_its_gradient_equal_the_reference(entropy, samples):
         return regal.loss(params, batch()[1], *taken, settings=settings)[0]
 
     value, got = loss(params())
-    (logits, baseline), pull = jax.vjp(
+    (places, baseline), pull = jax.vjp(
         lambda p: jax.vmap(policy, (None, 0))(p, batch()[1]), params()
     )
-    mask = np.arange(SHAPE.ops) < batch()[1].n_node[:, :1]
-    expected, *slopes = reference.regal(logits, baseline, mask, *taken, entropy)
-    assert mask.sum() == 23 + 5 + 14
-    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    rows = [x[:n] for x, n in zip(batch()[1].nodes["features"], (23, 5, 14), strict=True)]
+    expected, *slopes = reference.regal(places, baseline, rows, *taken, exploration)
+    np.testing.assert_allclose(value, expected, rtol=1e-3)
     (pulled,) = pull(tuple(jnp.float32(slope) for slope in slopes))
     largest = max(np.abs(x).max() for x in jax.tree.leaves(pulled))
     assert np.isfinite(largest) and largest > 1e-2
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a / largest, b / largest, atol=1e-4), got, pulled
+        lambda a, b: np.testing.assert_allclose(a / largest, b / largest, atol=1e-3), got, pulled
     )
 
 
 def test_padding_does_not_change_the_gradient():
-    actions, reward = experience()
+    taken, reward = experience()
 
     @jax.jit
     @jax.grad
-    def gradient(params: Any, actions: jax.Array) -> jax.Array:
-        return regal.loss(params, batch()[1], actions, reward, settings=SETTINGS)[0]
+    def gradient(params: Any, taken: jax.Array) -> jax.Array:
+        return regal.loss(params, batch()[1], taken, reward, settings=SETTINGS)[0]
 
     mask = np.arange(SHAPE.ops) < batch()[1].n_node[:, :1]
-    other = jnp.where(mask[:, None, :, None, None], actions, 0)
-    assert (other != actions).any()
+    other = jnp.where(mask[:, None, :, None, None], taken, 7.0)
+    assert (other != taken).any()
     jax.tree.map(
-        np.testing.assert_array_equal, gradient(params(), actions), gradient(params(), other)
+        np.testing.assert_array_equal, gradient(params(), taken), gradient(params(), other)
     )
 
 
 def test_updates_lower_the_loss_of_a_batch():
-    settings = dataclasses.replace(SETTINGS, learning_rate=1e-2, entropy=0.0)
+    settings = dataclasses.replace(SETTINGS, learning_rate=3e-3, exploration=0.3)
     update = jax.jit(partial(regal.update, settings=settings))
     state = regal.TrainState(params(), regal.optimizer(settings).init(params()), jnp.int32(0))
-    actions, reward = experience()
+    taken, reward = experience()
     reward = reward - 1
     seen = []
     for _ in range(40):
-        state, watch = update(state, batch()[1], actions, reward)
+        state, watch = update(state, batch()[1], taken, reward)
         seen.append({name: float(value) for name, value in watch.items()})
     assert state.step == 40
     assert all(
@@ -303,29 +363,23 @@ def test_updates_lower_the_loss_of_a_batch():
 
     @jax.jit
     def value(params: Any) -> jax.Array:
-        return regal.loss(params, batch()[1], actions, reward, settings=settings)[0]
+        return regal.loss(params, batch()[1], taken, reward, settings=settings)[0]
 
     assert value(state.params) < value(params()) - 0.1
     assert seen[-1]["baseline_error"] < 0.7 * seen[0]["baseline_error"]
     assert seen[0]["reward"] == pytest.approx(float(reward.mean()))
-    logits = jax.vmap(policy, (None, 0))(params(), batch()[1])[0]
-    mask = np.arange(SHAPE.ops) < batch()[1].n_node[:, :1]
-    level = reference.entropy(logits).mean((-1, -2))
-    expected = np.mean((level * mask).sum(1) / mask.sum(1))
-    assert seen[0]["entropy"] == pytest.approx(expected, rel=1e-4)
 
 
 def halves() -> tuple[Problem, GraphsTuple]:
-    """Ops of two kinds, each much faster on a device of its own, so the best placement is plain."""
-    kinds = ("dot_general", "exp") * 8
-    graph = graphs.from_ops([Op(kind, outputs=(Output(4),)) for kind in kinds])
+    """Large and small ops, each much faster on a device of its own: the best placement is plain."""
+    graph = graphs.from_ops([Op("exp", outputs=(Output(size),)) for size in (4, 64) * 8])
     seconds = np.where(np.arange(16)[:, None] % 2 == [0, 1], 1.0, 20.0)
     padded = graphs.pad(graph, SHAPE)
     return prepare(padded, homogeneous(2), seconds=seconds), to_graphs_tuple(padded)
 
 
 def test_training_finds_the_placement_that_is_plain():
-    settings = dataclasses.replace(SETTINGS, learning_rate=2e-2)
+    settings = dataclasses.replace(SETTINGS, learning_rate=2e-2, exploration=0.2)
     samples = 16
     task, graph = halves()
     many = jax.tree.map(lambda x: jnp.broadcast_to(x, (samples, *np.shape(x))), task)
@@ -334,16 +388,16 @@ def test_training_finds_the_placement_that_is_plain():
     @jax.jit
     def step(key: jax.Array, state: regal.TrainState) -> tuple[regal.TrainState, jax.Array]:
         to_act, to_search = jax.random.split(key)
-        actions = regal.act(to_act, state.params, graph, samples=samples, settings=settings)
+        taken = regal.sample(to_act, state.params, graph, samples=samples, settings=settings)
         reward = regal.rewards(
             jax.random.split(to_search, samples),
             many,
             standard,
-            actions,
+            regal.quantise(taken, graph, settings=settings),
             **SEARCH | {"evaluations": 2, "settings": settings},
         )
         batch = jax.tree.map(lambda x: x[None], graph)
-        return regal.update(state, batch, actions[None], reward[None], settings=settings)
+        return regal.update(state, batch, taken[None], reward[None], settings=settings)
 
     state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), graph)
     reward = []
@@ -353,7 +407,7 @@ def test_training_finds_the_placement_that_is_plain():
     before, after = np.mean(reward[:5]), np.mean(reward[-5:])
     assert before < -0.5  # half of the ops are on the wrong device
     assert after > 0.5 * before
-    action = regal.expected_action(state.params, graph, settings=settings)
+    action = regal.action(state.params, graph, settings=settings)
     best = np.argmax(action[:16, :2, 0], 1)
     np.testing.assert_array_equal(best, np.arange(16) % 2)
 
@@ -365,8 +419,7 @@ def test_training_finds_the_placement_that_is_plain():
         ({"bins": 0}, "bins is 0"),
         ({"width": -1}, "width is -1"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"smoothness": 0}, "smoothness is 0"),
-        ({"bins": 4, "smoothness": 5}, "smoothness is 5: expected 4 at most"),
+        ({"exploration": 0.0}, "exploration is 0.0: expected more than 0"),
     ],
 )
 def test_bad_settings_raise(changes, message):

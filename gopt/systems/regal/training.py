@@ -1,0 +1,75 @@
+"""REINFORCE for the policy of REGAL."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from gopt import losses
+from gopt.nets.graphs import GraphsTuple
+from gopt.systems.regal.policy import Policy, Settings, apply, log_prob
+
+Tree = Any
+
+
+class TrainState(NamedTuple):
+    """What training carries from step to step."""
+
+    params: Tree
+    optimizer: Tree
+    step: jax.Array  # int32 []
+
+
+def loss(
+    params: Tree, graphs: GraphsTuple, taken: jax.Array, reward: jax.Array, *, settings: Settings
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the loss of one batch, and what to watch.
+
+    REINFORCE, plus the squared error of the learned baseline, with which the other samples of
+    the same graph are averaged. The advantage is divided by its root mean square over the batch,
+    so that its scale does not set the step.
+
+    Args:
+      params: of the policy.
+      graphs: `[G, ...]`.
+      taken: places sampled, float32 `[G, S, N, D + 1, 2]`.
+      reward: float32 `[G, S]`.
+      settings: the settings of the policy.
+    """
+    places, baseline = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
+    log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
+    baselines = losses.leave_one_out(reward, baseline[:, None])
+    scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2)) + 1e-6
+    policy = losses.reinforce(log_probs, reward / scale, baselines / scale)
+    error = losses.baseline_error(reward, baseline[:, None])
+    return policy + error, {"reward": reward.mean(), "baseline_error": error}
+
+
+def optimizer(settings: Settings) -> optax.GradientTransformation:
+    """Returns the optimizer of the policy."""
+    return optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, settings.steps))
+
+
+def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
+    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
+    params = Policy(settings).init(key, graphs)
+    return TrainState(params, optimizer(settings).init(params), jnp.int32(0))
+
+
+def update(
+    state: TrainState,
+    graphs: GraphsTuple,
+    taken: jax.Array,
+    reward: jax.Array,
+    *,
+    settings: Settings,
+) -> tuple[TrainState, dict[str, jax.Array]]:
+    """Returns the state after one step of gradient descent on `loss`, and what to watch."""
+    gradient, watch = jax.grad(loss, has_aux=True)(
+        state.params, graphs, taken, reward, settings=settings
+    )
+    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    return TrainState(params, moments, state.step + 1), watch

@@ -1,0 +1,89 @@
+"""Policies as files, and the ones that ship with gopt."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gopt.checkpoints import load_weights, save_weights
+from gopt.graph import Op, from_ops
+from gopt.kinds import KINDS
+from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
+from gopt.systems.regal.policy import Policy, Settings
+
+Tree = Any
+_SHIPPED = Path(__file__).parent
+
+
+def save_policy(
+    path: str | os.PathLike[str],
+    params: Tree,
+    settings: Settings,
+    *,
+    objective: str,
+    origin: dict[str, Any] | None = None,
+) -> None:
+    """Writes a policy to one `.npz`, whole or not at all.
+
+    Args:
+      path: the file.
+      params: of the policy.
+      settings: its sizes.
+      objective: what it was trained for.
+      origin: how it was trained, as JSON values, for whoever reads the file.
+    """
+    values = {
+        "objective": objective,
+        "settings": dataclasses.asdict(settings),
+        "features": OP_FEATURES,
+        "kinds": KINDS,
+        "origin": origin or {},
+    }
+    save_weights(path, params, values)
+
+
+def load_policy(
+    path: str | os.PathLike[str] | None = None, *, objective: str, devices: int
+) -> tuple[Tree, Settings]:
+    """Returns the parameters and settings of a policy.
+
+    Args:
+      path: a file of `save_policy`; by default the policy that ships for the objective.
+      objective: what the policy must have been trained for.
+      devices: how many devices it must be for.
+
+    Raises:
+      ValueError: none ships for the objective, or the file is truncated, foreign, or of another
+        objective, number of devices, set of features or kinds, or shape.
+      FileNotFoundError: there is no such file.
+    """
+    if path is None:
+        path = _SHIPPED / f"{objective}.npz"
+        if not path.exists():
+            ship = ", ".join(sorted(file.stem for file in _SHIPPED.glob("*.npz"))) or "none"
+            raise ValueError(
+                f"objective is {objective!r}: gopt ships a policy for {ship}; train one for this"
+            )
+    params, values = load_weights(path)
+    expected = {"objective": objective, "features": list(OP_FEATURES), "kinds": list(KINDS)}
+    for name, value in expected.items():
+        if values.get(name) != value:
+            found = f" {values.get(name)!r}" if name == "objective" else ""
+            wanted = f"{value!r}" if name == "objective" else "those of this version of gopt"
+            raise ValueError(f"{path} holds a policy of other {name}{found}: expected {wanted}")
+    try:
+        settings = Settings(**values["settings"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no settings of a policy of REGAL: {error}") from error
+    if settings.devices != devices:
+        raise ValueError(
+            f"{path} holds a policy for {settings.devices} devices: expected {devices}"
+        )
+    graphs = to_graphs_tuple(from_ops([Op()]))
+    shapes = jax.eval_shape(Policy(settings).init, jax.random.key(0), graphs)
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
+        raise ValueError(f"{path} holds parameters of other shapes than its settings say")
+    return params, settings
