@@ -10,16 +10,14 @@ optimization", Journal of Heuristics 17 (2011).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.proposals import uniforms
+from gopt.search.population import Cost, Tree, assert_a_cost_each, uniforms
 
-Tree = Any
-Cost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
 Proposal = Callable[[Tree], Tree]  # uniforms in [0, 1), one for each gene, to keys of mutants
 
 
@@ -144,6 +142,7 @@ def tell(state: State, keys: Tree, cost: jax.Array, *, settings: Settings) -> St
 
 def sort(keys: Tree, cost: jax.Array) -> State:
     """Returns a generation of these candidates, best first; equal costs keep their order."""
+    assert_a_cost_each(keys, cost)
     order = jnp.argsort(cost, stable=True)
     return State(jax.tree.map(lambda leaf: leaf[order], keys), cost[order])
 
@@ -176,6 +175,7 @@ def minimize(
 
     Raises:
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
+      AssertionError: `cost` does not return one cost for each candidate.
     """
     settings = settings or Settings()
     p, fresh = settings.population, settings.population - settings.elites

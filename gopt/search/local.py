@@ -16,10 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.proposals import uniforms
+from gopt.search.population import Cost, Tree, assert_a_cost_each, uniforms
 
-Tree = Any
-Cost = Callable[[Tree], jax.Array]  # keys [C, ...] to costs [C], to be minimised
 Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to another one
 
 
@@ -94,6 +92,7 @@ def reflect(key: jax.Array) -> jax.Array:
 
 def init(keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
     """Returns chains that start from the best of these candidates `[K, ...]`, in turn if few."""
+    assert_a_cost_each(keys, cost)
     order = jnp.argsort(cost, stable=True)[jnp.arange(settings.chains) % len(cost)]
     keys, cost = jax.tree.map(lambda leaf: jnp.asarray(leaf)[order], keys), cost[order]
     return State(keys, cost, keys, cost)
@@ -116,6 +115,7 @@ def tell(
       cost: their costs, `[c]`.
       temperature: as a share of a chain's cost.
     """
+    assert_a_cost_each(keys, cost)
     count = len(cost)
     chance = jnp.log(jax.random.uniform(key, (count,), minval=jnp.finfo(jnp.float32).tiny))
     worse = cost - state.cost[:count]
@@ -166,6 +166,7 @@ def minimize(
 
     Raises:
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
+      AssertionError: `cost` does not return one cost for each candidate.
     """
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)

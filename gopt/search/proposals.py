@@ -1,4 +1,4 @@
-"""Uniform numbers, and distributions of keys as maps from them: inverse cumulative ones."""
+"""Distributions of keys, as maps from uniform numbers: inverse cumulative distributions."""
 
 from typing import Any
 
@@ -6,25 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
-
-Tree = Any
-
-
-def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
-    """Returns independent uniforms in [0, 1) for each gene of `count` candidates, `[count, ...]`.
-
-    Args:
-      key: random key.
-      template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      count: how many candidates.
-    """
-    leaves, structure = jax.tree.flatten(template)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [
-        jax.random.uniform(k, (count, *jnp.shape(leaf)), jnp.float32)
-        for k, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)
 
 
 def beta_quantiles(mean: Any, deviation: Any, *, points: int = 65) -> np.ndarray:

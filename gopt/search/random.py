@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.brkga import Cost, Proposal, Result, Settings, State, Tree, init, sort, uniform
+from gopt.search.brkga import Proposal, Result, Settings, State, init, sort, uniform
+from gopt.search.population import Cost, Tree
 
 
 def minimize(
@@ -28,6 +29,7 @@ def minimize(
 
     Raises:
       ValueError: `evaluations` or `block` is less than one.
+      AssertionError: `cost` does not return one cost for each candidate.
     """
     for name, value in (("evaluations", evaluations), ("block", block)):
         if value < 1:

@@ -5,18 +5,9 @@ import pytest
 from scipy import stats
 
 from gopt.search import brkga
-from gopt.search.proposals import beta_quantiles, from_quantiles, uniforms
-from tests.search.watched import TEMPLATE, genes
+from gopt.search.proposals import beta_quantiles, from_quantiles
 
 BELLS = [(0.5, 0.28867513), (0.2, 0.1), (0.9, 0.05), (0.03, 0.02)]
-
-
-def test_uniforms_are_independent_and_fill_the_unit_interval():
-    drawn = genes(uniforms(jax.random.key(0), TEMPLATE, 2000))
-    assert drawn.shape == (2000, 7) and drawn.dtype == np.float32
-    assert drawn.min() >= 0 and drawn.max() < 1
-    assert all(stats.kstest(gene, "uniform").statistic < 0.05 for gene in drawn.T)
-    assert np.abs(np.corrcoef(drawn.T) - np.eye(7)).max() < 0.1
 
 
 def draw(mean, deviation):
