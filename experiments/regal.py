@@ -34,9 +34,10 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
-from gopt.graph import Graph, pad
+from gopt.graph import Graph
 from gopt.hardware import Hardware, h100s
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
+from gopt.padding import pad
 from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search import brkga, random

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from experiments import common
 from gopt import graph as graphs
+from gopt import padding
 from gopt import problem as problems
 from gopt.checkpoints import Checkpoints
 from gopt.cost.execution import keys_shape, population_cost
@@ -85,9 +86,9 @@ def pool(
         for graph in train
         for copy in range(training.variants + 1)
     ]
-    buckets = [graphs.bucket(graph) for graph in every]
+    buckets = [padding.bucket(graph) for graph in every]
     shape = graphs.Shape(*(max(sizes) for sizes in zip(*buckets, strict=True)))
-    padded = [graphs.pad(graph, shape) for graph in every]
+    padded = [padding.pad(graph, shape) for graph in every]
     problem = problems.stack([prepare(graph, hardware) for graph in padded])
     tuples = jax.tree.map(lambda *x: np.stack(x), *map(to_graphs_tuple, padded))
     standard: Any = standard_costs(

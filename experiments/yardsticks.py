@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from experiments import common
-from gopt import graph as graphs
+from gopt import padding
 from gopt import problem as problems
 from gopt.classical import HEURISTICS, schedules_tried
 from gopt.cost import execution
@@ -143,7 +143,7 @@ def solve(
 
 
 def _problem(instance: Instance) -> Problem:
-    graph = graphs.pad(instance.graph)
+    graph = padding.pad(instance.graph)
     return prepare(graph, instance.hardware, seconds=instance.seconds)
 
 

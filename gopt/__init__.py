@@ -28,8 +28,9 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
-from gopt.graph import Graph, Op, Output, from_arrays, from_ops, pad
+from gopt.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.hardware import PRESETS, Hardware, homogeneous
+from gopt.padding import pad
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.scheduling import Scheduling, schedule
 from gopt.sources.jaxpr import Traced, trace

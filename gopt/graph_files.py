@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gopt.files import write_whole
-from gopt.graph import Graph, check, unstack
+from gopt.graph import Graph, check
+from gopt.padding import unstack
 
 # What reading a damaged archive raises.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.graph import Graph, Shape
 from gopt.hardware import Hardware, check_hardware, op_seconds
 
@@ -79,7 +80,7 @@ def prepare(
     check_hardware(hardware)
     graphs.check(graph)
     if min(np.subtract(graphs.shape_of(graph), _real(graph))) < 1:
-        graph = graphs.pad(graph, Shape(*(rows + 1 for rows in _real(graph))))
+        graph = padding.pad(graph, Shape(*(rows + 1 for rows in _real(graph))))
     n, t, e = _real(graph)
     rows, devices = graphs.shape_of(graph), len(hardware.flop_rate)
     inputs = np.asarray(graphs.is_input(graph))

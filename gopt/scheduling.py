@@ -20,9 +20,10 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
-from gopt.graph import Graph, pad
+from gopt.graph import Graph
 from gopt.hardware import PRESETS, Hardware
 from gopt.kinds import KINDS
+from gopt.padding import pad
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.search import brkga
 from gopt.sources.jaxpr import Traced, trace

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.cost.execution import Keys
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.hardware import Hardware, bus_channels, homogeneous, no_channels, pair_channels
@@ -32,7 +33,7 @@ class Case:
 
     def problem(self, shape: Shape) -> Problem:
         """The problem, padded to `shape`."""
-        padded = graphs.pad(self.graph, shape)
+        padded = padding.pad(self.graph, shape)
         return prepare(padded, self.hardware, seconds=self.seconds, allowed=self.allowed)
 
     def padded_keys(self, shape: Shape, fill: float = 0.0) -> Keys:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.kinds import KINDS
 from tests.strategies import random_graph
@@ -65,14 +66,14 @@ def test_from_arrays_sorts_uses_and_spreads_scalars():
 
 
 def test_a_graph_of_one_op_without_tensors_works():
-    graph = graphs.pad(graphs.from_ops([Op()]))
+    graph = padding.pad(graphs.from_ops([Op()]))
     assert (graph.num_ops, graph.num_tensors, graph.num_uses) == (1, 0, 0)
     graphs.check(graph)
 
 
 def test_is_input():
     graph = graphs.from_ops([Op("input", outputs=(Output(1),)), Op("add", inputs=((0, 0),))])
-    assert graphs.is_input(graphs.pad(graph))[:3].tolist() == [True, False, False]
+    assert graphs.is_input(padding.pad(graph))[:3].tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_buckets_are_few_and_not_much_larger():
         graph = two_ops()._replace(
             num_ops=np.int32(n), num_tensors=np.int32(n), num_uses=np.int32(2 * n)
         )
-        shape = graphs.bucket(graph)
+        shape = padding.bucket(graph)
         shapes.add(shape)
         assert shape.ops == shape.tensors > n and shape.uses > 2 * n
         if n >= 16:
@@ -173,10 +174,10 @@ def test_buckets_are_few_and_not_much_larger():
 def test_a_bucket_leaves_a_padding_row_of_each_kind():
     graph = two_ops()
     full = graph._replace(num_ops=np.int32(16), num_tensors=np.int32(3), num_uses=np.int32(16))
-    assert graphs.bucket(full) == (24, 24, 32)
+    assert padding.bucket(full) == (24, 24, 32)
     almost = full._replace(num_ops=np.int32(15), num_uses=np.int32(15))
-    assert graphs.bucket(almost) == (16, 16, 16)
-    assert graphs.bucket(full._replace(num_ops=np.int32(2), num_tensors=np.int32(40))).ops == 48
+    assert padding.bucket(almost) == (16, 16, 16)
+    assert padding.bucket(full._replace(num_ops=np.int32(2), num_tensors=np.int32(40))).ops == 48
 
 
 @settings(deadline=None, max_examples=50)
@@ -185,7 +186,7 @@ def test_pad_and_unpad_are_inverse(num_ops, extra, uses):
     graph = sample(num_ops)
     real = graphs.shape_of(graph)
     shape = Shape(real.ops + extra, real.tensors + 1, real.uses + uses)
-    padded = graphs.pad(graph, shape)
+    padded = padding.pad(graph, shape)
     assert graphs.shape_of(padded) == shape
     graphs.check(padded)
     assert (padded.producer[real.tensors :] == shape.ops - 1).all()
@@ -195,26 +196,26 @@ def test_pad_and_unpad_are_inverse(num_ops, extra, uses):
     for field in ("flops", "bytes", "workspace"):
         assert not getattr(padded, field)[real.ops :].any()
     assert not padded.size[real.tensors :].any() and not padded.pinned[real.tensors :].any()
-    assert_same(graphs.unpad(padded), graph)
-    assert_same(graphs.pad(padded), graphs.pad(graph))
+    assert_same(padding.unpad(padded), graph)
+    assert_same(padding.pad(padded), padding.pad(graph))
 
 
 def test_pad_needs_room():
     for axis, shape in (("ops", (2, 2, 2)), ("tensors", (3, 1, 2)), ("uses", (3, 2, 1))):
         with pytest.raises(ValueError, match=rf"shape\.{axis} is \d: expected more than the"):
-            graphs.pad(two_ops(), Shape(*shape))
+            padding.pad(two_ops(), Shape(*shape))
 
 
 def test_stack_and_unstack_are_inverse():
     found = [sample(n) for n in (1, 23, 9)]
-    batch = graphs.stack(found)
-    largest = Shape(*np.max([graphs.bucket(graph) for graph in found], axis=0))
+    batch = padding.stack(found)
+    largest = Shape(*np.max([padding.bucket(graph) for graph in found], axis=0))
     assert graphs.shape_of(batch) == largest and batch.size.shape == (3, largest.tensors)
     assert batch.num_ops.tolist() == [1, 23, 9]
-    for before, after in zip(found, graphs.unstack(batch), strict=True):
+    for before, after in zip(found, padding.unstack(batch), strict=True):
         assert_same(before, after)
-    assert graphs.shape_of(graphs.stack(found, Shape(30, 31, 99))) == (30, 31, 99)
+    assert graphs.shape_of(padding.stack(found, Shape(30, 31, 99))) == (30, 31, 99)
     with pytest.raises(ValueError, match=r"shape\.ops is 20"):
-        graphs.stack(found, Shape(20, 31, 99))
+        padding.stack(found, Shape(20, 31, 99))
     with pytest.raises(ValueError, match="graphs is empty"):
-        graphs.stack([])
+        padding.stack([])

@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from gopt import graph as graphs
+from gopt import padding
 from gopt.graph import Graph
 from gopt.graph_files import load, save
 from tests.test_graph import assert_same, sample, two_ops
@@ -11,7 +11,7 @@ from tests.test_graph import assert_same, sample, two_ops
 
 @pytest.mark.parametrize(
     "graph",
-    [two_ops(), sample(20), graphs.pad(sample(7)), graphs.stack([sample(3), sample(23)])],
+    [two_ops(), sample(20), padding.pad(sample(7)), padding.stack([sample(3), sample(23)])],
     ids=["unpadded", "random", "padded", "batch"],
 )
 def test_save_and_load_are_inverse(tmp_path, graph):
@@ -60,7 +60,7 @@ def test_foreign_files_raise(tmp_path):
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_file_with_a_graph_that_is_not_valid_raises(tmp_path, batch):
-    good = graphs.pad(two_ops())
+    good = padding.pad(two_ops())
     bad = good._replace(size=np.full_like(good.size, np.nan))
     if batch:
         bad = Graph(*(np.stack(leaves) for leaves in zip(good, bad, strict=True)))

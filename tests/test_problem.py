@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt import problem as problems
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous, op_seconds
@@ -182,7 +183,7 @@ def test_padding_changes_no_number(case):
 
 
 def test_seconds_and_allowed_may_have_padding_rows():
-    graph = graphs.pad(two_ops())
+    graph = padding.pad(two_ops())
     rows = graphs.shape_of(graph).ops
     seconds, allowed = np.full((rows, 2), 9.0), np.zeros((rows, 2), bool)
     seconds[:2] = 1
@@ -240,7 +241,7 @@ def test_stack():
     hardware = homogeneous(2)
     found = [
         prepare(
-            graphs.pad(strategies.random_graph(np.random.default_rng(n), n, 0.2), SMALL), hardware
+            padding.pad(strategies.random_graph(np.random.default_rng(n), n, 0.2), SMALL), hardware
         )
         for n in (3, 20)
     ]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.cost.execution import Keys, decode, evaluate, simulate
 from gopt.hardware import homogeneous, no_channels
 from gopt.problem import prepare, to_seconds
@@ -78,7 +79,7 @@ def replay(schedule):
     cost = np.array([tasks.get_task(name).cost for name in order])
     links = [[network.get_edge(a, b).speed * BYTES for b in nodes] for a in nodes]
     hardware = homogeneous(len(nodes), channel=no_channels)._replace(bandwidth=np.array(links))
-    problem = prepare(graphs.pad(graph, ROWS), hardware, seconds=cost[:, None] / speed)
+    problem = prepare(padding.pad(graph, ROWS), hardware, seconds=cost[:, None] / speed)
 
     placed = {task.name: task for _, tasks in schedule.items() for task in tasks}
     start, end = ([getattr(placed[name], field) for name in order] for field in ("start", "end"))

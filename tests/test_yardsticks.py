@@ -10,7 +10,7 @@ import pytest
 
 from experiments import common
 from experiments.yardsticks import METHODS, Settings, main, read_cases
-from gopt import graph as graphs
+from gopt import padding
 from gopt.classical import HEURISTICS, list_scheduling, memory_orders
 from gopt.sources.instances import makespan_instance
 from tests.reference.instances import value
@@ -175,7 +175,7 @@ def test_every_nth_instance_and_the_seed(tmp_path):
 @pytest.mark.parametrize("method", ["brkga", "best"])
 def test_a_case_is_solved_alike_alone_and_among_others(method, tmp_path):
     rows = [tangle(count) for count in (15, 16, 17)]
-    shapes = {graphs.bucket(makespan_instance(row, 2).graph) for row in rows}
+    shapes = {padding.bucket(makespan_instance(row, 2).graph) for row in rows}
     assert len(shapes) == 1  # they are solved together
     rows.append(rows[2] | {"name": "twin"})
     *_, found, twin = together = solve(tmp_path, rows, method, evaluations=100)

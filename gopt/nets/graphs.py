@@ -9,7 +9,8 @@ import jraph
 import numpy as np
 
 from gopt.classical.spectral import spectral_places
-from gopt.graph import RANK, Graph, Shape, is_input, pad, shape_of
+from gopt.graph import RANK, Graph, Shape, is_input, shape_of
+from gopt.padding import pad
 
 GraphsTuple: TypeAlias = jraph.GraphsTuple
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.classical import HEURISTICS, makespan_bound, peak_bound
 from gopt.cost import execution
 from gopt.problem import prepare, to_bytes
@@ -40,7 +41,7 @@ def schedule_of(problem, keys):
 def solve(instance, processors, heuristic, shape):
     """Returns devices and starts by task."""
     graph, hardware, seconds, task = makespan_instance(instance, processors)
-    problem = prepare(graphs.pad(graph, shape), hardware, seconds=seconds)
+    problem = prepare(padding.pad(graph, shape), hardware, seconds=seconds)
     assert problem.tick == 1
     best = instance["results"][str(processors)] if "results" in instance else instance
     assert makespan_bound(problem) <= best["best"]
@@ -107,7 +108,7 @@ def test_peak_memory(score, heuristic, given, optimal):
     solutions, claimed = [], []
     for instance in instances:
         graph, hardware, seconds, task = peak_memory_instance(instance)
-        problem = prepare(graphs.pad(graph, shape), hardware, seconds=seconds)
+        problem = prepare(padding.pad(graph, shape), hardware, seconds=seconds)
         assert to_bytes(problem, peak_bound(problem)) <= instance["best"]
         keys = HEURISTICS[heuristic](problem)
         order = np.argsort(keys.priority[: len(task)], kind="stable")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt import problem as problems
 from gopt.cost import execution
 from gopt.cost.execution import Cost, Keys
@@ -237,7 +238,8 @@ def test_twenty_graphs_compile_one_program_for_each_bucket():
     rng = np.random.default_rng(0)
     hardware = homogeneous(2)
     padded = [
-        graphs.pad(strategies.random_graph(rng, n, 0.1)) for n in range(2, strategies.SMALL.ops - 1)
+        padding.pad(strategies.random_graph(rng, n, 0.1))
+        for n in range(2, strategies.SMALL.ops - 1)
     ][:20]
     buckets = {graphs.shape_of(graph) for graph in padded}
     assert len(padded) == 20 and len({int(graph.num_ops) for graph in padded}) == 20

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.kinds import KINDS
 from gopt.nets.graphs import OP_FEATURES, SPECTRAL, GraphsTuple, op_mask, to_graphs_tuple
@@ -70,17 +71,17 @@ def cases() -> dict[str, Graph]:
 
 
 def wider(graph: Graph) -> Shape:
-    return Shape(*(np.add(graphs.bucket(graph), (5, 9, 70)).tolist()))
+    return Shape(*(np.add(padding.bucket(graph), (5, 9, 70)).tolist()))
 
 
 def rows(graph: Graph, shape: Shape | None = None) -> np.ndarray:
-    return to_graphs_tuple(graphs.pad(graph, shape)).nodes["features"][: int(graph.num_ops)]
+    return to_graphs_tuple(padding.pad(graph, shape)).nodes["features"][: int(graph.num_ops)]
 
 
 @pytest.mark.parametrize("name", cases())
 def test_features_equal_the_reference(name):
     graph = cases()[name]
-    got = to_graphs_tuple(graphs.pad(graph))
+    got = to_graphs_tuple(padding.pad(graph))
     expected = reference.op_features(graph)
     assert {*expected} == {OP_FEATURES[i] for i in PLAIN}
     for i in PLAIN:
@@ -111,7 +112,7 @@ def test_features_are_finite_and_do_not_depend_on_padding(name):
     tight = Shape(*(int(count) + 1 for count in graph[-3:]))
     expected = rows(graph)
     for shape in (None, tight, wider(graph)):
-        padded = graphs.pad(graph, shape)
+        padded = padding.pad(graph, shape)
         got = to_graphs_tuple(padded)
         n, e = int(graph.num_ops), int(graph.num_uses)
         size = graphs.shape_of(padded)
@@ -130,7 +131,7 @@ def test_features_are_finite_and_do_not_depend_on_padding(name):
 
 def test_a_graph_without_padding_gets_one_row():
     graph = components(2, 3)
-    got, padded = to_graphs_tuple(graph), to_graphs_tuple(graphs.pad(graph, Shape(7, 7, 5)))
+    got, padded = to_graphs_tuple(graph), to_graphs_tuple(padding.pad(graph, Shape(7, 7, 5)))
     jax.tree.map(np.testing.assert_array_equal, got, padded)
     assert int(op_mask(got).sum()) == 6
 
@@ -202,7 +203,7 @@ WIDTH = 16
 def network():
     """A jitted network and random weights for it."""
     net = MessagePassing(WIDTH, rounds=3)
-    params = net.init(jax.random.key(0), to_graphs_tuple(graphs.pad(cases()["chain"])))
+    params = net.init(jax.random.key(0), to_graphs_tuple(padding.pad(cases()["chain"])))
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda x: rng.normal(scale=0.4, size=x.shape).astype(np.float32), params)
     return jax.jit(net.apply), params
@@ -218,7 +219,7 @@ def test_embeddings_do_not_depend_on_padding(name):
     graph = cases()[name]
     n = int(graph.num_ops)
     small, large = Shape(24, 24, 64), Shape(40, 31, 97)
-    got = [embeddings(to_graphs_tuple(graphs.pad(graph, shape)))[:n] for shape in (small, large)]
+    got = [embeddings(to_graphs_tuple(padding.pad(graph, shape)))[:n] for shape in (small, large)]
     assert got[0].shape == (n, WIDTH) and np.isfinite(got[0]).all()
     assert got[0].std() > 0.1
     assert n == 1 or got[0].std(0).max() > 1e-3
@@ -229,7 +230,7 @@ def test_embeddings_do_not_depend_on_padding(name):
 def test_embeddings_do_not_depend_on_what_padding_holds_or_its_order():
     graph = cases()["random 19"]
     n, e = int(graph.num_ops), int(graph.num_uses)
-    padded = to_graphs_tuple(graphs.pad(graph, Shape(24, 24, 64)))
+    padded = to_graphs_tuple(padding.pad(graph, Shape(24, 24, 64)))
     assert e > 10
     rng = np.random.default_rng(0)
     other = jax.tree.map(np.copy, padded)
@@ -243,7 +244,7 @@ def test_embeddings_do_not_depend_on_what_padding_holds_or_its_order():
 
 
 def test_the_order_of_uses_does_not_matter_but_their_ends_do():
-    padded = to_graphs_tuple(graphs.pad(cases()["random 19"], Shape(24, 24, 64)))
+    padded = to_graphs_tuple(padding.pad(cases()["random 19"], Shape(24, 24, 64)))
     e, n = int(padded.n_edge[0]), int(padded.n_node[0])
     order = np.append(np.random.default_rng(0).permutation(e), np.arange(e, 64))
     shuffled = padded._replace(
@@ -258,7 +259,7 @@ def test_the_order_of_uses_does_not_matter_but_their_ends_do():
 
 
 def test_an_op_sees_as_far_as_there_are_rounds():
-    padded = to_graphs_tuple(graphs.pad(cases()["chain"], Shape(24, 24, 64)))
+    padded = to_graphs_tuple(padding.pad(cases()["chain"], Shape(24, 24, 64)))
     other = jax.tree.map(np.copy, padded)
     other.nodes["features"][10] += 3.0
     change = np.abs(embeddings(other) - embeddings(padded)).max(1)

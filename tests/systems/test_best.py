@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt import problem as problems
 from gopt.classical import memory_orders
 from gopt.cost import execution
@@ -121,7 +122,7 @@ def test_proposals_keep_program_order_and_part_a_chain(devices):
             for i in range(20)
         ]
     )
-    case = prepare(graphs.pad(chain, SMALL), homogeneous(devices), seconds=np.ones(20))
+    case = prepare(padding.pad(chain, SMALL), homogeneous(devices), seconds=np.ones(20))
     action = best.starts(case, "peak_memory").action
     bins = regal.Settings().bins
     assert action.shape == (SMALL.ops, devices + 1, 2) and action.dtype == np.int32

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt.cost.execution import Keys, evaluate, objective
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.hardware import homogeneous
@@ -30,7 +31,7 @@ def batch() -> tuple[tuple[Graph, ...], GraphsTuple]:
     """Three graphs of different sizes, and their batch."""
     rng = np.random.default_rng(0)
     found = tuple(random_graph(rng, ops, 0.2, "distinct") for ops in (23, 5, 14))
-    tuples = [to_graphs_tuple(graphs.pad(graph, SHAPE)) for graph in found]
+    tuples = [to_graphs_tuple(padding.pad(graph, SHAPE)) for graph in found]
     return found, jax.tree.map(lambda *x: np.stack(x), *tuples)
 
 
@@ -92,7 +93,7 @@ def test_samples_lie_where_the_action_says():
             Op(inputs=((0, 0), (1, 0)), outputs=(Output(4),)),
         ]
     )
-    task = prepare(graphs.pad(graph, Shape(4, 4, 4)), homogeneous(2), seconds=np.ones(3))
+    task = prepare(padding.pad(graph, Shape(4, 4, 4)), homogeneous(2), seconds=np.ones(3))
     rng = np.random.default_rng(0)
     action = rng.integers(0, bins, (4, GENES, 2))
     action[:3] = [
@@ -130,7 +131,7 @@ def test_places_do_not_depend_on_padding_or_on_the_batch():
     assert places.shape == (SHAPE.ops, GENES, 2) and baseline.shape == ()
     assert np.isfinite(places).all() and np.isfinite(baseline)
     assert np.std(places[:n], 0).min() > 1e-2
-    wide = to_graphs_tuple(graphs.pad(graph, Shape(31, 40, 99)))
+    wide = to_graphs_tuple(padding.pad(graph, Shape(31, 40, 99)))
     alone = policy(params(), wide)
     scale = np.abs(places[:n]).max()
     np.testing.assert_allclose(alone[0][:n] / scale, places[:n] / scale, atol=1e-5)
@@ -215,7 +216,7 @@ def test_noise_has_the_size_asked_for_and_is_shared_by_ops_with_like_features():
 
 def test_the_noise_of_two_equal_ops_is_equal():
     ops = [Op("exp", outputs=(Output(4),)) for _ in range(6)]
-    graph = to_graphs_tuple(graphs.pad(graphs.from_ops(ops), SHAPE))
+    graph = to_graphs_tuple(padding.pad(graphs.from_ops(ops), SHAPE))
     features = graph.nodes["features"].copy()
     features[1] = features[0]
     basis = regal.noise_basis(graph._replace(nodes={**graph.nodes, "features": features}))
@@ -228,7 +229,7 @@ def test_the_noise_of_two_equal_ops_is_equal():
 
 def problem(graph: Graph, shape: Shape = SHAPE) -> Problem:
     seconds = np.random.default_rng(1).integers(1, 9, int(graph.num_ops)).astype(float)
-    return prepare(graphs.pad(graph, shape), homogeneous(2), seconds=seconds)
+    return prepare(padding.pad(graph, shape), homogeneous(2), seconds=seconds)
 
 
 @cache
@@ -374,7 +375,7 @@ def halves() -> tuple[Problem, GraphsTuple]:
     """Large and small ops, each much faster on a device of its own: the best placement is plain."""
     graph = graphs.from_ops([Op("exp", outputs=(Output(size),)) for size in (4, 64) * 8])
     seconds = np.where(np.arange(16)[:, None] % 2 == [0, 1], 1.0, 20.0)
-    padded = graphs.pad(graph, SHAPE)
+    padded = padding.pad(graph, SHAPE)
     return prepare(padded, homogeneous(2), seconds=seconds), to_graphs_tuple(padded)
 
 
