@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,16 +23,14 @@ import tyro
 from rich.progress import track
 
 from experiments import common, regal_graphs, regal_training
-from gopt import plots
+from experiments.regal_report import Runs, draw, report
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import (
     Keys,
-    decode,
     evaluate,
     keys_shape,
     objective,
     population_cost,
-    simulate,
 )
 from gopt.graph import Graph
 from gopt.hardware import Hardware, h100s
@@ -75,16 +73,6 @@ class Settings:
 
 DEVICES = 2
 SEARCHES = ("random search", "BRKGA", "REGAL untrained", "REGAL", "best of gopt")
-
-
-class Runs(NamedTuple):
-    """What a method reached on one graph in `S` runs."""
-
-    cost: np.ndarray  # [S]
-    evaluations: np.ndarray  # [K]
-    history: np.ndarray  # [S, K], best cost by then
-    keys: Keys  # of the best run
-    seconds: float  # of one core, for each run, without compilation
 
 
 def machine(name: str) -> Hardware:
@@ -195,94 +183,12 @@ def solve(
 
 @partial(jax.jit, static_argnames="settings")
 def _action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> jax.Array:
-    return regal.action(params, graphs, settings=settings)
+    return regal.action(params, graphs, devices=DEVICES, settings=settings)
 
 
 @partial(jax.jit, static_argnames="name")
 def _cost(problem: Problem, keys: Keys, name: str) -> jax.Array:
     return objective(problem, evaluate(problem, keys), name)
-
-
-def report(
-    settings: Settings, names: list[str], families: list[str], results: list[dict[str, Runs]]
-) -> None:
-    """Prints and saves the tables: one row for each method, and one for each graph.
-
-    Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
-    """
-    mean = {m: np.array([runs[m].cost.mean() for runs in results]) for m in results[0]}
-    known = np.array([min(runs[m].cost.min() for m in runs) for runs in results])
-    heuristic = np.min([mean.pop(name) for name in HEURISTICS], axis=0)
-    mean = {"best heuristic": heuristic, **mean}
-    kinds = sorted(set(families))
-    rows = []
-    for method, cost in mean.items():
-        gain = by_family(100 * (1 - cost / mean["BRKGA"]), families)
-        middle, error = common.mean_interval(gain)
-        gap = by_family(100 * (cost / known - 1), families).mean()
-        each = [runs[method].seconds for runs in results] if method in results[0] else None
-        rows.append(
-            (
-                method,
-                f"{middle:+.2f} ± {error:.2f}" if method != "BRKGA" else "0",
-                f"{gap:.2f}",
-                f"{np.mean(each):.1f}" if each else "",
-            )
-        )
-    common.show(
-        f"{settings.objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
-        f"{len(names)} graphs of {len(kinds)} {settings.split} families, {settings.seeds} seeds; "
-        "means and 95 % intervals over families; gopt's performance model",
-        ("method", "improvement over BRKGA, %", "gap to best known, %", "core s a run"),
-        rows,
-        settings.folder / "table.md",
-    )
-    common.show(
-        "Improvement over BRKGA by graph, %",
-        ("graph", *(m for m in mean if m != "BRKGA")),
-        [
-            (
-                name,
-                *(
-                    f"{100 * (1 - mean[m][i] / mean['BRKGA'][i]):+.1f}"
-                    for m in mean
-                    if m != "BRKGA"
-                ),
-            )
-            for i, name in enumerate(names)
-        ],
-        settings.folder / "graphs.md",
-    )
-    figures = [
-        {
-            "graph": name,
-            **{
-                m: {"cost": runs[m].cost, "history": runs[m].history, "seconds": runs[m].seconds}
-                for m in runs
-            },
-        }
-        for name, runs in zip(names, results, strict=True)
-    ]
-    common.save_json(settings.folder / "runs.json", figures)
-
-
-def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
-    """Returns the mean of each family, in alphabetical order."""
-    return np.array([values[np.array(families) == name].mean() for name in sorted(set(families))])
-
-
-def draw(settings: Settings, problem: Problem, runs: dict[str, Runs]) -> None:
-    """Saves plots of one graph: convergence of the searches, and the schedule that REGAL found."""
-    searches = ("random search", "BRKGA", "REGAL")
-    unit = float(problem.unit) / 2**20 if settings.objective == "peak_memory" else problem.tick
-    label = "peak memory, MiB" if settings.objective == "peak_memory" else "makespan, s"
-    histories = {m: (runs[m].evaluations, runs[m].history * unit) for m in searches}
-    common.save_figure(
-        settings.folder / "convergence.png", plots.convergence(histories, label=label)
-    )
-    schedules = {m: simulate(problem, decode(problem, runs[m].keys)) for m in ("BRKGA", "REGAL")}
-    common.save_figure(settings.folder / "gantt.png", plots.gantt(problem, schedules["REGAL"]))
-    common.save_figure(settings.folder / "memory.png", plots.memory_profile(problem, schedules))
 
 
 def policy(settings: Settings) -> tuple[Any, regal.Settings]:
@@ -316,7 +222,7 @@ def policy(settings: Settings) -> tuple[Any, regal.Settings]:
             origin=json.loads(json.dumps(origin, default=str)),
         )
         return params, settings.policy
-    return regal.load_policy(settings.weights, objective=settings.objective, devices=DEVICES)
+    return regal.load_policy(settings.weights, objective=settings.objective)
 
 
 def main(settings: Settings) -> None:
@@ -345,8 +251,12 @@ def main(settings: Settings) -> None:
         problem, found = solve(settings, params, graph, jitted, key)
         problems.append(problem)
         results.append(found)
-    report(settings, names, families, results)
-    draw(settings, problems[-1], results[-1])
+    title = (
+        f"{settings.objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
+        f"{settings.seeds} seeds, {settings.split} split"
+    )
+    report(title, names, families, results, settings.folder)
+    draw(settings.objective, problems[-1], results[-1], settings.folder)
     print(f"saved in {settings.folder}")
 
 

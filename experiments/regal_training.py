@@ -125,12 +125,13 @@ def train(
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
     count, samples = training.graphs, training.samples
+    devices = pool.problem.op_ticks.shape[-1]
 
     @jax.jit
     def act(key: jax.Array, params: Any, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
         def one(key: jax.Array, graph: GraphsTuple) -> tuple[jax.Array, jax.Array]:
             places = regal.sample(key, params, graph, samples=samples, settings=policy)
-            return places, regal.quantise(places, graph, settings=policy)
+            return places, regal.quantise(places, graph, devices=devices, settings=policy)
 
         return jax.vmap(one)(jax.random.split(key, count), graphs)
 

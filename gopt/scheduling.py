@@ -227,7 +227,7 @@ def _regal(
     from gopt.nets.graphs import to_graphs_tuple
     from gopt.systems.regal import load_policy
 
-    params, settings = load_policy(weights, objective=objective, devices=problem.num_devices)
+    params, settings = load_policy(weights, objective=objective)
     return _search_with_policy(
         key,
         params,
@@ -255,7 +255,7 @@ def _search_with_policy(
     result = regal.search(
         key,
         problem,
-        regal.action(params, graphs, settings=settings),
+        regal.action(params, graphs, devices=problem.num_devices, settings=settings),
         objective=objective,
         evaluations=evaluations,
         settings=settings,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import common, regal, regal_graphs, regal_training, workloads
+from experiments import common, regal, regal_graphs, regal_report, regal_training, workloads
 from gopt.checkpoints import Checkpoints, load_weights
 from gopt.classical import HEURISTICS
 from gopt.graph import check, is_input
@@ -62,9 +62,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     assert found["policy"] == dataclasses.asdict(POLICY)
     assert found["evaluations"] == 150 and found["folder"] == str(folder)
 
-    weights, sizes = policies.load_policy(
-        folder / "peak_memory.npz", objective="peak_memory", devices=2
-    )
+    weights, sizes = policies.load_policy(folder / "peak_memory.npz", objective="peak_memory")
     assert sizes == POLICY
     _, values = load_weights(folder / "peak_memory.npz")
     assert (
@@ -108,7 +106,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
 
 
 def test_graphs_of_a_family_count_as_one():
-    means = regal.by_family(np.array([1.0, 5.0, 3.0, 7.0]), ["b", "a", "b", "a"])
+    means = regal_report.by_family(np.array([1.0, 5.0, 3.0, 7.0]), ["b", "a", "b", "a"])
     np.testing.assert_array_equal(means, [6.0, 2.0])
 
 

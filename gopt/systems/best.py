@@ -109,9 +109,9 @@ def _parted(problem: Problem) -> np.ndarray:
     tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
     made = np.bincount(producer, size, minlength=n)
     places = spectral_places(producer[tensor], reader, tie, made, 2)
-    settings = regal.Settings(devices=problem.num_devices)
-    angle = 2 * np.pi * np.arange(settings.devices) / settings.devices
-    found = np.zeros((problem.shape.ops, settings.devices + 1, 2))
+    settings, devices = regal.Settings(), problem.num_devices
+    angle = 2 * np.pi * np.arange(devices) / devices
+    found = np.zeros((problem.shape.ops, devices + 1, 2))
     found[:n, :-1, 0] = 0.5 + settings.lean * places.T @ np.stack([np.cos(angle), np.sin(angle)])
     found[:n, -1, 0] = np.arange(n) / n
     found[:, :-1, 1] = settings.device_deviation
@@ -128,7 +128,7 @@ def _evolve(
         jnp.asarray(given.action),
         objective=objective,
         evaluations=evaluations,
-        settings=regal.Settings(devices=problem.num_devices),
+        settings=regal.Settings(),
         given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
     )
     return Result(found.keys, found.cost)

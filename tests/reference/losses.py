@@ -54,22 +54,23 @@ def leave_one_out(reward: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 def regal_log_prob(
     places: np.ndarray, taken: np.ndarray, features: np.ndarray, exploration: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-densities `[S]` of places taken `[S, N, genes, 2]`, and their slopes by the places.
+    """Log-densities `[S]` of places taken `[S, N, K]`, and their slopes by the places.
 
-    Noise lies in the space that the features of the ops `[N, F]` and a constant span, alike in
-    all directions, and has the root mean square `exploration`.
+    Noise lies in the space of a constant and of the principal components of the features of the
+    ops `[N, F]` that vary more than one feature does, alike in all directions, and has the root
+    mean square `exploration`.
     """
     n = len(features)
-    columns = np.column_stack([np.ones(n), features]).astype(np.float64)
-    norms = np.linalg.norm(columns, axis=0)
-    columns = columns[:, norms > 0] / norms[norms > 0]
-    left, values, _ = np.linalg.svd(columns, full_matrices=False)
-    left = left[:, values**2 > 1e-3]
-    # n exploration² is the expected sum of squares of a gene, in so many directions.
+    columns = np.asarray(features, np.float64) - np.mean(features, 0, dtype=np.float64)
+    deviation = columns.std(0)
+    columns = columns[:, deviation > 1e-4] / deviation[deviation > 1e-4]
+    left, values, _ = np.linalg.svd(columns / np.sqrt(n), full_matrices=False)
+    left = np.column_stack([np.full(n, n**-0.5), left[:, values**2 > 1]])
+    # n exploration² is the expected sum of squares of one place, in so many directions.
     variance = n * exploration**2 / left.shape[1]
     total, slope = [], []
     for one in np.asarray(taken, np.float64):
-        noise = np.einsum("nf,mf,mgk->ngk", left, left, one - places)
+        noise = left @ left.T @ (one - places)
         total.append(-0.5 * np.sum(noise**2) / variance)
         slope.append(noise / variance)
     return np.array(total), np.array(slope)
@@ -83,9 +84,9 @@ def regal(
     reward: np.ndarray,
     exploration: float,
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """REGAL's loss, and its gradients by places `[G, N, genes, 2]` and baseline `[G]`.
+    """REGAL's loss, and its gradients by places `[G, N, K]` and baseline `[G]`.
 
-    `features` has the rows of the real ops of each graph, `taken` is `[G, S, N, genes, 2]`,
+    `features` has the rows of the real ops of each graph, `taken` is `[G, S, N, K]`,
     `reward` `[G, S]`.
     """
     places, baseline, reward = (np.asarray(x, np.float64) for x in (places, baseline, reward))

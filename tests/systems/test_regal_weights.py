@@ -12,7 +12,7 @@ from gopt.nets.graphs import to_graphs_tuple
 from gopt.systems import regal
 
 SETTINGS = regal.Settings(bins=6, width=8, rounds=1)
-FOR = {"objective": "makespan", "devices": 2}
+FOR = {"objective": "makespan"}
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +36,19 @@ def test_a_policy_is_loaded_as_it_was_saved(params, path):
 
 
 def test_the_policy_that_ships_can_be_loaded():
-    weights, settings = regal.load_policy(objective="peak_memory", devices=2)
-    assert settings.devices == 2
+    weights, settings = regal.load_policy(objective="peak_memory")
+    assert settings == regal.Settings()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
 
 
 def test_no_policy_ships_for_the_objective():
     with pytest.raises(ValueError, match="'capped_makespan': gopt ships a policy for peak_memory"):
-        regal.load_policy(objective="capped_makespan", devices=2)
+        regal.load_policy(objective="capped_makespan")
 
 
 def test_a_policy_for_something_else_raises(path):
     with pytest.raises(ValueError, match="other objective 'makespan': expected 'peak_memory'"):
-        regal.load_policy(path, objective="peak_memory", devices=2)
-    with pytest.raises(ValueError, match="a policy for 2 devices: expected 3"):
-        regal.load_policy(path, objective="makespan", devices=3)
+        regal.load_policy(path, objective="peak_memory")
 
 
 @pytest.mark.parametrize(

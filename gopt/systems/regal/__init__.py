@@ -8,11 +8,12 @@ trained by REINFORCE on the cost that the search reaches, relative to standard B
 Source: Paliwal et al., "Reinforced genetic algorithm learning for optimizing computation
 graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Settings`. So are
 that levels are ordered, with normal noise that ops of a graph share (`sample`); the spectral
-features; what an untrained policy proposes (`Policy`); the centring of devices (`quantise`); and
-the Betas of transfers (`proposal`).
+features; what an untrained policy proposes (`Policy`); that devices are directions in a plane, so
+that a policy serves any number of them (`quantise`); and the Betas of transfers (`proposal`).
 """
 
 from gopt.systems.regal.policy import (
+    PLACES,
     Policy,
     Settings,
     action,
@@ -27,6 +28,7 @@ from gopt.systems.regal.training import TrainState, init, loss, optimizer, updat
 from gopt.systems.regal.weights import load_policy, save_policy
 
 __all__ = [
+    "PLACES",
     "Policy",
     "Settings",
     "TrainState",

@@ -34,7 +34,7 @@ def loss(
     Args:
       params: of the policy.
       graphs: `[G, ...]`.
-      taken: places sampled, float32 `[G, S, N, D + 1, 2]`.
+      taken: places sampled, float32 `[G, S, N, 5]`.
       reward: float32 `[G, S]`.
       settings: the settings of the policy.
     """

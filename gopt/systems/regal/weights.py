@@ -46,18 +46,17 @@ def save_policy(
 
 
 def load_policy(
-    path: str | os.PathLike[str] | None = None, *, objective: str, devices: int
+    path: str | os.PathLike[str] | None = None, *, objective: str
 ) -> tuple[Tree, Settings]:
     """Returns the parameters and settings of a policy.
 
     Args:
       path: a file of `save_policy`; by default the policy that ships for the objective.
       objective: what the policy must have been trained for.
-      devices: how many devices it must be for.
 
     Raises:
       ValueError: none ships for the objective, or the file is truncated, foreign, or of another
-        objective, number of devices, set of features or kinds, or shape.
+        objective, set of features or kinds, or shape.
       FileNotFoundError: there is no such file.
     """
     if path is None:
@@ -78,10 +77,6 @@ def load_policy(
         settings = Settings(**values["settings"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of REGAL: {error}") from error
-    if settings.devices != devices:
-        raise ValueError(
-            f"{path} holds a policy for {settings.devices} devices: expected {devices}"
-        )
     graphs = to_graphs_tuple(from_ops([Op()]))
     shapes = jax.eval_shape(Policy(settings).init, jax.random.key(0), graphs)
     if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):

@@ -1,0 +1,104 @@
+"""Tables and plots of the REGAL experiment."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import common
+from gopt import plots
+from gopt.classical import HEURISTICS
+from gopt.cost.execution import Keys, decode, simulate
+from gopt.problem import Problem
+
+
+class Runs(NamedTuple):
+    """What a method reached on one graph in `S` runs."""
+
+    cost: np.ndarray  # [S]
+    evaluations: np.ndarray  # [K]
+    history: np.ndarray  # [S, K], best cost by then
+    keys: Keys  # of the best run
+    seconds: float  # of one core, for each run, without compilation
+
+
+def report(
+    title: str,
+    names: list[str],
+    families: list[str],
+    results: list[dict[str, Runs]],
+    folder: Path,
+) -> None:
+    """Prints and saves the tables: one row for each method, and one for each graph.
+
+    Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
+    """
+    mean = {m: np.array([runs[m].cost.mean() for runs in results]) for m in results[0]}
+    known = np.array([min(runs[m].cost.min() for m in runs) for runs in results])
+    heuristic = np.min([mean.pop(name) for name in HEURISTICS], axis=0)
+    mean = {"best heuristic": heuristic, **mean}
+    rows = []
+    for method, cost in mean.items():
+        gain = by_family(100 * (1 - cost / mean["BRKGA"]), families)
+        middle, error = common.mean_interval(gain)
+        gap = by_family(100 * (cost / known - 1), families).mean()
+        each = [runs[method].seconds for runs in results] if method in results[0] else None
+        rows.append(
+            (
+                method,
+                f"{middle:+.2f} ± {error:.2f}" if method != "BRKGA" else "0",
+                f"{gap:.2f}",
+                f"{np.mean(each):.1f}" if each else "",
+            )
+        )
+    common.show(
+        f"{title}; {len(names)} graphs of {len(set(families))} families, means and 95 % intervals "
+        "over families; gopt's performance model",
+        ("method", "improvement over BRKGA, %", "gap to best known, %", "core s a run"),
+        rows,
+        folder / "table.md",
+    )
+    common.show(
+        "Improvement over BRKGA by graph, %",
+        ("graph", *(m for m in mean if m != "BRKGA")),
+        [
+            (
+                name,
+                *(
+                    f"{100 * (1 - mean[m][i] / mean['BRKGA'][i]):+.1f}"
+                    for m in mean
+                    if m != "BRKGA"
+                ),
+            )
+            for i, name in enumerate(names)
+        ],
+        folder / "graphs.md",
+    )
+    figures = [
+        {
+            "graph": name,
+            **{
+                m: {"cost": runs[m].cost, "history": runs[m].history, "seconds": runs[m].seconds}
+                for m in runs
+            },
+        }
+        for name, runs in zip(names, results, strict=True)
+    ]
+    common.save_json(folder / "runs.json", figures)
+
+
+def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
+    """Returns the mean of each family, in alphabetical order."""
+    return np.array([values[np.array(families) == name].mean() for name in sorted(set(families))])
+
+
+def draw(objective: str, problem: Problem, runs: dict[str, Runs], folder: Path) -> None:
+    """Saves plots of one graph: convergence of the searches, and the schedule that REGAL found."""
+    searches = ("random search", "BRKGA", "REGAL")
+    unit = float(problem.unit) / 2**20 if objective == "peak_memory" else problem.tick
+    label = "peak memory, MiB" if objective == "peak_memory" else "makespan, s"
+    histories = {m: (runs[m].evaluations, runs[m].history * unit) for m in searches}
+    common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
+    schedules = {m: simulate(problem, decode(problem, runs[m].keys)) for m in ("BRKGA", "REGAL")}
+    common.save_figure(folder / "gantt.png", plots.gantt(problem, schedules["REGAL"]))
+    common.save_figure(folder / "memory.png", plots.memory_profile(problem, schedules))
