@@ -41,7 +41,7 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    evaluations: int = 580
+    evaluations: int = 1060
     graphs: int = 8
     samples: int = 6
     variants: int = 1

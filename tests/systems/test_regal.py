@@ -175,7 +175,7 @@ def test_an_action_is_the_levels_of_the_places(devices):
             angle = 2 * np.pi * device / devices
             along = (x - middle[0]) * np.cos(angle) + (y - middle[1]) * np.sin(angle)
             genes[i, device] = 0.5 + along, wide
-        genes[i, devices] = priority, priority_wide
+        genes[i, devices] = priority + 0.5 - places[:, 3].mean(), priority_wide
     clear = np.abs((genes * bins) % 1 - 0.5) < 0.499
     assert clear.mean() > 0.9 and len(np.unique(got[:n])) > 3
     levels = np.clip(np.floor(genes * bins), 0, bins - 1)

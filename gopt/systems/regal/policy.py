@@ -42,8 +42,8 @@ class Settings:
     device_deviation: float = 0.9
     priority_deviation: float = 0.65
     exploration: float = 0.05
-    learning_rate: float = 5e-4
-    steps: int = 200
+    learning_rate: float = 1e-3
+    steps: int = 120
 
     def __post_init__(self) -> None:
         for name in ("bins", "width", "rounds", "steps"):
@@ -77,8 +77,9 @@ class Policy(nn.Module):
         ops = MessagePassing(s.width, s.rounds)(graphs)
         whole = jnp.sum(ops * mask, 0) / count
         ops = jnp.concatenate([ops, jnp.broadcast_to(whole, ops.shape)], -1)
-        learned = nn.Dense(len(PLACES), kernel_init=nn.initializers.normal(0.01))(ops)
-        places = learned + features @ self.param("kernel", lambda _: _kernel(s))
+        # Adam moves every weight as far. The factor keeps small what all of them move together.
+        learned = nn.Dense(len(PLACES), kernel_init=nn.initializers.normal(0.1))(ops)
+        places = 0.1 * learned + features @ self.param("kernel", lambda _: _kernel(s))
         # The baseline reads what does not change in training. Rewards lie close to -1, that of
         # standard BRKGA.
         mean = jnp.sum(features * mask, 0) / count
@@ -149,15 +150,19 @@ def quantise(
     The last gene is the priority. The first of the two is the mean, the second the deviation.
     Devices are alike, and lie in even directions of the plane, about the middle of the graph: the
     mean of the ops, weighted by the logarithm of the bytes that they make. The mean of a device
-    is 1/2 at the middle, and more in its direction.
+    is 1/2 at the middle, and more in its direction. Of priorities, too, only differences count:
+    their mean over the ops is 1/2.
     """
     features = cast(jax.Array, graphs.nodes["features"])
-    weight = (features[:, OP_FEATURES.index("made")] * op_mask(graphs))[:, None]
+    mask = op_mask(graphs)
+    weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
     middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
     angle = 2 * np.pi * np.arange(devices) / devices
     means = 0.5 + (plane - middle) @ np.stack([np.cos(angle), np.sin(angle)])
     _, _, device_deviation, priority, priority_deviation = jnp.moveaxis(places, -1, 0)
+    count = jnp.maximum(mask.sum(), 1)
+    priority += 0.5 - jnp.sum(priority * mask, -1, keepdims=True) / count
     deviations = jnp.broadcast_to(device_deviation[..., None], means.shape)
     genes = jnp.stack(
         [
