@@ -3,7 +3,7 @@
     python -m experiments.regal                  # evaluates the policy that ships with gopt
     python -m experiments.regal --train          # trains one first; resumes if interrupted
 
-Every method gets the same number of evaluations on the same graphs. Prints a table and saves it
+Every search gets the same number of evaluations on the same graphs. Prints a table and saves it
 with settings, versions, figures of every run and plots in one folder.
 """
 
@@ -24,7 +24,7 @@ from rich.progress import track
 
 from experiments import common, regal_graphs, regal_training
 from experiments.regal_report import Runs, draw, report
-from gopt.classical import HEURISTICS
+from gopt.classical import HEURISTICS, schedules_tried
 from gopt.cost.execution import (
     Keys,
     evaluate,
@@ -55,7 +55,7 @@ class Settings:
       split: families to evaluate on; choices are made on "validation".
       folder: where the run is saved.
       seed: of everything random.
-      policy: sizes of a policy that is trained.
+      policy: sizes of a policy that is trained; one that is loaded has its own.
       training: how it is trained.
     """
 
@@ -70,9 +70,16 @@ class Settings:
     policy: regal.Settings = field(default_factory=regal.Settings)
     training: regal_training.Training = field(default_factory=regal_training.Training)
 
+    def __post_init__(self) -> None:
+        if self.train and self.weights is not None:
+            raise ValueError("weights are given, and train is set: expected one of them")
+
 
 DEVICES = 2
-SEARCHES = ("random search", "BRKGA", "REGAL untrained", "REGAL", "best of gopt")
+SEARCHES = (
+    *("random search", "BRKGA", "BRKGA from heuristics"),
+    *("REGAL untrained", "REGAL", "best of gopt"),
+)
 
 
 def machine(name: str) -> Hardware:
@@ -84,14 +91,19 @@ def machine(name: str) -> Hardware:
 
 
 def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
-    """Returns the searches: each maps (key, problem, action of the policy) to a result."""
+    """Returns the searches: each maps (key, problem, action or heuristics' keys) to a result."""
     budget = settings.evaluations
 
-    def standard(key: jax.Array, problem: Problem, _: jax.Array) -> brkga.Result:
+    def standard(key: jax.Array, problem: Problem, _: Any) -> brkga.Result:
         cost = population_cost(problem, settings.objective)
         return brkga.minimize(key, cost, keys_shape(problem), evaluations=budget)
 
-    def chance(key: jax.Array, problem: Problem, _: jax.Array) -> brkga.Result:
+    def seeded(key: jax.Array, problem: Problem, given: Keys) -> brkga.Result:
+        cost = population_cost(problem, settings.objective)
+        left = budget - best.tried(problem)
+        return brkga.minimize(key, cost, keys_shape(problem), evaluations=left, given=given)
+
+    def chance(key: jax.Array, problem: Problem, _: Any) -> brkga.Result:
         cost = population_cost(problem, settings.objective)
         return random.minimize(key, cost, keys_shape(problem), evaluations=budget)
 
@@ -105,12 +117,17 @@ def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
             settings=settings.policy,
         )
 
-    return {"random search": chance, "BRKGA": standard, "REGAL": learned}
+    return {
+        "random search": chance,
+        "BRKGA": standard,
+        "BRKGA from heuristics": seeded,
+        "REGAL": learned,
+    }
 
 
-def run(method: Any, keys: jax.Array, problem: Problem, action: jax.Array) -> Runs:
-    """Returns what a jitted method reaches from each of the random keys `[S]`, best run first."""
-    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), (problem, action))
+def run(method: Any, keys: jax.Array, problem: Problem, start: Any) -> Runs:
+    """Returns what a jitted method reaches from each of the random keys `[S]`."""
+    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), (problem, start))
     compiled = method.lower(keys, *rows).compile()
     began = time.perf_counter()
     result = jax.block_until_ready(compiled(keys, *rows))
@@ -156,23 +173,26 @@ def solve(
     host = prepare(padded, machine(settings.objective))
     problem = jax.tree.map(jnp.asarray, host)
     graphs = to_graphs_tuple(padded)
-    untrained = regal.init(jax.random.key(settings.seed), graphs, settings=settings.policy).params
+    first = jax.random.fold_in(jax.random.key(settings.seed), 0)  # as in training
+    untrained = regal.init(first, graphs, settings=settings.policy).params
     found = {}
     for name, heuristic in HEURISTICS.items():
         began = time.perf_counter()
         candidate = heuristic(host)
         seconds = time.perf_counter() - began
         cost = np.asarray(_cost(problem, candidate, name=settings.objective))[None]
-        found[name] = Runs(cost, np.array([1]), cost[None], candidate, seconds)
+        spent = np.array([schedules_tried(name, DEVICES)])
+        found[name] = Runs(cost, spent, cost[None], candidate, seconds)
     keys = jax.random.split(key, settings.seeds)
-    for name, (method, parameters) in {
-        "random search": ("random search", params),
-        "BRKGA": ("BRKGA", params),
-        "REGAL untrained": ("REGAL", untrained),
-        "REGAL": ("REGAL", params),
-    }.items():
-        action = _action(parameters, graphs, settings=settings.policy)
-        found[name] = run(jitted[method], keys, problem, action)
+    act = partial(_action, graphs=graphs, settings=settings.policy)
+    for name, start in (
+        ("random search", ()),
+        ("BRKGA", ()),
+        ("BRKGA from heuristics", best.starts(host, settings.objective).keys),
+        ("REGAL untrained", act(untrained)),
+        ("REGAL", act(params)),
+    ):
+        found[name] = run(jitted[name.removesuffix(" untrained")], keys, problem, start)
     found["best of gopt"] = strongest(settings, keys, host)
     for name in SEARCHES:
         again = _cost(problem, found[name].keys, name=settings.objective)
@@ -219,10 +239,11 @@ def policy(settings: Settings) -> tuple[Any, regal.Settings]:
             params,
             settings.policy,
             objective=settings.objective,
+            devices=DEVICES,
             origin=json.loads(json.dumps(origin, default=str)),
         )
         return params, settings.policy
-    return regal.load_policy(settings.weights, objective=settings.objective)
+    return regal.load_policy(settings.weights, objective=settings.objective, devices=DEVICES)
 
 
 def main(settings: Settings) -> None:

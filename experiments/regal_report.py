@@ -46,7 +46,7 @@ def report(
         rows.append(
             (
                 method,
-                f"{middle:+.2f} ± {error:.2f}" if method != "BRKGA" else "0",
+                _interval(middle, error) if method != "BRKGA" else "0",
                 f"{gap:.2f}",
                 f"{np.mean(each):.1f}" if each else "",
             )
@@ -54,7 +54,7 @@ def report(
     common.show(
         f"{title}; {len(names)} graphs of {len(set(families))} families, means and 95 % intervals "
         "over families; gopt's performance model",
-        ("method", "improvement over BRKGA, %", "gap to best known, %", "core s a run"),
+        ("method", "improvement over BRKGA, %", "gap to best found, %", "core s a run"),
         rows,
         folder / "table.md",
     )
@@ -85,6 +85,10 @@ def report(
         for name, runs in zip(names, results, strict=True)
     ]
     common.save_json(folder / "runs.json", figures)
+
+
+def _interval(middle: float, error: float) -> str:
+    return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
 
 
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from experiments import common
+from experiments.regal_graphs import noisy
 from gopt import graph as graphs
 from gopt import padding
 from gopt import problem as problems
@@ -78,8 +79,6 @@ def pool(
     train: Sequence[Graph], hardware: Hardware, *, objective: str, training: Training, seed: int
 ) -> Pool:
     """Returns the training graphs and their noisy variants as one batch, ready to be indexed."""
-    from experiments.regal_graphs import noisy
-
     rng = np.random.default_rng(seed)
     every = [
         graph if copy == 0 else noisy(rng, graph, training.noise)
@@ -116,7 +115,7 @@ def train(
     """
     settings = {"objective": objective, "seed": seed, "policy": dataclasses.asdict(policy)}
     settings["training"] = dataclasses.asdict(training)
-    settings["graphs"] = _fingerprint(pool)
+    settings |= {"graphs": _fingerprint(pool), "version": regal.VERSION}
     checkpoints = Checkpoints(folder, settings)
     root = jax.random.key(seed)
     first = jax.tree.map(lambda x: x[0], pool.graphs)
@@ -178,6 +177,6 @@ def train(
 def _fingerprint(pool: Pool) -> int:
     """Returns a checksum of the graphs, and of the machine that they are for."""
     total = 0
-    for leaf in jax.tree.leaves(pool.problem):
+    for leaf in jax.tree.leaves((pool.problem, pool.graphs)):
         total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)
     return total

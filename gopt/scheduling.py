@@ -149,9 +149,9 @@ def schedule(
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       hardware: the machine, or the name of one of `gopt.hardware.PRESETS`.
       objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
-      method: "best", annealing from all heuristics; "regal", a genetic algorithm guided by a
-        trained policy; "brkga", the genetic algorithm alone; or one of
-        `gopt.classical.HEURISTICS`, which do not search.
+      method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
+        genetic algorithm guided by a trained policy, which takes the devices to be alike; "brkga",
+        the genetic algorithm alone; or one of `gopt.classical.HEURISTICS`, which do not search.
       evaluations: how many candidates a search may evaluate.
       seed: of the search.
       donate_argnums: positions of the arguments that are freed after their last use.
@@ -227,7 +227,7 @@ def _regal(
     from gopt.nets.graphs import to_graphs_tuple
     from gopt.systems.regal import load_policy
 
-    params, settings = load_policy(weights, objective=objective)
+    params, settings = load_policy(weights, objective=objective, devices=problem.num_devices)
     return _search_with_policy(
         key,
         params,

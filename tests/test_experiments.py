@@ -27,7 +27,7 @@ TRAINING = regal_training.Training(
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (("rnnlm", {"length": 1, **LSTM}, True), ("rnnlm", {"length": 2, **LSTM}, False))
 TEST = (("rnnlm", {"length": 3, **LSTM}, False), ("squeezenet", {"batch": 2, "size": 32}, False))
-METHODS = ("random search", "BRKGA", "REGAL untrained", "REGAL", "best of gopt")
+METHODS = regal.SEARCHES
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,9 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     assert found["policy"] == dataclasses.asdict(POLICY)
     assert found["evaluations"] == 150 and found["folder"] == str(folder)
 
-    weights, sizes = policies.load_policy(folder / "peak_memory.npz", objective="peak_memory")
+    weights, sizes = policies.load_policy(
+        folder / "peak_memory.npz", objective="peak_memory", devices=2
+    )
     assert sizes == POLICY
     _, values = load_weights(folder / "peak_memory.npz")
     assert (
@@ -91,7 +93,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     cost = {m: np.array([np.mean(graph[m]["cost"]) for graph in graphs]) for m in METHODS}
     # The two graphs are of two families.
     gain, error = common.mean_interval(100 * (1 - cost["REGAL"] / cost["BRKGA"]))
-    assert rows[4][1] == f"{gain:+.2f} ± {error:.2f}"
+    assert rows[5][1] == f"{gain:+.2f} ± {error:.2f}"
     by_graph = (folder / "graphs.md").read_text().splitlines()
     assert len(by_graph) == 4 + len(TEST)
 
@@ -103,6 +105,11 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     (other,) = json.loads((again / "runs.json").read_text())
     assert all(other[name]["cost"] == graphs[0][name]["cost"] for name in METHODS)
     assert not (again / "checkpoints").exists()
+
+
+def test_training_and_weights_exclude_each_other(tmp_path):
+    with pytest.raises(ValueError, match="weights are given, and train is set"):
+        settings(tmp_path, train=True, weights=tmp_path / "policy.npz")
 
 
 def test_graphs_of_a_family_count_as_one():

@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import linalg
+from scipy.sparse import csgraph, linalg
 
 
 def spectral_places(
@@ -10,8 +10,8 @@ def spectral_places(
 ) -> np.ndarray:
     """Returns the places of ops in the order of eigenvectors, float64 `[count, N]` in -1..1.
 
-    Cut anywhere, an order parts the graph into two with little sent between them. Places are by
-    bytes made, so that a cut at 0 halves what the ops make. Zeros if there are too few ops.
+    A cut of such an order tends to part the graph into two with little sent between them. Places
+    are by bytes made, so that a cut at 0 halves what the ops make. Zeros if there are too few ops.
 
     Args:
       sender: the op that makes what a use reads, `[E]`.
@@ -20,16 +20,21 @@ def spectral_places(
       made: bytes that an op makes, `[N]`.
       count: how many eigenvectors, smoothest first.
 
-    Source: Hall, "An r-dimensional quadratic placement algorithm", Management Science 17 (1970).
-    An eigenvector has no sign: the op with the largest entry gets a positive one.
+    Source: Hall, "An r-dimensional quadratic placement algorithm", Management Science 17 (1970),
+    with the normalised Laplacian of Shi and Malik, "Normalized cuts and image segmentation", IEEE
+    TPAMI 22 (2000). An eigenvector has no sign: the op with the largest entry gets a positive one.
     """
     n = len(made)
     places = np.zeros((count, n))
     if n <= count + 1:
         return places
-    # A little weight ties uses of empty tensors, and a tiny one all ops, to their neighbours.
+    # A little weight ties uses of empty tensors, and a tiny one parts that have no use in common.
     links = sparse.coo_matrix((weight + 0.1, (sender, receiver)), (n, n))
-    links = (links + links.T).tocsr()
+    _, part = csgraph.connected_components(links, directed=False)
+    _, first = np.unique(part, return_index=True)
+    first.sort()
+    ties = sparse.coo_matrix((np.full(len(first) - 1, 1e-3), (first[:-1], first[1:])), (n, n))
+    links = (links + links.T + ties + ties.T).tocsr()
     degree = np.asarray(links.sum(1)).ravel() + 1e-6
     scale = sparse.diags(1 / np.sqrt(degree))
     laplacian = (sparse.eye(n) - scale @ links @ scale).tocsc()

@@ -102,21 +102,21 @@ _improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
 
 
 def _parted(problem: Problem) -> np.ndarray:
-    """Returns the action that an untrained policy of REGAL would take, but for its network."""
+    """Returns an action of REGAL: ops in program order, devices along the spectral places."""
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
     tensor, reader = problem.tensor[:e], problem.consumer[:e]
     tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
     made = np.bincount(producer, size, minlength=n)
     places = spectral_places(producer[tensor], reader, tie, made, 2)
-    settings, devices = regal.Settings(), problem.num_devices
-    angle = 2 * np.pi * np.arange(devices) / devices
-    found = np.zeros((problem.shape.ops, devices + 1, 2))
-    found[:n, :-1, 0] = 0.5 + settings.lean * places.T @ np.stack([np.cos(angle), np.sin(angle)])
-    found[:n, -1, 0] = np.arange(n) / n
-    found[:, :-1, 1] = settings.device_deviation
-    found[:, -1, 1] = settings.priority_deviation
-    return np.clip(found * settings.bins, 0, settings.bins - 1).astype(np.int32)
+    settings = regal.Settings()
+    found = np.zeros((problem.shape.ops, len(regal.PLACES)))
+    found[:n, :2] = settings.lean * places.T
+    found[:n, 3] = np.arange(n) / n
+    found[:, 2] = settings.device_deviation
+    found[:, 4] = settings.priority_deviation
+    action = regal.levels(jnp.asarray(found), devices=problem.num_devices, settings=settings)
+    return np.asarray(action)
 
 
 def _evolve(

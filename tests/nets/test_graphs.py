@@ -178,6 +178,20 @@ def test_spectral_places_of_a_chain_are_its_order():
     assert len(PLACES) == SPECTRAL
 
 
+@pytest.mark.parametrize("first", [3, 10, 30])
+def test_parts_without_a_use_in_common_stay_whole(first):
+    """Two unequal chains: a cut anywhere along the first place severs at most one use."""
+    ops = [
+        Op(inputs=((i - 1, 0),) if i not in (0, first) else (), outputs=(Output(5),))
+        for i in range(100)
+    ]
+    place = rows(graphs.from_ops(ops))[:, PLACES[0]]
+    uses = [(i - 1, i) for i in range(100) if i not in (0, first)]
+    for cut in np.linspace(-0.9, 0.9, 19):
+        side = place > cut
+        assert sum(side[i] != side[j] for i, j in uses) <= 1
+
+
 def test_spectral_places_follow_bytes():
     """An op that makes most of the bytes takes most of the interval."""
     sizes = [1, 1, 1, 994, 1, 1, 1]

@@ -20,7 +20,7 @@ from gopt.systems import regal
 from tests.reference import losses as reference
 from tests.strategies import random_graph
 
-SETTINGS = regal.Settings(bins=6, width=8, rounds=2)
+SETTINGS = regal.Settings(bins=6, width=8, rounds=2, trust=1.0)
 SHAPE = Shape(24, 24, 64)
 POPULATION = brkga.Settings(population=10, elites=3, mutants=2)
 DEVICES = 2
@@ -106,7 +106,8 @@ def test_samples_lie_where_the_action_says():
     uniforms = Keys(
         *(rng.random((count, *s), np.float32) for s in ((4, GENES - 1), (4,), (4, GENES - 1)))
     )
-    drawn = jax.jit(regal.proposal(task, jnp.asarray(action), bins))(uniforms)
+    settings = dataclasses.replace(SETTINGS, bins=bins, trust=1.0)
+    drawn = jax.jit(regal.proposal(task, jnp.asarray(action), settings))(uniforms)
     genes = np.concatenate([drawn.device, drawn.priority[..., None], drawn.transfer], -1)
     reader = action[[1, 2], -1:]  # the first readers of tensors 0 and 1
     expected = np.concatenate([action, np.zeros((4, 2, 2), int)], 1)
@@ -122,6 +123,12 @@ def test_samples_lie_where_the_action_says():
     # Genes are independent.
     correlation = np.corrcoef(genes.reshape(count, -1).T)
     assert np.abs(correlation - np.eye(len(correlation))).max() < 0.05
+    # Of the candidates, the last ones stay uniform.
+    some = dataclasses.replace(settings, trust=0.3)
+    mixed = jax.jit(regal.proposal(task, jnp.asarray(action), some))(uniforms)
+    kept = round(0.3 * count)
+    for mix, own, uniform in zip(mixed, drawn, uniforms, strict=True):
+        np.testing.assert_array_equal(mix, np.concatenate([own[:kept], uniform[kept:]]))
 
 
 # The policy.
@@ -146,7 +153,6 @@ def test_places_do_not_depend_on_padding_or_on_the_batch():
 def test_an_untrained_policy_keeps_program_order_and_leans_along_the_spectrum():
     settings = regal.Settings(width=8, rounds=1)
     state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), one(0))
-    assert state.step == 0 and state.step.dtype == jnp.int32
     places, baseline = regal.apply(state.params, one(0), settings=settings)
     n = 23
     features = one(0).nodes["features"][:n]
@@ -348,14 +354,13 @@ def test_padding_does_not_change_the_gradient():
 def test_updates_lower_the_loss_of_a_batch():
     settings = dataclasses.replace(SETTINGS, learning_rate=3e-3, exploration=0.3)
     update = jax.jit(partial(regal.update, settings=settings))
-    state = regal.TrainState(params(), regal.optimizer(settings).init(params()), jnp.int32(0))
+    state = regal.TrainState(params(), regal.optimizer(settings).init(params()))
     taken, reward = experience()
     reward = reward - 1
     seen = []
     for _ in range(40):
         state, watch = update(state, batch()[1], taken, reward)
         seen.append({name: float(value) for name, value in watch.items()})
-    assert state.step == 40
     assert all(
         np.abs(a - b).max() > 1e-3
         for a, b in zip(jax.tree.leaves(params()), jax.tree.leaves(state.params), strict=True)
@@ -419,6 +424,7 @@ def test_training_finds_the_placement_that_is_plain():
         ({"steps": 0}, "steps is 0"),
         ({"width": -1}, "width is -1"),
         ({"rounds": 0}, "rounds is 0"),
+        ({"trust": 1.5}, "trust is 1.5: expected 0..1"),
         ({"exploration": 0.0}, "exploration is 0.0: expected more than 0"),
     ],
 )

@@ -12,7 +12,7 @@ from gopt.nets.graphs import to_graphs_tuple
 from gopt.systems import regal
 
 SETTINGS = regal.Settings(bins=6, width=8, rounds=1)
-FOR = {"objective": "makespan"}
+FOR = {"objective": "makespan", "devices": 2}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def params() -> Any:
 @pytest.fixture
 def path(params, tmp_path):
     path = tmp_path / "policy.npz"
-    regal.save_policy(path, params, SETTINGS, objective="makespan", origin={"seed": 3})
+    regal.save_policy(path, params, SETTINGS, objective="makespan", devices=2, origin={"seed": 3})
     return path
 
 
@@ -36,28 +36,31 @@ def test_a_policy_is_loaded_as_it_was_saved(params, path):
 
 
 def test_the_policy_that_ships_can_be_loaded():
-    weights, settings = regal.load_policy(objective="peak_memory")
-    assert settings == regal.Settings()
+    weights, _ = regal.load_policy(objective="peak_memory", devices=2)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
 
 
 def test_no_policy_ships_for_the_objective():
     with pytest.raises(ValueError, match="'capped_makespan': gopt ships a policy for peak_memory"):
-        regal.load_policy(objective="capped_makespan")
+        regal.load_policy(objective="capped_makespan", devices=2)
 
 
 def test_a_policy_for_something_else_raises(path):
-    with pytest.raises(ValueError, match="other objective 'makespan': expected 'peak_memory'"):
-        regal.load_policy(path, objective="peak_memory")
+    with pytest.raises(ValueError, match="with objective 'makespan': expected 'peak_memory'"):
+        regal.load_policy(path, objective="peak_memory", devices=2)
+    with pytest.raises(ValueError, match="with devices 2: expected 3"):
+        regal.load_policy(path, objective="makespan", devices=3)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": ["flops"]}, "other features: expected those of this version"),
-        ({"kinds": ["conv"]}, "other kinds: expected those of this version"),
+        ({"version": 0}, "with version 0: expected"),
+        ({"features": ["flops"]}, "other features than this version"),
+        ({"kinds": ["conv"]}, "other kinds than this version"),
         ({"settings": {"bins": 6, "depth": 3}}, "no settings of a policy.*'depth'"),
         ({"settings": None}, "no settings of a policy"),
+        ({"settings": {"bins": 6}}, "no settings of a policy"),
         ({"settings": {**dataclasses.asdict(SETTINGS), "width": 9}}, "of other shapes"),
     ],
 )
@@ -77,7 +80,7 @@ def test_truncated_and_foreign_files_raise(path):
     with pytest.raises(ValueError, match="does not hold weights that gopt saved: it has no"):
         regal.load_policy(path, **FOR)
     save_weights(path, {"layer": {"kernel": np.ones(3)}}, {"arms": 3})
-    with pytest.raises(ValueError, match="a policy of other objective None"):
+    with pytest.raises(ValueError, match="a policy with objective None"):
         regal.load_policy(path, **FOR)
     with pytest.raises(FileNotFoundError):
         regal.load_policy(path.with_name("nowhere.npz"), **FOR)

@@ -1,23 +1,29 @@
 """REGAL: a policy proposes where each gene should lie, and BRKGA searches from there.
 
-A message-passing network over the ops gives each of their genes (one affinity for each device,
-and one priority) a distribution over quantised means and deviations of a Beta. An action is
-sampled, BRKGA draws its first population and its mutants from those Betas, and the policy is
-trained by REINFORCE on the cost that the search reaches, relative to standard BRKGA.
+A message-passing network over the ops says of each of them where its genes should lie: the means
+and deviations of Betas, quantised, for its affinity to each device and for its priority. BRKGA
+draws part of its first population and of its mutants from those Betas, and the policy is trained
+by REINFORCE with a learned baseline on the cost that the search reaches, relative to standard
+BRKGA.
 
 Source: Paliwal et al., "Reinforced genetic algorithm learning for optimizing computation
-graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Settings`. So are
-that levels are ordered, with normal noise that ops of a graph share (`sample`); the spectral
-features; what an untrained policy proposes (`Policy`); that devices are directions in a plane, so
-that a policy serves any number of them (`quantise`); and the Betas of transfers (`proposal`).
+graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Settings`. So are:
+
+- devices as directions in a plane, with one deviation for all of an op (`levels`), and what is
+  put into the middle (`quantise`);
+- normal noise that ops of a graph share, instead of one draw for each op (`sample`);
+- the spectral features, and what an untrained policy proposes (`Policy`);
+- the Betas of transfers, and the share that stays uniform (`proposal`).
 """
 
 from gopt.systems.regal.policy import (
     PLACES,
+    VERSION,
     Policy,
     Settings,
     action,
     apply,
+    levels,
     log_prob,
     noise_basis,
     quantise,
@@ -29,6 +35,7 @@ from gopt.systems.regal.weights import load_policy, save_policy
 
 __all__ = [
     "PLACES",
+    "VERSION",
     "Policy",
     "Settings",
     "TrainState",
@@ -36,6 +43,7 @@ __all__ = [
     "apply",
     "betas",
     "init",
+    "levels",
     "load_policy",
     "log_prob",
     "loss",

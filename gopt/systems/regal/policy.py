@@ -19,14 +19,19 @@ Tree = Any
 PLACES = ("x", "y", "device_deviation", "priority", "priority_deviation")
 
 
+VERSION = 1  # of what the parameters of a policy mean; files of another one are refused
+
+
 @dataclass(frozen=True)
 class Settings:
-    """Sizes of the policy, where it starts, and how it is trained.
+    """Sizes of the policy, how it is searched from, where it starts, and how it is trained.
 
     Attributes:
       bins: levels of the means, and of the deviations, of the Betas.
       width: size of embeddings.
       rounds: rounds of message passing.
+      trust: share of the first population, and of the mutants, that is drawn from the Betas; the
+        rest is uniform, so that an action that is wrong for a graph costs little.
       lean: how far the means of devices part at first, along the spectral features.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
       priority_deviation: that of priorities.
@@ -38,17 +43,20 @@ class Settings:
     bins: int = 16
     width: int = 64
     rounds: int = 4
+    trust: float = 0.6
     lean: float = 0.3
     device_deviation: float = 0.9
     priority_deviation: float = 0.65
     exploration: float = 0.05
     learning_rate: float = 1e-3
-    steps: int = 120
+    steps: int = 300
 
     def __post_init__(self) -> None:
         for name in ("bins", "width", "rounds", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        if not 0 <= self.trust <= 1:
+            raise ValueError(f"trust is {self.trust}: expected 0..1")
         if self.exploration <= 0:
             raise ValueError(f"exploration is {self.exploration}: expected more than 0")
 
@@ -80,8 +88,8 @@ class Policy(nn.Module):
         # Adam moves every weight as far. The factor keeps small what all of them move together.
         learned = nn.Dense(len(PLACES), kernel_init=nn.initializers.normal(0.1))(ops)
         places = 0.1 * learned + features @ self.param("kernel", lambda _: _kernel(s))
-        # The baseline reads what does not change in training. Rewards lie close to -1, that of
-        # standard BRKGA.
+        # The baseline reads the features, which do not change in training. Rewards lie close to
+        # -1, that of standard BRKGA.
         mean = jnp.sum(features * mask, 0) / count
         return places + self.param("bias", lambda _: _bias(s)), 0.1 * MLP(s.width, 1)(mean)[0] - 1.0
 
@@ -110,7 +118,9 @@ def log_prob(
 ) -> jax.Array:
     """Returns the log-density of places taken `[S, N, 5]`, but for a constant, `[S]`.
 
-    Of the normal distribution that `sample` draws from, in the directions in which it varies.
+    Of the normal distribution that `sample` draws from, in the directions in which it varies: to
+    move places in other directions earns nothing, so that training follows a projection of the
+    gradient of the expected reward.
     """
     basis = noise_basis(graphs)
     # The columns of the basis are orthogonal and equally long, or zero.
@@ -147,22 +157,32 @@ def quantise(
 ) -> jax.Array:
     """Returns the action of places `[..., N, 5]`: levels, int32 `[..., N, D + 1, 2]`.
 
-    The last gene is the priority. The first of the two is the mean, the second the deviation.
-    Devices are alike, and lie in even directions of the plane, about the middle of the graph: the
-    mean of the ops, weighted by the logarithm of the bytes that they make. The mean of a device
-    is 1/2 at the middle, and more in its direction. Of priorities, too, only differences count:
-    their mean over the ops is 1/2.
+    The origin of the plane is put into the middle of the graph: the mean of the ops, weighted by
+    the logarithm of the bytes that they make. The mean of the priorities is put to 1/2: what
+    counts is mostly how they differ.
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
     weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
     middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
+    priority = places[..., PLACES.index("priority")]
+    mean = jnp.sum(priority * mask, -1, keepdims=True) / jnp.maximum(mask.sum(), 1)
+    places = places.at[..., :2].set(plane - middle)
+    places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
+    return levels(places, devices=devices, settings=settings)
+
+
+def levels(places: jax.Array, *, devices: int, settings: Settings) -> jax.Array:
+    """Returns the levels of places as they are, int32 `[..., N, D + 1, 2]`.
+
+    The last gene is the priority. The first of the two is the mean, the second the deviation.
+    Devices are taken to be alike: they lie in even directions of the plane. The mean of a device
+    is 1/2 at the origin, and more in its direction.
+    """
     angle = 2 * np.pi * np.arange(devices) / devices
-    means = 0.5 + (plane - middle) @ np.stack([np.cos(angle), np.sin(angle)])
+    means = 0.5 + places[..., :2] @ np.stack([np.cos(angle), np.sin(angle)])
     _, _, device_deviation, priority, priority_deviation = jnp.moveaxis(places, -1, 0)
-    count = jnp.maximum(mask.sum(), 1)
-    priority += 0.5 - jnp.sum(priority * mask, -1, keepdims=True) / count
     deviations = jnp.broadcast_to(device_deviation[..., None], means.shape)
     genes = jnp.stack(
         [
@@ -171,8 +191,7 @@ def quantise(
         ],
         -1,
     )
-    levels = jnp.floor(genes * settings.bins).astype(jnp.int32)
-    return jnp.clip(levels, 0, settings.bins - 1)
+    return jnp.clip(jnp.floor(genes * settings.bins), 0, settings.bins - 1).astype(jnp.int32)
 
 
 def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> jax.Array:

@@ -29,12 +29,14 @@ def betas(bins: int) -> np.ndarray:
     )
 
 
-def proposal(problem: Problem, action: jax.Array, bins: int) -> brkga.Proposal:
+def proposal(problem: Problem, action: jax.Array, settings: Settings) -> brkga.Proposal:
     """Returns the proposal of one action, int32 `[N, D + 1, 2]`.
 
-    Transfers of a tensor take the Beta of the priority of its first reader, so that what an op
-    needs is sent when its turn has come.
+    Transfers of a tensor, to whatever device, take the Beta of the priority of its first reader,
+    so that it is sent when the turn of that op has come. The last ones of the candidates stay
+    uniform (see `Settings.trust`).
     """
+    bins = settings.bins
     row = action[..., 0] * bins + action[..., 1]
     tensors = problem.shape.tensors
     reader = jax.ops.segment_min(problem.consumer, problem.tensor, tensors)
@@ -42,10 +44,12 @@ def proposal(problem: Problem, action: jax.Array, bins: int) -> brkga.Proposal:
     table = jnp.asarray(betas(bins))
 
     def propose(u: Keys) -> Keys:
-        return Keys(
-            device=from_quantiles(table, row[:, :-1], u.device),
-            priority=from_quantiles(table, row[:, -1], u.priority),
-            transfer=from_quantiles(table, row[reader, -1:], u.transfer),
+        count = round(settings.trust * len(u.priority))
+        rows = Keys(device=row[:, :-1], priority=row[:, -1], transfer=row[reader, -1:])
+        return jax.tree.map(
+            lambda row, u: jnp.concatenate([from_quantiles(table, row, u[:count]), u[count:]]),
+            rows,
+            u,
         )
 
     return propose
@@ -86,7 +90,7 @@ def search(
         keys_shape(problem),
         evaluations=evaluations,
         settings=population,
-        proposal=proposal(problem, action, settings.bins),
+        proposal=proposal(problem, action, settings),
         given=given,
     )
 

@@ -19,7 +19,6 @@ class TrainState(NamedTuple):
 
     params: Tree
     optimizer: Tree
-    step: jax.Array  # int32 []
 
 
 def loss(
@@ -55,7 +54,7 @@ def optimizer(settings: Settings) -> optax.GradientTransformation:
 def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
     """Returns the state before the first step; `graphs` is one graph, for its shapes."""
     params = Policy(settings).init(key, graphs)
-    return TrainState(params, optimizer(settings).init(params), jnp.int32(0))
+    return TrainState(params, optimizer(settings).init(params))
 
 
 def update(
@@ -72,4 +71,4 @@ def update(
     )
     updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    return TrainState(params, moments, state.step + 1), watch
+    return TrainState(params, moments), watch

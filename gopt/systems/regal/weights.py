@@ -12,7 +12,7 @@ from gopt.checkpoints import load_weights, save_weights
 from gopt.graph import Op, from_ops
 from gopt.kinds import KINDS
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
-from gopt.systems.regal.policy import Policy, Settings
+from gopt.systems.regal.policy import VERSION, Policy, Settings
 
 Tree = Any
 _SHIPPED = Path(__file__).parent
@@ -24,6 +24,7 @@ def save_policy(
     settings: Settings,
     *,
     objective: str,
+    devices: int,
     origin: dict[str, Any] | None = None,
 ) -> None:
     """Writes a policy to one `.npz`, whole or not at all.
@@ -33,10 +34,13 @@ def save_policy(
       params: of the policy.
       settings: its sizes.
       objective: what it was trained for.
+      devices: how many devices it was trained for.
       origin: how it was trained, as JSON values, for whoever reads the file.
     """
     values = {
+        "version": VERSION,
         "objective": objective,
+        "devices": devices,
         "settings": dataclasses.asdict(settings),
         "features": OP_FEATURES,
         "kinds": KINDS,
@@ -46,17 +50,18 @@ def save_policy(
 
 
 def load_policy(
-    path: str | os.PathLike[str] | None = None, *, objective: str
+    path: str | os.PathLike[str] | None = None, *, objective: str, devices: int
 ) -> tuple[Tree, Settings]:
     """Returns the parameters and settings of a policy.
 
     Args:
       path: a file of `save_policy`; by default the policy that ships for the objective.
       objective: what the policy must have been trained for.
+      devices: how many devices it must have been trained for.
 
     Raises:
       ValueError: none ships for the objective, or the file is truncated, foreign, or of another
-        objective, set of features or kinds, or shape.
+        objective, number of devices, version of gopt, or shape.
       FileNotFoundError: there is no such file.
     """
     if path is None:
@@ -67,14 +72,19 @@ def load_policy(
                 f"objective is {objective!r}: gopt ships a policy for {ship}; train one for this"
             )
     params, values = load_weights(path)
-    expected = {"objective": objective, "features": list(OP_FEATURES), "kinds": list(KINDS)}
-    for name, value in expected.items():
+    for name, value in (("objective", objective), ("devices", devices), ("version", VERSION)):
         if values.get(name) != value:
-            found = f" {values.get(name)!r}" if name == "objective" else ""
-            wanted = f"{value!r}" if name == "objective" else "those of this version of gopt"
-            raise ValueError(f"{path} holds a policy of other {name}{found}: expected {wanted}")
+            raise ValueError(
+                f"{path} holds a policy with {name} {values.get(name)!r}: expected {value!r}"
+            )
+    for name, known in (("features", OP_FEATURES), ("kinds", KINDS)):
+        if values.get(name) != list(known):
+            raise ValueError(f"{path} holds a policy for other {name} than this version of gopt")
     try:
         settings = Settings(**values["settings"])
+        missing = {field.name for field in dataclasses.fields(settings)} - set(values["settings"])
+        if missing:
+            raise KeyError(*missing)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of REGAL: {error}") from error
     graphs = to_graphs_tuple(from_ops([Op()]))
