@@ -33,12 +33,8 @@ TRAIN: tuple[Spec, ...] = (
         for batch, length, layers in ((8, 128, 1), (32, 256, 2))
     ),
     ("squeezenet", dict(batch=64), False),
-    ("squeezenet", dict(batch=16, size=128), False),
     ("resnext", dict(batch=64, blocks=(1, 1, 1, 1)), False),
-    ("resnext", dict(batch=16, blocks=(2, 3)), False),
-    ("resnext", dict(batch=64, size=128, blocks=(3, 4)), False),
     ("rnnlm", dict(batch=80, length=5), False),
-    ("rnnlm", dict(batch=320, length=10, hidden=200, layers=2), False),
 )
 
 VALIDATION: tuple[Spec, ...] = (

@@ -43,13 +43,13 @@ class Settings:
     bins: int = 16
     width: int = 64
     rounds: int = 4
-    trust: float = 0.6
+    trust: float = 0.8
     lean: float = 0.3
     device_deviation: float = 0.9
     priority_deviation: float = 0.65
     exploration: float = 0.05
     learning_rate: float = 1e-3
-    steps: int = 300
+    steps: int = 120
 
     def __post_init__(self) -> None:
         for name in ("bins", "width", "rounds", "steps"):
