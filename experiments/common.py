@@ -65,7 +65,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     """Returns a table to print: the first column to the left, figures to the right."""
     result = Table(title=title)
     for index, column in enumerate(columns):
-        result.add_column(column, justify="right" if index else "left", no_wrap=index == 0)
+        result.add_column(
+            column, justify="right" if index else "left", no_wrap=index == 0, overflow="fold"
+        )
     for row in rows:
         result.add_row(*map(str, row))
     return result

@@ -52,7 +52,7 @@ class Settings:
       seeds: runs of every search on every graph.
       train: train a policy, instead of loading `weights`.
       weights: a policy to evaluate; by default the one that ships for the objective.
-      split: families to evaluate on; choices are made on "validation".
+      split: families to evaluate on; none of them is trained on.
       folder: where the run is saved.
       seed: of everything random.
       policy: sizes of a policy that is trained; one that is loaded has its own.
@@ -85,7 +85,7 @@ SEARCHES = (
 def machine(name: str) -> Hardware:
     """Returns two equal devices; transfers are synchronous where memory is what counts.
 
-    So the accounting of memory is exact. That is also the setting of the paper.
+    So the accounting of memory is exact.
     """
     return h100s(DEVICES)._replace(synchronous=np.bool_(name == "peak_memory"))
 

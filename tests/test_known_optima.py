@@ -111,7 +111,7 @@ def attempt(rng, instance, processors):
 
 def test_two_accounts_of_a_solution_agree():
     if not FOLDER.is_dir():
-        pytest.skip("the yardsticks are not here")
+        pytest.skip("needs the yardstick files, which do not come with gopt")
     spec = importlib.util.spec_from_file_location("score", FOLDER / "score.py")
     other = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(other)

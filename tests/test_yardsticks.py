@@ -246,7 +246,7 @@ def test_best_is_nearly_optimal_and_no_heuristic_is_better(name, tmp_path, capsy
 @pytest.fixture(scope="module")
 def score():
     if not FOLDER.is_dir():
-        pytest.skip("the yardsticks are not here")
+        pytest.skip("needs the yardstick files, which do not come with gopt")
     spec = importlib.util.spec_from_file_location("score", FOLDER / "score.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -276,7 +276,7 @@ def test_best_is_near_the_optimum_and_no_heuristic_is_better(name, most, score, 
 
 def test_the_cases_of_every_file_are_read():
     if not FOLDER.is_dir():
-        pytest.skip("the yardsticks are not here")
+        pytest.skip("needs the yardstick files, which do not come with gopt")
     counts = {"makespan_comm_small": 400, "makespan_comm_planted": 8, "makespan_nocomm": 720}
     for name, count in {**counts, "peak_memory": 53}.items():
         cases = read_cases(FOLDER / f"{name}.json")

@@ -17,7 +17,9 @@ from gopt.problem import prepare, to_bytes
 from gopt.sources.instances import makespan_instance, peak_memory_instance
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "yardsticks"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the yardsticks are not here")
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="needs the yardstick files, which do not come with gopt"
+)
 
 
 @functools.cache

@@ -13,11 +13,9 @@ from gopt.nets.message_passing import MLP, MessagePassing
 
 Tree = Any
 
-
 # What the policy says of an op: where it lies in a plane in which devices are directions, how wide
 # the Betas of its devices are, and the mean and deviation of that of its priority.
 PLACES = ("x", "y", "device_deviation", "priority", "priority_deviation")
-
 
 VERSION = 1  # of what the parameters of a policy mean; files of another one are refused
 
@@ -118,9 +116,8 @@ def log_prob(
 ) -> jax.Array:
     """Returns the log-density of places taken `[S, N, 5]`, but for a constant, `[S]`.
 
-    Of the normal distribution that `sample` draws from, in the directions in which it varies: to
-    move places in other directions earns nothing, so that training follows a projection of the
-    gradient of the expected reward.
+    Of the normal distribution that `sample` draws from, in the directions in which it varies. Other
+    directions get no gradient, so that training follows a projection of that of the reward.
     """
     basis = noise_basis(graphs)
     # The columns of the basis are orthogonal and equally long, or zero.
