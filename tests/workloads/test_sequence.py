@@ -18,6 +18,7 @@ from gopt.workloads.gnmt import GNMT, gnmt
 from gopt.workloads.gpt2 import gpt2
 from gopt.workloads.recurrent import LSTMCell, zero_carry
 from gopt.workloads.rnnlm import rnnlm
+from gopt.workloads.t5 import Block, position_buckets, t5
 from gopt.workloads.transformer_xl import relative_shift, sinusoids, transformer_xl
 from gopt.workloads.vit import vit
 from gopt.workloads.wavenet import wavenet
@@ -60,6 +61,17 @@ TINY = {
         vocabulary=11,
         cutoffs=(4, 7),
     ),
+    "t5": t5(
+        batch=2,
+        source_length=6,
+        target_length=5,
+        layers=2,
+        hidden=16,
+        heads=2,
+        width=6,
+        inner=24,
+        vocabulary=11,
+    ),
     "rnnlm": rnnlm(batch=2, length=4, layers=2, hidden=8, vocabulary=11),
     "gnmt": gnmt(batch=2, source_length=3, target_length=4, layers=3, hidden=8, vocabulary=11),
     "wavenet": wavenet(
@@ -72,6 +84,7 @@ OUTPUTS = {
     "gpt2": [(2, 6, 11)],
     "transformer-xl": [(2, 4, 11), (2, 3, 16), (2, 3, 16)],
     "transformer-xl-adaptive": [(2, 4, 11), (2, 3, 16), (2, 3, 16)],
+    "t5": [(2, 5, 11)],
     "rnnlm": [(2, 4, 11), *[(2, 8)] * 4],
     "gnmt": [(2, 4, 11)],
     "wavenet": [(2, 24, 2)],
@@ -122,6 +135,9 @@ def primitives(fn, args) -> Counter:
         (gpt2(), 124_439_808, 0),
         (transformer_xl(), 41_055_436, 0),
         (transformer_xl(**WIKITEXT), 151_107_538, 0),
+        (t5(), 60_506_624, 0),
+        (t5(layers=12, hidden=768, heads=12, inner=3072), 222_903_552, 0),
+        (t5(layers=24, hidden=1024, heads=32, width=128, inner=16_384), 2_851_598_336, 0),
         (gnmt(source_length=2, target_length=2), 160_671_297, -9 * 4 * 1024),
         (rnnlm(length=2), 66_000_000, 22_000),
         (wavenet(), 4_570_000, 308),
@@ -190,6 +206,8 @@ def test_a_train_step_has_a_gradient_for_every_parameter(name):
         ("gpt2", 0, True),
         ("transformer-xl", 0, True),
         ("transformer-xl-adaptive", 0, True),
+        ("t5", 1, True),
+        ("t5", 0, False),
         ("rnnlm", 0, True),
         ("gnmt", 1, True),
         ("gnmt", 0, False),
@@ -231,8 +249,9 @@ def test_vit_knows_the_order_of_patches_only_by_their_positions():
     np.testing.assert_allclose(apply(blind, reordered), apply(blind, images), rtol=1e-4, atol=1e-5)
 
 
-def test_gpt2_reads_words_from_the_embedding_it_writes_them_with():
-    apply, variables, inputs = compiled("gpt2")
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_words_are_read_from_the_embedding_that_writes_them(name):
+    apply, variables, inputs = compiled(name)
     params = variables["params"]
     swapped = jnp.array([0, 1, 3, 2, *range(4, 11)])  # words that do not occur in the inputs
     words = {"embedding": params["words"]["embedding"][swapped]}
@@ -306,6 +325,76 @@ def test_sinusoids_fall_to_distance_zero():
     np.testing.assert_array_equal(encoding[-1], [0, 0, 0, 1, 1, 1])
     angle = 3 * 10_000 ** (-2 / 6)
     np.testing.assert_allclose(encoding[1, [1, 4]], [math.sin(angle), math.cos(angle)], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("causal", "buckets"), [(True, 32), (False, 16)])
+def test_position_buckets_grow_logarithmically(causal, buckets):
+    length, near = 200, buckets // 2
+    found = np.asarray(position_buckets(length, causal=causal))
+    # Bucket near + k begins at distance near * (128 / near) ** (k / near), in whole numbers here.
+    starts = [
+        *range(near),
+        *(
+            next(d for d in range(129) if d**near >= near**near * (128 // near) ** k)
+            for k in range(near)
+        ),
+    ]
+    for query in (0, 1, 77, length - 1):
+        for key in range(length):
+            distance = max(query - key, 0) if causal else abs(query - key)
+            bucket = max(k for k, start in enumerate(starts) if start <= distance)
+            future = not causal and key > query
+            assert found[query, key] == bucket + buckets * future, (query, key)
+
+
+def test_a_t5_block_is_its_definition():
+    block = Block(heads=2, width=3, inner=7)
+    shapes = [(2, 4, 5), (2, 4, 4), (2, 6, 5)]
+    x, bias, memory = random_like(0, tuple(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes))
+    variables = random_like(1, jax.eval_shape(block.init, jax.random.key(0), x, bias, memory))
+    params = jax.tree.map(np.asarray, variables["params"])
+
+    def norm(k, vectors):
+        mean = (vectors**2).mean(axis=-1, keepdims=True)
+        return vectors / np.sqrt(mean + 1e-6) * params[f"RMSNorm_{k}"]["scale"]
+
+    def attention(name, queries, sources, bias):
+        weights = {part: leaf["kernel"] for part, leaf in params[name].items()}
+        out = np.zeros_like(queries)
+        for batch, query, head in np.ndindex(*queries.shape[:2], 2):
+            asked = queries[batch, query] @ weights["query"][:, head]
+            keys = sources[batch] @ weights["key"][:, head]
+            chances = np.exp(keys @ asked + bias[head, query])
+            values = sources[batch] @ weights["value"][:, head]
+            out[batch, query] += chances / chances.sum() @ values @ weights["out"][head]
+        return out
+
+    y = np.asarray(x)
+    y = y + attention("self_attention", norm(0, y), norm(0, y), np.asarray(bias))
+    y = y + attention("cross_attention", norm(1, y), np.asarray(memory), np.zeros((2, 4, 6)))
+    inner = np.maximum(norm(2, y) @ params["Dense_0"]["kernel"], 0)
+    y = y + inner @ params["Dense_1"]["kernel"]
+    np.testing.assert_allclose(block.apply(variables, x, bias, memory), y, rtol=1e-4, atol=1e-5)
+
+
+def test_each_t5_stack_has_one_table_of_positions():
+    apply, variables, inputs = compiled("t5")
+    params = variables["params"]
+    tables = [
+        (path[0].key, table.shape)
+        for path, table in jax.tree_util.tree_leaves_with_path(params)
+        if path[-1].key == "positions"
+    ]
+    assert tables == [("decoder", (2, 32)), ("encoder", (2, 32))]
+    before = apply(variables, *inputs)
+    for stack, _ in tables:
+        # A constant added to all scores of a query is what softmax does not see.
+        shifted, turned = (
+            {"params": {**params, stack: {**params[stack], "positions": table}}}
+            for table in (params[stack]["positions"] + 1, params[stack]["positions"][::-1])
+        )
+        np.testing.assert_allclose(apply(shifted, *inputs), before, rtol=1e-4, atol=1e-5)
+        assert np.abs(apply(turned, *inputs) - before).max() > 1e-3
 
 
 def test_adaptive_softmax_gives_a_distribution():
@@ -389,6 +478,10 @@ def test_stacks_restart_the_dilations():
         (lambda: transformer_xl(layers=0), "layers"),
         (lambda: transformer_xl(cutoffs=(20, 10)), r"cutoffs\[1\]"),
         (lambda: transformer_xl(cutoffs=(20, 204)), r"cutoffs\[1\]"),
+        (lambda: t5(layers=0), "layers"),
+        (lambda: t5(width=0), "width"),
+        (lambda: t5(source_length=0), "source_length"),
+        (lambda: t5(target_length=0), "target_length"),
         (lambda: rnnlm(length=0), "length"),
         (lambda: rnnlm(layers=0), "layers"),
         (lambda: gnmt(source_length=0), "source_length"),

@@ -1,0 +1,132 @@
+"""The ranking workload is the published model: sizes, shapes, lookups, products of pairs."""
+
+from collections import Counter
+from itertools import combinations, pairwise
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.workloads.dlrm import dlrm, interact
+
+ROWS = (9, 2, 30)
+
+
+def small():
+    return dlrm(batch=4, numbers=5, rows=ROWS, width=6, bottom=(8, 7), top=(10,))
+
+
+def initialised(workload):
+    """Random weights, numbers and categories, which leave rows of the longest table unread."""
+    rng = np.random.default_rng(0)
+    variables = jax.tree.map(
+        lambda x: 0.5 * rng.standard_normal(x.shape, np.float32), workload.variables()
+    )
+    numbers, categories = workload.inputs
+    columns = [rng.integers(0, min(rows, 10), categories.shape[0]) for rows in ROWS]
+    return variables, rng.standard_normal(numbers.shape, np.float32), np.stack(columns, axis=1)
+
+
+def test_parameters_agree_with_the_published_number():
+    count = dlrm().num_parameters()
+    assert count == pytest.approx(540e6, rel=0.01)
+    widths = [(13, 512, 256, 64, 16), (16 + 27 * 26 // 2, 512, 256, 1)]
+    dense = sum((a + 1) * b for net in widths for a, b in pairwise(net))
+    assert count == 33_762_577 * 16 + dense == 540_677_217
+
+
+def test_traces_at_full_size_without_allocating():
+    known = {id(x) for x in jax.live_arrays()}
+    workload = dlrm()
+    fn, args = workload.forward()
+    forward, logits = jax.make_jaxpr(fn, return_shape=True)(*args)
+    assert (logits.shape, logits.dtype) == ((128,), jnp.float32)
+    found = Counter(eqn.primitive.name for eqn in forward.eqns)
+    inner = Counter(
+        eqn.primitive.name
+        for outer in forward.eqns
+        if "jaxpr" in outer.params
+        for eqn in outer.params["jaxpr"].eqns
+    )
+    # A lookup for each table, one of pairs; a product for each layer, one of vectors.
+    assert (found + inner)["gather"] == 26 + 1
+    assert (found + inner)["dot_general"] == 4 + 3 + 1
+
+    fn, args = workload.train_step()
+    step, (variables, momentum, loss) = jax.make_jaxpr(fn, return_shape=True)(*args)
+    signature = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)  # noqa: E731
+    assert signature((variables, momentum)) == signature(args[:2])
+    assert loss.shape == ()
+    assert sum(x.nbytes for x in jax.live_arrays() if id(x) not in known) < 1000
+    assert all(np.size(c) <= 351 for c in (*forward.consts, *step.consts))
+
+
+def test_interaction_is_every_pair_once():
+    vectors = np.random.default_rng(0).standard_normal((3, 5, 4), np.float32)
+    expected = [
+        [x[i] @ x[j] for j, i in sorted(combinations(range(5), 2), key=lambda pair: pair[::-1])]
+        for x in vectors
+    ]
+    np.testing.assert_allclose(interact(vectors), expected, rtol=1e-5, atol=1e-6)
+    assert interact(vectors[:, :1]).shape == (3, 0)
+
+
+def test_the_model_is_its_definition():
+    variables, numbers, categories = initialised(small())
+    params = variables["params"]
+
+    def layer(x, weights):
+        return x @ weights["kernel"] + weights["bias"]
+
+    expected = []
+    for x, rows in zip(numbers, categories, strict=True):
+        for k in range(3):
+            x = np.maximum(layer(x, params["bottom"][f"Dense_{k}"]), 0)
+        vectors = [x, *(params[f"table_{k}"][row] for k, row in enumerate(rows))]
+        pairs = [vectors[i] @ vectors[j] for i in range(4) for j in range(i)]
+        hidden = np.maximum(layer(np.array([*x, *pairs]), params["top"]["Dense_0"]), 0)
+        expected.append(layer(hidden, params["click"])[0])
+    assert np.ptp(expected) > 0.1
+    fn, _ = small().forward()
+    found = jax.jit(fn)(variables, numbers, categories)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_changes_the_rows_that_were_read_and_all_layers():
+    workload = small()
+    variables, numbers, categories = initialised(workload)
+    step, (_, momentum, _, _) = workload.train_step()
+    momentum = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), momentum)
+    clicks = np.array([0, 1, 1, 0], np.float32)
+    after, momentum, loss = jax.jit(step)(variables, momentum, (numbers, categories), clicks)
+    chex.assert_tree_all_finite((after, momentum))
+
+    logits = np.asarray(workload.module.apply(variables, numbers, categories))
+    chances = 1 / (1 + np.exp(-logits))
+    likely = np.where(clicks == 1, chances, 1 - chances)
+    np.testing.assert_allclose(loss, -np.log(likely).mean(), rtol=1e-5)
+
+    moved = jax.tree.map(lambda a, b: np.abs(a - b) > 0, after, variables)["params"]
+    for k, rows in enumerate(ROWS):
+        read = np.isin(np.arange(rows), categories[:, k])
+        np.testing.assert_array_equal(moved.pop(f"table_{k}").any(axis=1), read)
+    assert all(x.any() for x in jax.tree.leaves(moved))
+
+
+@pytest.mark.parametrize(
+    ("build", "field"),
+    [
+        (lambda: dlrm(batch=0), "batch"),
+        (lambda: dlrm(numbers=0), "numbers"),
+        (lambda: dlrm(width=0), "width"),
+        (lambda: dlrm(rows=()), "rows"),
+        (lambda: dlrm(rows=(3, 0)), r"rows\[1\]"),
+        (lambda: dlrm(bottom=(0, 2)), r"bottom\[0\]"),
+        (lambda: dlrm(top=(4, 0)), r"top\[1\]"),
+    ],
+)
+def test_bad_sizes_raise(build, field):
+    with pytest.raises(ValueError, match=f"^{field}: expected"):
+        build()
