@@ -5,6 +5,7 @@ from collections.abc import Callable
 from gopt.workloads.base import Workload
 from gopt.workloads.bert import bert
 from gopt.workloads.densenet import densenet
+from gopt.workloads.dlrm import dlrm
 from gopt.workloads.gnmt import gnmt
 from gopt.workloads.gpt2 import gpt2
 from gopt.workloads.inception import inception_v3
@@ -13,6 +14,7 @@ from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.resnext import resnext
 from gopt.workloads.rnnlm import rnnlm
 from gopt.workloads.squeezenet import squeezenet
+from gopt.workloads.t5 import t5
 from gopt.workloads.transformer_xl import transformer_xl
 from gopt.workloads.unet import unet
 from gopt.workloads.vit import vit
@@ -30,9 +32,11 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "bert": bert,
     "gpt2": gpt2,
     "transformer_xl": transformer_xl,
+    "t5": t5,
     "rnnlm": rnnlm,
     "gnmt": gnmt,
     "wavenet": wavenet,
+    "dlrm": dlrm,
 }
 
 __all__ = ["WORKLOADS", "Workload", *sorted(WORKLOADS)]
