@@ -8,12 +8,14 @@ from gopt.workloads.densenet import densenet
 from gopt.workloads.dlrm import dlrm
 from gopt.workloads.gnmt import gnmt
 from gopt.workloads.gpt2 import gpt2
+from gopt.workloads.graph_network import graph_network
 from gopt.workloads.inception import inception_v3
 from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.resnext import resnext
 from gopt.workloads.rnnlm import rnnlm
 from gopt.workloads.squeezenet import squeezenet
+from gopt.workloads.ssd import ssd
 from gopt.workloads.t5 import t5
 from gopt.workloads.transformer_xl import transformer_xl
 from gopt.workloads.unet import unet
@@ -28,6 +30,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "nasnet_a": nasnet_a,
     "densenet": densenet,
     "mobilenet_v2": mobilenet_v2,
+    "ssd": ssd,
     "vit": vit,
     "bert": bert,
     "gpt2": gpt2,
@@ -36,6 +39,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "rnnlm": rnnlm,
     "gnmt": gnmt,
     "wavenet": wavenet,
+    "graph_network": graph_network,
     "dlrm": dlrm,
 }
 
