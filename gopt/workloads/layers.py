@@ -12,7 +12,7 @@ class ConvBN(nn.Module):
     Attributes:
       features: number of output channels.
       kernel: height and width of the window.
-      strides: the same in both directions.
+      strides: one for both directions, or one for each.
       padding: as in `flax.linen.Conv`.
       groups: number of groups that channels are split into.
       epsilon: what is added to the variance.
@@ -20,7 +20,7 @@ class ConvBN(nn.Module):
 
     features: int
     kernel: Sequence[int] = (1, 1)
-    strides: int = 1
+    strides: int | Sequence[int] = 1
     padding: str | int = "SAME"
     groups: int = 1
     epsilon: float = 1e-5
@@ -42,6 +42,11 @@ class ConvBN(nn.Module):
 def average_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
     """Averages over 3x3 windows with `SAME` padding; padding does not count in the average."""
     return nn.avg_pool(x, (3, 3), (strides, strides), "SAME", count_include_pad=False)
+
+
+def max_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
+    """Maxima over 3x3 windows with `SAME` padding."""
+    return nn.max_pool(x, (3, 3), (strides, strides), "SAME")
 
 
 def check_at_least(minimum: int, **settings: int) -> None:
