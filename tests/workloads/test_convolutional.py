@@ -1,14 +1,19 @@
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.extend
 import numpy as np
 import pytest
 
+from gopt.workloads.amoebanet import NormalCell, ReductionCell, amoebanet
 from gopt.workloads.base import Tree, Workload
+from gopt.workloads.cells import EPSILON, FactorizedReduction
 from gopt.workloads.densenet import DenseLayer, densenet
+from gopt.workloads.efficientnet import MBConv, SqueezeExcitation, efficientnet
 from gopt.workloads.inception import inception_v3
 from gopt.workloads.mobilenet_v2 import InvertedResidual, mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
@@ -18,6 +23,7 @@ from gopt.workloads.unet import unet
 from gopt.workloads.vit import vit
 
 nasnet_large = partial(nasnet_a, size=331, cells=6, filters=4032, stem=96, skip_reduction=True)
+amoebanet_large = partial(amoebanet, size=331, cells=6, filters=190)
 
 SMALL: dict[str, Callable[[], Workload]] = {
     "inception": partial(inception_v3, batch=2, size=75),
@@ -25,8 +31,10 @@ SMALL: dict[str, Callable[[], Workload]] = {
     "squeezenet": partial(squeezenet, batch=2, size=31),
     "unet": partial(unet, batch=2, size=44, depth=2, width=4),
     "nasnet": partial(nasnet_a, batch=2, size=35, cells=1, filters=96, stem=8),
+    "amoebanet": partial(amoebanet, batch=2, size=35, cells=1, filters=18, stem=8),
     "densenet": partial(densenet, batch=2, size=29, blocks=(1, 2, 1, 1), growth=4),
     "mobilenet": partial(mobilenet_v2, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
+    "efficientnet": partial(efficientnet, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
 }
 small = pytest.mark.parametrize("make", SMALL.values(), ids=SMALL.keys())
 
@@ -92,6 +100,7 @@ def initialise(variables: Tree, rng: np.random.Generator) -> Tree:
         (nasnet_large, 88_753_150),  # Keras, trainable
         (densenet, 7_978_856),  # torchvision
         (mobilenet_v2, 3_504_872),  # torchvision
+        (efficientnet, 5_288_548),  # torchvision
     ],
     ids=[
         "inception",
@@ -102,6 +111,7 @@ def initialise(variables: Tree, rng: np.random.Generator) -> Tree:
         "nasnet-large",
         "densenet",
         "mobilenet",
+        "efficientnet",
     ],
 )
 def test_number_of_parameters_is_the_published_one(
@@ -113,13 +123,30 @@ def test_number_of_parameters_is_the_published_one(
 @pytest.mark.parametrize(
     ("make", "published"),
     [
+        (amoebanet, 5.1),  # the preprint, abstract
+        (amoebanet_large, 86.7),  # the paper, table 2
+    ],
+    ids=["mobile", "large"],
+)
+def test_amoebanet_has_as_many_million_parameters_as_published(
+    make: Callable[[], Workload], published: float
+) -> None:
+    assert round(make().num_parameters() / 1e6, 1) == published
+
+
+@pytest.mark.parametrize(
+    ("make", "published"),
+    [
         (inception_v3, 5.713e9),  # torchvision
         (resnext, 4.23e9),  # torchvision
         (squeezenet, 0.349e9),  # torchvision
         (nasnet_a, 564e6),  # the paper, table 3
         (nasnet_large, 23.8e9),  # the paper, table 2
+        (amoebanet, 555e6),  # Liu et al., DARTS, table 3
+        (amoebanet_large, 23.1e9),  # the paper, table 2
         (densenet, 2.834e9),  # torchvision
         (mobilenet_v2, 0.301e9),  # torchvision; the paper, 300 M (table 4)
+        (efficientnet, 0.386e9),  # torchvision; the paper, 0.39 B (table 2)
         (vit, 17.564e9),  # torchvision
     ],
     ids=[
@@ -128,8 +155,11 @@ def test_number_of_parameters_is_the_published_one(
         "squeezenet",
         "nasnet-mobile",
         "nasnet-large",
+        "amoebanet-mobile",
+        "amoebanet-large",
         "densenet",
         "mobilenet",
+        "efficientnet",
         "vit",
     ],
 )
@@ -189,14 +219,19 @@ def test_a_dense_layer_keeps_what_came_before() -> None:
 
 
 @pytest.mark.parametrize(
+    "make",
+    [partial(InvertedResidual, expansion=3), partial(MBConv, expansion=3, kernel=5)],
+    ids=["mobilenet", "efficientnet"],
+)
+@pytest.mark.parametrize(
     ("features", "strides", "kept"), [(6, 1, True), (6, 2, False), (8, 1, False)]
 )
 def test_an_inverted_residual_adds_its_input_if_shapes_agree(
-    features: int, strides: int, kept: bool
+    make: Callable[..., nn.Module], features: int, strides: int, kept: bool
 ) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 4, 4, 6), np.float32)
-    block = InvertedResidual(features, expansion=3, strides=strides)
+    block = make(features, strides=strides)
     shapes = jax.eval_shape(block.init, jax.random.key(0), x)
     silent = jax.tree.map(lambda v: np.zeros(v.shape, v.dtype), shapes)
     y = block.apply(silent, x)
@@ -215,6 +250,38 @@ def test_mobilenet_convolves_each_expanded_channel_by_itself() -> None:
     # Channels before each stage, six times expanded but in the first (paper, table 2).
     channels = [32, 6 * 16, 6 * 24, 6 * 32, 6 * 64, 6 * 96, 6 * 160]
     assert depthwise == list(zip(channels, [112, 56, 28, 14, 14, 7, 7], strict=True))
+
+
+def test_efficientnet_convolves_each_expanded_channel_by_itself() -> None:
+    depthwise = [
+        (e.params["feature_group_count"], e.invars[1].aval.shape[0], e.outvars[0].aval.shape[1])
+        for e in convolutions(forward_jaxpr(efficientnet(blocks=(1,) * 7)))
+        if e.params["feature_group_count"] > 1
+    ]
+    # Channels before each stage, six times expanded but in the first (paper, table 1).
+    channels = [32, 6 * 16, 6 * 24, 6 * 40, 6 * 80, 6 * 112, 6 * 192]
+    windows, sizes = [3, 3, 5, 3, 5, 5, 3], [112, 56, 28, 14, 14, 7, 7]
+    assert depthwise == list(zip(channels, windows, sizes, strict=True))
+
+
+def test_squeeze_and_excitation_weighs_channels_by_their_means() -> None:
+    rng = np.random.default_rng(0)
+    x = 1 + rng.standard_normal((2, 3, 4, 6), np.float32)
+    layer = SqueezeExcitation(squeezed=5)
+    shapes = jax.eval_shape(layer.init, jax.random.key(0), x)
+    variables = jax.tree.map(lambda v: rng.standard_normal(v.shape, v.dtype), shapes)
+
+    def sigmoid(y: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-y))
+
+    first, second = (variables["params"][f"Dense_{i}"] for i in range(2))
+    expected = np.empty_like(x)
+    for image in range(2):
+        hidden = x[image].mean((0, 1)) @ first["kernel"] + first["bias"]
+        weights = sigmoid((hidden * sigmoid(hidden)) @ second["kernel"] + second["bias"])
+        for channel in range(6):
+            expected[image, :, :, channel] = weights[channel] * x[image, :, :, channel]
+    np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +331,98 @@ def test_nasnet_cells_have_the_published_shapes(
     assert [(x.shape[1], x.shape[3]) for x in outputs] == expected
 
 
+def transparent(variables: Tree) -> Tree:
+    """Variables with which convolutions and norms pass on what they get.
+
+    A convolution takes the middle of its window, and the channels that it has room for.
+    """
+
+    def draw(path: tuple[jax.tree_util.DictKey, ...], x: jax.ShapeDtypeStruct) -> np.ndarray:
+        if path[-1].key != "kernel":
+            values = {"scale": 1, "bias": 0, "mean": 0, "var": 1 - EPSILON}
+            return np.full(x.shape, values[path[-1].key], x.dtype)
+        height, width, channels, features = x.shape
+        depthwise = height == width > 1
+        kernel = np.zeros(x.shape, x.dtype)
+        kernel[height // 2, width // 2] = 1 if depthwise else np.eye(channels, features)
+        return kernel
+
+    return jax.tree_util.tree_map_with_path(draw, variables)
+
+
+def apply_transparent(layer: nn.Module, *inputs: np.ndarray | None) -> np.ndarray:
+    variables = transparent(jax.eval_shape(layer.init, jax.random.key(0), *inputs))
+    return np.asarray(layer.apply(variables, *inputs))
+
+
+def pool(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
+    """Reduces 3x3 windows, cut off at the borders."""
+    y = np.empty_like(x)
+    for i in range(x.shape[1]):
+        for j in range(x.shape[2]):
+            window = x[:, max(0, i - 1) : i + 2, max(0, j - 1) : j + 2]
+            y[:, i, j] = reduce(window, axis=(1, 2))
+    return y
+
+
+def test_an_amoebanet_normal_cell_is_wired_as_published() -> None:
+    rng = np.random.default_rng(0)
+    x, previous = rng.standard_normal((2, 1, 5, 5, 4), np.float32)
+    h, p = np.maximum(x, 0), np.maximum(previous, 0)
+    # Hidden states of the paper's figure 6, where separable convolutions are identities.
+    two = pool(h, np.mean) + pool(h, np.max)
+    three = p + p
+    four = h + pool(p, np.mean)
+    five = h + two
+    six = pool(five, np.mean) + h
+    expected = np.concatenate([p, three, four, six], axis=-1)
+    cell = apply_transparent(NormalCell(4), x, previous)
+    np.testing.assert_allclose(cell, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_amoebanet_reduction_cell_is_wired_as_published(first: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, previous = rng.standard_normal((2, 1, 5, 5, 4), np.float32)
+    h, p = np.maximum(x, 0), x if first else np.maximum(previous, 0)
+
+    def halve(y: np.ndarray) -> np.ndarray:
+        return y[:, ::2, ::2]
+
+    # As above; the 1x7 and 7x1 convolutions have room for one channel of four.
+    two = halve(np.maximum(p, 0)) + halve(pool(h, np.mean))
+    three = halve(pool(h, np.max)) + two
+    four = halve(pool(p, np.max)) + halve(pool(h, np.max))
+    five = np.maximum(four, 0) + halve(h) * [1, 0, 0, 0]
+    six = halve(pool(p, np.mean)) + halve(h)
+    expected = np.concatenate([two, three, four, five, six], axis=-1)
+    cell = apply_transparent(ReductionCell(4), x, None if first else previous)
+    np.testing.assert_allclose(cell, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_amoebanet_cells_have_separable_convolutions_of_the_published_windows() -> None:
+    jaxpr = forward_jaxpr(amoebanet(size=35, cells=1))
+    windows = Counter(
+        e.invars[1].aval.shape[0]
+        for e in convolutions(jaxpr)
+        if e.params["feature_group_count"] > 1
+    )
+    # Four reduction cells with 3, 3, 7 and 7; three normal ones with 3, 3, 3 and 5; all twice.
+    assert windows == {3: 2 * (4 * 2 + 3 * 3), 5: 2 * 3, 7: 2 * 4 * 2}
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_factorized_reduction_shares_an_odd_number_of_features(size: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, size, size, 3), np.float32)
+    y = apply_transparent(FactorizedReduction(5), x)
+    shifted = np.zeros((1, size + 1, size + 1, 3))
+    shifted[:, :-2, :-2] = x[:, 1:, 1:]
+    shifted = shifted[:, :size:2, :size:2]
+    np.testing.assert_allclose(y[..., :2], x[:, ::2, ::2, :2], rtol=1e-5)
+    np.testing.assert_allclose(y[..., 2:], shifted, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -275,11 +434,17 @@ def test_nasnet_cells_have_the_published_shapes(
         (partial(unet, size=140), "size: expected a larger one for depth 4, got 140"),
         (partial(nasnet_a, filters=1000), "filters: expected a positive multiple of 96"),
         (partial(nasnet_a, size=18), "size: expected at least 19, got 18"),
+        (partial(amoebanet, filters=15), "filters: expected at least 16, got 15"),
+        (partial(amoebanet, size=18), "size: expected at least 19, got 18"),
+        (partial(amoebanet, cells=0), "cells: expected at least 1, got 0"),
         (partial(densenet, size=28), "size: expected at least 29, got 28"),
         (partial(densenet, growth=0), "growth: expected at least 1, got 0"),
         (partial(densenet, blocks=(3, 0)), r"blocks\[1\]: expected at least 1, got 0"),
         (partial(mobilenet_v2, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
         (partial(mobilenet_v2, blocks=(1,) * 6 + (0,)), r"blocks\[6\]: expected at least 1"),
+        (partial(efficientnet, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
+        (partial(efficientnet, blocks=(1, 0) + (1,) * 5), r"blocks\[1\]: expected at least 1"),
+        (partial(efficientnet, size=0), "size: expected at least 1, got 0"),
     ],
 )
 def test_bad_settings_are_named(make: Callable[[], Workload], message: str) -> None:
