@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+from gopt.workloads.amoebanet import amoebanet
 from gopt.workloads.base import Workload
 from gopt.workloads.bert import bert
 from gopt.workloads.densenet import densenet
 from gopt.workloads.dlrm import dlrm
+from gopt.workloads.efficientnet import efficientnet
 from gopt.workloads.gnmt import gnmt
 from gopt.workloads.gpt2 import gpt2
 from gopt.workloads.graph_network import graph_network
@@ -28,8 +30,10 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "squeezenet": squeezenet,
     "unet": unet,
     "nasnet_a": nasnet_a,
+    "amoebanet": amoebanet,
     "densenet": densenet,
     "mobilenet_v2": mobilenet_v2,
+    "efficientnet": efficientnet,
     "ssd": ssd,
     "vit": vit,
     "bert": bert,
