@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax import lax
 from jax.extend.core import JaxprEqn
 
 # Operations for each element of the result, counted in XLA's expansions; all others take one.
@@ -31,7 +32,7 @@ _EXPANDED = {
 
 # Data is only moved or made.
 _FREE = (
-    *("bitcast_convert_type", "broadcast_in_dim", "concatenate", "dynamic_slice", "gather"),
+    *("bitcast_convert_type", "broadcast_in_dim", "concatenate", "dynamic_slice"),
     *("dynamic_update_slice", "iota", "pad", "reshape", "rev", "scatter", "slice", "split"),
     *("stack", "transpose", "unstack"),
 )
@@ -132,6 +133,14 @@ def _window_products(
     return int(np.count_nonzero(inside & (position % input_dilation == 0)))
 
 
+def _gather(eqn: JaxprEqn) -> float:
+    """A gather that fills what lies outside checks each index and selects each element."""
+    if eqn.params["mode"] != lax.GatherScatterMode.FILL_OR_DROP:
+        return 0
+    *rows, axes = _in(eqn, 1).shape
+    return _out(eqn).size + math.prod(rows) * max(4 * axes - 1, 0)
+
+
 def _reduction(eqn: JaxprEqn) -> float:
     return _in(eqn).size - _out(eqn).size
 
@@ -200,6 +209,7 @@ _FLOPS: dict[str, Callable[[JaxprEqn], float]] = {
     "conv_general_dilated": _convolution,
     "dot_general": _dot_general,
     "fft": _fft,
+    "gather": _gather,
     "integer_pow": _integer_pow,
     "random_bits": lambda eqn: _THREEFRY * _out(eqn).size,
     "reduce": _general_reduction,

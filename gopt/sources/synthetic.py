@@ -122,6 +122,11 @@ def watts_strogatz(
         raise ValueError(f"neighbours is {neighbours}: expected an even number, at least 2")
     if neighbours >= n:
         raise ValueError(f"neighbours is {neighbours}: expected fewer than the {n} nodes")
+    return _oriented(rng, n, small_world(rng, n, neighbours, rewiring), costs)
+
+
+def small_world(rng: np.random.Generator, n: int, neighbours: int, rewiring: float) -> np.ndarray:
+    """Returns the undirected edges u < v of a Watts-Strogatz graph of n nodes, `[edges, 2]`."""
     near = [(u, (u + step) % n) for step in range(1, neighbours // 2 + 1) for u in range(n)]
     edges = {(min(pair), max(pair)) for pair in near}
     crowd = [neighbours] * n
@@ -135,7 +140,7 @@ def watts_strogatz(
                 crowd[v] -= 1
                 crowd[w] += 1
                 break
-    return _oriented(rng, n, np.array(sorted(edges)), costs)
+    return np.array(sorted(edges))
 
 
 def barabasi_albert(

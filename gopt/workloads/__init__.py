@@ -14,6 +14,7 @@ from gopt.workloads.graph_network import graph_network
 from gopt.workloads.inception import inception_v3
 from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
+from gopt.workloads.randwire import randwire
 from gopt.workloads.resnext import resnext
 from gopt.workloads.rnnlm import rnnlm
 from gopt.workloads.squeezenet import squeezenet
@@ -31,6 +32,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "unet": unet,
     "nasnet_a": nasnet_a,
     "amoebanet": amoebanet,
+    "randwire": randwire,
     "densenet": densenet,
     "mobilenet_v2": mobilenet_v2,
     "efficientnet": efficientnet,
@@ -43,8 +45,8 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "rnnlm": rnnlm,
     "gnmt": gnmt,
     "wavenet": wavenet,
-    "graph_network": graph_network,
     "dlrm": dlrm,
+    "graph_network": graph_network,
 }
 
 __all__ = ["WORKLOADS", "Workload", *sorted(WORKLOADS)]

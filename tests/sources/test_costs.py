@@ -44,6 +44,14 @@ def pool_gradient(source, operand):
     return jax.vjp(pool, operand)[1](source)
 
 
+def gather(axes, mode):
+    """Rows of a tensor of three axes, by indices of the first ones, `[7, 2, axes]`."""
+    where = tuple(range(axes))
+    numbers = lax.GatherDimensionNumbers(tuple(range(2, 5 - axes)), where, where)
+    sizes = (1,) * axes + (8, 9, 10)[axes:]
+    return lambda x, i: lax.gather(x, i, numbers, sizes, mode=mode)
+
+
 CASES = {
     **{
         name: (getattr(lax, name), (X,))
@@ -92,12 +100,11 @@ CASES = {
         lambda x, u, i: lax.dynamic_update_slice_p.bind(x, u, i, i),
         (X, f32(2, 5), i32()),
     ),
-    "gather": (
-        lambda x, i: lax.gather(
-            x, i, lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 100), mode="clip"
-        ),
-        (X, i32(7, 1)),
-    ),
+    "gather": (gather(1, "clip"), (f32(8, 9, 10), i32(7, 2, 1))),
+    **{
+        f"gather or fill {axes}": (gather(axes, "fill"), (f32(8, 9, 10), i32(7, 2, axes)))
+        for axes in (1, 2, 3)
+    },
     "scatter": (lambda x, i, u: lax.scatter(x, i, u, ROWS), (X, i32(7, 1), f32(7, 100))),
     "scatter_add": (lambda x, i, u: lax.scatter_add(x, i, u, ROWS), (X, i32(7, 1), f32(7, 100))),
     "integers": (lambda n: n + n, (i32(64),)),

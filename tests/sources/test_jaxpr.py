@@ -270,6 +270,7 @@ MODELS = {
     "rnnlm": ({}, (0.9, 1.3)),
     "wavenet": ({}, (0.65, 0.9)),
     "bert": ({}, (0.1, 0.4)),
+    "randwire": ({"batch": 2, "size": 64, "stages": 2, "nodes": 6}, (0.6, 0.9)),
     "densenet": ({"size": 64, "blocks": (2, 3)}, (0.5, 0.8)),
     "amoebanet": ({"size": 35, "cells": 1}, (0.6, 0.9)),
     "mobilenet_v2": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.6, 0.9)),

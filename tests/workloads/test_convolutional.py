@@ -17,6 +17,7 @@ from gopt.workloads.efficientnet import MBConv, SqueezeExcitation, efficientnet
 from gopt.workloads.inception import inception_v3
 from gopt.workloads.mobilenet_v2 import InvertedResidual, mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
+from gopt.workloads.randwire import Node, Stage, randwire
 from gopt.workloads.resnext import resnext
 from gopt.workloads.squeezenet import squeezenet
 from gopt.workloads.unet import unet
@@ -32,6 +33,7 @@ SMALL: dict[str, Callable[[], Workload]] = {
     "unet": partial(unet, batch=2, size=44, depth=2, width=4),
     "nasnet": partial(nasnet_a, batch=2, size=35, cells=1, filters=96, stem=8),
     "amoebanet": partial(amoebanet, batch=2, size=35, cells=1, filters=18, stem=8),
+    "randwire": partial(randwire, batch=2, size=33, stages=2, nodes=6, width=4),
     "densenet": partial(densenet, batch=2, size=29, blocks=(1, 2, 1, 1), growth=4),
     "mobilenet": partial(mobilenet_v2, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
     "efficientnet": partial(efficientnet, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
@@ -79,7 +81,7 @@ def initialise(variables: Tree, rng: np.random.Generator) -> Tree:
                 return scale.astype(x.dtype) * rng.standard_normal(x.shape, x.dtype)
             case "scale" | "var":
                 return np.ones(x.shape, x.dtype)
-            case "bias" | "mean":
+            case "bias" | "mean" | "weights":
                 return np.zeros(x.shape, x.dtype)
         raise AssertionError(path)
 
@@ -132,6 +134,16 @@ def test_amoebanet_has_as_many_million_parameters_as_published(
     make: Callable[[], Workload], published: float
 ) -> None:
     assert round(make().num_parameters() / 1e6, 1) == published
+
+
+def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
+    # The paper, table 2, over wirings: 5.6 ± 0.1 million parameters, 583 ± 6 million products.
+    for seed in range(4):
+        workload = randwire(seed=seed)
+        jaxpr = forward_jaxpr(workload)
+        assert workload.num_parameters() == pytest.approx(5.6e6, abs=0.15e6)
+        total = sum(multiplications(e) for e in (*convolutions(jaxpr), *products(jaxpr)))
+        assert total == pytest.approx(583e6, abs=12e6)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +294,25 @@ def test_squeeze_and_excitation_weighs_channels_by_their_means() -> None:
         for channel in range(6):
             expected[image, :, :, channel] = weights[channel] * x[image, :, :, channel]
     np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4)
+
+
+def test_randwire_wires_a_stage_as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nodes pass on their input, so that what counts is who reads whom, and with which weight.
+    def node(self: Node, inputs: list[jax.Array]) -> jax.Array:
+        return jax.nn.sigmoid(0.0) * sum(inputs[1:], inputs[0]) if len(inputs) > 1 else inputs[0]
+
+    monkeypatch.setattr(Node, "__call__", node)
+    edges = ((0, 2), (1, 2), (1, 3), (2, 4), (0, 4))
+    x = np.arange(24.0).reshape(2, 2, 2, 3)
+    # Nodes 0 and 1 read the input; 2 = (0 + 1) / 2; 3 = 1; 4 = (2 + 0) / 2; 3 and 4 are the ends.
+    made = Stage(edges, nodes=5, features=3).apply({}, x)
+    np.testing.assert_allclose(made, (x + (x + x) / 2) / 2)
+
+
+def test_randwire_is_drawn_from_its_seed() -> None:
+    same, again, other = (str(forward_jaxpr(randwire(seed=seed))) for seed in (1, 1, 2))
+    assert same == again
+    assert same != other
 
 
 @pytest.mark.parametrize(
@@ -440,6 +471,9 @@ def test_a_factorized_reduction_shares_an_odd_number_of_features(size: int) -> N
         (partial(densenet, size=28), "size: expected at least 29, got 28"),
         (partial(densenet, growth=0), "growth: expected at least 1, got 0"),
         (partial(densenet, blocks=(3, 0)), r"blocks\[1\]: expected at least 1, got 0"),
+        (partial(randwire, nodes=4), "nodes: expected at least 5, got 4"),
+        (partial(randwire, stages=0), "stages: expected at least 1, got 0"),
+        (partial(randwire, width=1), "width: expected at least 2, got 1"),
         (partial(mobilenet_v2, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
         (partial(mobilenet_v2, blocks=(1,) * 6 + (0,)), r"blocks\[6\]: expected at least 1"),
         (partial(efficientnet, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
