@@ -41,6 +41,14 @@ from gopt.problem import Problem, prepare
 from gopt.search import brkga, random
 from gopt.systems import best, regal
 
+DEVICES = 2
+# What the heuristics try, and the program's own order.
+LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS)
+SEARCHES = (
+    *("random search", "BRKGA", "BRKGA from heuristics"),
+    *("REGAL untrained", "REGAL", "best of gopt"),
+)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -71,15 +79,12 @@ class Settings:
     training: regal_training.Training = field(default_factory=regal_training.Training)
 
     def __post_init__(self) -> None:
+        if self.evaluations < LEAST:
+            raise ValueError(
+                f"evaluations is {self.evaluations}: expected {LEAST} at least, for the heuristics"
+            )
         if self.train and self.weights is not None:
             raise ValueError("weights are given, and train is set: expected one of them")
-
-
-DEVICES = 2
-SEARCHES = (
-    *("random search", "BRKGA", "BRKGA from heuristics"),
-    *("REGAL untrained", "REGAL", "best of gopt"),
-)
 
 
 def machine(name: str) -> Hardware:
@@ -91,7 +96,7 @@ def machine(name: str) -> Hardware:
 
 
 def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
-    """Returns the searches: each maps (key, problem, action or heuristics' keys) to a result."""
+    """Returns the searches: each maps (key, problem, what it starts from) to a result."""
     budget = settings.evaluations
 
     def standard(key: jax.Array, problem: Problem, _: Any) -> brkga.Result:
@@ -117,11 +122,19 @@ def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
             settings=settings.policy,
         )
 
+    def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> brkga.Result:
+        keys, cost = best.improve(
+            key, problem, given, objective=settings.objective, evaluations=budget
+        )
+        last = brkga.State(jax.tree.map(lambda x: x[None], keys), cost[None])
+        return brkga.Result(keys, cost, cost[None], jnp.array([budget]), last)
+
     return {
         "random search": chance,
         "BRKGA": standard,
         "BRKGA from heuristics": seeded,
         "REGAL": learned,
+        "best of gopt": strongest,
     }
 
 
@@ -144,24 +157,6 @@ def run(method: Any, keys: jax.Array, problem: Problem, start: Any) -> Runs:
     )
 
 
-def strongest(settings: Settings, keys: jax.Array, problem: Problem) -> Runs:
-    """Returns what the search behind `gopt.schedule` reaches, heuristics in its budget."""
-    search = partial(best.search, objective=settings.objective, evaluations=settings.evaluations)
-    results, seconds = [], 0.0
-    for key in keys:
-        began = time.perf_counter()
-        results.append(jax.device_get(search(key, problem)))
-        seconds = time.perf_counter() - began  # of the last run: the first one compiles
-    cost = np.array([result.cost for result in results])
-    return Runs(
-        cost=cost,
-        evaluations=np.array([settings.evaluations]),
-        history=cost[:, None],
-        keys=results[int(np.argmin(cost))].keys,
-        seconds=seconds,
-    )
-
-
 def solve(
     settings: Settings, params: Any, graph: Graph, jitted: dict[str, Any], key: jax.Array
 ) -> tuple[Problem, dict[str, Runs]]:
@@ -175,25 +170,24 @@ def solve(
     graphs = to_graphs_tuple(padded)
     first = jax.random.fold_in(jax.random.key(settings.seed), 0)  # as in training
     untrained = regal.init(first, graphs, settings=settings.policy).params
+    starts = best.starts(host, settings.objective)
     found = {}
-    for name, heuristic in HEURISTICS.items():
-        began = time.perf_counter()
-        candidate = heuristic(host)
-        seconds = time.perf_counter() - began
+    for row, name in enumerate(HEURISTICS):
+        candidate = jax.tree.map(lambda x, row=row: x[row], starts.keys)
         cost = np.asarray(_cost(problem, candidate, name=settings.objective))[None]
         spent = np.array([schedules_tried(name, DEVICES)])
-        found[name] = Runs(cost, spent, cost[None], candidate, seconds)
+        found[name] = Runs(cost, spent, cost[None], candidate, None)
     keys = jax.random.split(key, settings.seeds)
     act = partial(_action, graphs=graphs, settings=settings.policy)
     for name, start in (
         ("random search", ()),
         ("BRKGA", ()),
-        ("BRKGA from heuristics", best.starts(host, settings.objective).keys),
+        ("BRKGA from heuristics", starts.keys),
         ("REGAL untrained", act(untrained)),
         ("REGAL", act(params)),
+        ("best of gopt", starts),
     ):
         found[name] = run(jitted[name.removesuffix(" untrained")], keys, problem, start)
-    found["best of gopt"] = strongest(settings, keys, host)
     for name in SEARCHES:
         again = _cost(problem, found[name].keys, name=settings.objective)
         if float(again) != float(found[name].cost.min()):

@@ -35,6 +35,13 @@ TRAIN: tuple[Spec, ...] = (
     ("squeezenet", dict(batch=64), False),
     ("resnext", dict(batch=64, blocks=(1, 1, 1, 1)), False),
     ("rnnlm", dict(batch=80, length=5), False),
+    ("randwire", dict(batch=32, stages=1, nodes=7, width=156), True),
+    ("randwire", dict(batch=64, size=128, stages=1, nodes=6, seed=1), True),
+    ("randwire", dict(batch=32, nodes=8, seed=2), False),
+    ("graph_network", dict(steps=1), True),
+    ("graph_network", dict(nodes=500, edges=30_000, steps=1), True),
+    ("graph_network", dict(steps=2), False),
+    ("efficientnet", dict(batch=32, blocks=(1,) * 7), False),
 )
 
 VALIDATION: tuple[Spec, ...] = (
@@ -42,6 +49,10 @@ VALIDATION: tuple[Spec, ...] = (
     ("unet", dict(batch=8, size=188, depth=3), True),
     ("unet", dict(batch=2, size=572, depth=4, width=32), True),
     ("unet", dict(batch=8, size=188, depth=3), False),
+    ("densenet", dict(batch=32, blocks=(1, 2, 4, 2)), False),
+    ("densenet", dict(batch=32, blocks=(2, 4)), True),
+    ("mobilenet_v2", dict(batch=32), False),
+    ("mobilenet_v2", dict(batch=32, blocks=(1,) * 7), True),
 )
 
 TEST: tuple[Spec, ...] = (
@@ -55,14 +66,18 @@ TEST: tuple[Spec, ...] = (
     ("gnmt", dict(batch=128, source_length=3, target_length=3, layers=2), True),
     ("wavenet", dict(stacks=1, layers=6), True),
     ("wavenet", dict(batch=2, stacks=2, layers=10), True),
-    ("densenet", dict(batch=32, blocks=(1, 2, 4, 2)), False),
-    ("densenet", dict(batch=32, blocks=(2, 4)), True),
-    ("mobilenet_v2", dict(batch=32), False),
-    ("mobilenet_v2", dict(batch=32, blocks=(1,) * 7), True),
     ("vit", dict(batch=32, layers=4), False),
     ("vit", dict(batch=32, layers=2), True),
     ("gpt2", dict(batch=4, length=1024, layers=1), True),
     ("gpt2", dict(batch=8, length=512, layers=2), True),
+    ("amoebanet", dict(batch=32, cells=1), False),
+    ("amoebanet", dict(batch=32, size=128, cells=1, filters=36), True),
+    ("t5", dict(batch=8, layers=1), True),
+    ("t5", dict(batch=32, source_length=128, target_length=128, layers=2), True),
+    ("dlrm", dict(), True),
+    ("dlrm", dict(batch=8192), True),
+    ("ssd", dict(batch=16), False),
+    ("ssd", dict(batch=16), True),
 )
 
 

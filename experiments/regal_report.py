@@ -19,7 +19,7 @@ class Runs(NamedTuple):
     evaluations: np.ndarray  # [K]
     history: np.ndarray  # [S, K], best cost by then
     keys: Keys  # of the best run
-    seconds: float  # of one core, for each run, without compilation
+    seconds: float | None  # of one core, for each run, without compilation; None: not timed
 
 
 def report(
@@ -33,7 +33,7 @@ def report(
 
     Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
     """
-    mean = {m: np.array([runs[m].cost.mean() for runs in results]) for m in results[0]}
+    mean = {m: np.array([runs[m].cost.mean(dtype=float) for runs in results]) for m in results[0]}
     known = np.array([min(runs[m].cost.min() for m in runs) for runs in results])
     heuristic = np.min([mean.pop(name) for name in HEURISTICS], axis=0)
     mean = {"best heuristic": heuristic, **mean}
@@ -42,13 +42,14 @@ def report(
         gain = by_family(100 * (1 - cost / mean["BRKGA"]), families)
         middle, error = common.mean_interval(gain)
         gap = by_family(100 * (cost / known - 1), families).mean()
-        each = [runs[method].seconds for runs in results] if method in results[0] else None
+        timed = [runs[method].seconds for runs in results if method in runs]
+        seconds = [each for each in timed if each is not None]
         rows.append(
             (
                 method,
                 _interval(middle, error) if method != "BRKGA" else "0",
                 f"{gap:.2f}",
-                f"{np.mean(each):.1f}" if each else "",
+                f"{np.mean(seconds):.1f}" if seconds else "",
             )
         )
     common.show(

@@ -43,8 +43,8 @@ class Training:
     """
 
     evaluations: int = 1060
-    graphs: int = 8
-    samples: int = 6
+    graphs: int = 16
+    samples: int = 8
     variants: int = 1
     noise: float = 0.1
     checkpoint_every: int = 25

@@ -112,6 +112,12 @@ def test_training_and_weights_exclude_each_other(tmp_path):
         settings(tmp_path, train=True, weights=tmp_path / "policy.npz")
 
 
+def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
+    settings(tmp_path, evaluations=regal.LEAST)
+    with pytest.raises(ValueError, match=r"evaluations is 2: expected \d+ at least"):
+        settings(tmp_path, evaluations=2)
+
+
 def test_graphs_of_a_family_count_as_one():
     means = regal_report.by_family(np.array([1.0, 5.0, 3.0, 7.0]), ["b", "a", "b", "a"])
     np.testing.assert_array_equal(means, [6.0, 2.0])

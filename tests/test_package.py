@@ -1,7 +1,11 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import gopt
+
+README = Path(__file__).parent.parent / "README.md"
 
 
 def test_public_names_are_sorted_and_there():
@@ -32,3 +36,14 @@ def test_example_of_the_docstring_runs(tmp_path, monkeypatch, capsys):
     exec("\n".join(example), {})
     assert "peak memory" in capsys.readouterr().out
     assert (tmp_path / "schedule.png").stat().st_size > 1000
+
+
+def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec("\n".join(examples), names)
+    assert "peak memory" in capsys.readouterr().out
+    assert (tmp_path / "schedule.png").stat().st_size > 1000
+    assert names["result"].evaluations[-1] == 5000

@@ -109,7 +109,7 @@ OBJECTIVES: tuple[str, ...] = ("peak_memory", "makespan", "capped_makespan")
 
 
 def objective(problem: Problem, cost: Cost, name: str) -> jax.Array:
-    """Returns a cost as one number to be minimised, float32.
+    """Returns a cost as one number to be minimised, float32: exact below 2²⁴, else rounded.
 
     "peak_memory" is the largest over devices, in units; "makespan" is in ticks;
     "capped_makespan" too, but a schedule that does not fit the capacities costs

@@ -18,7 +18,7 @@ SPECTRAL = 3  # eigenvectors among the features
 
 OP_FEATURES: tuple[str, ...] = (
     *("flops", "bytes", "workspace"),
-    *("read", "made", "last_reader", "balance"),
+    *("read", "made", "last_reader", "balance", "share"),
     *("reads", "readers", "outputs"),
     *("depth", "height", "slack", "index", "reach", "age"),
     *("is_input", "pinned"),
@@ -80,6 +80,7 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
         np.log1p(np.asarray(graph.workspace)[:n] / max(1.0, size.mean() if t else 1.0)),
         *(_relative(values) for values in (read, made, last_reader)),
         (made - last_reader) / np.maximum(made + last_reader, 1),
+        np.maximum(read, made) / max(1, size.sum()),
         *(np.log1p(c) for c in (per_op(consumer), per_op(sender), per_op(producer))),
         *(depth / longest, height / longest, (depth.max() - depth - height) / longest),
         *(index / n, (last - index) / n, (index - first) / n),

@@ -108,10 +108,12 @@ def _parted(problem: Problem) -> np.ndarray:
     tensor, reader = problem.tensor[:e], problem.consumer[:e]
     tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
     made = np.bincount(producer, size, minlength=n)
+    read = np.bincount(reader, size[tensor], minlength=n)
     places = spectral_places(producer[tensor], reader, tie, made, 2)
     settings = regal.Settings()
     found = np.zeros((problem.shape.ops, len(regal.PLACES)))
-    found[:n, :2] = settings.lean * places.T
+    share = np.maximum(read, made) / max(1, size.sum())
+    found[:n, :2] = settings.lean * (np.exp(-share / settings.heavy) * places).T
     found[:n, 3] = np.arange(n) / n
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation

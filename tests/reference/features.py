@@ -57,6 +57,7 @@ def op_features(graph: Graph) -> dict[str, list[float]]:
         "balance": [
             (m - f) / (m + f) if m + f > 0 else 0.0 for m, f in zip(made, last, strict=True)
         ],
+        "share": [max(r, m) / max(1, sum(size)) for r, m in zip(read, made, strict=True)],
         "reads": [math.log(1 + len(read_by[i])) for i in ops],
         "readers": [math.log(1 + sum(len(readers[t]) for t in made_by[i])) for i in ops],
         "outputs": [math.log(1 + len(made_by[i])) for i in ops],

@@ -83,6 +83,7 @@ def regal(
     taken: np.ndarray,
     reward: np.ndarray,
     exploration: float,
+    quiet: float,
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """REGAL's loss, and its gradients by places `[G, N, K]` and baseline `[G]`.
 
@@ -92,7 +93,7 @@ def regal(
     places, baseline, reward = (np.asarray(x, np.float64) for x in (places, baseline, reward))
     graphs, samples = reward.shape
     advantage = reward - leave_one_out(reward, baseline)
-    scaled = advantage / (np.sqrt(np.mean(advantage**2)) + 1e-6)
+    scaled = [row / (np.sqrt(np.mean(row**2)) + quiet) for row in advantage]
     error = reward - baseline[:, None]
     loss = np.mean(error**2)
     gradient = np.zeros_like(places)
@@ -100,6 +101,6 @@ def regal(
         n = len(rows)
         each, slope = regal_log_prob(places[g, :n], taken[g, :, :n], rows, exploration)
         for s in range(samples):
-            loss -= scaled[g, s] * each[s] / (graphs * samples)
-            gradient[g, :n] -= scaled[g, s] * slope[s] / (graphs * samples)
+            loss -= scaled[g][s] * each[s] / (graphs * samples)
+            gradient[g, :n] -= scaled[g][s] * slope[s] / (graphs * samples)
     return float(loss), gradient, -2 * error.mean(1) / graphs

@@ -130,7 +130,7 @@ def test_proposals_keep_program_order_and_part_a_chain(devices):
     np.testing.assert_array_equal(action[:20, -1, 0], np.arange(20) * bins // 20)
     first = action[:20, 0, 0]
     assert (np.diff(first) >= 0).all() or (np.diff(first) <= 0).all()
-    assert np.ptp(first) >= bins / 3
+    assert np.ptp(first) >= 3
     if devices == 2:
         assert np.abs(first + action[:20, 1, 0] - (bins - 1)).max() <= 1
     found = best.search(jax.random.key(0), case, objective="peak_memory", evaluations=60)

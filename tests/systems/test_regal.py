@@ -17,10 +17,11 @@ from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search import brkga
 from gopt.systems import regal
+from gopt.systems.regal.training import QUIET
 from tests.reference import losses as reference
 from tests.strategies import random_graph
 
-SETTINGS = regal.Settings(bins=6, width=8, rounds=2, trust=1.0)
+SETTINGS = regal.Settings(bins=6, width=8, rounds=2, trust=1.0, heavy=0.5)
 SHAPE = Shape(24, 24, 64)
 POPULATION = brkga.Settings(population=10, elites=3, mutants=2)
 DEVICES = 2
@@ -175,12 +176,14 @@ def test_an_action_is_the_levels_of_the_places(devices):
     places = np.asarray(policy(params(), one(0))[0][:n], np.float64)
     weight = one(0).nodes["features"][:n, OP_FEATURES.index("made")]
     middle = np.average(places[:, :2], axis=0, weights=weight)
+    fade = np.exp(-one(0).nodes["features"][:n, OP_FEATURES.index("share")] / SETTINGS.heavy)
+    assert fade.min() < 0.9
     genes = np.empty((n, devices + 1, 2))
     for i, (x, y, wide, priority, priority_wide) in enumerate(places):
         for device in range(devices):
             angle = 2 * np.pi * device / devices
             along = (x - middle[0]) * np.cos(angle) + (y - middle[1]) * np.sin(angle)
-            genes[i, device] = 0.5 + along, wide
+            genes[i, device] = 0.5 + fade[i] * along, wide
         genes[i, devices] = priority + 0.5 - places[:, 3].mean(), priority_wide
     clear = np.abs((genes * bins) % 1 - 0.5) < 0.499
     assert clear.mean() > 0.9 and len(np.unique(got[:n])) > 3
@@ -325,7 +328,7 @@ def test_the_loss_and_its_gradient_equal_the_reference(exploration, samples):
         lambda p: jax.vmap(policy, (None, 0))(p, batch()[1]), params()
     )
     rows = [x[:n] for x, n in zip(batch()[1].nodes["features"], (23, 5, 14), strict=True)]
-    expected, *slopes = reference.regal(places, baseline, rows, *taken, exploration)
+    expected, *slopes = reference.regal(places, baseline, rows, *taken, exploration, QUIET)
     np.testing.assert_allclose(value, expected, rtol=1e-3)
     (pulled,) = pull(tuple(jnp.float32(slope) for slope in slopes))
     largest = max(np.abs(x).max() for x in jax.tree.leaves(pulled))
@@ -428,6 +431,7 @@ def test_training_finds_the_placement_that_is_plain():
         ({"width": -1}, "width is -1"),
         ({"rounds": 0}, "rounds is 0"),
         ({"trust": 1.5}, "trust is 1.5: expected 0..1"),
+        ({"heavy": 0.0}, "heavy is 0.0: expected more than 0"),
         ({"exploration": 0.0}, "exploration is 0.0: expected more than 0"),
     ],
 )

@@ -11,7 +11,8 @@ graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Sett
 
 - devices as directions in a plane, with one deviation for all of an op (`levels`), and what is
   put into the middle (`quantise`);
-- normal noise that ops of a graph share, instead of one draw for each op (`sample`);
+- normal noise that ops of a graph share, instead of one draw for each op (`sample`), and
+  advantages by graph (`loss`);
 - the spectral features, and what an untrained policy proposes (`Policy`);
 - the Betas of transfers, and the share that stays uniform (`proposal`).
 """

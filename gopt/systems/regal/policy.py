@@ -17,7 +17,7 @@ Tree = Any
 # the Betas of its devices are, and the mean and deviation of that of its priority.
 PLACES = ("x", "y", "device_deviation", "priority", "priority_deviation")
 
-VERSION = 1  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 2  # of what the parameters of a policy mean; files of another one are refused
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class Settings:
       trust: share of the first population, and of the mutants, that is drawn from the Betas; the
         rest is uniform, so that an action that is wrong for a graph costs little.
       lean: how far the means of devices part at first, along the spectral features.
+      heavy: share of all bytes with which the means of devices of an op part 1/e as far. Which of
+        the few largest tensors go together is a matter of packing: the search finds it if it is
+        not led, and not if it is led astray.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
       priority_deviation: that of priorities.
       exploration: root mean square of the noise on the places while training.
@@ -43,11 +46,12 @@ class Settings:
     rounds: int = 4
     trust: float = 0.8
     lean: float = 0.3
+    heavy: float = 0.05
     device_deviation: float = 0.9
     priority_deviation: float = 0.65
-    exploration: float = 0.05
+    exploration: float = 0.1
     learning_rate: float = 1e-3
-    steps: int = 120
+    steps: int = 150
 
     def __post_init__(self) -> None:
         for name in ("bins", "width", "rounds", "steps"):
@@ -55,8 +59,9 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if not 0 <= self.trust <= 1:
             raise ValueError(f"trust is {self.trust}: expected 0..1")
-        if self.exploration <= 0:
-            raise ValueError(f"exploration is {self.exploration}: expected more than 0")
+        for name in ("heavy", "exploration"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 
 
 class Policy(nn.Module):
@@ -155,17 +160,19 @@ def quantise(
     """Returns the action of places `[..., N, 5]`: levels, int32 `[..., N, D + 1, 2]`.
 
     The origin of the plane is put into the middle of the graph: the mean of the ops, weighted by
-    the logarithm of the bytes that they make. The mean of the priorities is put to 1/2: what
-    counts is mostly how they differ.
+    the logarithm of the bytes that they make. Ops that read or make much lie close to it (see
+    `Settings.heavy`). The mean of the priorities is put to 1/2: what counts is mostly how they
+    differ.
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
     weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
     middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
+    fade = jnp.exp(-features[:, OP_FEATURES.index("share")] / settings.heavy)[:, None]
     priority = places[..., PLACES.index("priority")]
     mean = jnp.sum(priority * mask, -1, keepdims=True) / jnp.maximum(mask.sum(), 1)
-    places = places.at[..., :2].set(plane - middle)
+    places = places.at[..., :2].set(fade * (plane - middle))
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
     return levels(places, devices=devices, settings=settings)
 

@@ -13,6 +13,8 @@ from gopt.systems.regal.policy import Policy, Settings, apply, log_prob
 
 Tree = Any
 
+QUIET = 2e-3  # differences of rewards that count for little
+
 
 class TrainState(NamedTuple):
     """What training carries from step to step."""
@@ -27,8 +29,9 @@ def loss(
     """Returns the loss of one batch, and what to watch.
 
     REINFORCE, plus the squared error of the learned baseline, with which the other samples of
-    the same graph are averaged. The advantage is divided by its root mean square over the batch,
-    so that its scale does not set the step.
+    the same graph are averaged. The advantage is divided by its root mean square over the samples
+    of the graph, so that graphs whose cost varies most do not drown the others; where actions
+    make no difference, `QUIET` keeps rounding from being learned.
 
     Args:
       params: of the policy.
@@ -40,7 +43,7 @@ def loss(
     places, baseline = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
     baselines = losses.leave_one_out(reward, baseline[:, None])
-    scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2)) + 1e-6
+    scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True)) + QUIET
     policy = losses.reinforce(log_probs, reward / scale, baselines / scale)
     error = losses.baseline_error(reward, baseline[:, None])
     return policy + error, {"reward": reward.mean(), "baseline_error": error}
