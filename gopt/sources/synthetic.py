@@ -126,7 +126,10 @@ def watts_strogatz(
 
 
 def small_world(rng: np.random.Generator, n: int, neighbours: int, rewiring: float) -> np.ndarray:
-    """Returns the undirected edges u < v of a Watts-Strogatz graph of n nodes, `[edges, 2]`."""
+    """Returns the undirected edges u < v of a `watts_strogatz` graph of n nodes, `[edges, 2]`.
+
+    `neighbours` is even and below n, `rewiring` in 0..1.
+    """
     near = [(u, (u + step) % n) for step in range(1, neighbours // 2 + 1) for u in range(n)]
     edges = {(min(pair), max(pair)) for pair in near}
     crowd = [neighbours] * n

@@ -113,7 +113,7 @@ def _parted(problem: Problem) -> np.ndarray:
     settings = regal.Settings()
     found = np.zeros((problem.shape.ops, len(regal.PLACES)))
     share = np.maximum(read, made) / max(1, size.sum())
-    found[:n, :2] = settings.lean * (np.exp(-share / settings.heavy) * places).T
+    found[:n, :2] = settings.lean * (np.asarray(regal.parting(share, settings)) * places).T
     found[:n, 3] = np.arange(n) / n
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation

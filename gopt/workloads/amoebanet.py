@@ -118,7 +118,6 @@ def amoebanet(
     check_at_least(16, filters=filters)
     return Workload(
         name=f"amoebanet_a_{cells}_{filters}",
-        family="amoebanet",
         module=CellNetwork(NormalCell, ReductionCell, cells, filters, stem),
         inputs=(image(batch, size),),
         loss=cross_entropy,

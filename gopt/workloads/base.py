@@ -18,7 +18,6 @@ class Workload:
 
     Attributes:
       name: what the workload is called in tables.
-      family: the architecture family; train and test sets are split by it.
       module: the Flax model. Called as `module.apply(variables, *inputs)`.
       inputs: one `jax.ShapeDtypeStruct` for each positional input of the model.
       loss: maps (outputs of the model, targets) to a scalar.
@@ -26,7 +25,6 @@ class Workload:
     """
 
     name: str
-    family: str
     module: nn.Module
     inputs: tuple[jax.ShapeDtypeStruct, ...]
     loss: Callable[[Tree, Tree], jax.Array]

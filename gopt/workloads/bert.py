@@ -123,7 +123,6 @@ def bert(
     sequence = tokens(batch, length)
     return Workload(
         name=f"bert-{layers}",
-        family="bert",
         module=BERT(vocabulary, layers, hidden, heads, inner, positions),
         inputs=(sequence, sequence, sequence, tokens(batch, predictions)),
         loss=_loss,

@@ -83,7 +83,6 @@ def densenet(
     check_at_least(max(1, (2 << len(blocks)) - 3), size=size)
     return Workload(
         name=f"densenet{2 * sum(blocks) + len(blocks) + 1}",
-        family="densenet",
         module=DenseNet(blocks, growth),
         inputs=(image(batch, size),),
         loss=cross_entropy,

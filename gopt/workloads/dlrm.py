@@ -109,7 +109,6 @@ def dlrm(
         check_at_least(1, **{f"{field}[{k}]": size for k, size in enumerate(sizes)})
     return Workload(
         name=f"dlrm-{len(rows)}",
-        family="dlrm",
         module=DLRM(tuple(rows), width, tuple(bottom), tuple(top)),
         inputs=(jax.ShapeDtypeStruct((batch, numbers), jnp.float32), tokens(batch, len(rows))),
         loss=_loss,

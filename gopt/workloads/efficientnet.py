@@ -114,7 +114,6 @@ def efficientnet(
     check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
     return Workload(
         name="efficientnet_b0",
-        family="efficientnet",
         module=EfficientNet(blocks),
         inputs=(image(batch, size),),
         loss=cross_entropy,

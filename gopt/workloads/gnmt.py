@@ -132,7 +132,6 @@ def gnmt(
         raise ValueError(f"layers: expected at least 2, got {layers}")
     return Workload(
         name=f"gnmt-{layers}",
-        family="gnmt",
         module=GNMT(vocabulary, layers, hidden),
         inputs=(tokens(batch, source_length), tokens(batch, target_length)),
         loss=cross_entropy,

@@ -100,7 +100,6 @@ def gpt2(
         raise ValueError(f"length: expected at most positions = {positions}, got {length}")
     return Workload(
         name=f"gpt2-{layers}",
-        family="gpt2",
         module=GPT2(vocabulary, layers, hidden, heads, inner, positions),
         inputs=(tokens(batch, length),),
         loss=cross_entropy,

@@ -151,7 +151,6 @@ def graph_network(
     ends = jax.ShapeDtypeStruct((edges,), jnp.int32)
     return Workload(
         name=f"graph_network-{steps}",
-        family="graph_network",
         module=GraphNetwork(steps, hidden, dimensions),
         inputs=(
             floats(nodes, (HISTORY + 2) * dimensions),

@@ -139,7 +139,6 @@ def inception_v3(*, batch: int = 1, size: int = 299) -> Workload:
     check_at_least(75, size=size)
     return Workload(
         name="inception_v3",
-        family="inception",
         module=InceptionV3(),
         inputs=(image(batch, size),),
         loss=cross_entropy,

@@ -91,7 +91,6 @@ def mobilenet_v2(
     check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
     return Workload(
         name="mobilenet_v2",
-        family="mobilenet",
         module=MobileNetV2(blocks),
         inputs=(image(batch, size),),
         loss=cross_entropy,

@@ -86,7 +86,6 @@ def nasnet_a(
         raise ValueError(f"filters: expected a positive multiple of 96, got {filters}")
     return Workload(
         name=f"nasnet_a_{cells}_{filters}",
-        family="nasnet",
         # The last normal cells have 4 x 6 times as many channels as the first have features.
         module=CellNetwork(NormalCell, ReductionCell, cells, filters // 24, stem, skip_reduction),
         inputs=(image(batch, size),),

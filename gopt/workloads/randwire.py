@@ -17,6 +17,8 @@ REWIRING = 0.75
 class Node(nn.Module):
     """Adds its inputs with learned weights in 0..1; then ReLU and a separable convolution.
 
+    One input alone is passed on as it is.
+
     Attributes:
       features: number of output channels.
       strides: of the depthwise convolution.
@@ -122,7 +124,6 @@ def randwire(
     wirings = tuple(tuple((u, v) for u, v in edges.tolist()) for edges in drawn)
     return Workload(
         name="randwire",
-        family="randwire",
         module=RandWire(wirings, nodes, width),
         inputs=(image(batch, size),),
         loss=cross_entropy,

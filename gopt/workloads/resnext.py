@@ -93,7 +93,6 @@ def resnext(
     check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
     return Workload(
         name=f"resnext{3 * sum(blocks) + 2}_{groups}x{width}d",
-        family="resnext",
         module=ResNeXt(blocks, groups, width),
         inputs=(image(batch, size),),
         loss=cross_entropy,

@@ -70,7 +70,6 @@ def rnnlm(
     state = jax.ShapeDtypeStruct((batch, hidden), jnp.float32)
     return Workload(
         name=f"rnnlm-{layers}",
-        family="rnnlm",
         module=RNNLM(vocabulary, layers, hidden),
         inputs=(tokens(batch, length), *[state] * (2 * layers)),
         loss=_loss,

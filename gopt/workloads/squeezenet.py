@@ -59,7 +59,6 @@ def squeezenet(*, batch: int = 1, size: int = 224) -> Workload:
     check_at_least(31, size=size)
     return Workload(
         name="squeezenet1_1",
-        family="squeezenet",
         module=SqueezeNet(),
         inputs=(image(batch, size),),
         loss=cross_entropy,

@@ -182,7 +182,6 @@ def ssd(
     boxes = _num_boxes(size)
     return Workload(
         name="ssd",
-        family="ssd",
         module=SSD(blocks, width, classes),
         inputs=(image(batch, size),),
         loss=loss,

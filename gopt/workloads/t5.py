@@ -184,7 +184,6 @@ def t5(
     )
     return Workload(
         name=f"t5-{layers}",
-        family="t5",
         module=T5(vocabulary, layers, hidden, heads, width, inner),
         inputs=(tokens(batch, source_length), tokens(batch, target_length)),
         loss=cross_entropy,

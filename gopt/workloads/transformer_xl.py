@@ -198,7 +198,6 @@ def transformer_xl(
     kept = jax.ShapeDtypeStruct((batch, memory, hidden), jnp.float32)
     return Workload(
         name=f"transformer-xl-{layers}",
-        family="transformer-xl",
         module=TransformerXL(vocabulary, cutoffs, layers, hidden, heads, inner),
         inputs=(tokens(batch, length), *[kept] * layers),
         loss=_loss,

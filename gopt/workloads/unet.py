@@ -86,7 +86,6 @@ def unet(*, batch: int = 1, size: int = 572, depth: int = 4, width: int = 64) ->
     out = _output_size(size, depth)
     return Workload(
         name="unet",
-        family="unet",
         module=UNet(depth, width),
         inputs=(image(batch, size, 1),),
         loss=cross_entropy,

@@ -88,7 +88,6 @@ def vit(
     check_heads(heads, hidden)
     return Workload(
         name=f"vit-{layers}",
-        family="vit",
         module=ViT(patch, layers, hidden, heads, inner),
         inputs=(image(batch, size),),
         loss=cross_entropy,

@@ -123,7 +123,6 @@ def wavenet(
     mel = jax.ShapeDtypeStruct((batch, length // hop, bands), jnp.float32)
     return Workload(
         name=f"wavenet-{stacks}x{layers}",
-        family="wavenet",
         module=WaveNet(stacks, layers, channels, taps, upsampling),
         inputs=(audio, mel),
         loss=_loss,

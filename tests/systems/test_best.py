@@ -137,6 +137,19 @@ def test_proposals_keep_program_order_and_part_a_chain(devices):
     assert found.cost <= 2 * 7
 
 
+def test_an_op_that_makes_most_bytes_is_left_to_the_search():
+    ops = [
+        graphs.Op(inputs=((i - 1, 0),) if i else (), outputs=(graphs.Output(900 if i == 2 else 7),))
+        for i in range(20)
+    ]
+    case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(20))
+    mean = best.starts(case, "peak_memory").action[:20, 0, 0]
+    middle = regal.Settings().bins // 2
+    # Op 3 reads it.
+    assert mean[2] in (middle - 1, middle) and mean[3] in (middle - 1, middle)
+    assert np.abs(mean - middle).max() >= 3
+
+
 def test_starts_are_the_heuristics_and_the_program():
     case = problem(0, 2)
     starts = best.starts(case, "makespan").keys

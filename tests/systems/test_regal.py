@@ -17,7 +17,6 @@ from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search import brkga
 from gopt.systems import regal
-from gopt.systems.regal.training import QUIET
 from tests.reference import losses as reference
 from tests.strategies import random_graph
 
@@ -328,7 +327,7 @@ def test_the_loss_and_its_gradient_equal_the_reference(exploration, samples):
         lambda p: jax.vmap(policy, (None, 0))(p, batch()[1]), params()
     )
     rows = [x[:n] for x, n in zip(batch()[1].nodes["features"], (23, 5, 14), strict=True)]
-    expected, *slopes = reference.regal(places, baseline, rows, *taken, exploration, QUIET)
+    expected, *slopes = reference.regal(places, baseline, rows, *taken, exploration, settings.quiet)
     np.testing.assert_allclose(value, expected, rtol=1e-3)
     (pulled,) = pull(tuple(jnp.float32(slope) for slope in slopes))
     largest = max(np.abs(x).max() for x in jax.tree.leaves(pulled))

@@ -125,7 +125,7 @@ def test_number_of_parameters_is_the_published_one(
 @pytest.mark.parametrize(
     ("make", "published"),
     [
-        (amoebanet, 5.1),  # the preprint, abstract
+        (amoebanet, 5.1),  # Liu et al., DARTS, table 3
         (amoebanet_large, 86.7),  # the paper, table 2
     ],
     ids=["mobile", "large"],
@@ -212,7 +212,7 @@ def test_small_variant_runs(make: Callable[[], Workload]) -> None:
     logits = np.asarray(jax.jit(fn)(initialise(variables, rng), *images))
 
     assert logits.shape[:-1] == workload.targets.shape
-    assert logits.shape[-1] == (2 if workload.family == "unet" else 1000)
+    assert logits.shape[-1] == (2 if workload.name == "unet" else 1000)
     assert np.isfinite(logits).all()
     scale = np.abs(logits).max()
     assert np.ptp(logits, axis=-1).max() > 1e-2 * scale  # classes differ
@@ -297,16 +297,33 @@ def test_squeeze_and_excitation_weighs_channels_by_their_means() -> None:
 
 
 def test_randwire_wires_a_stage_as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nodes pass on their input, so that what counts is who reads whom, and with which weight.
+    # What a node makes tells which one it is and what it read.
     def node(self: Node, inputs: list[jax.Array]) -> jax.Array:
-        return jax.nn.sigmoid(0.0) * sum(inputs[1:], inputs[0]) if len(inputs) > 1 else inputs[0]
+        assert self.name is not None
+        return int(self.name.removeprefix("Node_")) + 2 * sum(inputs[1:], inputs[0])
 
     monkeypatch.setattr(Node, "__call__", node)
     edges = ((0, 2), (1, 2), (1, 3), (2, 4), (0, 4))
     x = np.arange(24.0).reshape(2, 2, 2, 3)
-    # Nodes 0 and 1 read the input; 2 = (0 + 1) / 2; 3 = 1; 4 = (2 + 0) / 2; 3 and 4 are the ends.
+    zero, one = 0 + 2 * x, 1 + 2 * x
+    two, three = 2 + 2 * (zero + one), 3 + 2 * one
+    four = 4 + 2 * (two + zero)
     made = Stage(edges, nodes=5, features=3).apply({}, x)
-    np.testing.assert_allclose(made, (x + (x + x) / 2) / 2)
+    np.testing.assert_allclose(made, (three + four) / 2)
+
+
+def test_a_node_of_randwire_weighs_its_inputs() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 1, 4, 4, 3)).astype(np.float32)
+    variables = initialise(jax.eval_shape(Node(5).init, jax.random.key(0), [x, y]), rng)
+    weights = np.float32([-1, 2])
+    variables["params"]["weights"] = weights
+    both = Node(5).apply(variables, [x, y])
+    share = 1 / (1 + np.exp(-weights))
+    del variables["params"]["weights"]
+    np.testing.assert_allclose(
+        both, Node(5).apply(variables, [share[0] * x + share[1] * y]), atol=1e-5
+    )
 
 
 def test_randwire_is_drawn_from_its_seed() -> None:

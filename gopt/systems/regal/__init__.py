@@ -27,6 +27,7 @@ from gopt.systems.regal.policy import (
     levels,
     log_prob,
     noise_basis,
+    parting,
     quantise,
     sample,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "loss",
     "noise_basis",
     "optimizer",
+    "parting",
     "proposal",
     "quantise",
     "rewards",

@@ -33,10 +33,11 @@ class Settings:
       lean: how far the means of devices part at first, along the spectral features.
       heavy: share of all bytes with which the means of devices of an op part 1/e as far. Which of
         the few largest tensors go together is a matter of packing: the search finds it if it is
-        not led, and not if it is led astray.
+        not led, and not if it is led astray. Graphs of twenty tensors and less hardly part.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
       priority_deviation: that of priorities.
       exploration: root mean square of the noise on the places while training.
+      quiet: differences of the rewards of one graph that count for little in training.
       learning_rate: of Adam, at first.
       steps: gradient steps of training, over which the learning rate falls to zero evenly.
     """
@@ -50,6 +51,7 @@ class Settings:
     device_deviation: float = 0.9
     priority_deviation: float = 0.65
     exploration: float = 0.1
+    quiet: float = 2e-3
     learning_rate: float = 1e-3
     steps: int = 150
 
@@ -59,7 +61,7 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if not 0 <= self.trust <= 1:
             raise ValueError(f"trust is {self.trust}: expected 0..1")
-        for name in ("heavy", "exploration"):
+        for name in ("heavy", "exploration", "quiet"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 
@@ -168,13 +170,18 @@ def quantise(
     mask = op_mask(graphs)
     weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
+    fade = parting(features[:, OP_FEATURES.index("share")], settings)
     middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
-    fade = jnp.exp(-features[:, OP_FEATURES.index("share")] / settings.heavy)[:, None]
     priority = places[..., PLACES.index("priority")]
     mean = jnp.sum(priority * mask, -1, keepdims=True) / jnp.maximum(mask.sum(), 1)
-    places = places.at[..., :2].set(fade * (plane - middle))
+    places = places.at[..., :2].set(fade[:, None] * (plane - middle))
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
     return levels(places, devices=devices, settings=settings)
+
+
+def parting(share: jax.Array, settings: Settings) -> jax.Array:
+    """Returns how far ops part that read or make a share of all bytes, in 0..1, any shape."""
+    return jnp.exp(-share / settings.heavy)
 
 
 def levels(places: jax.Array, *, devices: int, settings: Settings) -> jax.Array:

@@ -13,8 +13,6 @@ from gopt.systems.regal.policy import Policy, Settings, apply, log_prob
 
 Tree = Any
 
-QUIET = 2e-3  # differences of rewards that count for little
-
 
 class TrainState(NamedTuple):
     """What training carries from step to step."""
@@ -30,8 +28,9 @@ def loss(
 
     REINFORCE, plus the squared error of the learned baseline, with which the other samples of
     the same graph are averaged. The advantage is divided by its root mean square over the samples
-    of the graph, so that graphs whose cost varies most do not drown the others; where actions
-    make no difference, `QUIET` keeps rounding from being learned.
+    of the graph, so that graphs whose cost varies most do not drown the others. That biases the
+    gradient, by the order of 1/S; of one sample only the sign counts. `Settings.quiet` keeps
+    graphs on which no action makes a difference from counting as much.
 
     Args:
       params: of the policy.
@@ -43,7 +42,8 @@ def loss(
     places, baseline = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
     baselines = losses.leave_one_out(reward, baseline[:, None])
-    scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True)) + QUIET
+    scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
+    scale = scale + settings.quiet
     policy = losses.reinforce(log_probs, reward / scale, baselines / scale)
     error = losses.baseline_error(reward, baseline[:, None])
     return policy + error, {"reward": reward.mean(), "baseline_error": error}
