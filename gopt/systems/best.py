@@ -112,8 +112,10 @@ def _parted(problem: Problem) -> np.ndarray:
     places = spectral_places(producer[tensor], reader, tie, made, 2)
     settings = regal.Settings()
     found = np.zeros((problem.shape.ops, len(regal.PLACES)))
-    share = np.maximum(read, made) / max(1, size.sum())
-    found[:n, :2] = settings.lean * (np.asarray(regal.parting(share, settings)) * places).T
+    share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
+    share[:n] = np.maximum(read, made) / max(1, size.sum())
+    found[:n, :2] = settings.lean * places.T
+    found[:, :2] *= np.asarray(regal.parting(share, settings))[:, None]
     found[:n, 3] = np.arange(n) / n
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation
