@@ -115,7 +115,7 @@ def _parted(problem: Problem) -> np.ndarray:
     share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * places.T
-    found[:, :2] *= np.asarray(regal.parting(share, settings))[:, None]
+    found[:, :2] *= np.asarray(regal.parting(jnp.asarray(share), settings))[:, None]
     found[:n, 3] = np.arange(n) / n
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation
