@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import ConvBN, check_at_least
+from gopt.workloads.layers import ConvBN, InvertedResidual, check_at_least
 
 # Expansion, depthwise window, output channels and first strides of each stage (paper, table 1).
 STAGES = (
@@ -36,36 +36,6 @@ class SqueezeExcitation(nn.Module):
         return x * nn.sigmoid(nn.Dense(x.shape[-1])(hidden))
 
 
-class MBConv(nn.Module):
-    """Expands the channels, convolves each by itself, weighs and projects them.
-
-    Attributes:
-      features: number of output channels.
-      expansion: how many times wider than its input the depthwise convolution is.
-      kernel: height and width of its window.
-      strides: its strides.
-    """
-
-    features: int
-    expansion: int
-    kernel: int
-    strides: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
-        channels = x.shape[-1]
-        inner = self.expansion * channels
-        window = (self.kernel, self.kernel)
-        y = x
-        if self.expansion > 1:
-            y = nn.swish(ConvBN(inner)(y))
-        y = nn.swish(ConvBN(inner, window, self.strides, groups=inner)(y))
-        y = SqueezeExcitation(channels // 4)(y)  # a quarter of the input, not of `inner`
-        y = ConvBN(self.features)(y)
-        return x + y if x.shape == y.shape else y
-
-
 class EfficientNet(nn.Module):
     """Stages of inverted residuals between two convolutions.
 
@@ -81,7 +51,16 @@ class EfficientNet(nn.Module):
         x = nn.swish(ConvBN(32, (3, 3), strides=2)(x))
         for count, (expansion, kernel, features, strides) in zip(self.blocks, STAGES, strict=True):
             for block in range(count):
-                x = MBConv(features, expansion, kernel, strides if block == 0 else 1)(x)
+                # A quarter of the narrow channels; without a parent, it becomes the block's own.
+                weigh = SqueezeExcitation(x.shape[-1] // 4, parent=None)
+                x = InvertedResidual(
+                    features=features,
+                    expansion=expansion,
+                    kernel=kernel,
+                    strides=strides if block == 0 else 1,
+                    activation=nn.swish,
+                    weigh=weigh,
+                )(x)
         x = nn.swish(ConvBN(1280)(x))
         return nn.Dense(1000)(x.mean(axis=(1, 2)))
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import ConvBN, check_at_least
+from gopt.workloads.layers import ConvBN, InvertedResidual, check_at_least
 
 # Expansion, output channels and first strides of each stage (paper, table 2).
 STAGES = (
@@ -17,31 +17,6 @@ STAGES = (
     (6, 160, 2),
     (6, 320, 1),
 )
-
-
-class InvertedResidual(nn.Module):
-    """Expands the channels, convolves each by itself, and projects them without an activation.
-
-    Attributes:
-      features: number of output channels.
-      expansion: how many times wider than its input the depthwise convolution is.
-      strides: its strides.
-    """
-
-    features: int
-    expansion: int
-    strides: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
-        inner = self.expansion * x.shape[-1]
-        y = x
-        if self.expansion > 1:
-            y = nn.relu6(ConvBN(inner)(y))
-        y = nn.relu6(ConvBN(inner, (3, 3), self.strides, groups=inner)(y))
-        y = ConvBN(self.features)(y)
-        return x + y if x.shape == y.shape else y
 
 
 class MobileNetV2(nn.Module):
@@ -59,7 +34,13 @@ class MobileNetV2(nn.Module):
         x = nn.relu6(ConvBN(32, (3, 3), strides=2)(x))
         for count, (expansion, features, strides) in zip(self.blocks, STAGES, strict=True):
             for block in range(count):
-                x = InvertedResidual(features, expansion, strides if block == 0 else 1)(x)
+                x = InvertedResidual(
+                    features=features,
+                    expansion=expansion,
+                    kernel=3,
+                    strides=strides if block == 0 else 1,
+                    activation=nn.relu6,
+                )(x)
         x = nn.relu6(ConvBN(1280)(x))
         return nn.Dense(1000)(x.mean(axis=(1, 2)))
 

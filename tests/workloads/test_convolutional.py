@@ -2,6 +2,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,9 +14,10 @@ from gopt.workloads.amoebanet import NormalCell, ReductionCell, amoebanet
 from gopt.workloads.base import Tree, Workload
 from gopt.workloads.cells import EPSILON, FactorizedReduction
 from gopt.workloads.densenet import DenseLayer, densenet
-from gopt.workloads.efficientnet import MBConv, SqueezeExcitation, efficientnet
+from gopt.workloads.efficientnet import SqueezeExcitation, efficientnet
 from gopt.workloads.inception import inception_v3
-from gopt.workloads.mobilenet_v2 import InvertedResidual, mobilenet_v2
+from gopt.workloads.layers import InvertedResidual
+from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.randwire import Node, Stage, randwire
 from gopt.workloads.resnext import resnext
@@ -231,19 +233,22 @@ def test_a_dense_layer_keeps_what_came_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [partial(InvertedResidual, expansion=3), partial(MBConv, expansion=3, kernel=5)],
+    "settings",
+    [
+        {"kernel": 3, "activation": nn.relu6},
+        {"kernel": 5, "activation": nn.swish, "weigh": SqueezeExcitation(1)},
+    ],
     ids=["mobilenet", "efficientnet"],
 )
 @pytest.mark.parametrize(
     ("features", "strides", "kept"), [(6, 1, True), (6, 2, False), (8, 1, False)]
 )
 def test_an_inverted_residual_adds_its_input_if_shapes_agree(
-    make: Callable[..., nn.Module], features: int, strides: int, kept: bool
+    settings: dict[str, Any], features: int, strides: int, kept: bool
 ) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 4, 4, 6), np.float32)
-    block = make(features, strides=strides)
+    block = InvertedResidual(features, expansion=3, strides=strides, **settings)
     shapes = jax.eval_shape(block.init, jax.random.key(0), x)
     silent = jax.tree.map(lambda v: np.zeros(v.shape, v.dtype), shapes)
     y = block.apply(silent, x)
