@@ -15,25 +15,7 @@ import jax.numpy as jnp
 
 from gopt.workloads.attention import check_heads
 from gopt.workloads.base import Tree, Workload, tokens
-
-
-def sinusoids(length: int, width: int) -> jax.Array:
-    """Returns the encodings `[length, width]` of the distances length - 1, ..., 1, 0."""
-    distance = jnp.arange(length - 1, -1, -1, dtype=jnp.float32)
-    frequency = 10_000 ** (jnp.arange(0, -width, -2, dtype=jnp.float32) / width)
-    angle = distance[:, None] * frequency
-    return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)
-
-
-def relative_shift(scores: jax.Array) -> jax.Array:
-    """Returns scores by key from scores by distance, both `[..., queries, keys]`.
-
-    Column r of the argument belongs to distance keys - 1 - r. Row i moves queries - 1 - i columns
-    to the left, by a padded reshape (appendix B); columns of future keys hold no meaning.
-    """
-    *axes, queries, keys = scores.shape
-    padded = jnp.pad(scores, [(0, 0)] * len(axes) + [(0, 0), (1, 0)])
-    return padded.reshape(*axes, keys + 1, queries)[..., 1:, :].reshape(*axes, queries, keys)
+from gopt.workloads.relative_attention import relative_scores, sinusoids
 
 
 class RelativeAttention(nn.Module):
@@ -66,9 +48,7 @@ class RelativeAttention(nn.Module):
 
         (query,), (key, value) = split("query", x), split("key_value", context, 2)
         (distance,) = split("distance", distances)
-        by_content = jnp.einsum("bqhw,bkhw->bhqk", query + content_bias, key)
-        by_distance = jnp.einsum("bqhw,khw->bhqk", query + distance_bias, distance)
-        scores = (by_content + relative_shift(by_distance)) * width**-0.5
+        scores = relative_scores(query, key, distance, content_bias, distance_bias)
         seen = jnp.tri(x.shape[1], context.shape[1], context.shape[1] - x.shape[1], dtype=bool)
         weights = nn.softmax(jnp.where(seen, scores, -1e30))
         mixed = jnp.einsum("bhqk,bkhw->bqhw", weights, value).reshape(x.shape)
@@ -135,7 +115,7 @@ class TransformerXL(nn.Module):
             "embedding", nn.initializers.normal(0.02), (self.vocabulary, self.hidden)
         )
         x = table[token_ids] * self.hidden**0.5
-        distances = sinusoids(memories[0].shape[1] + x.shape[1], self.hidden)
+        distances = sinusoids(memories[0].shape[1] + x.shape[1] - 1, 0, self.hidden)
         kept = []
         for memory in memories:
             context = jnp.concatenate([memory, x], axis=1)

@@ -1,0 +1,49 @@
+"""Scores of attention by how far a key is from a query, as Transformer-XL has them.
+
+Dai et al., Transformer-XL, arXiv:1901.02860, section 3.3.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def sinusoids(first: int, last: int, width: int) -> jax.Array:
+    """Returns the encodings `[first - last + 1, width]` of the distances first, ..., last."""
+    distance = jnp.arange(first, last - 1, -1, dtype=jnp.float32)
+    frequency = 10_000 ** (jnp.arange(0, -width, -2, dtype=jnp.float32) / width)
+    angle = distance[:, None] * frequency
+    return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)
+
+
+def relative_shift(scores: jax.Array) -> jax.Array:
+    """Returns scores by key from scores by distance, both `[..., queries, distances]`.
+
+    Distances fall by one from column to column, and the first is that of the last query to the
+    first key. Row i moves queries - 1 - i columns to the left, by a padded reshape (appendix B);
+    what comes in from the right holds no meaning.
+    """
+    *axes, queries, distances = scores.shape
+    padded = jnp.pad(scores, [(0, 0)] * len(axes) + [(0, 0), (1, 0)])
+    return padded.reshape(*axes, distances + 1, queries)[..., 1:, :].reshape(scores.shape)
+
+
+def relative_scores(
+    query: jax.Array,
+    key: jax.Array,
+    distance: jax.Array,
+    content_bias: jax.Array,
+    distance_bias: jax.Array,
+) -> jax.Array:
+    """Returns the scores `[batch, heads, queries, keys]` of keys by content and distance.
+
+    Args:
+      query: `[batch, queries, heads, width]`.
+      key: `[batch, keys, heads, width]`.
+      distance: projected encodings `[distances, heads, width]`, in the order of `relative_shift`.
+      content_bias: what is added to all queries that ask for content, `[heads, width]`.
+      distance_bias: what is added to all queries that ask for a distance, `[heads, width]`.
+    """
+    by_content = jnp.einsum("bqhw,bkhw->bhqk", query + content_bias, key)
+    by_distance = jnp.einsum("bqhw,khw->bhqk", query + distance_bias, distance)
+    by_key = relative_shift(by_distance)[..., : key.shape[1]]
+    return (by_content + by_key) * query.shape[-1] ** -0.5
