@@ -1,0 +1,160 @@
+"""Mamba: a language model of state spaces whose dynamics depend on what is read.
+
+Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, arXiv:2312.00752, the
+smallest released model. The checkpoint `state-spaces/mamba-130m` has 129 135 360 parameters, and
+ours has this number exactly, as has `mamba(layers=48, hidden=1024)` that of `mamba-370m`,
+371 516 416.
+"""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Workload, cross_entropy, tokens
+from gopt.workloads.layers import check_at_least
+from gopt.workloads.norms import RMSNorm
+
+STATE = 16
+TAPS = 4
+
+
+def selective_scan(
+    x: jax.Array,
+    step: jax.Array,
+    rates: jax.Array,
+    enter: jax.Array,
+    leave: jax.Array,
+    *,
+    chunk: int,
+) -> jax.Array:
+    """Returns the outputs `[batch, length, inner]` of the state spaces of all channels.
+
+    The state of a channel is h = exp(step · rates) h + step · enter · x, its output leave · h.
+
+    Args:
+      x: `[batch, length, inner]`.
+      step: how much time passes, `[batch, length, inner]`.
+      rates: of growth, negative, `[inner, state]`.
+      enter: how the input enters the state, `[batch, length, state]`.
+      leave: how the state is read, `[batch, length, state]`.
+      chunk: how many states exist at the same time, a divisor of `length`.
+
+    One scan goes from chunk to chunk, with an associative scan in each. The gradient computes the
+    states of a chunk again, so that only those between chunks are kept (section 3.3.2).
+    Source: equations 2 and 4, with the simpler discretisation of the input in the authors' program.
+    """
+    batch, length, _ = x.shape
+
+    def split(sequence: jax.Array) -> jax.Array:
+        return jnp.moveaxis(sequence.reshape(batch, length // chunk, chunk, -1), 1, 0)
+
+    def compose(
+        first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    @jax.checkpoint
+    def advance(state: jax.Array, chunks: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        x, step, enter, leave = chunks
+        decay = jnp.exp(step[..., None] * rates)
+        drive = (step * x)[..., None] * enter[:, :, None]
+        decays, states = jax.lax.associative_scan(compose, (decay, drive), axis=1)
+        states = states + decays * state[:, None]
+        return states[:, -1], jnp.einsum("bcds,bcs->bcd", states, leave)
+
+    start = jnp.zeros((batch, *rates.shape), x.dtype)
+    _, outputs = jax.lax.scan(advance, start, tuple(map(split, (x, step, enter, leave))))
+    return jnp.moveaxis(outputs, 0, 1).reshape(x.shape)
+
+
+class Mixer(nn.Module):
+    """A causal convolution and a selective state space for each channel, with a gate (figure 3)."""
+
+    inner: int
+    chunk: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns `[batch, length, hidden]`."""
+        hidden = x.shape[-1]
+        rank = math.ceil(hidden / 16)
+        both = nn.Dense(2 * self.inner, use_bias=False, name="expand")(x)
+        x, gate = jnp.split(both, 2, axis=-1)
+        convolution = nn.Conv(self.inner, (TAPS,), padding="CAUSAL", feature_group_count=self.inner)
+        x = nn.swish(convolution(x))
+
+        selection = nn.Dense(rank + 2 * STATE, use_bias=False, name="select")(x)
+        step, enter, leave = jnp.split(selection, (rank, rank + STATE), axis=-1)
+        init = nn.initializers.constant(math.log(math.expm1(0.01)))  # steps of 0.01 at first
+        step = nn.softplus(nn.Dense(self.inner, bias_init=init, name="step")(step))
+        log_rates = self.param("log_rates", _log_rates, (self.inner, STATE))
+        skip = self.param("skip", nn.initializers.ones, (self.inner,))
+        y = selective_scan(x, step, -jnp.exp(log_rates), enter, leave, chunk=self.chunk)
+        return nn.Dense(hidden, use_bias=False, name="out")((y + skip * x) * nn.swish(gate))
+
+
+def _log_rates(_: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """Returns the logarithms of 1, ..., state for each channel (section 3.6)."""
+    return jnp.broadcast_to(jnp.log(jnp.arange(1, shape[1] + 1, dtype=jnp.float32)), shape)
+
+
+class Mamba(nn.Module):
+    """Tied embedding, mixers that each come after a norm with a residual around, and a norm."""
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    chunk: int
+
+    @nn.compact
+    def __call__(self, token_ids: jax.Array) -> jax.Array:
+        """Returns logits of the next token, `[batch, length, vocabulary]`."""
+        embed = nn.Embed(self.vocabulary, self.hidden, name="words")
+        x = embed(token_ids)
+        for _ in range(self.layers):
+            x = x + Mixer(2 * self.hidden, self.chunk)(RMSNorm(1e-5)(x))
+        return embed.attend(RMSNorm(1e-5)(x))
+
+
+def mamba(
+    *,
+    batch: int = 8,
+    length: int = 2048,
+    chunk: int = 64,
+    layers: int = 24,
+    hidden: int = 768,
+    vocabulary: int = 50_280,
+) -> Workload:
+    """Returns the language model; the defaults are Mamba-130M.
+
+    Args:
+      batch: sequences in a batch.
+      length: tokens in a sequence; 2048 in the published training.
+      chunk: tokens whose states exist at the same time, a divisor of `length`.
+      layers: mixers.
+      hidden: width of the residual stream; the mixers are twice as wide.
+      vocabulary: number of tokens, filled up to a multiple of 8.
+
+    Raises:
+      ValueError: if an argument is smaller than 1, or if `chunk` does not divide `length`.
+    """
+    check_at_least(
+        1,
+        batch=batch,
+        length=length,
+        chunk=chunk,
+        layers=layers,
+        hidden=hidden,
+        vocabulary=vocabulary,
+    )
+    if length % chunk:
+        raise ValueError(f"length: expected a multiple of chunk = {chunk}, got {length}")
+    return Workload(
+        name=f"mamba-{layers}",
+        module=Mamba(vocabulary, layers, hidden, chunk),
+        inputs=(tokens(batch, length),),
+        loss=cross_entropy,
+        targets=tokens(batch, length),
+    )
