@@ -39,6 +39,36 @@ class ConvBN(nn.Module):
         return nn.BatchNorm(use_running_average=True, epsilon=self.epsilon)(x)
 
 
+class Bottleneck(nn.Module):
+    """1x1, grouped 3x3 and 1x1 convolutions, added to the input.
+
+    Attributes:
+      features: number of output channels.
+      inner: number of channels of the 3x3 convolution.
+      groups: number of its groups.
+      strides: its strides.
+
+    Source: Xie et al., Aggregated Residual Transformations for Deep Neural Networks (2017),
+    figure 3c; with one group, the bottleneck of He et al. (2016).
+    """
+
+    features: int
+    inner: int
+    groups: int = 1
+    strides: int = 1
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        y = nn.relu(ConvBN(self.inner)(x))
+        # Explicit padding: `SAME` pads strided convolutions on one side only.
+        y = nn.relu(ConvBN(self.inner, (3, 3), self.strides, padding=1, groups=self.groups)(y))
+        y = ConvBN(self.features)(y)
+        if x.shape != y.shape:
+            x = ConvBN(self.features, strides=self.strides)(x)
+        return nn.relu(x + y)
+
+
 class InvertedResidual(nn.Module):
     """Expands the channels, convolves each by itself, and projects them without an activation.
 

@@ -5,34 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import ConvBN, check_at_least
-
-
-class Bottleneck(nn.Module):
-    """1x1, grouped 3x3 and 1x1 convolutions, added to the input (paper, figure 3c).
-
-    Attributes:
-      features: number of output channels.
-      inner: number of channels of the grouped convolution.
-      groups: number of its groups.
-      strides: its strides.
-    """
-
-    features: int
-    inner: int
-    groups: int
-    strides: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
-        y = nn.relu(ConvBN(self.inner)(x))
-        # Explicit padding: `SAME` pads strided convolutions on one side only.
-        y = nn.relu(ConvBN(self.inner, (3, 3), self.strides, padding=1, groups=self.groups)(y))
-        y = ConvBN(self.features)(y)
-        if x.shape != y.shape:
-            x = ConvBN(self.features, strides=self.strides)(x)
-        return nn.relu(x + y)
+from gopt.workloads.layers import Bottleneck, ConvBN, check_at_least
 
 
 class ResNeXt(nn.Module):
