@@ -15,12 +15,15 @@ from gopt.workloads.base import Tree, Workload
 from gopt.workloads.cells import EPSILON, FactorizedReduction
 from gopt.workloads.densenet import DenseLayer, densenet
 from gopt.workloads.efficientnet import SqueezeExcitation, efficientnet
+from gopt.workloads.hrnet import hrnet
 from gopt.workloads.inception import inception_v3
 from gopt.workloads.layers import InvertedResidual
+from gopt.workloads.mlp_mixer import Block, mlp_mixer
 from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.randwire import Node, Stage, randwire
 from gopt.workloads.resnext import resnext
+from gopt.workloads.shufflenet_v2 import Unit, shuffle, shufflenet_v2
 from gopt.workloads.squeezenet import squeezenet
 from gopt.workloads.unet import unet
 from gopt.workloads.vit import vit
@@ -39,6 +42,11 @@ SMALL: dict[str, Callable[[], Workload]] = {
     "densenet": partial(densenet, batch=2, size=29, blocks=(1, 2, 1, 1), growth=4),
     "mobilenet": partial(mobilenet_v2, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
     "efficientnet": partial(efficientnet, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)),
+    "shufflenet": partial(shufflenet_v2, batch=2, size=33, blocks=(1, 2), width=8),
+    "hrnet": partial(hrnet, batch=2, size=32, width=4, modules=(1, 1), blocks=1),
+    "mixer": partial(
+        mlp_mixer, batch=2, size=12, patch=4, layers=2, hidden=16, patches_inner=6, channels_inner=8
+    ),
 }
 small = pytest.mark.parametrize("make", SMALL.values(), ids=SMALL.keys())
 
@@ -105,6 +113,10 @@ def initialise(variables: Tree, rng: np.random.Generator) -> Tree:
         (densenet, 7_978_856),  # torchvision
         (mobilenet_v2, 3_504_872),  # torchvision
         (efficientnet, 5_288_548),  # torchvision
+        (shufflenet_v2, 2_278_604),  # torchvision
+        (partial(shufflenet_v2, width=48), 1_366_792),  # torchvision
+        (partial(shufflenet_v2, width=176), 3_503_624),  # torchvision
+        (mlp_mixer, 59_880_472),  # the paper, 59 million (table 1); timm, 59.88
     ],
     ids=[
         "inception",
@@ -116,6 +128,10 @@ def initialise(variables: Tree, rng: np.random.Generator) -> Tree:
         "densenet",
         "mobilenet",
         "efficientnet",
+        "shufflenet",
+        "shufflenet-narrow",
+        "shufflenet-wide",
+        "mixer",
     ],
 )
 def test_number_of_parameters_is_the_published_one(
@@ -161,7 +177,9 @@ def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
         (densenet, 2.834e9),  # torchvision
         (mobilenet_v2, 0.301e9),  # torchvision; the paper, 300 M (table 4)
         (efficientnet, 0.386e9),  # torchvision; the paper, 0.39 B (table 2)
+        (shufflenet_v2, 0.145e9),  # torchvision; the paper, 146 M (table 5)
         (vit, 17.564e9),  # torchvision
+        (mlp_mixer, 12.61e9),  # OpenMMLab
     ],
     ids=[
         "inception",
@@ -174,7 +192,9 @@ def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
         "densenet",
         "mobilenet",
         "efficientnet",
+        "shufflenet",
         "vit",
+        "mixer",
     ],
 )
 def test_number_of_multiplications_is_the_published_one(
@@ -299,6 +319,66 @@ def test_squeeze_and_excitation_weighs_channels_by_their_means() -> None:
         for channel in range(6):
             expected[image, :, :, channel] = weights[channel] * x[image, :, :, channel]
     np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4)
+
+
+def test_shuffling_lets_both_halves_take_turns() -> None:
+    x = np.arange(2 * 3 * 6).reshape(2, 3, 6)
+    np.testing.assert_array_equal(shuffle(x), x[..., [0, 3, 1, 4, 2, 5]])
+
+
+def test_a_unit_of_shufflenet_convolves_half_of_its_channels() -> None:
+    rng = np.random.default_rng(0)
+    x, other = rng.standard_normal((2, 1, 5, 5, 6), np.float32)
+    unit = Unit(6, strides=1)
+    variables = initialise(jax.eval_shape(unit.init, jax.random.key(0), x), rng)
+    y = np.asarray(unit.apply(variables, x))
+    np.testing.assert_array_equal(y[..., ::2], x[..., :3])
+    assert (y[..., 1::2] >= 0).all()
+    assert (np.ptp(y[..., 1::2], axis=(0, 1, 2)) > 0.1).all()
+    # The channels that wait have no part in what is convolved.
+    mixed = np.concatenate([other[..., :3], x[..., 3:]], axis=-1)
+    np.testing.assert_array_equal(unit.apply(variables, mixed)[..., 1::2], y[..., 1::2])
+
+
+def test_shufflenet_convolves_all_channels_where_it_halves_the_resolution() -> None:
+    depthwise = [
+        (e.params["feature_group_count"], e.params["window_strides"], e.outvars[0].aval.shape[1])
+        for e in convolutions(forward_jaxpr(shufflenet_v2(blocks=(2, 1, 1))))
+        if e.params["feature_group_count"] > 1
+    ]
+    # The waiting branch first, with all channels of the stage before (paper, table 5).
+    strided = [(24, 28), (58, 28), (116, 14), (116, 14), (232, 7), (232, 7)]
+    expected = [(channels, (2, 2), side) for channels, side in strided]
+    expected.insert(2, (58, (1, 1), 28))
+    assert depthwise == expected
+
+
+def test_a_block_of_mixer_mixes_patches_and_then_channels() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 5, 4), np.float32)
+    block = Block(patches_inner=3, channels_inner=6)
+    shapes = jax.eval_shape(block.init, jax.random.key(0), x)
+    variables = jax.tree.map(lambda v: rng.standard_normal(v.shape, v.dtype), shapes)
+    params = variables["params"]
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        centred = x - x.mean()
+        return centred / np.sqrt(x.var() + 1e-6) * params[name]["scale"] + params[name]["bias"]
+
+    def network(x: np.ndarray, name: str) -> np.ndarray:
+        first, second = params[name]["Dense_0"], params[name]["Dense_1"]
+        inner = x @ first["kernel"] + first["bias"]
+        cubic = np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)
+        return (inner * (1 + np.tanh(cubic)) / 2) @ second["kernel"] + second["bias"]
+
+    expected = x.astype(float)
+    for image in expected:
+        normed = np.array([norm(patch, "LayerNorm_0") for patch in image])
+        for channel in range(4):
+            image[:, channel] += network(normed[:, channel], "over_patches")
+        for patch in image:
+            patch += network(norm(patch, "LayerNorm_1"), "over_channels")
+    np.testing.assert_allclose(block.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_randwire_wires_a_stage_as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,6 +581,16 @@ def test_a_factorized_reduction_shares_an_odd_number_of_features(size: int) -> N
         (partial(efficientnet, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
         (partial(efficientnet, blocks=(1, 0) + (1,) * 5), r"blocks\[1\]: expected at least 1"),
         (partial(efficientnet, size=0), "size: expected at least 1, got 0"),
+        (partial(shufflenet_v2, width=7), "width: expected a positive even number, got 7"),
+        (partial(shufflenet_v2, width=0), "width: expected a positive even number, got 0"),
+        (partial(shufflenet_v2, blocks=(4, 0, 4)), r"blocks\[1\]: expected at least 1, got 0"),
+        (partial(shufflenet_v2, size=0), "size: expected at least 1, got 0"),
+        (partial(mlp_mixer, size=225), "size: expected a multiple of patch = 16, got 225"),
+        (partial(mlp_mixer, patches_inner=0), "patches_inner: expected at least 1, got 0"),
+        (partial(hrnet, size=48), "size: expected a positive multiple of 32, got 48"),
+        (partial(hrnet, size=0, modules=(1,)), "size: expected a positive multiple of 8, got 0"),
+        (partial(hrnet, modules=(1, 0)), r"modules\[1\]: expected at least 1, got 0"),
+        (partial(hrnet, width=0), "width: expected at least 1, got 0"),
     ],
 )
 def test_bad_settings_are_named(make: Callable[[], Workload], message: str) -> None:

@@ -1,0 +1,106 @@
+"""ShuffleNetV2: half of the channels wait while the other half is convolved, then all mix."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.layers import ConvBN, check_at_least
+
+
+def shuffle(x: jax.Array) -> jax.Array:
+    """Returns `x` with its first and second half of channels taking turns, same shape."""
+    halves = x.reshape(*x.shape[:-1], 2, -1)
+    return halves.swapaxes(-1, -2).reshape(x.shape)
+
+
+def _depthwise(x: jax.Array, strides: int) -> jax.Array:
+    # Explicit padding: `SAME` pads strided convolutions on one side only.
+    return ConvBN(x.shape[-1], (3, 3), strides, padding=1, groups=x.shape[-1])(x)
+
+
+class Unit(nn.Module):
+    """A branch of three convolutions beside one that has little to do (paper, figure 3c, d).
+
+    At full resolution the branch reads half of the channels, and the others wait. Where the
+    resolution is halved, both branches read all channels and are convolved.
+
+    Attributes:
+      features: number of output channels, an even number; those of the input unless strided.
+      strides: of the depthwise convolutions.
+    """
+
+    features: int
+    strides: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        half = self.features // 2
+        if self.strides == 1:
+            beside, x = jnp.split(x, 2, axis=-1)
+        else:
+            beside = nn.relu(ConvBN(half)(_depthwise(x, self.strides)))
+        x = nn.relu(ConvBN(half)(x))
+        x = nn.relu(ConvBN(half)(_depthwise(x, self.strides)))
+        return shuffle(jnp.concatenate([beside, x], axis=-1))
+
+
+class ShuffleNetV2(nn.Module):
+    """Stages of units, each at half the resolution of the one before (paper, table 5).
+
+    Attributes:
+      blocks: number of units in each stage.
+      width: channels of the first stage; doubles from stage to stage.
+    """
+
+    blocks: tuple[int, ...]
+    width: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        x = nn.relu(ConvBN(24, (3, 3), strides=2, padding=1)(x))
+        x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        for stage, count in enumerate(self.blocks):
+            for block in range(count):
+                x = Unit(self.width << stage, strides=2 if block == 0 else 1)(x)
+        x = nn.relu(ConvBN(1024)(x))
+        return nn.Dense(1000)(x.mean(axis=(1, 2)))
+
+
+def shufflenet_v2(
+    *,
+    batch: int = 1,
+    size: int = 224,
+    blocks: tuple[int, ...] = (4, 8, 4),
+    width: int = 116,
+) -> Workload:
+    """Returns a ShuffleNetV2; by default the one of width 1, 2 278 604 parameters.
+
+    torchvision publishes the same number for `shufflenet_v2_x1_0`; the paper, 2.3 million
+    (table 5). Widths 48 and 176 are those of `x0_5` and `x1_5`.
+
+    Args:
+      batch: number of images.
+      size: height and width of an image.
+      blocks: number of units in each stage.
+      width: channels of the first stage, an even number.
+
+    Raises:
+      ValueError: an argument is smaller than 1, or `width` is odd.
+
+    Source: Ma et al., ShuffleNet V2: Practical Guidelines for Efficient CNN Architecture Design
+    (2018).
+    """
+    check_at_least(1, batch=batch, size=size)
+    check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
+    if width < 2 or width % 2:
+        raise ValueError(f"width: expected a positive even number, got {width}")
+    return Workload(
+        name="shufflenet_v2",
+        module=ShuffleNetV2(blocks, width),
+        inputs=(image(batch, size),),
+        loss=cross_entropy,
+        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    )
