@@ -13,7 +13,7 @@ import pytest
 from gopt.kinds import KINDS
 from gopt.sources.jaxpr import trace
 from gopt.workloads.base import Workload
-from gopt.workloads.conformer import Block, conformer
+from gopt.workloads.conformer import Block, Subsampling, conformer
 from gopt.workloads.mamba import Mixer, mamba, selective_scan
 from gopt.workloads.relative_attention import sinusoids
 from gopt.workloads.switch import Experts, switch
@@ -23,7 +23,7 @@ TINY = {
         batch=2,
         source_length=8,
         target_length=6,
-        layers=4,
+        layers=2,
         hidden=16,
         heads=2,
         width=6,
@@ -204,11 +204,21 @@ def test_experts_that_are_all_used_alike_have_imbalance_one():
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_every_second_block_of_a_switch_transformer_is_sparse(stack):
-    fn, args = TINY["switch"].forward()
+    fn, args = switch(layers=4).forward()
     scopes = [name.split("/") for name in trace(fn, *args).names]
     blocks = [scope[2] for scope in scopes if scope[1:2] == [stack] and "Block" in scope[2]]
     order = [block for block, _ in groupby(blocks)]
     assert order == ["Block_0", "SparseBlock_0", "Block_1", "SparseBlock_1"]
+
+
+@pytest.mark.parametrize(("factor", "capacities"), [(1.0, {64, 15}), (1.25, {80, 18})])
+def test_experts_have_places_for_their_share_of_a_text(factor, capacities):
+    fn, args = switch(layers=2, capacity_factor=factor).forward()
+    equations = trace(fn, *args).program.equations
+    shapes = [eqn.outvars[0].aval.shape for eqn in equations]
+    experts, batch, inner = 8, 8, 3072
+    found = {s[2] for s in shapes if len(s) == 4 and s[:2] + s[3:] == (experts, batch, inner)}
+    assert found == capacities  # of source and target, rounded up
 
 
 def test_the_loss_of_a_switch_transformer_counts_the_imbalance():
@@ -217,7 +227,7 @@ def test_the_loss_of_a_switch_transformer_counts_the_imbalance():
     (_, _, loss), targets = stepped("switch")
     chances = softmax(np.asarray(logits))
     right = np.take_along_axis(chances, np.asarray(targets)[..., None], axis=-1)
-    assert imbalance > 4  # at least 1 in each of four sparse blocks
+    assert imbalance > 2  # at least 1 in each of two sparse blocks
     np.testing.assert_allclose(loss, -np.log(right).mean() + 0.01 * imbalance, rtol=1e-5)
 
 
@@ -280,6 +290,19 @@ def test_a_conformer_block_is_its_definition():
     np.testing.assert_allclose(module.apply(variables, x, distances), y, rtol=1e-4, atol=1e-4)
 
 
+def test_a_conformer_gives_its_blocks_the_distances_of_both_signs():
+    apply, variables, (frames,) = compiled("conformer")
+    params, statistics = variables["params"], variables["batch_stats"]
+    x = Subsampling(8).apply({"params": params["Subsampling_0"]}, frames)
+    angles = np.arange(5, -6, -1)[:, None] * 10_000.0 ** (-np.arange(0, 8, 2) / 8)
+    distances = jnp.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), jnp.float32)
+    for k in ("Block_0", "Block_1"):
+        weights = {"params": params[k], "batch_stats": statistics[k]}
+        x = Block(heads=2, kernel=4).apply(weights, x, distances)
+    expected = x @ params["pieces"]["kernel"] + params["pieces"]["bias"]
+    np.testing.assert_allclose(apply(variables, frames), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_the_loss_of_a_conformer_sums_all_that_collapses_to_the_text():
     apply, variables, inputs = compiled("conformer")
     chances = softmax(np.asarray(apply(variables, *inputs)))
@@ -328,6 +351,22 @@ def test_a_mamba_mixer_is_its_definition():
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_mamba_adds_up_the_mixers_of_normed_sequences():
+    apply, variables, (token_ids,) = compiled("mamba")
+    params = jax.tree.map(np.asarray, variables["params"])
+
+    def norm(x, k):
+        mean = (x**2).mean(axis=-1, keepdims=True)
+        return x / np.sqrt(mean + 1e-5) * params[f"RMSNorm_{k}"]["scale"]
+
+    words = params["words"]["embedding"]
+    x = words[np.asarray(token_ids)]
+    for k in range(2):
+        x = x + Mixer(inner=32, chunk=6).apply({"params": params[f"Mixer_{k}"]}, norm(x, k))
+    expected = norm(x, 2) @ words.T
+    np.testing.assert_allclose(apply(variables, token_ids), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_chunks_change_neither_outputs_nor_gradients():
     shapes = [(2, 6, 3), (2, 6, 3), (3, 4), (2, 6, 4), (2, 6, 4)]
     args = random_like(0, tuple(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes))
@@ -342,8 +381,7 @@ def test_chunks_change_neither_outputs_nor_gradients():
         x, step, rates, enter, leave = map(np.asarray, args)
         expected = state_space(x[text], step[text], rates, enter[text], leave[text])
         np.testing.assert_allclose(whole[0][1][text], expected, rtol=1e-4, atol=1e-5)
-    for chunk in (1, 2, 3):
-        chex.assert_trees_all_close(grad(*args, chunk=chunk), whole, rtol=1e-3, atol=1e-5)
+    chex.assert_trees_all_close(grad(*args, chunk=2), whole, rtol=1e-3, atol=1e-5)
 
 
 def test_a_step_of_mamba_keeps_only_the_states_between_chunks():
