@@ -1,0 +1,83 @@
+"""What holds of every workload: it is traced from shapes alone, runs, and learns."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.workloads import WORKLOADS
+from tests.workloads.tiny import TINY, compiled, stepped, traced
+
+every_workload = pytest.mark.parametrize("name", TINY)
+
+# Softmax ignores what it is shifted by, so that a bias of the keys has no gradient; nor has one
+# that is added to all channels of a patch, which every norm over the channels takes away again.
+WITHOUT_GRADIENT = ("['key']['bias']", "['over_patches']['Dense_1']['bias']")
+
+
+def signature(tree):
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+
+
+def shapes(tree):
+    return [x.shape for x in jax.tree.leaves(tree)]
+
+
+def test_no_workload_is_missing_from_the_table():
+    assert set(WORKLOADS) <= set(TINY)
+    made = [getattr(tiny.make.func, "func", tiny.make.func) for tiny in TINY.values()]
+    assert set(made) == set(WORKLOADS.values())
+
+
+@every_workload
+def test_tracing_allocates_no_arrays(name):
+    tiny = traced(name)
+    assert tiny.allocated == 0
+    assert tiny.workload.num_parameters() > 250  # so that no weights hide in the constants below
+    constants = (*tiny.forward_trace.jaxpr.consts, *tiny.step_trace.jaxpr.consts)
+    # The ranking model reads the pairs of its four vectors from a table.
+    assert all(np.size(x) <= (6 if name == "dlrm" else 1) for x in constants)
+
+
+@every_workload
+def test_outputs_and_targets_have_the_shapes_of_the_batch(name):
+    tiny = traced(name)
+    assert shapes(tiny.forward_trace.out_info) == TINY[name].outputs
+    assert shapes(tiny.workload.targets) == TINY[name].targets
+
+
+@every_workload
+def test_a_train_step_returns_what_it_takes_and_a_loss(name):
+    tiny = traced(name)
+    variables, momentum, loss = tiny.step_trace.out_info
+    assert signature((variables, momentum)) == signature(tiny.step_shapes[:2])
+    assert signature(loss) == ((), jnp.float32)
+
+
+@every_workload
+def test_outputs_are_finite_and_differ_along_the_batch_and_the_last_axis(name):
+    apply, variables, inputs = compiled(name)
+    outputs = [np.asarray(x) for x in jax.tree.leaves(apply(variables, *inputs))]
+    assert shapes(outputs) == TINY[name].outputs
+    chex.assert_tree_all_finite(outputs)
+    for x in outputs:
+        if x.ndim:
+            scale = np.abs(x).max()
+            assert np.ptp(x) > 1e-3
+            assert np.ptp(x, axis=-1).max() > 1e-2 * scale
+            assert np.abs(x[0] - x[1]).max() > 1e-3 * scale
+
+
+@every_workload
+def test_a_train_step_has_a_gradient_for_every_parameter(name):
+    variables, gradients, loss, _ = stepped(name)
+    chex.assert_tree_all_finite((variables, gradients, loss))
+    before = compiled(name).variables["params"]
+    assert shapes(gradients) == shapes(before) == shapes(variables["params"])
+    still = [
+        jax.tree_util.keystr(path)
+        for path, gradient in jax.tree_util.tree_leaves_with_path(gradients)
+        if np.abs(gradient).max() < 1e-7
+    ]
+    assert all(path.endswith(WITHOUT_GRADIENT) for path in still), still
