@@ -34,7 +34,6 @@ def test_no_workload_is_missing_from_the_table():
 def test_tracing_allocates_no_arrays(name):
     tiny = traced(name)
     assert tiny.allocated == 0
-    assert tiny.workload.num_parameters() > 250  # so that no weights hide in the constants below
     constants = (*tiny.forward_trace.jaxpr.consts, *tiny.step_trace.jaxpr.consts)
     # The ranking model reads the pairs of its four vectors from a table.
     assert all(np.size(x) <= (6 if name == "dlrm" else 1) for x in constants)

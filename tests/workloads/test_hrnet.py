@@ -1,6 +1,5 @@
 """HRNet is the published model: sizes, and what goes from branch to branch."""
 
-import math
 from functools import partial
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 
 from gopt.workloads.hrnet import Exchange, Head, hrnet, upsample
+from tests.workloads.equations import multiplications
 
 small = partial(hrnet, modules=(1, 3, 2), blocks=2)
 
@@ -25,15 +25,8 @@ def test_number_of_parameters_is_the_published_one(make, published):
     ("make", "published"), [(hrnet, 3.99), (small, 2.42)], ids=["w18", "w18-small-v2"]
 )
 def test_number_of_multiplications_is_the_published_one(make, published):
-    fn, args = make().forward()
-    jaxpr = jax.make_jaxpr(fn)(*args)
-    total = sum(
-        eqn.outvars[0].aval.size * math.prod(eqn.invars[1].aval.shape[:-1])
-        for eqn in jaxpr.eqns
-        if eqn.primitive in (jax.lax.conv_general_dilated_p, jax.lax.dot_general_p)
-    )
     # The authors' release; they count in units of 2^30.
-    assert round(total / 2**30, 2) == published
+    assert round(multiplications(make()) / 2**30, 2) == published
 
 
 def test_every_exchange_keeps_the_branches_of_its_stage():

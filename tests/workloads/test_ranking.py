@@ -10,23 +10,18 @@ import numpy as np
 import pytest
 
 from gopt.workloads.dlrm import dlrm, interact
+from tests.workloads.tiny import TINY, compiled, traced
 
-ROWS = (9, 2, 30)
-
-
-def small():
-    return dlrm(batch=4, numbers=5, rows=ROWS, width=6, bottom=(8, 7), top=(10,))
+ROWS = TINY["dlrm"].make.keywords["rows"]
 
 
-def initialised(workload):
-    """Random weights, numbers and categories, which leave rows of the longest table unread."""
+def click_through():
+    """The tiny model, numbers, and categories that leave rows of the longest table unread."""
+    apply, variables, (numbers, categories) = compiled("dlrm")
     rng = np.random.default_rng(0)
-    variables = jax.tree.map(
-        lambda x: 0.5 * rng.standard_normal(x.shape, np.float32), workload.variables()
-    )
-    numbers, categories = workload.inputs
-    columns = [rng.integers(0, min(rows, 10), categories.shape[0]) for rows in ROWS]
-    return variables, rng.standard_normal(numbers.shape, np.float32), np.stack(columns, axis=1)
+    columns = [rng.integers(0, min(rows, 10), len(categories)) for rows in ROWS]
+    categories = np.stack(columns, axis=1).astype(categories.dtype)
+    return apply, variables, np.asarray(numbers), categories
 
 
 def test_parameters_agree_with_the_published_number():
@@ -55,10 +50,7 @@ def test_traces_at_full_size_without_allocating():
     assert (found + inner)["dot_general"] == 4 + 3 + 1
 
     fn, args = workload.train_step()
-    step, (variables, momentum, loss) = jax.make_jaxpr(fn, return_shape=True)(*args)
-    signature = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)  # noqa: E731
-    assert signature((variables, momentum)) == signature(args[:2])
-    assert loss.shape == ()
+    step = jax.make_jaxpr(fn)(*args)
     assert sum(x.nbytes for x in jax.live_arrays() if id(x) not in known) < 1000
     assert all(np.size(c) <= 351 for c in (*forward.consts, *step.consts))
 
@@ -74,8 +66,8 @@ def test_interaction_is_every_pair_once():
 
 
 def test_the_model_is_its_definition():
-    variables, numbers, categories = initialised(small())
-    params = variables["params"]
+    apply, variables, numbers, categories = click_through()
+    params = jax.tree.map(np.asarray, variables["params"])
 
     def layer(x, weights):
         return x @ weights["kernel"] + weights["bias"]
@@ -89,21 +81,20 @@ def test_the_model_is_its_definition():
         hidden = np.maximum(layer(np.array([*x, *pairs]), params["top"]["Dense_0"]), 0)
         expected.append(layer(hidden, params["click"])[0])
     assert np.ptp(expected) > 0.1
-    fn, _ = small().forward()
-    found = jax.jit(fn)(variables, numbers, categories)
+    found = apply(variables, numbers, categories)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_step_changes_the_rows_that_were_read_and_all_layers():
-    workload = small()
-    variables, numbers, categories = initialised(workload)
-    step, (_, momentum, _, _) = workload.train_step()
+    apply, variables, numbers, categories = click_through()
+    _, momentum, _, _ = traced("dlrm").step_shapes
     momentum = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), momentum)
     clicks = np.array([0, 1, 1, 0], np.float32)
-    after, momentum, loss = jax.jit(step)(variables, momentum, (numbers, categories), clicks)
+    step = traced("dlrm").step
+    after, momentum, loss = step(variables, momentum, (numbers, categories), clicks)
     chex.assert_tree_all_finite((after, momentum))
 
-    logits = np.asarray(workload.module.apply(variables, numbers, categories))
+    logits = np.asarray(apply(variables, numbers, categories))
     chances = 1 / (1 + np.exp(-logits))
     likely = np.where(clicks == 1, chances, 1 - chances)
     np.testing.assert_allclose(loss, -np.log(likely).mean(), rtol=1e-5)

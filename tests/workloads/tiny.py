@@ -50,8 +50,8 @@ class Tiny(NamedTuple):
     integers: tuple[int, int] = (0, 2)  # from, to: valid as all of its integer inputs and targets
 
 
-_transformer = {"batch": 2, "layers": 2, "hidden": 16, "heads": 2, "inner": 24}
-_language = {"batch": 2, "vocabulary": 11}
+_transformer: dict[str, Any] = {"batch": 2, "layers": 2, "hidden": 16, "heads": 2, "inner": 24}
+_language: dict[str, Any] = {"batch": 2, "vocabulary": 11}
 _transformer_xl = partial(transformer_xl, **_transformer, vocabulary=11, length=4, memory=3)
 
 TINY = {
@@ -194,7 +194,7 @@ def random_like(seed: int, tree: Tree, integers: tuple[int, int] = (0, 2)) -> Tr
     def draw(path: tuple[Any, ...], x: jax.ShapeDtypeStruct) -> jax.Array:
         if jnp.issubdtype(x.dtype, jnp.integer):
             return jnp.asarray(rng.integers(*integers, x.shape), x.dtype)
-        noise = rng.standard_normal(x.shape)
+        noise = rng.standard_normal(x.shape, np.float32)
         match getattr(path[-1], "key", None) if path else None:
             case "kernel":
                 values = np.sqrt(3 / np.prod(x.shape[:-1])) * noise
@@ -272,7 +272,8 @@ def stepped(name: str) -> Stepped:
     _, momentum, _, targets = traced(name).step_shapes
     momentum = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), momentum)
     targets = random_like(2, targets, TINY[name].integers)
-    return Stepped(*traced(name).step(variables, momentum, inputs, targets), targets)
+    after, gradients, loss = traced(name).step(variables, momentum, inputs, targets)
+    return Stepped(after, gradients, loss, targets)
 
 
 def random_module(module: nn.Module, *shapes: tuple[int, ...]) -> tuple[Tree, Tree, Tree]:
