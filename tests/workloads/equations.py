@@ -1,6 +1,7 @@
-"""Convolutions, matrix products and their multiplications in the program of a workload."""
+"""The program of a workload: its convolutions, and how large it is."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.extend
@@ -17,10 +18,20 @@ def convolutions(jaxpr: jax.extend.core.ClosedJaxpr) -> list[jax.extend.core.Jax
     return [e for e in jaxpr.eqns if e.primitive is jax.lax.conv_general_dilated_p]
 
 
-def multiplications(workload: Workload) -> int:
-    """Multiplications of the convolutions and matrix products of a forward pass."""
+class Size(NamedTuple):
+    """What papers publish of the size of a model."""
+
+    parameters: int
+    multiplications: int  # of the convolutions and matrix products of a forward pass
+
+
+def size(workload: Workload) -> Size:
+    """The size of a workload, from one trace of its forward pass."""
+    fn, args = workload.forward()
+    parameters = sum(x.size for x in jax.tree.leaves(args[0]["params"]))
+    jaxpr = jax.make_jaxpr(fn)(*args)
     total = 0
-    for eqn in forward_jaxpr(workload).eqns:
+    for eqn in jaxpr.eqns:
         if eqn.primitive not in (jax.lax.conv_general_dilated_p, jax.lax.dot_general_p):
             continue
         kernel = eqn.invars[1].aval.shape
@@ -28,4 +39,4 @@ def multiplications(workload: Workload) -> int:
         if eqn.primitive is jax.lax.dot_general_p:
             summed = [kernel[axis] for axis in eqn.params["dimension_numbers"][0][1]]
         total += eqn.outvars[0].aval.size * math.prod(summed)
-    return total
+    return Size(parameters, total)

@@ -44,7 +44,7 @@ from gopt.workloads.base import Tree, Workload
 class Tiny(NamedTuple):
     """A workload that takes a moment to compile, and what is expected of it."""
 
-    make: Callable[[], Workload]
+    make: partial[Workload]
     outputs: list[tuple[int, ...]]  # shapes of what the model returns
     targets: list[tuple[int, ...]]  # shapes of what the loss compares with
     integers: tuple[int, int] = (0, 2)  # from, to: valid as all of its integer inputs and targets
