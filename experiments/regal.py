@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ class Settings:
 
     objective: Literal["peak_memory", "makespan"] = "peak_memory"
     evaluations: int = 5000
-    seeds: int = 4
+    seeds: int = 3
     train: bool = False
     weights: Path | None = None
     split: Literal["test", "validation"] = "test"
@@ -95,7 +95,16 @@ def machine(name: str) -> Hardware:
     return h100s(DEVICES)._replace(synchronous=np.bool_(name == "peak_memory"))
 
 
-def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
+class Found(NamedTuple):
+    """What a search returns, as far as it is reported; its fields are those of `brkga.Result`."""
+
+    keys: Keys
+    cost: jax.Array
+    history: jax.Array
+    evaluations: jax.Array
+
+
+def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result | Found]]:
     """Returns the searches: each maps (key, problem, what it starts from) to a result."""
     budget = settings.evaluations
 
@@ -122,12 +131,11 @@ def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result]]:
             settings=settings.policy,
         )
 
-    def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> brkga.Result:
+    def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> Found:
         keys, cost = best.improve(
             key, problem, given, objective=settings.objective, evaluations=budget
         )
-        last = brkga.State(jax.tree.map(lambda x: x[None], keys), cost[None])
-        return brkga.Result(keys, cost, cost[None], jnp.array([budget]), last)
+        return Found(keys, cost, cost[None], jnp.array([budget]))
 
     return {
         "random search": chance,
@@ -253,12 +261,12 @@ def main(settings: Settings) -> None:
     settings = dataclasses.replace(settings, policy=sizes)
     common.save_settings(settings.folder, settings)
 
-    def over_seeds(method: Callable[..., brkga.Result]) -> Callable[..., brkga.Result]:
-        def rows(*args: Any) -> brkga.Result:
-            result = jax.lax.map(lambda row: method(*row), args)
-            return result._replace(last=None)
+    def over_seeds(method: Callable[..., brkga.Result | Found]) -> Callable[..., Found]:
+        def one(row: Any) -> Found:
+            result = method(*row)
+            return Found(*(getattr(result, field) for field in Found._fields))
 
-        return jax.jit(spread(rows))
+        return jax.jit(spread(lambda *args: jax.lax.map(one, args)))
 
     jitted = {name: over_seeds(method) for name, method in methods(settings).items()}
     specs = regal_graphs.TEST if settings.split == "test" else regal_graphs.VALIDATION

@@ -42,7 +42,7 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    evaluations: int = 1060
+    evaluations: int = 2120
     graphs: int = 16
     samples: int = 8
     variants: int = 1

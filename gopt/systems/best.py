@@ -115,11 +115,11 @@ def _parted(problem: Problem) -> np.ndarray:
     share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * places.T
-    found[:, :2] *= np.asarray(regal.parting(jnp.asarray(share), settings))[:, None]
     found[:n, 3] = np.arange(n) / n
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation
-    action = regal.levels(jnp.asarray(found), devices=problem.num_devices, settings=settings)
+    led = regal.leave_heavy(jnp.asarray(found), jnp.asarray(share), settings)
+    action = regal.levels(led, devices=problem.num_devices, settings=settings)
     return np.asarray(action)
 
 

@@ -116,23 +116,25 @@ def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, 
 
 @pytest.mark.parametrize("devices", [2, 3])
 def test_proposals_keep_program_order_and_part_a_chain(devices):
+    n = 100
     chain = graphs.from_ops(
         [
             graphs.Op(inputs=((i - 1, 0),) if i else (), outputs=(graphs.Output(7),))
-            for i in range(20)
+            for i in range(n)
         ]
     )
-    case = prepare(padding.pad(chain, SMALL), homogeneous(devices), seconds=np.ones(20))
+    shape = padding.bucket(chain)
+    case = prepare(padding.pad(chain, shape), homogeneous(devices), seconds=np.ones(n))
     action = best.starts(case, "peak_memory").action
     bins = regal.Settings().bins
-    assert action.shape == (SMALL.ops, devices + 1, 2) and action.dtype == np.int32
+    assert action.shape == (shape.ops, devices + 1, 2) and action.dtype == np.int32
     assert action.min() >= 0 and action.max() < bins
-    np.testing.assert_array_equal(action[:20, -1, 0], np.arange(20) * bins // 20)
-    first = action[:20, 0, 0]
+    np.testing.assert_array_equal(action[:n, -1, 0], np.arange(n) * bins // n)
+    first = action[:n, 0, 0]
     assert (np.diff(first) >= 0).all() or (np.diff(first) <= 0).all()
     assert np.ptp(first) >= 3
     if devices == 2:
-        assert np.abs(first + action[:20, 1, 0] - (bins - 1)).max() <= 1
+        assert np.abs(first + action[:n, 1, 0] - (bins - 1)).max() <= 1
     found = best.search(jax.random.key(0), case, objective="peak_memory", evaluations=60)
     assert found.cost <= 2 * 7
 
@@ -143,11 +145,13 @@ def test_an_op_that_makes_most_bytes_is_left_to_the_search():
         for i in range(20)
     ]
     case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(20))
-    mean = best.starts(case, "peak_memory").action[:20, 0, 0]
+    action = best.starts(case, "peak_memory").action
+    mean, deviation = action[:20, 0, 0], action[:20, -1, 1]
     middle = regal.Settings().bins // 2
     # Op 3 reads it.
     assert mean[2] in (middle - 1, middle) and mean[3] in (middle - 1, middle)
     assert np.abs(mean - middle).max() >= 3
+    assert (np.flatnonzero(deviation > deviation[0] + 2) == [2, 3]).all()
 
 
 def test_starts_are_the_heuristics_and_the_program():

@@ -183,7 +183,8 @@ def test_an_action_is_the_levels_of_the_places(devices):
             angle = 2 * np.pi * device / devices
             along = (x - middle[0]) * np.cos(angle) + (y - middle[1]) * np.sin(angle)
             genes[i, device] = 0.5 + fade[i] * along, wide
-        genes[i, devices] = priority + 0.5 - places[:, 3].mean(), priority_wide
+        wider = fade[i] * priority_wide + (1 - fade[i])
+        genes[i, devices] = priority + 0.5 - places[:, 3].mean(), wider
     clear = np.abs((genes * bins) % 1 - 0.5) < 0.499
     assert clear.mean() > 0.9 and len(np.unique(got[:n])) > 3
     levels = np.clip(np.floor(genes * bins), 0, bins - 1)

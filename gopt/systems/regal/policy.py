@@ -17,7 +17,7 @@ Tree = Any
 # the Betas of its devices are, and the mean and deviation of that of its priority.
 PLACES = ("x", "y", "device_deviation", "priority", "priority_deviation")
 
-VERSION = 2  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 3  # of what the parameters of a policy mean; files of another one are refused
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ class Settings:
       trust: share of the first population, and of the mutants, that is drawn from the Betas; the
         rest is uniform, so that an action that is wrong for a graph costs little.
       lean: how far the means of devices part at first, along the spectral features.
-      heavy: share of all bytes with which the means of devices of an op part 1/e as far. Which of
-        the few largest tensors go together is a matter of packing: the search finds it if it is
-        not led, and not if it is led astray. Graphs of twenty tensors and less hardly part.
+      heavy: share of all bytes with which 1/e of what is proposed for an op is kept (see
+        `leave_heavy`). Graphs of thirty tensors and less are hardly led.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
       priority_deviation: that of priorities.
       exploration: root mean square of the noise on the places while training.
@@ -47,13 +46,13 @@ class Settings:
     rounds: int = 4
     trust: float = 0.8
     lean: float = 0.3
-    heavy: float = 0.05
+    heavy: float = 0.03
     device_deviation: float = 0.9
     priority_deviation: float = 0.65
     exploration: float = 0.1
     quiet: float = 2e-3
     learning_rate: float = 1e-3
-    steps: int = 150
+    steps: int = 120
 
     def __post_init__(self) -> None:
         for name in ("bins", "width", "rounds", "steps"):
@@ -162,26 +161,39 @@ def quantise(
     """Returns the action of places `[..., N, 5]`: levels, int32 `[..., N, D + 1, 2]`.
 
     The origin of the plane is put into the middle of the graph: the mean of the ops, weighted by
-    the logarithm of the bytes that they make. Ops that read or make much lie close to it (see
-    `Settings.heavy`). The mean of the priorities is put to 1/2: what counts is mostly how they
-    differ.
+    the logarithm of the bytes that they make. The mean of the priorities is put to 1/2: what
+    counts is mostly how they differ. Ops that read or make much are left to the search (see
+    `leave_heavy`).
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
     weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
-    fade = parting(features[:, OP_FEATURES.index("share")], settings)
     middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
     priority = places[..., PLACES.index("priority")]
     mean = jnp.sum(priority * mask, -1, keepdims=True) / jnp.maximum(mask.sum(), 1)
-    places = places.at[..., :2].set(fade[:, None] * (plane - middle))
+    places = places.at[..., :2].set(plane - middle)
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
+    places = leave_heavy(places, features[:, OP_FEATURES.index("share")], settings)
     return levels(places, devices=devices, settings=settings)
 
 
-def parting(share: jax.Array, settings: Settings) -> jax.Array:
-    """Returns how far ops part that read or make a share of all bytes, in 0..1, any shape."""
-    return jnp.exp(-share / settings.heavy)
+def leave_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax.Array:
+    """Returns places `[..., N, 5]` that say the less of an op, the more bytes it reads or makes.
+
+    Its place in the plane fades to the origin, and the deviation of its priority to the widest.
+    Which of the few largest tensors go together, and which is freed before the next is made, is
+    a matter of packing: the search finds it if it is not led, and not if it is led astray.
+
+    Args:
+      places: as of `apply`, with the origin in the middle of the graph.
+      share: of all bytes that each op reads, or makes, whichever is more, in 0..1, `[N]`.
+      settings: the settings of the policy.
+    """
+    kept = jnp.exp(-share / settings.heavy)
+    deviation = PLACES.index("priority_deviation")
+    places = places.at[..., :2].multiply(kept[:, None])
+    return places.at[..., deviation].set(1 - kept * (1 - places[..., deviation]))
 
 
 def levels(places: jax.Array, *, devices: int, settings: Settings) -> jax.Array:
