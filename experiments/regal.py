@@ -23,7 +23,7 @@ import tyro
 from rich.progress import track
 
 from experiments import common, regal_graphs, regal_training
-from experiments.regal_report import Runs, draw, report
+from experiments.regal_report import Runs, draw_schedules, draw_searches, report
 from gopt.classical import HEURISTICS, schedules_tried
 from gopt.cost.execution import (
     Keys,
@@ -151,7 +151,7 @@ def methods(settings: Settings) -> dict[str, Callable[..., brkga.Result | Found]
 def run(method: Any, keys: jax.Array, problem: Problem, start: Any, before: float) -> Runs:
     """Returns what a jitted method reaches from each of the random keys `[S]`.
 
-    `before` is how many seconds it took to make `start`, which each run would spend.
+    `before` is how many seconds of the host it took to make `start`, which each run would spend.
     """
     rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), (problem, start))
     compiled = method.lower(keys, *rows).compile()
@@ -180,7 +180,9 @@ def solve(
     padded = pad(graph, Shape(*map(max, bucket(graph), SMALLEST)))
     host = prepare(padded, machine(settings.objective))
     problem = jax.tree.map(jnp.asarray, host)
+    began = time.perf_counter()
     graphs = to_graphs_tuple(padded)
+    to_read = time.perf_counter() - began
     first = jax.random.fold_in(jax.random.key(settings.seed), 0)  # as in training
     untrained = regal.init(first, graphs, settings=settings.policy).params
     began = time.perf_counter()
@@ -198,8 +200,8 @@ def solve(
         ("random search", (), 0.0),
         ("BRKGA", (), 0.0),
         ("BRKGA from heuristics", starts.keys, to_start),
-        ("REGAL untrained", act(untrained), 0.0),
-        ("REGAL", act(params), 0.0),
+        ("REGAL untrained", act(untrained), to_read),
+        ("REGAL", act(params), to_read),
         ("best of gopt", starts, to_start),
     ):
         method = jitted[name.removesuffix(" untrained")]
@@ -266,7 +268,7 @@ def main(settings: Settings) -> None:
     def over_seeds(method: Callable[..., brkga.Result | Found]) -> Callable[..., Found]:
         def one(row: Any) -> Found:
             result = method(*row)
-            return Found(*(getattr(result, field) for field in Found._fields))
+            return Found(*(getattr(result, name) for name in Found._fields))
 
         return jax.jit(spread(lambda *args: jax.lax.map(one, args)))
 
@@ -287,7 +289,8 @@ def main(settings: Settings) -> None:
         f"{settings.seeds} seeds, {settings.split} split"
     )
     report(title, names, families, results, settings.folder)
-    draw(settings.objective, problems[-1], results[-1], settings.folder)
+    draw_searches(families, results, settings.folder)
+    draw_schedules(problems[-1], results[-1], settings.folder)
     print(f"saved in {settings.folder}")
 
 

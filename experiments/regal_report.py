@@ -93,17 +93,27 @@ def _interval(middle: float, error: float) -> str:
 
 
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
-    """Returns the mean of each family, in alphabetical order."""
-    return np.array([values[np.array(families) == name].mean() for name in sorted(set(families))])
+    """Returns the means `[F, ...]` of each family of values `[G, ...]`, in alphabetical order."""
+    order = sorted(set(families))
+    return np.array([values[np.array(families) == name].mean(0) for name in order])
 
 
-def draw(objective: str, problem: Problem, runs: dict[str, Runs], folder: Path) -> None:
-    """Saves plots of one graph: convergence of the searches, and the schedule that REGAL found."""
-    searches = ("random search", "BRKGA", "REGAL")
-    unit = float(problem.unit) / 2**20 if objective == "peak_memory" else problem.tick
-    label = "peak memory, MiB" if objective == "peak_memory" else "makespan, s"
-    histories = {m: (runs[m].evaluations, runs[m].history * unit) for m in searches}
-    common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
+def draw_searches(families: list[str], results: list[dict[str, Runs]], folder: Path) -> None:
+    """Saves the plot of best costs against evaluations, means over families."""
+    final = [runs["BRKGA"].cost.mean() for runs in results]
+    histories = {}
+    for name in ("random search", "BRKGA", "REGAL"):
+        each = [
+            runs[name].history.mean(0) / last for runs, last in zip(results, final, strict=True)
+        ]
+        evaluations = results[0][name].evaluations
+        histories[name] = evaluations, by_family(np.array(each), families)
+    figure = plots.convergence(histories, label="cost / final cost of BRKGA")
+    common.save_figure(folder / "convergence.png", figure)
+
+
+def draw_schedules(problem: Problem, runs: dict[str, Runs], folder: Path) -> None:
+    """Saves plots of one graph: when its ops run in the schedule of REGAL, and its memory."""
     schedules = {m: simulate(problem, decode(problem, runs[m].keys)) for m in ("BRKGA", "REGAL")}
     common.save_figure(folder / "gantt.png", plots.gantt(problem, schedules["REGAL"]))
     common.save_figure(folder / "memory.png", plots.memory_profile(problem, schedules))

@@ -15,7 +15,7 @@ from scipy import stats
 from experiments import common, regal, regal_graphs, regal_report, regal_training, workloads
 from gopt.checkpoints import Checkpoints, load_weights
 from gopt.classical import HEURISTICS
-from gopt.graph import check, is_input
+from gopt.graph import Shape, check, is_input
 from gopt.sources.jaxpr import trace
 from gopt.systems import regal as policies
 from gopt.workloads import WORKLOADS
@@ -35,6 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs; devices and cache are as the tests have set them up."""
     monkeypatch.setattr(regal_graphs, "TRAIN", TRAIN)
     monkeypatch.setattr(regal_graphs, "TEST", TEST)
+    monkeypatch.setattr(regal, "SMALLEST", Shape(1, 1, 1))
     monkeypatch.setattr(common, "start", lambda: None)
 
 
@@ -100,7 +101,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     # The weights that were saved give the same costs.
     again = tmp_path / "again"
     monkeypatch.setattr(regal_graphs, "TEST", TEST[:1])
-    monkeypatch.setattr(regal, "draw", lambda *_: None)
+    monkeypatch.setattr(regal, "draw_schedules", lambda *_: None)
     regal.main(settings(again, weights=folder / "peak_memory.npz"))
     (other,) = json.loads((again / "runs.json").read_text())
     assert all(other[name]["cost"] == graphs[0][name]["cost"] for name in METHODS)

@@ -118,7 +118,7 @@ def _parted(problem: Problem) -> np.ndarray:
     found[:n, 3] = np.arange(n) / n
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation
-    led = regal.leave_heavy(jnp.asarray(found), jnp.asarray(share), settings)
+    led = regal.loosen_heavy(jnp.asarray(found), jnp.asarray(share), settings)
     action = regal.levels(led, devices=problem.num_devices, settings=settings)
     return np.asarray(action)
 

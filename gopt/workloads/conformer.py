@@ -125,6 +125,7 @@ class Conformer(nn.Module):
 
 
 def _loss(logits: Tree, text: Tree) -> jax.Array:
+    """Pieces of the text are 1 to `vocabulary`; 0 is the blank."""
     no_padding = jnp.zeros(logits.shape[:2]), jnp.zeros(text.shape)
     return optax.ctc_loss(logits, no_padding[0], text, no_padding[1]).mean()
 

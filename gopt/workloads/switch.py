@@ -39,7 +39,8 @@ class Experts(nn.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns `[batch, length, hidden]`, and how unevenly experts are used.
 
-        The latter is 1 where all are used alike, and more otherwise (equations 4 to 6).
+        The latter is 1 where all are used alike, and as much as the number of experts where all
+        tokens surely go to one (equations 4 to 6).
         """
         hidden = x.shape[-1]
         chances = nn.softmax(nn.Dense(self.experts, use_bias=False, name="router")(x))

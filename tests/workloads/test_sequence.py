@@ -45,9 +45,6 @@ WIKITEXT = {
         (switch(), 619_339_008, 0),
         (mamba(), 129_135_360, 0),
         (mamba(layers=48, hidden=1024), 371_516_416, 0),
-        (conformer(hidden=144), 8_731_857, 0),
-        (conformer(), 27_364_737, 0),
-        (conformer(layers=18, hidden=512, heads=8), 121_510_529, 0),
     ],
     ids=lambda value: value.name if isinstance(value, Workload) else None,
 )

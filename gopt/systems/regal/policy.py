@@ -31,8 +31,8 @@ class Settings:
       trust: share of the first population, and of the mutants, that is drawn from the Betas; the
         rest is uniform, so that an action that is wrong for a graph costs little.
       lean: how far the means of devices part at first, along the spectral features.
-      heavy: share of all bytes with which 1/e of what is proposed for an op is kept (see
-        `leave_heavy`). Graphs of thirty tensors and less are hardly led.
+      heavy: share of all bytes with which the proposals for an op are narrowed 1/e as much (see
+        `loosen_heavy`). In graphs of thirty tensors and less they hardly are.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
       priority_deviation: that of priorities.
       exploration: root mean square of the noise on the places while training.
@@ -162,8 +162,8 @@ def quantise(
 
     The origin of the plane is put into the middle of the graph: the mean of the ops, weighted by
     the logarithm of the bytes that they make. The mean of the priorities is put to 1/2: what
-    counts is mostly how they differ. Ops that read or make much are left to the search (see
-    `leave_heavy`).
+    counts is mostly how they differ. Ops that read or make much are led less (see
+    `loosen_heavy`).
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
@@ -174,16 +174,17 @@ def quantise(
     mean = jnp.sum(priority * mask, -1, keepdims=True) / jnp.maximum(mask.sum(), 1)
     places = places.at[..., :2].set(plane - middle)
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
-    places = leave_heavy(places, features[:, OP_FEATURES.index("share")], settings)
+    places = loosen_heavy(places, features[:, OP_FEATURES.index("share")], settings)
     return levels(places, devices=devices, settings=settings)
 
 
-def leave_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax.Array:
-    """Returns places `[..., N, 5]` that say the less of an op, the more bytes it reads or makes.
+def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax.Array:
+    """Returns places `[..., N, 5]` that lead an op the less, the more bytes it reads or makes.
 
-    Its place in the plane fades to the origin, and the deviation of its priority to the widest.
-    Which of the few largest tensors go together, and which is freed before the next is made, is
-    a matter of packing: the search finds it if it is not led, and not if it is led astray.
+    Its place in the plane fades to the origin, and the deviation of its priority to the widest,
+    around the mean that it had. Which of the few largest tensors share a device, and which is
+    freed before the next is made, is a matter of packing: searches find it better if they are
+    led less. To fade the mean of the priority, too, was no better on training graphs.
 
     Args:
       places: as of `apply`, with the origin in the middle of the graph.
