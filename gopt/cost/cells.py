@@ -1,19 +1,40 @@
-"""Single cells of arrays, for loops over scalars.
+"""Single cells of arrays, for loops over scalars, and computations that stay in one piece.
 
 XLA updates a carried array in place only if nothing reads its old value after, or beside, the
 write; one copy of an array in a loop costs a hundred times the rest. So loops here write first
-and read the written value back.
+and read the written value back, or carry what is to be written to the start of the next step.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
+import jax.numpy as jnp
 from jax import lax
+from jax.experimental.scheduling_groups import xla_metadata_call
+
+Fn = TypeVar("Fn", bound=Callable)
 
 
 def load(array: jax.Array, index: jax.Array) -> jax.Array:
     """Returns `array[index]` of a vector; the index must be in bounds."""
-    return lax.dynamic_slice(array, (index,), (1,), allow_negative_indices=False)[0]
+    return lax.dynamic_slice(array, (_unsigned(index),), (1,))[0]
 
 
 def store(array: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
     """Returns the vector with `array[index] = value`; the index must be in bounds."""
-    return lax.dynamic_update_slice(array, value[None], (index,), allow_negative_indices=False)
+    return lax.dynamic_update_slice(array, value[None], (_unsigned(index),))
+
+
+def _unsigned(index: jax.Array) -> jax.Array:
+    # XLA clamps indices to the bounds of the array: unsigned ones at one end only.
+    return index.astype(jnp.uint32)
+
+
+def unit(fn: Fn) -> Fn:
+    """Returns `fn` as a computation that XLA calls, and neither inlines nor mixes with others.
+
+    XLA's CPU runtime runs the steps of a short computation one after another. It hands those of
+    a long one out to threads, which costs more than the steps themselves where they are small.
+    """
+    return xla_metadata_call(fn, inlineable="false")

@@ -19,6 +19,7 @@ from jax import lax
 from gopt.cost import ready_queue
 from gopt.cost.cells import load, store
 from gopt.cost.execution import Keys
+from gopt.cost.ranking import rank_by_key
 from gopt.problem import MAX_TICKS, Problem
 
 PIN = 0.5  # an op with a device key above this goes where its keys say
@@ -72,7 +73,7 @@ def _order(problem: Problem, priority: jax.Array) -> tuple[jax.Array, jax.Array]
     n = problem.shape.ops
     key = jnp.where(problem.is_input | (priority <= 0), jnp.float32(0), priority)
     ops = jnp.arange(n, dtype=jnp.int32)
-    by_rank, rank = ready_queue.rank_by_key(key, ops, problem.num_ops)
+    by_rank, rank = rank_by_key(key, ops, problem.num_ops)
     waits = problem.first_read[1:] - problem.first_read[:-1]
     sources = (waits == 0) & (ops < problem.num_ops)
     queue = ready_queue.create(n, jnp.where(sources, rank, ready_queue.EMPTY))

@@ -1,10 +1,8 @@
 """What a schedule costs: candidates are decoded, ordered, timed, and their memory summed.
 
-Items are issued one after another, the smallest rank among the ready ones first. Because the
-issue order never depends on time, a cost is three passes over the items: the order, the clock
-(forwards) and the memory (backwards), see `gopt.cost.passes`. Their loops have data-dependent
-bounds: batched, they would select whole states at every step, so `jax.vmap` of the public
-functions maps over candidates instead.
+Items are issued one after another, the smallest rank among the ready ones first, see
+`gopt.cost.passes`. The loops of a candidate have data-dependent bounds: batched, they would select
+whole states at every step, so `jax.vmap` of the public functions maps over candidates instead.
 """
 
 from collections.abc import Callable
@@ -13,7 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gopt.cost import passes, ready_queue
+from gopt.cost import passes
+from gopt.cost.cells import unit
+from gopt.cost.ranking import key_bits, rank_by_key
 from gopt.problem import MAX_TICKS, Problem
 
 
@@ -77,7 +77,7 @@ def decode(problem: Problem, keys: Keys) -> Decision:
     """
     check_keys(problem, keys)
     key = _item_keys(keys)
-    order = jnp.argsort(ready_queue.key_bits(key), stable=True)
+    order = jnp.argsort(key_bits(key), stable=True)
     rank = jnp.zeros(key.shape, jnp.int32).at[order].set(jnp.arange(key.size, dtype=jnp.int32))
     return Decision(_devices(problem, keys), rank)
 
@@ -105,6 +105,26 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     return _evaluate(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, keys))
 
 
+def makespan(problem: Problem, keys: Keys) -> jax.Array:
+    """Returns `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
+
+    Raises:
+      ValueError: the keys do not have the shapes of the problem.
+    """
+    check_keys(problem, keys)
+    return _makespan(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, keys))
+
+
+def peaks(problem: Problem, keys: Keys) -> jax.Array:
+    """Returns `evaluate(problem, keys).peak`, int32 `[D]`, units, in less time.
+
+    Raises:
+      ValueError: the keys do not have the shapes of the problem.
+    """
+    check_keys(problem, keys)
+    return _peaks(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, keys))
+
+
 OBJECTIVES: tuple[str, ...] = ("peak_memory", "makespan", "capped_makespan")
 
 
@@ -118,16 +138,15 @@ def objective(problem: Problem, cost: Cost, name: str) -> jax.Array:
     Raises:
       ValueError: there is no objective of that name.
     """
-    makespan = cost.makespan.astype(jnp.float32)
     if name == "peak_memory":
         return jnp.max(cost.peak, axis=-1).astype(jnp.float32)
     if name == "makespan":
-        return makespan
+        return cost.makespan.astype(jnp.float32)
     if name == "capped_makespan":
         capacity = jnp.asarray(problem.capacity)
         excess = jnp.maximum(cost.peak - capacity, 0) / jnp.maximum(capacity, 1).astype(jnp.float32)
         worst = jnp.max(excess, axis=-1)
-        return jnp.where(worst > 0, MAX_TICKS * (1 + worst), makespan)
+        return jnp.where(worst > 0, MAX_TICKS * (1 + worst), cost.makespan.astype(jnp.float32))
     raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
 
 
@@ -141,13 +160,22 @@ def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
         raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
 
     def cost(keys: Keys) -> jax.Array:
-        return objective(problem, jax.vmap(evaluate, (None, 0))(problem, keys), name)
+        if name == "peak_memory":
+            found = Cost(None, jax.vmap(peaks, (None, 0))(problem, keys))
+        elif name == "makespan":
+            found = Cost(jax.vmap(makespan, (None, 0))(problem, keys), None)
+        else:
+            found = jax.vmap(evaluate, (None, 0))(problem, keys)
+        return objective(problem, found, name)
 
     return cost
 
 
+Ranks = tuple[jax.Array, jax.Array]  # the items by rank, and the rank of each item
+
+
 def _devices(problem: Problem, keys: Keys) -> jax.Array:
-    device = jnp.where(problem.allowed, ready_queue.key_bits(keys.device), -1)
+    device = jnp.where(problem.allowed, key_bits(keys.device), -1)
     return jnp.argmax(device, axis=-1).astype(jnp.int32)
 
 
@@ -155,27 +183,76 @@ def _item_keys(keys: Keys) -> jax.Array:
     return jnp.concatenate([jnp.ravel(keys.priority), jnp.ravel(keys.transfer)])
 
 
+# The costs of one candidate, in units that return no more than what is needed: XLA does not look
+# into a unit to see what its caller leaves out.
+
+
 @jax.custom_batching.sequential_vmap
+@unit
 def _evaluate(problem: Problem, keys: Keys) -> Cost:
+    device, waits, ranks = _ranked(problem, keys)
+    position, makespan = _timed_order(problem, waits, ranks, unit(passes.clock)(problem, device))
+    return Cost(makespan, _peak_of(problem, device, position, waits.count))
+
+
+@jax.custom_batching.sequential_vmap
+@unit
+def _makespan(problem: Problem, keys: Keys) -> jax.Array:
+    device, waits, ranks = _ranked(problem, keys)
+    return _timed_order(problem, waits, ranks, unit(passes.clock)(problem, device))[1]
+
+
+@jax.custom_batching.sequential_vmap
+@unit
+def _peaks(problem: Problem, keys: Keys) -> jax.Array:
+    device, waits, ranks = _ranked(problem, keys)
+    return _peak_of(problem, device, _order(problem, waits, ranks), waits.count)
+
+
+def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, passes.Waiting, Ranks]:
     device = _devices(problem, keys)
-    items, count = passes.live_items(problem, device)
-    by_rank, rank = ready_queue.rank_by_key(_item_keys(keys), items, count)
-    order, count = passes.issue(problem, device, by_rank, rank)
-    end = passes.clock(problem, device, order, count)
-    _, peak = passes.memory(problem, device, order, count)
-    return Cost(jnp.max(end), peak)
+    waits = unit(passes.waiting)(problem, device)
+    return device, waits, unit(rank_by_key)(_item_keys(keys), waits.items, waits.count)
+
+
+@unit
+def _order(problem: Problem, waits: passes.Waiting, ranks: Ranks) -> jax.Array:
+    return passes.issue(problem, waits, *ranks, None).position
+
+
+@unit
+def _timed_order(
+    problem: Problem, waits: passes.Waiting, ranks: Ranks, times: passes.Clock
+) -> tuple[jax.Array, jax.Array]:
+    issued = passes.issue(problem, waits, *ranks, times)
+    return issued.position, issued.makespan
+
+
+@unit
+def _peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
+    return passes.memory(problem, device, position, count)[1]
 
 
 @jax.custom_batching.sequential_vmap
 def _simulate(problem: Problem, decision: Decision) -> Schedule:
     device, rank = decision
-    by_rank = jnp.zeros_like(rank).at[rank].set(jnp.arange(rank.size, dtype=jnp.int32))
-    order, count = passes.issue(problem, device, by_rank, rank)
-    end = passes.clock(problem, device, order, count)
-    usage, peak = passes.memory(problem, device, order, count)
-    issued = jnp.zeros(rank.size, bool).at[order].set(order >= 0, mode="drop")
-    home = device[problem.producer]
-    ops = jnp.take_along_axis(problem.op_ticks, device[:, None], axis=1)
-    sent = jnp.take_along_axis(problem.transfer_ticks, home[:, None, None], axis=1)
-    start = jnp.where(issued, end - jnp.concatenate([ops.ravel(), sent.ravel()]), 0)
-    return Schedule(device, order, count, start, end, usage, jnp.max(end), peak)
+    items = jnp.arange(rank.size, dtype=jnp.int32)
+    by_rank = jnp.zeros_like(rank).at[rank].set(items)
+    waits = passes.waiting(problem, device)
+    times = passes.clock(problem, device)
+    position, end, makespan = passes.issue(problem, waits, by_rank, rank, times)
+    during, peak = passes.memory(problem, device, position, waits.count)
+
+    step = jnp.where(position > 0, position - 1, rank.size)
+    transfers = jnp.tile(jnp.arange(problem.num_devices), problem.shape.tensors)
+    there = jnp.concatenate([device, transfers])
+    return Schedule(
+        device=device,
+        order=jnp.full(rank.size, -1).at[step].set(items, mode="drop"),
+        num_items=waits.count,
+        start=jnp.where(position > 0, end - times.ticks, 0),
+        end=end,
+        usage=jnp.zeros_like(rank).at[step].set(during[position, there], mode="drop"),
+        makespan=makespan,
+        peak=peak,
+    )

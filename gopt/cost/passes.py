@@ -1,200 +1,283 @@
-"""The three passes over the items of a schedule: their order, the clock, the memory.
+"""The passes over the items of a schedule: who waits for whom, the order with the clock, memory.
 
 Each is written for one candidate, as loops over scalars with data-dependent bounds, which XLA
 turns into native functions on CPUs. All of it is max, + and - on int32.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost import ready_queue
-from gopt.cost.cells import load, store
+from gopt.cost.cells import load, store, unit
 from gopt.problem import Problem
 
+_NONE = -1  # the end of a list
 
-def live_items(problem: Problem, device: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the items that a placement needs: all ops, then the transfers; and their number."""
+
+class Waiting(NamedTuple):
+    """Who waits for whom under a placement: for each item a linked list of what it lets go on.
+
+    An element of a list is a use, whose consumer reads what the item makes on the item's device,
+    or `E` + t · D + d, the transfer of a tensor that the item makes.
+    """
+
+    head: Any  # int32 [N + T·D], first element of the list of an item, or -1
+    next: Any  # int32 [E + T·D], the element after it, or -1
+    items: Any  # int32 [N + T·D], the items that there are, by index: ops, then transfers
+    count: Any  # int32 [], how many items there are
+
+
+class Clock(NamedTuple):
+    """How long items take under a placement, and on what."""
+
+    ticks: Any  # int32 [N + T·D]
+    occupied: Any  # int32 [N + T·D], up to three resources, see `_resources`
+
+
+class Issued(NamedTuple):
+    """What happens to the items."""
+
+    position: Any  # int32 [N + T·D], place in the order of issue, counted from 1; 0 for no item
+    end: Any  # int32 [N + T·D], ticks
+    makespan: Any  # int32 [], ticks
+
+
+# Resources: one that is always free, one that nobody asks for, the devices, the links.
+_IDLE, _UNASKED, _FIRST = 0, 1, 2
+
+
+def waiting(problem: Problem, device: jax.Array) -> Waiting:
+    """Returns who waits for whom if ops run on these devices."""
+    n, t, e = problem.shape
+    d = problem.num_devices
+    maker = problem.producer[problem.tensor]
+    copy = n + problem.tensor * d
+
+    def join_use(state: Any) -> Any:
+        use, count, owner, element, head, next_, items = state
+        head = store(head, owner, element)  # of the use before
+        to = load(device, load(problem.consumer, use))
+        is_local = to == load(device, load(maker, use))
+        owner = jnp.where(is_local, load(maker, use), load(copy, use) + to)
+        behind = load(head, owner)
+        items = store(items, count, owner)
+        count = count + (~is_local & (behind == _NONE))
+        return use + 1, count, owner, use, head, store(next_, use, behind), items
+
+    def join_transfer(state: Any) -> Any:
+        k, owner, element, head, next_ = state
+        head = store(head, owner, element)
+        slot = load(items, k) - n
+        owner, element = load(problem.producer, lax.div(slot, d)), e + slot
+        return k + 1, owner, element, head, store(next_, element, load(head, owner))
+
+    size = n + t * d
+    head, next_ = jnp.full(size + 1, _NONE, jnp.int32), jnp.full(e + t * d, _NONE, jnp.int32)
+    zero = jnp.int32(0)
+    state = (
+        zero,
+        problem.num_ops,
+        jnp.int32(size),
+        zero,
+        head,
+        next_,
+        jnp.arange(size, dtype=jnp.int32),
+    )
+    _, count, *written, items = lax.while_loop(lambda s: s[0] < problem.num_uses, join_use, state)
+    _, owner, element, head, next_ = lax.while_loop(
+        lambda s: s[0] < count, join_transfer, (problem.num_ops, *written)
+    )
+    if d > 2:  # on two devices a tensor has one transfer at most
+        items = _sort_transfers(items, problem.num_ops, count)
+    return Waiting(store(head, owner, element)[:size], next_, items, count)
+
+
+def _sort_transfers(items: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
+    """Returns the items with those from `start` sorted; only those of one tensor are mixed up."""
+
+    def insert(state: Any) -> Any:
+        k, items = state
+        item = load(items, k)
+
+        def move(state: Any) -> Any:
+            at, items = state
+            return at - 1, store(items, at, load(items, at - 1))
+
+        at, items = lax.while_loop(
+            lambda s: (s[0] > start) & (load(s[1], jnp.maximum(s[0] - 1, 0)) > item),
+            move,
+            (k, items),
+        )
+        return k + 1, store(items, at, item)
+
+    return lax.while_loop(lambda s: s[0] < count, insert, (start, items))[1]
+
+
+def clock(problem: Problem, device: jax.Array) -> Clock:
+    """Returns what the times of items depend on if ops run on these devices."""
     n, t, _ = problem.shape
     d = problem.num_devices
+    home = device[problem.producer]
+    devices = jnp.arange(d, dtype=jnp.int32)
+    link = jnp.where(problem.channel < 0, _IDLE, _FIRST + d + problem.channel)
+    # A synchronous transfer occupies both of its devices, too.
+    both = jnp.where(problem.synchronous, _FIRST + devices, _IDLE)
+    bits = _device_bits(d)
+    sends = ((link << bits | both[:, None]) << bits) | both
+    runs = jnp.where(problem.is_input, _IDLE, _FIRST + device) << (2 * bits)
 
-    def mark(state: Any) -> Any:
-        use, live = state
-        tensor = load(problem.tensor, use)
-        to = load(device, load(problem.consumer, use))
-        is_sent = to != load(device, load(problem.producer, tensor))
-        slot = tensor * d + to
-        return use + 1, store(live, slot, load(live, slot) | is_sent)
+    # Selected device by device, and written in two parts: XLA vectorises these, but neither
+    # gathers, nor sums over devices, nor a concatenation of what it fuses.
+    run_ticks, sent_ticks = jnp.zeros(n, jnp.int32), jnp.zeros((t, d), jnp.int32)
+    sent = jnp.zeros((t, d), jnp.int32)
+    for at in range(d):
+        run_ticks = jnp.where(device == at, problem.op_ticks[:, at], run_ticks)
+        is_home = (home == at)[:, None]
+        sent_ticks = jnp.where(is_home, problem.transfer_ticks[:, at], sent_ticks)
+        sent = jnp.where(is_home, sends[at], sent)
 
-    def keep(state: Any) -> Any:
-        slot, items, count = state
-        items = store(items, count, n + slot)
-        return slot + 1, items, count + load(live, slot)
+    def items(ops: jax.Array, transfers: jax.Array) -> jax.Array:
+        return jnp.zeros(n + t * d, jnp.int32).at[:n].set(ops).at[n:].set(transfers.ravel())
 
-    # In order of index, which decides between equal keys. Padding ops are no items.
-    marked = jnp.int32(0), jnp.zeros(t * d, bool)
-    _, live = lax.while_loop(lambda s: s[0] < problem.num_uses, mark, marked)
-    items = jnp.arange(n + t * d, dtype=jnp.int32)
-    kept = jnp.int32(0), items, problem.num_ops
-    _, items, count = lax.while_loop(lambda s: s[0] < problem.num_tensors * d, keep, kept)
-    return items, count
+    return Clock(items(run_ticks, sent_ticks), items(runs, sent))
+
+
+def _device_bits(devices: int) -> int:
+    return (_FIRST + devices - 1).bit_length()
+
+
+def _resources(occupied: jax.Array, devices: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the resources that an item occupies: its own, and two more devices or `_IDLE`."""
+    bits = _device_bits(devices)
+    mask = (1 << bits) - 1
+    return occupied >> (2 * bits), (occupied >> bits) & mask, occupied & mask
 
 
 def issue(
-    problem: Problem, device: jax.Array, by_rank: jax.Array, rank: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Returns the items in the order in which they are issued, and how many there are.
+    problem: Problem, waits: Waiting, by_rank: jax.Array, rank: jax.Array, times: Clock | None
+) -> Issued:
+    """Returns in which order items are issued, and when they end.
 
-    List scheduling: of all ready items the one with the smallest rank goes next. An item that
-    is issued walks the uses of what it makes, each of which lets a reader wait for one item
-    less, or asks for a transfer.
+    List scheduling: of all ready items the one with the smallest rank goes next. An item that is
+    issued walks the list of those that wait for it, each of which then waits for one less. They
+    start no earlier than it ends. Without a clock all ends are 0, and take no time to find.
     """
     n = problem.shape.ops
     d = problem.num_devices
-    waits = problem.first_read[1:] - problem.first_read[:-1]
-    sources = (waits == 0) & (jnp.arange(n) < problem.num_ops)
-    queue = ready_queue.create(by_rank.size, jnp.where(sources, rank[:n], ready_queue.EMPTY))
-
-    def issue(state: Any) -> Any:
-        queue, next_rank, waits, order, count = state
-        queue = ready_queue.remove(queue, next_rank)
-        item = load(by_rank, next_rank)
-        order = store(order, count, item)
-        is_op = item < n
-        op, slot = jnp.minimum(item, n - 1), jnp.maximum(item - n, 0)
-        made = jnp.where(is_op, load(problem.first_tensor, op), slot // d)
-        made_end = jnp.where(is_op, load(problem.first_tensor, op + 1), slot // d + 1)
-        here = jnp.where(is_op, load(device, op), slot % d)
-        first, last = load(problem.first_use, made), load(problem.first_use, made_end)
-
-        def notify(state: Any) -> Any:
-            use, queue, waits = state
-            reader = load(problem.consumer, use)
-            to = load(device, reader)
-            arrives = to == here
-            waits = store(waits, reader, load(waits, reader) - arrives)
-            target = jnp.where(arrives, reader, n + load(problem.tensor, use) * d + to)
-            wanted = jnp.where(arrives, load(waits, reader) == 0, is_op)
-            return use + 1, ready_queue.add(queue, load(rank, target), wanted), waits
-
-        _, queue, waits = lax.while_loop(lambda s: s[0] < last, notify, (first, queue, waits))
-        return queue, ready_queue.first(queue), waits, order, count + 1
-
-    order = jnp.full(by_rank.size, -1, jnp.int32)
-    state = (queue, ready_queue.first(queue), waits, order, jnp.int32(0))
-    *_, order, count = lax.while_loop(lambda s: s[1] != ready_queue.EMPTY, issue, state)
-    return order, count
-
-
-def clock(problem: Problem, device: jax.Array, order: jax.Array, count: jax.Array) -> jax.Array:
-    """Returns when each item ends, in ticks; 0 for items that are not issued. `[N + T·D]`."""
-    n = problem.shape.ops
-    d = problem.num_devices
-    idle = d + d * d  # a resource that is always free; devices come first, then links
-    link = jnp.where(problem.channel < 0, idle, d + problem.channel).ravel()
-    op_ticks, transfer_ticks = problem.op_ticks.ravel(), problem.transfer_ticks.ravel()
+    size = rank.size
+    reads = problem.first_read[1:] - problem.first_read[:-1]
+    missing = jnp.concatenate([reads, jnp.ones(size - n, jnp.int32)])
+    target = jnp.concatenate([problem.consumer, jnp.arange(n, size, dtype=jnp.int32)])
 
     def step(state: Any) -> Any:
-        k, free, end = state
-        item = load(order, k)
-        is_op = item < n
-        op, slot = jnp.minimum(item, n - 1), jnp.maximum(item - n, 0)
-        tensor, to = slot // d, slot % d
-        maker = load(problem.producer, tensor)
-        source, here = load(device, maker), load(device, op)
+        queue, next_rank, missing, position, k, arrived, free, end, last = state
+        item = load(by_rank, next_rank)
+        queue = ready_queue.remove(queue, next_rank)
+        position = store(position, item, k)
+        finish = jnp.int32(0)
+        if times is not None:
+            free, end = write(free, end, last)
+            occupied = load(times.occupied, item)
+            begin = load(arrived, item)
+            for resource in _resources(occupied, d):
+                begin = jnp.maximum(begin, load(free, resource))
+            finish = begin + load(times.ticks, item)
+            last = item, occupied, finish
 
-        def arrive(state: Any) -> Any:
-            read, latest = state
-            tensor = load(problem.read, read)
-            producer = load(problem.producer, tensor)
-            is_local = load(device, producer) == here
-            sender = jnp.where(is_local, producer, n + tensor * d + here)
-            return read + 1, jnp.maximum(latest, load(end, sender))
+        def notify(state: Any) -> Any:
+            element, next_rank, queue, missing, arrived = state
+            item = load(target, element)
+            if times is not None:
+                arrived = store(arrived, item, jnp.maximum(load(arrived, item), finish))
+            missing = store(missing, item, load(missing, item) - 1)
+            left = load(missing, item)
+            own = load(rank, item)
+            queue = ready_queue.add(queue, own, left == 0)
+            # A rank or more than any: a select would become a branch that is hard to predict.
+            candidate = own | (jnp.minimum(left, 1) * ready_queue.EMPTY)
+            next_rank = jnp.minimum(next_rank, candidate)
+            return load(waits.next, element), next_rank, queue, missing, arrived
 
-        read = jnp.where(is_op, load(problem.first_read, op), 0)
-        last = jnp.where(is_op, load(problem.first_read, op + 1), 0)
-        latest = jnp.where(is_op, 0, load(end, maker))
-        _, latest = lax.while_loop(lambda s: s[0] < last, arrive, (read, latest))
+        # Found before the list is walked, so that the two go on side by side.
+        state = load(waits.head, item), ready_queue.first(queue), queue, missing, arrived
+        _, next_rank, queue, missing, arrived = lax.while_loop(lambda s: s[0] >= 0, notify, state)
+        return queue, next_rank, missing, position, k + 1, arrived, free, end, last
 
-        own = jnp.where(load(problem.is_input, op), idle, here)
-        first = jnp.where(is_op, own, load(link, source * d + to))
-        both = ~is_op & problem.synchronous
-        second, third = jnp.where(both, source, first), jnp.where(both, to, first)
-        begin = jnp.maximum(load(free, first), jnp.maximum(load(free, second), load(free, third)))
-        ticks = jnp.where(
-            is_op,
-            load(op_ticks, op * d + here),
-            load(transfer_ticks, (tensor * d + source) * d + to),
-        )
-        end = store(end, item, jnp.maximum(begin, latest) + ticks)
-        finish = load(end, item)
-        for resource in (first, second, third):
-            free = store(free, resource, jnp.where(resource == idle, 0, finish))
-        return k + 1, free, end
+    def write(free: jax.Array, end: jax.Array, last: Any) -> tuple[jax.Array, jax.Array]:
+        item, occupied, finish = last
+        for resource in _resources(occupied, d):
+            free = store(free, jnp.maximum(resource, _UNASKED), finish)
+        return free, store(end, item, finish)
 
-    end = jnp.zeros(order.size, jnp.int32)
-    state = (jnp.int32(0), jnp.zeros(idle + 1, jnp.int32), end)
-    return lax.while_loop(lambda s: s[0] < count, step, state)[-1]
+    is_source = (reads == 0) & (jnp.arange(n) < problem.num_ops)
+    queue = unit(partial(ready_queue.create, size))(
+        jnp.where(is_source, rank[:n], ready_queue.EMPTY)
+    )
+    none, zero = jnp.zeros(size, jnp.int32), jnp.int32(0)
+    free = jnp.zeros(_FIRST + d + d * d, jnp.int32)
+    last = zero, zero, zero
+    state = queue, ready_queue.first(queue), missing, none, jnp.int32(1), none, free, none, last
+    state = lax.while_loop(lambda s: s[1] < ready_queue.EMPTY, step, state)
+    *_, free, end, last = state
+    free, end = write(free, end, last)
+    # Nothing ends after the last op: a transfer has a reader that waits for it.
+    return Issued(state[3], end, jnp.max(free[_FIRST : _FIRST + d]))
 
 
 def memory(
-    problem: Problem, device: jax.Array, order: jax.Array, count: jax.Array
+    problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the usage while each item runs, in order of issue, and the peak of each device.
+    """Returns what is on each device at each step of the order of issue, and the peaks.
 
-    Backwards: the first reader of a tensor that is met is the last one to need it, so nothing
-    has to be counted. What is in use at the end is what is pinned.
+    What is on a device while an item runs is what came until then less what went before: sums
+    along the order of issue, of what each step adds and what the step before it frees.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`.
+      position: int32 `[N + T·D]`, when items are issued, counted from 1; 0 for no item.
+      count: int32 `[]`, how many items there are.
+
+    Returns:
+      int32 `[N + T·D + 3, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start.
     """
-    n, d = problem.shape.ops, problem.num_devices
-    per_op = jax.tree_util.Partial(
-        jax.ops.segment_sum,
-        segment_ids=problem.producer,
-        num_segments=n,
-        indices_are_sorted=True,
-    )
-    unread = (problem.first_use[1:] == problem.first_use[:-1]) & ~problem.pinned
-    made = jnp.where(problem.is_input, 0, per_op(problem.size))
-    dropped = per_op(jnp.where(unread, problem.size, 0))
+    n, t, _ = problem.shape
+    d = problem.num_devices
+    devices = jnp.arange(d, dtype=jnp.int32)
+    never = position.size + 2
+
+    ops, sent = position[:n], position[n:].reshape(t, d)
     home = device[problem.producer]
-    stays = problem.pinned[:, None] & (home[:, None] == jnp.arange(d))
-    live = jnp.where(stays, problem.size[:, None], 0).sum(0, dtype=jnp.int32)
-    # The step after which a tensor is needed on a device, counted from 1; 0 is never.
-    needed = jnp.where(stays, order.size + 1, 0).ravel()
+    is_home = home[:, None] == devices
+    made = ops[problem.producer]
+    # The last reader of a tensor on a device; where it was made, transfers are readers too.
+    slot = problem.tensor * d + device[problem.consumer]
+    read = jnp.zeros(t * d, jnp.int32).at[slot].max(ops[problem.consumer]).reshape(t, d)
+    leaves = jnp.maximum(made, jnp.max(jnp.where(is_home, 0, sent), 1))
+    last = jnp.where(is_home, jnp.maximum(read, leaves[:, None]), read)
+    last = jnp.where(is_home & problem.pinned[:, None], never, last)
+    born = jnp.where(is_home, jnp.where(problem.is_input[problem.producer], 0, made)[:, None], sent)
+    size = jnp.where(is_home | (sent > 0), problem.size[:, None], 0)
 
-    def step(state: Any) -> Any:
-        k, needed, live, usage, peak = state
-        item = load(order, k)
-        is_op = item < n
-        op, slot = jnp.minimum(item, n - 1), jnp.maximum(item - n, 0)
-        sent, to = slot // d, slot % d
-        # An op reads where it runs, a transfer where the tensor was made.
-        here = jnp.where(is_op, load(device, op), load(home, sent))
+    change = jnp.zeros((never + 1, d), jnp.int32)
+    change = change.at[born, devices].add(size).at[last + 1, devices].add(-size, mode="drop")
+    work = jnp.zeros((never + 1, d), jnp.int32).at[ops, device].add(problem.workspace)
 
-        def reads(state: Any) -> Any:
-            read, needed, freed = state
-            tensor = jnp.where(is_op, load(problem.read, read), sent)
-            copy = tensor * d + here
-            needed = store(needed, copy, jnp.maximum(load(needed, copy), k + 1))
-            is_last = load(needed, copy) == k + 1
-            return read + 1, needed, freed + jnp.where(is_last, load(problem.size, tensor), 0)
+    def add(state: Any) -> Any:
+        k, live, peak, during = state
+        live = live + row(change, k)
+        now = live + row(work, k)
+        during = lax.dynamic_update_slice(during, now, (k, 0), allow_negative_indices=False)
+        return k + 1, live, jnp.maximum(peak, now), during
 
-        read = jnp.where(is_op, load(problem.first_read, op), 0)
-        last = jnp.where(is_op, load(problem.first_read, op + 1), 1)
-        freed = jnp.where(is_op, load(dropped, op), 0)
-        _, needed, freed = lax.while_loop(lambda s: s[0] < last, reads, (read, needed, freed))
+    def row(rows: jax.Array, k: jax.Array) -> jax.Array:
+        return lax.dynamic_slice(rows, (k, 0), (1, d), allow_negative_indices=False)
 
-        there = jnp.where(is_op, here, to)
-        gains = jnp.where(is_op, load(made, op), load(problem.size, sent))
-        live = store(live, here, load(live, here) + freed)
-        live = store(live, there, load(live, there) - gains)
-        work = jnp.where(is_op, load(problem.workspace, op), 0)
-        during = load(live, there) + gains + work
-        usage = store(usage, k, during)
-        peak = store(peak, there, jnp.maximum(load(peak, there), during))
-        return k - 1, needed, live, usage, peak
-
-    state = (count - 1, needed, live, jnp.zeros(order.size, jnp.int32), live)
-    _, _, live, usage, peak = lax.while_loop(lambda s: s[0] >= 0, step, state)
-    return usage, jnp.maximum(peak, live)  # `live` is now what was resident at the start
+    none = jnp.zeros((1, d), jnp.int32)
+    state = jnp.int32(0), none, none, jnp.zeros_like(work)
+    _, _, peak, during = lax.while_loop(lambda s: s[0] <= count, add, state)
+    return during, peak[0]
