@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.population import Cost, Tree, assert_a_cost_each, uniforms
+from gopt.search.population import Cost, Tree, assert_a_cost_each, coins, uniforms
 
 Proposal = Callable[[Tree], Tree]  # uniforms in [0, 1), one for each gene, to keys of mutants
 
@@ -110,8 +110,8 @@ def ask(
       state: the current generation.
       settings: sizes of the population.
       proposal: distribution of the genes of mutants.
-      bias: probability that a gene comes from the elite parent; one number, or a pytree like
-        the keys whose leaves broadcast against one candidate.
+      bias: probability that a gene comes from the elite parent, to within 1/512; one number, or
+        a pytree like the keys whose leaves broadcast against one candidate.
     """
     e, p = settings.elites, settings.population
     children = p - e - settings.mutants
@@ -119,13 +119,10 @@ def ask(
     elite = jax.random.randint(to_elite, (children,), 0, e)
     other = jax.random.randint(to_other, (children,), e, p)
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
-    coins = uniforms(to_coin, one, children)
-    biases = jax.tree.map(lambda _: bias, one) if isinstance(bias, float | int) else bias
     offspring = jax.tree.map(
-        lambda leaf, coin, b: jnp.where(coin < b, leaf[elite], leaf[other]),
+        lambda leaf, coin: jnp.where(coin, leaf[elite], leaf[other]),
         state.keys,
-        coins,
-        biases,
+        coins(to_coin, one, children, bias),
     )
     mutants = proposal(uniforms(to_mutant, one, settings.mutants))
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), offspring, mutants)

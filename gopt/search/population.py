@@ -1,11 +1,13 @@
 """Populations: pytrees of keys in [0, 1] whose first axis is the candidate."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 Tree = Any
 Cost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
@@ -26,6 +28,34 @@ def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
         for k, leaf in zip(keys, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, drawn)
+
+
+def coins(key: jax.Array, template: Tree, count: int, bias: Tree | float) -> Tree:
+    """Returns independent coins for each gene of `count` candidates, bool `[count, ...]`.
+
+    A byte of randomness decides a coin, so that its chance is `bias` to within 1/512: drawing
+    numbers is most of what a search does besides evaluating.
+
+    Args:
+      key: random key.
+      template: one candidate, or its `jax.ShapeDtypeStruct`s.
+      count: how many candidates.
+      bias: probability of True; one number, or a pytree like the candidate whose leaves
+        broadcast against it.
+    """
+    leaves, structure = jax.tree.flatten(template)
+    keys = jax.tree.unflatten(structure, jax.random.split(key, len(leaves)))
+    biases = jax.tree.map(lambda _: bias, template) if isinstance(bias, float | int) else bias
+
+    def flip(leaf: Any, key: jax.Array, bias: Any) -> jax.Array:
+        shape = jnp.shape(leaf)
+        size = math.prod(shape)
+        words = jax.random.bits(key, (count, -(-size // 4)), jnp.uint32)
+        drawn = lax.bitcast_convert_type(words, jnp.uint8).reshape(count, 4 * words.shape[1])
+        drawn = drawn[:, :size]
+        return drawn.reshape(count, *shape) < jnp.round(256 * jnp.asarray(bias)).astype(jnp.int32)
+
+    return jax.tree.map(flip, template, keys, biases)
 
 
 def assert_a_cost_each(keys: Tree, cost: jax.Array) -> None:
