@@ -1,0 +1,364 @@
+"""How many candidates are costed in a second: gopt, a compiled decoder, the obvious JAX loop.
+
+    python -m experiments.throughput
+
+Everything that is compared is timed in turns in one run, on keys that are where they are needed,
+after a check that the costs are the same bit for bit; the least of several rounds counts. Wall
+time, and CPU time of all threads. Compilation is timed apart. The compiled decoder is that of
+`experiments.peers.compiled` with the faster of its queues, on all cores.
+"""
+
+import multiprocessing
+import platform
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tyro
+from rich.progress import Progress
+
+from experiments import common
+from experiments.peers import compiled, evolution, obvious
+from experiments.throughput_report import report
+from gopt import padding
+from gopt.cost import execution
+from gopt.cost.execution import Keys, keys_shape, population_cost
+from gopt.graph import Graph
+from gopt.hardware import homogeneous
+from gopt.parallel import spread
+from gopt.problem import Problem, prepare, to_bytes
+from gopt.search import brkga
+from gopt.search.population import uniforms
+from gopt.sources import synthetic
+from gopt.sources.jaxpr import trace
+from gopt.workloads import WORKLOADS
+
+COSTS = ("peak memory", "makespan")  # what is asked for; "both" is a schedule's whole cost
+BIAS = 0.7
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      population: candidates for the graphs of about 1000 ops.
+      populations: candidates, to see what the population does to one graph.
+      sizes: ops of random graphs, to see what the size does.
+      size_population: candidates for the random graphs of all sizes.
+      memory: keys of a population take so many GiB at most, else there are fewer candidates.
+      obvious: candidates for the obvious loop, which is slow.
+      evaluations: budget of a search.
+      search_populations: candidates in a generation of a search.
+      programs: how many graphs are costed to count programs.
+      devices: of the machine that graphs are scheduled on.
+      rounds: how often everything is timed.
+      seconds: no further round of one case after this time.
+      seed: of graphs and keys.
+      folder: where figures, tables and plots are saved.
+    """
+
+    population: int = 1024
+    populations: tuple[int, ...] = (1, 16, 64, 128, 256, 1024, 4096, 16384, 65536)
+    sizes: tuple[int, ...] = (200, 1000, 5000, 20_000, 80_000)
+    size_population: int = 128
+    memory: float = 2.0
+    obvious: int = 64
+    evaluations: int = 5000
+    search_populations: tuple[int, ...] = (100, 1000)
+    programs: int = 50
+    devices: int = 2
+    rounds: int = 7
+    seconds: float = 30.0
+    seed: int = 0
+    folder: Path = Path("runs/throughput")
+
+
+class Timing(NamedTuple):
+    """The least that a call took, in s."""
+
+    wall: float
+    cpu: float  # of all threads
+
+
+def _workload(name: str, *, train: bool, **sizes: Any) -> Graph:
+    workload = WORKLOADS[name](**sizes)
+    fn, args = workload.train_step() if train else workload.forward()
+    return trace(fn, *args, donate_argnums=(0, 1) if train else ()).graph
+
+
+# The weights of the unrolled forward passes are read at every step.
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    "ResNeXt step": lambda: _workload("resnext", train=True, blocks=(1, 2, 2, 1)),
+    "LSTM step": lambda: _workload("rnnlm", train=True, length=10),
+    "LSTM forward, 100": lambda: _workload("rnnlm", train=False, length=100, layers=1),
+    "LSTM forward, 250": lambda: _workload("rnnlm", train=False, length=250, layers=1),
+    "Erdős-Rényi": lambda: synthetic.erdos_renyi(0, 1000, density=0.004),
+    "Barabási-Albert": lambda: synthetic.barabasi_albert(0, 1000),
+    "layered": lambda: synthetic.layered(0, 1000),
+}
+POPULATION_GRAPH = SEARCH_GRAPH = "LSTM step"
+
+# About two to three uses for each op at every size.
+FAMILIES: dict[str, Callable[[int, int], Graph]] = {
+    "Erdős-Rényi": lambda seed, ops: synthetic.erdos_renyi(seed, ops, density=4 / ops),
+    "layered": synthetic.layered,
+}
+
+
+def measure(
+    calls: dict[str, Callable[[], Any]], *, rounds: int, seconds: float
+) -> dict[str, Timing]:
+    """Returns the least time of each call, taken in turns; a first round is not timed."""
+    for call in calls.values():
+        jax.block_until_ready(call())
+    began = time.perf_counter()
+    taken: dict[str, list[Timing]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            jax.block_until_ready(call())
+            taken[name].append(Timing(time.perf_counter() - wall, time.process_time() - cpu))
+        if time.perf_counter() - began > seconds:
+            break
+    least = {name: np.maximum(np.min(times, axis=0), 1e-9) for name, times in taken.items()}
+    return {name: Timing(*times.tolist()) for name, times in least.items()}
+
+
+def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
+    """Returns gopt's evaluation of keys `[P, ...]`, over all devices of the process."""
+    if cost == "both":
+        return jax.jit(spread(jax.vmap(partial(execution.evaluate, problem))))
+    return jax.jit(spread(population_cost(problem, cost.replace(" ", "_"))))
+
+
+def obvious_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
+    """Returns the obvious loop for keys `[P, ...]`, over all devices of the process."""
+    found = jax.vmap(partial(obvious.evaluate, problem))
+    return jax.jit(spread(lambda keys: _asked(found(keys), cost)))
+
+
+def compiled_evaluation(
+    tables: compiled.Tables, cost: str, queue: str = "buckets"
+) -> Callable[[Keys], Any]:
+    """Returns the compiled decoder of keys `[P, ...]`, over all cores of the process."""
+
+    def evaluate(keys: Keys) -> Any:
+        makespan, peak = cost != "peak memory", cost != "makespan"
+        found = compiled.evaluate(tables, keys, queue=queue, makespan=makespan, peak=peak)
+        return _asked(found, cost)
+
+    return evaluate
+
+
+def _asked(found: execution.Cost, cost: str) -> Any:
+    if cost == "both":
+        return found
+    return found.peak.max(-1) if cost == "peak memory" else found.makespan
+
+
+def capped(problem: Problem, population: int, memory: float) -> int:
+    """Returns how many candidates are costed so that their keys take `memory` GiB at most."""
+    each = 4 * evolution.num_genes(keys_shape(problem))
+    return max(1, min(population, int(memory * 2**30 / each)))
+
+
+def compare(
+    name: str,
+    graph: Graph,
+    population: int,
+    settings: Settings,
+    *,
+    costs: Iterable[str] = COSTS,
+    with_obvious: bool = False,
+) -> list[dict[str, Any]]:
+    """Returns how fast a population of one graph is costed by all, a record for each cost.
+
+    Raises:
+      RuntimeError: gopt and the compiled decoder do not agree.
+    """
+    problem = prepare(graph, homogeneous(settings.devices))
+    tables = compiled.tables(problem)
+    population = capped(problem, population, settings.memory)
+    drawn = uniforms(jax.random.key(settings.seed), keys_shape(problem), population)
+    keys = jax.jit(spread(lambda keys: keys))(drawn)  # each row on the device that costs it
+    host = jax.device_get(keys)
+    few = jax.tree.map(lambda leaf: leaf[: settings.obvious], drawn)
+    del drawn
+    records = []
+    for cost in costs:
+        evaluate = gopt_evaluation(problem, cost)
+        calls: dict[str, Callable[[], Any]] = {"gopt": partial(evaluate, keys)}
+        expected = jax.tree.leaves(evaluate(keys))
+        for queue in compiled.QUEUES:
+            calls[queue] = partial(compiled_evaluation(tables, cost, queue), host)
+            for ours, theirs in zip(expected, jax.tree.leaves(calls[queue]()), strict=True):
+                if not np.array_equal(ours, theirs.astype(ours.dtype)):
+                    raise RuntimeError(f"{name}: {cost} is not that of the compiled decoder")
+        if with_obvious:
+            calls["obvious"] = partial(obvious_evaluation(problem, cost), few)
+        timings = measure(calls, rounds=settings.rounds, seconds=settings.seconds)
+        counts = dict.fromkeys(calls, population) | {"obvious": len(few.priority)}
+        readers = np.bincount(graph.tensor[: int(graph.num_uses)], minlength=1).max()
+        records.append(
+            {
+                "graph": name,
+                "ops": int(graph.num_ops),
+                "uses": int(graph.num_uses),
+                "readers": int(readers),
+                "population": population,
+                "cost": cost,
+                "queue": min(compiled.QUEUES, key=lambda queue: timings[queue].wall),
+                "per_second": {
+                    who: {clock: counts[who] / spent for clock, spent in timing._asdict().items()}
+                    for who, timing in timings.items()
+                },
+            }
+        )
+    return records
+
+
+def search(settings: Settings, population: int) -> list[dict[str, Any]]:
+    """Returns the time and the best cost of whole BRKGA runs for peak memory, one each."""
+    problem = prepare(GRAPHS[SEARCH_GRAPH](), homogeneous(settings.devices))
+    template = keys_shape(problem)
+    sizes = brkga.Settings(population, elites=population // 5, mutants=population // 10)
+    fresh = population - sizes.elites
+    generations = max(0, settings.evaluations - population) // fresh
+    evaluations = population + generations * fresh  # whole generations: the same for all
+    cost = spread(population_cost(problem, "peak_memory"))
+
+    def minimize(key: jax.Array) -> jax.Array:
+        return brkga.minimize(
+            key, cost, template, evaluations=evaluations, settings=sizes, bias=BIAS
+        ).cost
+
+    began = time.perf_counter()
+    run = jax.jit(minimize).lower(jax.random.key(settings.seed)).compile()
+    seconds_to_compile = time.perf_counter() - began
+    best: dict[str, float] = {}
+
+    def remember(name: str, find: Callable[..., Any]) -> None:
+        best[name] = float(find())
+
+    calls: dict[str, Callable[[], Any]] = {}
+    calls["gopt"] = partial(remember, "gopt", partial(run, jax.random.key(settings.seed)))
+    peer_cost = compiled_evaluation(compiled.tables(problem), "peak memory")
+    for name, peer in evolution.SEARCHES.items():
+        find = partial(
+            peer,
+            peer_cost,
+            template,
+            settings=sizes,
+            bias=BIAS,
+            generations=generations,
+            seed=settings.seed,
+        )
+        calls[name] = partial(remember, name, find)
+    timings = measure(calls, rounds=settings.rounds, seconds=settings.seconds)
+    return [
+        {
+            "search": name,
+            "population": population,
+            "evaluations": evaluations,
+            "best": to_bytes(problem, best[name]),
+            "seconds": timing._asdict(),
+            "seconds_to_compile": seconds_to_compile if name == "gopt" else None,
+        }
+        for name, timing in timings.items()
+    ]
+
+
+def count_programs(settings: Settings) -> dict[str, int]:
+    """Returns how many programs random graphs of different sizes take, and their buckets."""
+    traced = 0
+
+    def evaluate(problem: Problem, keys: Keys) -> execution.Cost:
+        nonlocal traced
+        traced += 1
+        return jax.vmap(execution.evaluate, (None, 0))(problem, keys)
+
+    run = jax.jit(evaluate)
+    buckets = set()
+    rng = np.random.default_rng(settings.seed)
+    for size in rng.integers(100, 2000, settings.programs):
+        graph = synthetic.layered(rng, int(size))
+        buckets.add(padding.bucket(graph))
+        problem = prepare(padding.pad(graph), homogeneous(settings.devices))
+        keys = uniforms(jax.random.key(settings.seed), keys_shape(problem), 2)
+        jax.block_until_ready(run(problem, keys))
+    return {"graphs": settings.programs, "buckets": len(buckets), "programs": traced}
+
+
+def first_compile(cost: str, settings: Settings) -> float:
+    """Returns the s that gopt's evaluation takes to compile, in a new process, nothing cached."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(_compile, cost, settings).result()
+
+
+def _compile(cost: str, settings: Settings) -> float:
+    common.start()
+    jax.config.update("jax_enable_compilation_cache", False)
+    problem = prepare(synthetic.layered(settings.seed, 1000), homogeneous(settings.devices))
+    keys = uniforms(jax.random.key(0), keys_shape(problem), settings.population)
+    began = time.perf_counter()
+    gopt_evaluation(problem, cost).lower(keys).compile()  # type: ignore[attr-defined]
+    return time.perf_counter() - began
+
+
+def machine() -> str:
+    """Returns the name of the processor and of the accelerators."""
+    name, cpuinfo = platform.processor(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = lines[0].split(":")[1].strip() if lines else name
+    kinds = sorted({device.device_kind for device in jax.devices()})
+    return f"{name}; {len(jax.devices())} JAX devices: {', '.join(kinds)}"
+
+
+def main(settings: Settings) -> None:
+    """Measures, prints the tables, and saves figures, tables and plots."""
+    common.start()
+    both = (*COSTS, "both")
+    found: dict[str, Any] = {"machine": machine(), "graphs": [], "sizes": [], "populations": []}
+    total = len(GRAPHS) + len(FAMILIES) * len(settings.sizes) + len(settings.populations)
+    total += len(settings.search_populations) + 1 + len(both)
+    with Progress() as progress:
+        task = progress.add_task("throughput", total=total)
+        for name, make in GRAPHS.items():
+            found["graphs"] += compare(
+                name, make(), settings.population, settings, costs=both, with_obvious=True
+            )
+            progress.advance(task)
+        for family, draw in FAMILIES.items():
+            for ops in settings.sizes:
+                graph = draw(settings.seed, ops)
+                found["sizes"] += compare(family, graph, settings.size_population, settings)
+                progress.advance(task)
+        graph = GRAPHS[POPULATION_GRAPH]()
+        for population in settings.populations:
+            found["populations"] += compare(POPULATION_GRAPH, graph, population, settings)
+            progress.advance(task)
+        found["searches"] = []
+        for population in settings.search_populations:
+            found["searches"] += search(settings, population)
+            progress.advance(task)
+        found["programs"] = count_programs(settings)
+        progress.advance(task)
+        found["seconds_to_compile"] = {}
+        for cost in both:
+            found["seconds_to_compile"][cost] = first_compile(cost, settings)
+            progress.advance(task)
+    common.save_settings(settings.folder, settings)
+    report(found, settings.folder)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
