@@ -106,7 +106,6 @@ def _search_rows(records: Sequence[Record]) -> list[tuple[Any, ...]]:
             f"{record['best'] / 2**20:.1f}",
             f"{record['seconds']['wall']:.2f}",
             f"{record['seconds']['cpu']:.2f}",
-            _figure(record["seconds_to_compile"], ".1f"),
             f"{record['seconds']['wall'] / ours[record['population']]:.1f}",
         )
         for record in records
@@ -147,7 +146,7 @@ def report(found: dict[str, Any], folder: Path) -> None:
     ]
     show("exponents", title, columns, rows)
     columns = ("search", "population", "evaluations", "best peak, MiB", "s", "CPU s")
-    columns += ("s to compile", "s / s of gopt")
+    columns += ("s / s of gopt",)
     show("searches", "BRKGA, peak memory", columns, _search_rows(found["searches"]))
     programs = found["programs"]
     title = "{graphs} graphs of {buckets} buckets take {programs} programs".format(**programs)

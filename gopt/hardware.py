@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 NO_CONTENTION = -1  # entry of `Hardware.channel` for a pair that has its link to itself
+MAX_DEVICES = 180  # with a link for each pair, their numbers fit in the int32 of a cost model
 
 
 class Hardware(NamedTuple):
@@ -86,6 +87,8 @@ def check_hardware(hardware: Hardware) -> None:
     count = np.size(hardware.flop_rate)
     if count < 1:
         raise ValueError("flop_rate is empty: a machine needs at least one device")
+    if count > MAX_DEVICES:
+        raise ValueError(f"flop_rate has {count} devices: expected {MAX_DEVICES} at most")
     vectors = ("flop_rate", "memory_bandwidth", "launch", "capacity")
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(vectors, (count,))
     shapes |= dict.fromkeys(("latency", "bandwidth", "channel"), (count, count))

@@ -62,6 +62,7 @@ def pymoo(
             eliminate_duplicates=NoDuplicateElimination(),
         ),
     )
+    algorithm.initialization.eliminate_duplicates = NoDuplicateElimination()
     found = minimize(Scheduling(), algorithm, ("n_gen", generations + 1), seed=seed)
     return float(found.F[0])
 
@@ -69,7 +70,10 @@ def pymoo(
 def brkga_mp_ipr(
     cost: Cost, template: Keys, *, settings: Settings, bias: float, generations: int, seed: int
 ) -> float:
-    """Returns the best cost that brkga-mp-ipr finds; it decodes one candidate after another."""
+    """Returns the best cost that brkga-mp-ipr finds; it decodes one candidate after another.
+
+    This is the package in Python; its authors have others in C++ and Julia.
+    """
     from brkga_mp_ipr.algorithm import BrkgaMpIpr
     from brkga_mp_ipr.enums import Sense
     from brkga_mp_ipr.types import BaseChromosome, BrkgaParams
@@ -89,9 +93,16 @@ def brkga_mp_ipr(
     search = BrkgaMpIpr(Decoder(), Sense.MINIMIZE, seed, num_genes(template), params)
     search.set_bias_custom_function({1: bias, 2: 1 - bias}.__getitem__)
     search.initialize()
-    if generations:
-        search.evolve(generations)
+    for _ in range(generations):
+        _put_in_order(search._current_populations[0])
+        search.evolve(1)
     return float(search.get_best_fitness())
+
+
+def _put_in_order(population: Any) -> None:
+    """Sorts chromosomes by fitness: release 0.9.1 takes the first of them to be the elites."""
+    population.chromosomes = [population.chromosomes[index] for _, index in population.fitness]
+    population.fitness = [(value, k) for k, (value, _) in enumerate(population.fitness)]
 
 
 SEARCHES = {"pymoo": pymoo, "brkga-mp-ipr": brkga_mp_ipr}

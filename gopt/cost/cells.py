@@ -11,7 +11,11 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.scheduling_groups import xla_metadata_call
+
+try:
+    from jax.experimental.scheduling_groups import xla_metadata_call
+except ImportError:  # costs are the same without it, and take longer
+    xla_metadata_call = None  # type: ignore[assignment]
 
 Fn = TypeVar("Fn", bound=Callable)
 
@@ -34,7 +38,10 @@ def _unsigned(index: jax.Array) -> jax.Array:
 def unit(fn: Fn) -> Fn:
     """Returns `fn` as a computation that XLA calls, and neither inlines nor mixes with others.
 
-    XLA's CPU runtime runs the steps of a short computation one after another. It hands those of
-    a long one out to threads, which costs more than the steps themselves where they are small.
+    A hint for CPUs: XLA's runtime there runs the steps of a short computation one after another.
+    It hands those of a long one out to threads, which costs more than the steps themselves where
+    they are small.
     """
+    if xla_metadata_call is None:
+        return fn
     return xla_metadata_call(fn, inlineable="false")

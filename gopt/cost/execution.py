@@ -1,7 +1,7 @@
 """What a schedule costs: candidates are decoded, ordered, timed, and their memory summed.
 
 Items are issued one after another, the smallest rank among the ready ones first, see
-`gopt.cost.passes`. The loops of a candidate have data-dependent bounds: batched, they would select
+`gopt.cost.issue`. The loops of a candidate have data-dependent bounds: batched, they would select
 whole states at every step, so `jax.vmap` of the public functions maps over candidates instead.
 """
 
@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gopt.cost import passes
 from gopt.cost.cells import unit
+from gopt.cost.issue import Clock, clock, issue
+from gopt.cost.memory import memory
 from gopt.cost.ranking import key_bits, rank_by_key
+from gopt.cost.waiting import Waiting, waiting
 from gopt.problem import MAX_TICKS, Problem
 
 
@@ -191,7 +193,7 @@ def _item_keys(keys: Keys) -> jax.Array:
 @unit
 def _evaluate(problem: Problem, keys: Keys) -> Cost:
     device, waits, ranks = _ranked(problem, keys)
-    position, makespan = _timed_order(problem, waits, ranks, unit(passes.clock)(problem, device))
+    position, makespan = _timed_order(problem, waits, ranks, unit(clock)(problem, device))
     return Cost(makespan, _peak_of(problem, device, position, waits.count))
 
 
@@ -199,7 +201,7 @@ def _evaluate(problem: Problem, keys: Keys) -> Cost:
 @unit
 def _makespan(problem: Problem, keys: Keys) -> jax.Array:
     device, waits, ranks = _ranked(problem, keys)
-    return _timed_order(problem, waits, ranks, unit(passes.clock)(problem, device))[1]
+    return _timed_order(problem, waits, ranks, unit(clock)(problem, device))[1]
 
 
 @jax.custom_batching.sequential_vmap
@@ -209,28 +211,28 @@ def _peaks(problem: Problem, keys: Keys) -> jax.Array:
     return _peak_of(problem, device, _order(problem, waits, ranks), waits.count)
 
 
-def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, passes.Waiting, Ranks]:
+def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
     device = _devices(problem, keys)
-    waits = unit(passes.waiting)(problem, device)
+    waits = unit(waiting)(problem, device)
     return device, waits, unit(rank_by_key)(_item_keys(keys), waits.items, waits.count)
 
 
 @unit
-def _order(problem: Problem, waits: passes.Waiting, ranks: Ranks) -> jax.Array:
-    return passes.issue(problem, waits, *ranks, None).position
+def _order(problem: Problem, waits: Waiting, ranks: Ranks) -> jax.Array:
+    return issue(problem, waits, *ranks, None).position
 
 
 @unit
 def _timed_order(
-    problem: Problem, waits: passes.Waiting, ranks: Ranks, times: passes.Clock
+    problem: Problem, waits: Waiting, ranks: Ranks, times: Clock
 ) -> tuple[jax.Array, jax.Array]:
-    issued = passes.issue(problem, waits, *ranks, times)
+    issued = issue(problem, waits, *ranks, times)
     return issued.position, issued.makespan
 
 
 @unit
 def _peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
-    return passes.memory(problem, device, position, count)[1]
+    return memory(problem, device, position, count)[1]
 
 
 @jax.custom_batching.sequential_vmap
@@ -238,17 +240,17 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     device, rank = decision
     items = jnp.arange(rank.size, dtype=jnp.int32)
     by_rank = jnp.zeros_like(rank).at[rank].set(items)
-    waits = passes.waiting(problem, device)
-    times = passes.clock(problem, device)
-    position, end, makespan = passes.issue(problem, waits, by_rank, rank, times)
-    during, peak = passes.memory(problem, device, position, waits.count)
+    waits = waiting(problem, device)
+    times = clock(problem, device)
+    position, end, makespan = issue(problem, waits, by_rank, rank, times)
+    during, peak = memory(problem, device, position, waits.count)
 
     step = jnp.where(position > 0, position - 1, rank.size)
-    transfers = jnp.tile(jnp.arange(problem.num_devices), problem.shape.tensors)
+    transfers = jnp.tile(jnp.arange(problem.num_devices, dtype=jnp.int32), problem.shape.tensors)
     there = jnp.concatenate([device, transfers])
     return Schedule(
         device=device,
-        order=jnp.full(rank.size, -1).at[step].set(items, mode="drop"),
+        order=jnp.full(rank.size, -1, jnp.int32).at[step].set(items, mode="drop"),
         num_items=waits.count,
         start=jnp.where(position > 0, end - times.ticks, 0),
         end=end,

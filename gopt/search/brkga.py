@@ -110,8 +110,8 @@ def ask(
       state: the current generation.
       settings: sizes of the population.
       proposal: distribution of the genes of mutants.
-      bias: probability that a gene comes from the elite parent, to within 1/512; one number, or
-        a pytree like the keys whose leaves broadcast against one candidate.
+      bias: probability that a gene comes from the elite parent, rounded to a 256th; one number,
+        or a pytree like the keys whose leaves broadcast against one candidate.
     """
     e, p = settings.elites, settings.population
     children = p - e - settings.mutants

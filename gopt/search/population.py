@@ -33,8 +33,8 @@ def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
 def coins(key: jax.Array, template: Tree, count: int, bias: Tree | float) -> Tree:
     """Returns independent coins for each gene of `count` candidates, bool `[count, ...]`.
 
-    A byte of randomness decides a coin, so that its chance is `bias` to within 1/512: drawing
-    numbers is most of what a search does besides evaluating.
+    A byte of randomness decides a coin, because drawing numbers is most of what a search does
+    besides evaluating: its chance is `bias` rounded to a 256th.
 
     Args:
       key: random key.

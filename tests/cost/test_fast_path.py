@@ -22,10 +22,22 @@ def population(problem, size):
     return Keys(*(jnp.zeros((size, *leaf.shape), jnp.float32) for leaf in shapes))
 
 
-def test_every_loop_but_the_map_over_candidates_is_one_native_function(problem):
-    compiled = jax.jit(jax.vmap(evaluate, (None, 0))).lower(problem, population(problem, 4))
+@pytest.mark.parametrize("cost", [evaluate, makespan, peaks])
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, devices):
+    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, population(problem, 4))
     text = compiled.compile().as_text()
     assert text.count(" while(") - text.count("xla_cpu_small_call") == 1
+    # Passes are called, and not made one long computation, whose steps go to many threads.
+    assert text.count('inlineable="false"') >= 4
+    bodies = re.findall(r"body=%([\w.\-]+)", text)
+    assert len(bodies) > 5
+    for body in bodies:
+        start = text.index(f"\n%{body} (")
+        lines = text[start : text.index("\n}", start)].splitlines()
+        copies = [line for line in lines if re.search(r"= \w+\[\d\d+\]\S* copy\(", line)]
+        assert copies == [] or " call(" in "".join(lines)  # the map over candidates may copy
 
 
 def test_no_loop_selects_or_copies_whole_states(problem):

@@ -1,7 +1,7 @@
-"""The passes over the items of a schedule: who waits for whom, the order with the clock, memory.
+"""The order in which items are issued, and the clock.
 
-Each is written for one candidate, as loops over scalars with data-dependent bounds, which XLA
-turns into native functions on CPUs. All of it is max, + and - on int32.
+Written for one candidate, as loops over scalars (see `gopt.cost.cells`). All of it is max, + and -
+on int32.
 """
 
 from functools import partial
@@ -13,22 +13,8 @@ from jax import lax
 
 from gopt.cost import ready_queue
 from gopt.cost.cells import load, store, unit
+from gopt.cost.waiting import Waiting
 from gopt.problem import Problem
-
-_NONE = -1  # the end of a list
-
-
-class Waiting(NamedTuple):
-    """Who waits for whom under a placement: for each item a linked list of what it lets go on.
-
-    An element of a list is a use, whose consumer reads what the item makes on the item's device,
-    or `E` + t · D + d, the transfer of a tensor that the item makes.
-    """
-
-    head: Any  # int32 [N + T·D], first element of the list of an item, or -1
-    next: Any  # int32 [E + T·D], the element after it, or -1
-    items: Any  # int32 [N + T·D], the items that there are, by index: ops, then transfers
-    count: Any  # int32 [], how many items there are
 
 
 class Clock(NamedTuple):
@@ -48,73 +34,6 @@ class Issued(NamedTuple):
 
 # Resources: one that is always free, one that nobody asks for, the devices, the links.
 _IDLE, _UNASKED, _FIRST = 0, 1, 2
-
-
-def waiting(problem: Problem, device: jax.Array) -> Waiting:
-    """Returns who waits for whom if ops run on these devices."""
-    n, t, e = problem.shape
-    d = problem.num_devices
-    maker = problem.producer[problem.tensor]
-    copy = n + problem.tensor * d
-
-    def join_use(state: Any) -> Any:
-        use, count, owner, element, head, next_, items = state
-        head = store(head, owner, element)  # of the use before
-        to = load(device, load(problem.consumer, use))
-        is_local = to == load(device, load(maker, use))
-        owner = jnp.where(is_local, load(maker, use), load(copy, use) + to)
-        behind = load(head, owner)
-        items = store(items, count, owner)
-        count = count + (~is_local & (behind == _NONE))
-        return use + 1, count, owner, use, head, store(next_, use, behind), items
-
-    def join_transfer(state: Any) -> Any:
-        k, owner, element, head, next_ = state
-        head = store(head, owner, element)
-        slot = load(items, k) - n
-        owner, element = load(problem.producer, lax.div(slot, d)), e + slot
-        return k + 1, owner, element, head, store(next_, element, load(head, owner))
-
-    size = n + t * d
-    head, next_ = jnp.full(size + 1, _NONE, jnp.int32), jnp.full(e + t * d, _NONE, jnp.int32)
-    zero = jnp.int32(0)
-    state = (
-        zero,
-        problem.num_ops,
-        jnp.int32(size),
-        zero,
-        head,
-        next_,
-        jnp.arange(size, dtype=jnp.int32),
-    )
-    _, count, *written, items = lax.while_loop(lambda s: s[0] < problem.num_uses, join_use, state)
-    _, owner, element, head, next_ = lax.while_loop(
-        lambda s: s[0] < count, join_transfer, (problem.num_ops, *written)
-    )
-    if d > 2:  # on two devices a tensor has one transfer at most
-        items = _sort_transfers(items, problem.num_ops, count)
-    return Waiting(store(head, owner, element)[:size], next_, items, count)
-
-
-def _sort_transfers(items: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
-    """Returns the items with those from `start` sorted; only those of one tensor are mixed up."""
-
-    def insert(state: Any) -> Any:
-        k, items = state
-        item = load(items, k)
-
-        def move(state: Any) -> Any:
-            at, items = state
-            return at - 1, store(items, at, load(items, at - 1))
-
-        at, items = lax.while_loop(
-            lambda s: (s[0] > start) & (load(s[1], jnp.maximum(s[0] - 1, 0)) > item),
-            move,
-            (k, items),
-        )
-        return k + 1, store(items, at, item)
-
-    return lax.while_loop(lambda s: s[0] < count, insert, (start, items))[1]
 
 
 def clock(problem: Problem, device: jax.Array) -> Clock:
@@ -151,7 +70,10 @@ def _device_bits(devices: int) -> int:
 
 
 def _resources(occupied: jax.Array, devices: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the resources that an item occupies: its own, and two more devices or `_IDLE`."""
+    """Returns the resources that an item occupies: its own, and two more devices or `_IDLE`.
+
+    They are packed in 31 bits, for which `gopt.hardware.MAX_DEVICES` leaves room.
+    """
     bits = _device_bits(devices)
     mask = (1 << bits) - 1
     return occupied >> (2 * bits), (occupied >> bits) & mask, occupied & mask
@@ -226,58 +148,3 @@ def issue(
     free, end = write(free, end, last)
     # Nothing ends after the last op: a transfer has a reader that waits for it.
     return Issued(state[3], end, jnp.max(free[_FIRST : _FIRST + d]))
-
-
-def memory(
-    problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Returns what is on each device at each step of the order of issue, and the peaks.
-
-    What is on a device while an item runs is what came until then less what went before: sums
-    along the order of issue, of what each step adds and what the step before it frees.
-
-    Args:
-      problem: one problem.
-      device: int32 `[N]`.
-      position: int32 `[N + T·D]`, when items are issued, counted from 1; 0 for no item.
-      count: int32 `[]`, how many items there are.
-
-    Returns:
-      int32 `[N + T·D + 3, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start.
-    """
-    n, t, _ = problem.shape
-    d = problem.num_devices
-    devices = jnp.arange(d, dtype=jnp.int32)
-    never = position.size + 2
-
-    ops, sent = position[:n], position[n:].reshape(t, d)
-    home = device[problem.producer]
-    is_home = home[:, None] == devices
-    made = ops[problem.producer]
-    # The last reader of a tensor on a device; where it was made, transfers are readers too.
-    slot = problem.tensor * d + device[problem.consumer]
-    read = jnp.zeros(t * d, jnp.int32).at[slot].max(ops[problem.consumer]).reshape(t, d)
-    leaves = jnp.maximum(made, jnp.max(jnp.where(is_home, 0, sent), 1))
-    last = jnp.where(is_home, jnp.maximum(read, leaves[:, None]), read)
-    last = jnp.where(is_home & problem.pinned[:, None], never, last)
-    born = jnp.where(is_home, jnp.where(problem.is_input[problem.producer], 0, made)[:, None], sent)
-    size = jnp.where(is_home | (sent > 0), problem.size[:, None], 0)
-
-    change = jnp.zeros((never + 1, d), jnp.int32)
-    change = change.at[born, devices].add(size).at[last + 1, devices].add(-size, mode="drop")
-    work = jnp.zeros((never + 1, d), jnp.int32).at[ops, device].add(problem.workspace)
-
-    def add(state: Any) -> Any:
-        k, live, peak, during = state
-        live = live + row(change, k)
-        now = live + row(work, k)
-        during = lax.dynamic_update_slice(during, now, (k, 0), allow_negative_indices=False)
-        return k + 1, live, jnp.maximum(peak, now), during
-
-    def row(rows: jax.Array, k: jax.Array) -> jax.Array:
-        return lax.dynamic_slice(rows, (k, 0), (1, d), allow_negative_indices=False)
-
-    none = jnp.zeros((1, d), jnp.int32)
-    state = jnp.int32(0), none, none, jnp.zeros_like(work)
-    _, _, peak, during = lax.while_loop(lambda s: s[0] <= count, add, state)
-    return during, peak[0]

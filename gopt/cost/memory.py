@@ -1,0 +1,65 @@
+"""How much memory is in use on each device, step by step along the order of issue."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from gopt.problem import Problem
+
+
+def memory(
+    problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns what is on each device at each step of the order of issue, and the peaks.
+
+    What is on a device while an item runs is what came until then less what went before: sums
+    along the order of issue, of what each step adds and what the step before it frees.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`.
+      position: int32 `[N + T·D]`, when items are issued, counted from 1; 0 for no item.
+      count: int32 `[]`, how many items there are.
+
+    Returns:
+      int32 `[R, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start.
+    """
+    n, t, e = problem.shape
+    d = problem.num_devices
+    devices, zero = jnp.arange(d, dtype=jnp.int32), jnp.int32(0)
+    rows = n + min(e, t * d) + 2  # every transfer has a use of its own
+    never = rows - 1
+
+    ops, sent = position[:n], position[n:].reshape(t, d)
+    home = device[problem.producer]
+    is_home = home[:, None] == devices
+    made = ops[problem.producer]
+    # The last reader of a tensor on a device; where it was made, transfers are readers too.
+    slot = problem.tensor * d + device[problem.consumer]
+    read = jnp.zeros(t * d, jnp.int32).at[slot].max(ops[problem.consumer]).reshape(t, d)
+    leaves = jnp.maximum(made, jnp.max(jnp.where(is_home, 0, sent), 1))
+    last = jnp.where(is_home, jnp.maximum(read, leaves[:, None]), read)
+    last = jnp.where(is_home & problem.pinned[:, None], never, last)
+    born = jnp.where(is_home, jnp.where(problem.is_input[problem.producer], 0, made)[:, None], sent)
+    size = jnp.where(is_home | (sent > 0), problem.size[:, None], 0)
+
+    change = jnp.zeros((rows, d), jnp.int32)
+    change = change.at[born, devices].add(size).at[last + 1, devices].add(-size, mode="drop")
+    work = jnp.zeros((rows, d), jnp.int32).at[ops, device].add(problem.workspace)
+
+    def add(state: Any) -> Any:
+        k, live, peak, during = state
+        live = live + row(change, k)
+        now = live + row(work, k)
+        during = lax.dynamic_update_slice(during, now, (k, zero), allow_negative_indices=False)
+        return k + 1, live, jnp.maximum(peak, now), during
+
+    def row(table: jax.Array, k: jax.Array) -> jax.Array:
+        return lax.dynamic_slice(table, (k, zero), (1, d), allow_negative_indices=False)
+
+    none = jnp.zeros((1, d), jnp.int32)
+    state = zero, none, none, jnp.zeros_like(work)
+    _, _, peak, during = lax.while_loop(lambda s: s[0] <= count, add, state)
+    return during, peak[0]
