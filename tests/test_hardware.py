@@ -57,6 +57,12 @@ def test_no_devices_raise():
         machines.check_hardware(empty)
 
 
+def test_more_devices_than_a_cost_model_can_number_raise():
+    machines.check_hardware(homogeneous(machines.MAX_DEVICES))
+    with pytest.raises(ValueError, match="181 devices: expected 180 at most"):
+        machines.check_hardware(homogeneous(machines.MAX_DEVICES + 1))
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

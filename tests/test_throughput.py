@@ -121,6 +121,30 @@ def test_other_searches_spend_the_same_budget_and_minimise(name):
     assert 0 < best < 1.5  # of 9 genes, 4.5 on average
 
 
+def test_the_elites_of_brkga_mp_ipr_are_the_fittest():
+    types = pytest.importorskip("brkga_mp_ipr.types")
+    population = types.Population()
+    population.chromosomes = [[0.3], [0.1], [0.2]]
+    population.fitness = [(1.0, 1), (2.0, 2), (3.0, 0)]
+    evolution._put_in_order(population)
+    assert population.chromosomes == [[0.1], [0.2], [0.3]]
+    assert population.fitness == [(1.0, 0), (2.0, 1), (3.0, 2)]
+
+
+def test_pymoo_does_not_look_for_duplicates(monkeypatch):
+    duplicate = pytest.importorskip("pymoo.core.duplicate")
+
+    def fail(*args, **kwargs):
+        raise AssertionError("looked for duplicates")
+
+    monkeypatch.setattr(duplicate.DefaultDuplicateElimination, "_do", fail)
+    template = Keys(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 2), (3,), (2, 2))))
+    sizes = brkga.Settings(8, elites=2, mutants=1)
+    evolution.pymoo(
+        lambda keys: keys.priority.sum(1), template, settings=sizes, bias=0.7, generations=2, seed=0
+    )
+
+
 def test_genes_become_keys_in_order():
     template = Keys(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 2), (3,), (2, 2))))
     keys = evolution.as_keys(np.arange(26.0).reshape(2, 13), template)

@@ -301,3 +301,12 @@ def test_a_schedule_that_fits_beats_any_that_does_not():
     assert costs[1] < worse
     batch = Cost(jnp.stack([slow.makespan, fat.makespan]), jnp.stack([slow.peak, fat.peak]))
     chex.assert_trees_all_equal(execution.objective(problem, batch, name), jnp.stack(costs))
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_64_bit_mode_changes_nothing(devices):
+    case = strategies.random_case(np.random.default_rng(0), NASTY["broadcast"](), devices)
+    problem, keys = case.problem(SMALL), case.padded_keys(SMALL)
+    with jax.enable_x64(True):
+        found = jax.jit(lambda *args: fast.__wrapped__(*args))(problem, keys)
+        assert_matches(problem, keys, *found)
