@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import flax.linen as nn
@@ -32,6 +33,10 @@ class Workload:
 
     def variables(self) -> Tree:
         """Shapes of all variable collections of the model (parameters, batch statistics)."""
+        return self._variables
+
+    @cached_property
+    def _variables(self) -> Tree:
         key = jax.eval_shape(lambda: jax.random.key(0))
         return jax.eval_shape(self.module.init, key, *self.inputs)
 
