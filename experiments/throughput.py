@@ -71,13 +71,13 @@ class Settings:
     sizes: tuple[int, ...] = (200, 1000, 5000, 20_000, 80_000)
     size_population: int = 128
     memory: float = 2.0
-    obvious: int = 64
+    obvious: int = 8
     evaluations: int = 5000
     search_populations: tuple[int, ...] = (100, 1000)
     programs: int = 50
     devices: int = 2
-    rounds: int = 7
-    seconds: float = 30.0
+    rounds: int = 5
+    seconds: float = 5.0
     seed: int = 0
     folder: Path = Path("runs/throughput")
 
