@@ -10,7 +10,8 @@ from jax import lax
 from gopt.cost.cells import load, store
 
 _SHIFTS, _WIDTH = (0, 10, 20), 11  # a float32 that is not negative has 31 bits
-_BUCKETS, _LANES = 1 << _WIDTH, 4  # a lane of buckets for each digit, and one that is not used
+_BUCKETS = 1 << _WIDTH
+_LANES = 4  # one for each digit; four, so that the buckets of all are summed as one vector
 
 
 def key_bits(key: jax.Array) -> jax.Array:

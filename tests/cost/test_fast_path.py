@@ -36,8 +36,9 @@ def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, dev
     for body in bodies:
         start = text.index(f"\n%{body} (")
         lines = text[start : text.index("\n}", start)].splitlines()
-        copies = [line for line in lines if re.search(r"= \w+\[\d\d+\]\S* copy\(", line)]
-        assert copies == [] or " call(" in "".join(lines)  # the map over candidates may copy
+        if any("to_apply=%xla_metadata_call" in line for line in lines):
+            continue  # the map over candidates
+        assert [line for line in lines if re.search(r"= \w+\[\d\d+\]\S* copy\(", line)] == []
 
 
 def test_no_loop_selects_or_copies_whole_states(problem):
