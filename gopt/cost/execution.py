@@ -90,7 +90,7 @@ def simulate(problem: Problem, decision: Decision) -> Schedule:
     Memory is accounted along the issue order: exact for synchronous transfers, an approximation
     for asynchronous ones.
     """
-    return _simulate(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, decision))
+    return _simulate(*jax.tree.map(jnp.asarray, (problem, decision)))
 
 
 def evaluate(problem: Problem, keys: Keys) -> Cost:
@@ -104,7 +104,8 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
       ValueError: the keys do not have the shapes of the problem.
     """
     check_keys(problem, keys)
-    return _evaluate(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, keys))
+    problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
+    return _evaluate(problem, clock(problem), keys)
 
 
 def makespan(problem: Problem, keys: Keys) -> jax.Array:
@@ -114,7 +115,8 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
       ValueError: the keys do not have the shapes of the problem.
     """
     check_keys(problem, keys)
-    return _makespan(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, keys))
+    problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
+    return _makespan(problem, clock(problem), keys)
 
 
 def peaks(problem: Problem, keys: Keys) -> jax.Array:
@@ -124,7 +126,7 @@ def peaks(problem: Problem, keys: Keys) -> jax.Array:
       ValueError: the keys do not have the shapes of the problem.
     """
     check_keys(problem, keys)
-    return _peaks(jax.tree.map(jnp.asarray, problem), jax.tree.map(jnp.asarray, keys))
+    return _peaks(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
 OBJECTIVES: tuple[str, ...] = ("peak_memory", "makespan", "capped_makespan")
@@ -191,24 +193,23 @@ def _item_keys(keys: Keys) -> jax.Array:
 
 @jax.custom_batching.sequential_vmap
 @unit
-def _evaluate(problem: Problem, keys: Keys) -> Cost:
+def _evaluate(problem: Problem, times: Clock, keys: Keys) -> Cost:
     device, waits, ranks = _ranked(problem, keys)
-    position, makespan = _timed_order(problem, waits, ranks, unit(clock)(problem, device))
+    position, makespan = _timed_order(problem, device, waits, ranks, times)
     return Cost(makespan, _peak_of(problem, device, position, waits.count))
 
 
 @jax.custom_batching.sequential_vmap
 @unit
-def _makespan(problem: Problem, keys: Keys) -> jax.Array:
-    device, waits, ranks = _ranked(problem, keys)
-    return _timed_order(problem, waits, ranks, unit(clock)(problem, device))[1]
+def _makespan(problem: Problem, times: Clock, keys: Keys) -> jax.Array:
+    return _timed_order(problem, *_ranked(problem, keys), times)[1]
 
 
 @jax.custom_batching.sequential_vmap
 @unit
 def _peaks(problem: Problem, keys: Keys) -> jax.Array:
     device, waits, ranks = _ranked(problem, keys)
-    return _peak_of(problem, device, _order(problem, waits, ranks), waits.count)
+    return _peak_of(problem, device, _order(problem, device, waits, ranks), waits.count)
 
 
 def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
@@ -218,15 +219,15 @@ def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
 
 
 @unit
-def _order(problem: Problem, waits: Waiting, ranks: Ranks) -> jax.Array:
-    return issue(problem, waits, *ranks, None).position
+def _order(problem: Problem, device: jax.Array, waits: Waiting, ranks: Ranks) -> jax.Array:
+    return issue(problem, device, waits, *ranks, None).position
 
 
 @unit
 def _timed_order(
-    problem: Problem, waits: Waiting, ranks: Ranks, times: Clock
+    problem: Problem, device: jax.Array, waits: Waiting, ranks: Ranks, times: Clock
 ) -> tuple[jax.Array, jax.Array]:
-    issued = issue(problem, waits, *ranks, times)
+    issued = issue(problem, device, waits, *ranks, times)
     return issued.position, issued.makespan
 
 
@@ -241,10 +242,11 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     items = jnp.arange(rank.size, dtype=jnp.int32)
     by_rank = jnp.zeros_like(rank).at[rank].set(items)
     waits = waiting(problem, device)
-    times = clock(problem, device)
-    position, end, makespan = issue(problem, waits, by_rank, rank, times)
+    times = clock(problem)
+    position, end, makespan = issue(problem, device, waits, by_rank, rank, times)
     during, peak = memory(problem, device, position, waits.count)
 
+    ticks = times.ticks[items * problem.num_devices + device[times.maker]]
     step = jnp.where(position > 0, position - 1, rank.size)
     transfers = jnp.tile(jnp.arange(problem.num_devices, dtype=jnp.int32), problem.shape.tensors)
     there = jnp.concatenate([device, transfers])
@@ -252,7 +254,7 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
         device=device,
         order=jnp.full(rank.size, -1, jnp.int32).at[step].set(items, mode="drop"),
         num_items=waits.count,
-        start=jnp.where(position > 0, end - times.ticks, 0),
+        start=jnp.where(position > 0, end - ticks, 0),
         end=end,
         usage=jnp.zeros_like(rank).at[step].set(during[position, there], mode="drop"),
         makespan=makespan,

@@ -18,10 +18,14 @@ from gopt.problem import Problem
 
 
 class Clock(NamedTuple):
-    """How long items take under a placement, and on what."""
+    """How long items take and what they occupy, wherever ops run: row `item · D + home`.
 
-    ticks: Any  # int32 [N + T·D]
-    occupied: Any  # int32 [N + T·D], up to three resources, see `_resources`
+    The home of an op is its device, that of a transfer the device that it leaves.
+    """
+
+    maker: Any  # int32 [N + T·D], the op whose device is the home
+    ticks: Any  # int32 [(N + T·D) · D]
+    occupied: Any  # int32 [(N + T·D) · D], up to three resources, see `_resources`
 
 
 class Issued(NamedTuple):
@@ -36,33 +40,27 @@ class Issued(NamedTuple):
 _IDLE, _UNASKED, _FIRST = 0, 1, 2
 
 
-def clock(problem: Problem, device: jax.Array) -> Clock:
-    """Returns what the times of items depend on if ops run on these devices."""
+def clock(problem: Problem) -> Clock:
+    """Returns the clock of a problem, the same for all candidates."""
     n, t, _ = problem.shape
     d = problem.num_devices
-    home = device[problem.producer]
+    ops = jnp.arange(n, dtype=jnp.int32)
     devices = jnp.arange(d, dtype=jnp.int32)
+    bits = _device_bits(d)
     link = jnp.where(problem.channel < 0, _IDLE, _FIRST + d + problem.channel)
     # A synchronous transfer occupies both of its devices, too.
     both = jnp.where(problem.synchronous, _FIRST + devices, _IDLE)
-    bits = _device_bits(d)
     sends = ((link << bits | both[:, None]) << bits) | both
-    runs = jnp.where(problem.is_input, _IDLE, _FIRST + device) << (2 * bits)
+    runs = jnp.where(problem.is_input[:, None], _IDLE, _FIRST + devices) << (2 * bits)
 
-    # Selected device by device, and written in two parts: XLA vectorises these, but neither
-    # gathers, nor sums over devices, nor a concatenation of what it fuses.
-    run_ticks, sent_ticks = jnp.zeros(n, jnp.int32), jnp.zeros((t, d), jnp.int32)
-    sent = jnp.zeros((t, d), jnp.int32)
-    for at in range(d):
-        run_ticks = jnp.where(device == at, problem.op_ticks[:, at], run_ticks)
-        is_home = (home == at)[:, None]
-        sent_ticks = jnp.where(is_home, problem.transfer_ticks[:, at], sent_ticks)
-        sent = jnp.where(is_home, sends[at], sent)
+    def rows(of_ops: jax.Array, of_transfers: jax.Array) -> jax.Array:
+        return jnp.concatenate([of_ops.ravel(), of_transfers.ravel()])
 
-    def items(ops: jax.Array, transfers: jax.Array) -> jax.Array:
-        return jnp.zeros(n + t * d, jnp.int32).at[:n].set(ops).at[n:].set(transfers.ravel())
-
-    return Clock(items(run_ticks, sent_ticks), items(runs, sent))
+    return Clock(
+        rows(ops, jnp.repeat(problem.producer, d)),
+        rows(problem.op_ticks, problem.transfer_ticks.swapaxes(1, 2)),
+        rows(runs, jnp.tile(sends.T, (t, 1, 1))),
+    )
 
 
 def _device_bits(devices: int) -> int:
@@ -80,7 +78,12 @@ def _resources(occupied: jax.Array, devices: int) -> tuple[jax.Array, jax.Array,
 
 
 def issue(
-    problem: Problem, waits: Waiting, by_rank: jax.Array, rank: jax.Array, times: Clock | None
+    problem: Problem,
+    device: jax.Array,
+    waits: Waiting,
+    by_rank: jax.Array,
+    rank: jax.Array,
+    times: Clock | None,
 ) -> Issued:
     """Returns in which order items are issued, and when they end.
 
@@ -103,11 +106,12 @@ def issue(
         finish = jnp.int32(0)
         if times is not None:
             free, end = write(free, end, last)
-            occupied = load(times.occupied, item)
+            row = item * d + load(device, load(times.maker, item))
+            occupied = load(times.occupied, row)
             begin = load(arrived, item)
             for resource in _resources(occupied, d):
                 begin = jnp.maximum(begin, load(free, resource))
-            finish = begin + load(times.ticks, item)
+            finish = begin + load(times.ticks, row)
             last = item, occupied, finish
 
         def notify(state: Any) -> Any:
