@@ -120,12 +120,12 @@ def issue(
             if times is not None:
                 arrived = store(arrived, item, jnp.maximum(load(arrived, item), finish))
             missing = store(missing, item, load(missing, item) - 1)
-            left = load(missing, item)
+            waits_on = (load(missing, item) - 1) >> 31
             own = load(rank, item)
-            queue = ready_queue.add(queue, own, left == 0)
-            # A rank or more than any: a select would become a branch that is hard to predict.
-            candidate = own | (jnp.minimum(left, 1) * ready_queue.EMPTY)
-            next_rank = jnp.minimum(next_rank, candidate)
+            queue = ready_queue.add(queue, own, waits_on & 1)
+            candidate = own | (~waits_on & ready_queue.EMPTY)
+            less = candidate - next_rank
+            next_rank = next_rank + (less & (less >> 31))
             return load(waits.next, element), next_rank, queue, missing, arrived
 
         # Found before the list is walked, so that the two go on side by side.

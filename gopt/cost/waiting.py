@@ -43,11 +43,12 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
         use, count, owner, element, head, next_, items = state
         head = store(head, owner, element)  # of the use before
         to = load(device, load(problem.consumer, use))
-        is_local = to == load(device, load(maker, use))
-        owner = jnp.where(is_local, load(maker, use), load(copy, use) + to)
+        made = load(maker, use)
+        remote = -(to ^ load(device, made)) >> 31
+        owner = made + (remote & (load(copy, use) + to - made))
         behind = load(head, owner)
         items = store(items, count, owner)  # kept if it is a transfer that was not met before
-        count = count + (~is_local & (behind == _NONE))
+        count = count + (remote & behind >> 31 & 1)
         return use + 1, count, owner, use, head, store(next_, use, behind), items
 
     def join_transfer(state: Any) -> Any:
