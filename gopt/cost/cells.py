@@ -30,6 +30,14 @@ def store(array: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
     return lax.dynamic_update_slice(array, value[None], (_unsigned(index),))
 
 
+def if_negative(number: jax.Array, value: jax.Array) -> jax.Array:
+    """Returns `value` if the int32 number is negative, else 0.
+
+    For conditions that are hard to predict: made of comparisons they would be compiled to branches.
+    """
+    return (number >> 31) & value
+
+
 def _unsigned(index: jax.Array) -> jax.Array:
     # XLA clamps indices to the bounds of the array: unsigned ones at one end only.
     return index.astype(jnp.uint32)

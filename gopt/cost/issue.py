@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost import ready_queue
-from gopt.cost.cells import load, store, unit
+from gopt.cost.cells import if_negative, load, store, unit
 from gopt.cost.waiting import Waiting
 from gopt.problem import Problem
 
@@ -120,12 +120,11 @@ def issue(
             if times is not None:
                 arrived = store(arrived, item, jnp.maximum(load(arrived, item), finish))
             missing = store(missing, item, load(missing, item) - 1)
-            waits_on = (load(missing, item) - 1) >> 31
+            is_ready = if_negative(load(missing, item) - 1, jnp.int32(1))
             own = load(rank, item)
-            queue = ready_queue.add(queue, own, waits_on & 1)
-            candidate = own | (~waits_on & ready_queue.EMPTY)
-            less = candidate - next_rank
-            next_rank = next_rank + (less & (less >> 31))
+            queue = ready_queue.add(queue, own, is_ready)
+            less = (own | (1 - is_ready) * ready_queue.EMPTY) - next_rank
+            next_rank = next_rank + if_negative(less, less)
             return load(waits.next, element), next_rank, queue, missing, arrived
 
         # Found before the list is walked, so that the two go on side by side.

@@ -8,6 +8,8 @@ from jax import lax
 
 from gopt.problem import Problem
 
+_BLOCK = 4
+
 
 def memory(
     problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
@@ -30,6 +32,7 @@ def memory(
     d = problem.num_devices
     devices, zero = jnp.arange(d, dtype=jnp.int32), jnp.int32(0)
     rows = n + min(e, t * d) + 2  # every transfer has a use of its own
+    rows += -rows % _BLOCK
     never = rows - 1
 
     ops, sent = position[:n], position[n:].reshape(t, d)
@@ -45,21 +48,31 @@ def memory(
     born = jnp.where(is_home, jnp.where(problem.is_input[problem.producer], 0, made)[:, None], sent)
     size = jnp.where(is_home | (sent > 0), problem.size[:, None], 0)
 
-    change = jnp.zeros((rows, d), jnp.int32)
-    change = change.at[born, devices].add(size).at[last + 1, devices].add(-size, mode="drop")
-    work = jnp.zeros((rows, d), jnp.int32).at[ops, device].add(problem.workspace)
+    def table(step: jax.Array, device: jax.Array, size: jax.Array) -> jax.Array:
+        # Flat indices: XLA would write pairs of them out, which takes longer than to use them.
+        index = (step * d + device).ravel()
+        return jnp.zeros(rows * d, jnp.int32).at[index].add(size.ravel(), mode="drop")
+
+    change = table(born, devices, size) - table(last + 1, devices, size)
+    change, work = change.reshape(rows, d), table(ops, device, problem.workspace).reshape(rows, d)
 
     def add(state: Any) -> Any:
         k, live, peak, during = state
-        live = live + row(change, k)
-        now = live + row(work, k)
-        during = lax.dynamic_update_slice(during, now, (k, zero), allow_negative_indices=False)
-        return k + 1, live, jnp.maximum(peak, now), during
+        changes, works = block(change, k), block(work, k)
+        now = []
+        for at in range(_BLOCK):
+            live = live + changes[at]
+            now.append(live + works[at])
+            peak = jnp.maximum(peak, now[-1])
+        during = lax.dynamic_update_slice(
+            during, jnp.stack(now), (k, zero), allow_negative_indices=False
+        )
+        return k + _BLOCK, live, peak, during
 
-    def row(table: jax.Array, k: jax.Array) -> jax.Array:
-        return lax.dynamic_slice(table, (k, zero), (1, d), allow_negative_indices=False)
+    def block(table: jax.Array, k: jax.Array) -> jax.Array:
+        return lax.dynamic_slice(table, (k, zero), (_BLOCK, d), allow_negative_indices=False)
 
-    none = jnp.zeros((1, d), jnp.int32)
+    none = jnp.zeros(d, jnp.int32)
     state = zero, none, none, jnp.zeros_like(work)
     _, _, peak, during = lax.while_loop(lambda s: s[0] <= count, add, state)
-    return during, peak[0]
+    return during, peak

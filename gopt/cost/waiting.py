@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.cost.cells import load, store
+from gopt.cost.cells import if_negative, load, store
 from gopt.problem import Problem
 
 _NONE = -1  # the end of a list
@@ -43,12 +43,12 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
         use, count, owner, element, head, next_, items = state
         head = store(head, owner, element)  # of the use before
         to = load(device, load(problem.consumer, use))
-        made = load(maker, use)
-        remote = -(to ^ load(device, made)) >> 31
-        owner = made + (remote & (load(copy, use) + to - made))
+        by = load(maker, use)
+        is_away = to ^ load(device, by)  # 0 if not
+        owner = by + if_negative(-is_away, load(copy, use) + to - by)
         behind = load(head, owner)
         items = store(items, count, owner)  # kept if it is a transfer that was not met before
-        count = count + (remote & behind >> 31 & 1)
+        count = count + if_negative(-is_away, if_negative(behind, jnp.int32(1)))
         return use + 1, count, owner, use, head, store(next_, use, behind), items
 
     def join_transfer(state: Any) -> Any:
