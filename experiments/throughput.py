@@ -11,14 +11,13 @@ obvious loop costs fewer candidates, because it is slow.
 """
 
 import multiprocessing
-import platform
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,7 +26,9 @@ from rich.progress import Progress
 
 from experiments import common
 from experiments.peers import compiled, evolution, obvious
+from experiments.throughput_graphs import FAMILIES, GRAPHS
 from experiments.throughput_report import report
+from experiments.timing import machine, measure
 from gopt import padding
 from gopt.cost import execution
 from gopt.cost.execution import Keys, keys_shape, population_cost
@@ -38,11 +39,10 @@ from gopt.problem import Problem, prepare, to_bytes
 from gopt.search import brkga
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
-from gopt.sources.jaxpr import trace
-from gopt.workloads import WORKLOADS
 
 COSTS = ("peak memory", "makespan")  # what is asked for; "both" is a schedule's whole cost
 BIAS = 0.7
+POPULATION_GRAPH = SEARCH_GRAPH = "LSTM step"
 
 
 @dataclass(frozen=True)
@@ -80,57 +80,6 @@ class Settings:
     seconds: float = 5.0
     seed: int = 0
     folder: Path = Path("runs/throughput")
-
-
-class Timing(NamedTuple):
-    """The least that a call took, in s."""
-
-    wall: float
-    cpu: float  # of all threads
-
-
-def _workload(name: str, *, train: bool, **sizes: Any) -> Graph:
-    workload = WORKLOADS[name](**sizes)
-    fn, args = workload.train_step() if train else workload.forward()
-    return trace(fn, *args, donate_argnums=(0, 1) if train else ()).graph
-
-
-# The weights of the unrolled forward passes are read at every step.
-GRAPHS: dict[str, Callable[[], Graph]] = {
-    "ResNeXt step": lambda: _workload("resnext", train=True, blocks=(1, 2, 2, 1)),
-    "LSTM step": lambda: _workload("rnnlm", train=True, length=10),
-    "LSTM forward, 100": lambda: _workload("rnnlm", train=False, length=100, layers=1),
-    "LSTM forward, 250": lambda: _workload("rnnlm", train=False, length=250, layers=1),
-    "Erdős-Rényi": lambda: synthetic.erdos_renyi(0, 1000, density=0.004),
-    "Barabási-Albert": lambda: synthetic.barabasi_albert(0, 1000),
-    "layered": lambda: synthetic.layered(0, 1000),
-}
-POPULATION_GRAPH = SEARCH_GRAPH = "LSTM step"
-
-# About two to three uses for each op at every size.
-FAMILIES: dict[str, Callable[[int, int], Graph]] = {
-    "Erdős-Rényi": lambda seed, ops: synthetic.erdos_renyi(seed, ops, density=4 / ops),
-    "layered": synthetic.layered,
-}
-
-
-def measure(
-    calls: dict[str, Callable[[], Any]], *, rounds: int, seconds: float
-) -> dict[str, Timing]:
-    """Returns the least time of each call, taken in turns; a first round is not timed."""
-    for call in calls.values():
-        jax.block_until_ready(call())
-    began = time.perf_counter()
-    taken: dict[str, list[Timing]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            jax.block_until_ready(call())
-            taken[name].append(Timing(time.perf_counter() - wall, time.process_time() - cpu))
-        if time.perf_counter() - began > seconds:
-            break
-    least = {name: np.maximum(np.min(times, axis=0), 1e-9) for name, times in taken.items()}
-    return {name: Timing(*times.tolist()) for name, times in least.items()}
 
 
 def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
@@ -320,16 +269,6 @@ def _compile(cost: str, settings: Settings) -> float:
     began = time.perf_counter()
     gopt_evaluation(problem, cost).lower(keys).compile()  # type: ignore[attr-defined]
     return time.perf_counter() - began
-
-
-def machine() -> str:
-    """Returns the name of the processor and of the accelerators."""
-    name, cpuinfo = platform.processor(), Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        name = lines[0].split(":")[1].strip() if lines else name
-    kinds = sorted({device.device_kind for device in jax.devices()})
-    return f"{name}; {len(jax.devices())} JAX devices: {', '.join(kinds)}"
 
 
 def main(settings: Settings) -> None:

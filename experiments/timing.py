@@ -1,0 +1,46 @@
+"""How long calls take, wall and CPU time, and on what machine."""
+
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+
+class Timing(NamedTuple):
+    """The least that a call took, in s."""
+
+    wall: float
+    cpu: float  # of all threads
+
+
+def measure(
+    calls: dict[str, Callable[[], Any]], *, rounds: int, seconds: float
+) -> dict[str, Timing]:
+    """Returns the least time of each call, taken in turns; a first round is not timed."""
+    for call in calls.values():
+        jax.block_until_ready(call())
+    began = time.perf_counter()
+    taken: dict[str, list[Timing]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            jax.block_until_ready(call())
+            taken[name].append(Timing(time.perf_counter() - wall, time.process_time() - cpu))
+        if time.perf_counter() - began > seconds:
+            break
+    least = {name: np.maximum(np.min(times, axis=0), 1e-9) for name, times in taken.items()}
+    return {name: Timing(*times.tolist()) for name, times in least.items()}
+
+
+def machine() -> str:
+    """Returns the name of the processor and of the accelerators."""
+    name, cpuinfo = platform.processor(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = lines[0].split(":")[1].strip() if lines else name
+    kinds = sorted({device.device_kind for device in jax.devices()})
+    return f"{name}; {len(jax.devices())} JAX devices: {', '.join(kinds)}"
