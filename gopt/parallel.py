@@ -1,12 +1,12 @@
-"""Spreading independent work over the devices of one process."""
+"""Spreading independent work over devices, of one process or of several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = Any
 
@@ -15,44 +15,52 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
     """Returns `fn` with the first axis of every argument and result split over the devices.
 
     For functions that treat the rows of that axis independently, such as a `jax.vmap`: the
-    result is the same on any number of devices. Fewer rows than devices take a device each; rows
-    that do not divide the devices are made up for by repeating the last one.
+    result is the same on any number of devices. Rows that do not divide the devices are made up
+    for by repeating the last one; a single row is not split.
+
+    After `jax.distributed.initialize` the devices are those of all processes, each of which makes
+    the same calls with the same arguments. Arguments and results, and what is computed from them
+    under the same `jax.jit`, are then whole on every device: `np.asarray` reads a result in every
+    process, and nothing but results travels between them.
 
     Args:
       fn: maps trees of arrays `[A, ...]` to a tree of arrays `[A, ...]`.
-      num_devices: how many devices to use; by default all.
+      num_devices: how many devices to use; by default all. With one, `fn` itself is returned,
+        which every process computes alone.
 
     Raises:
-      ValueError: there are not so many devices.
+      ValueError: there are not so many devices, or they would leave out some of several processes.
     """
     devices = jax.devices()
+    several = jax.process_count() > 1
     if num_devices is not None:
         if not 1 <= num_devices <= len(devices):
             raise ValueError(f"num_devices is {num_devices}: expected 1..{len(devices)}")
+        if several and 1 < num_devices < len(devices):
+            raise ValueError(
+                f"num_devices is {num_devices}: expected 1, or the {len(devices)} of all processes"
+            )
         devices = devices[:num_devices]
     if len(devices) == 1:
         return fn
 
+    mesh = Mesh(np.array(devices), ("pop",))
+    split, whole = PartitionSpec("pop"), NamedSharding(mesh, PartitionSpec())
+    # The loops of a cost start from constants, which a check of replication would refuse.
+    sharded = jax.shard_map(fn, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+
     def run(*args: Tree) -> Tree:
         rows = len(jax.tree.leaves(args)[0])
-        count = min(rows, len(devices))
-        if count < 2:
+        if rows < 2:
             return fn(*args)
-        extra = -rows % count
+        extra = -rows % len(devices)
         if extra:
             args = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), args)
-        return jax.tree.map(lambda x: x[:rows], _sharded(fn, devices[:count])(*args))
+        if several:  # else XLA splits what makes arguments, too, and a process lacks some of it
+            args = jax.lax.with_sharding_constraint(args, whole)
+        result = sharded(*args)
+        if several:
+            result = jax.lax.with_sharding_constraint(result, whole)
+        return jax.tree.map(lambda x: x[:rows], result)
 
     return run
-
-
-def _sharded(fn: Callable[..., Tree], devices: Sequence[jax.Device]) -> Callable[..., Tree]:
-    axis = PartitionSpec("pop")
-    # The loops of a cost start from constants, which a check of replication would refuse.
-    return jax.shard_map(
-        fn,
-        mesh=Mesh(np.array(devices), ("pop",)),
-        in_specs=axis,
-        out_specs=axis,
-        check_vma=False,
-    )

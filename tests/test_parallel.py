@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from gopt.parallel import spread
 
@@ -53,7 +54,7 @@ def test_each_device_gets_a_share_of_the_rows():
 
 
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (2, 2), (3, 2)])
-def test_no_more_devices_are_used_than_there_are_rows(count, devices):
+def test_no_row_is_computed_again_but_the_last_one(count, devices):
     seen = []
 
     def fn(x: jax.Array) -> jax.Array:
@@ -64,6 +65,13 @@ def test_no_more_devices_are_used_than_there_are_rows(count, devices):
     np.testing.assert_array_equal(jax.jit(spread(fn))(x), 2 * x)
     jax.effects_barrier()
     assert len(seen) == -(-count // devices) * devices and set(seen) == set(range(count))
+
+
+def test_results_of_one_process_stay_on_the_devices_that_computed_them():
+    run = jax.jit(spread(lambda x: 2 * x))
+    x = jnp.arange(8.0)
+    assert run(x).sharding.spec == PartitionSpec("pop")
+    assert "all-gather" not in run.lower(x).compile().as_text()
 
 
 def test_one_device_leaves_the_function_alone():
@@ -80,3 +88,12 @@ def test_random_keys_are_rows_too():
 def test_numbers_of_devices_that_there_are_not_raise(count):
     with pytest.raises(ValueError, match=rf"num_devices is {count}: expected 1\.\.2"):
         spread(rows, num_devices=count)
+
+
+def test_devices_that_leave_out_a_process_raise(monkeypatch):
+    devices = 4 * jax.devices()
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="num_devices is 4: expected 1, or the 8 of all processes"):
+        spread(rows, num_devices=4)
+    assert spread(rows, num_devices=1) is rows

@@ -96,9 +96,10 @@ def simulate(problem: Problem, decision: Decision) -> Schedule:
 def evaluate(problem: Problem, keys: Keys) -> Cost:
     """Returns the cost of one candidate: the same as `simulate(problem, decode(problem, keys))`.
 
-    Compose with `jax.vmap` for a population, and once more for a batch of graphs. Memory is
-    accounted along the issue order: exact for synchronous transfers, an approximation for
-    asynchronous ones.
+    Compose with `jax.vmap` for a population, and once more for a batch of graphs: that takes no
+    more memory than the keys and one candidate. Under a `jax.shard_map` pass `check_vma=False`,
+    because loops start from constants; `gopt.parallel.spread` does. Memory is accounted along the
+    issue order: exact for synchronous transfers, an approximation for asynchronous ones.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.

@@ -64,6 +64,14 @@ def test_one_objective_alone_leaves_out_what_the_other_one_needs(problem):
     assert arrays_in_loops(makespan) + arrays_in_loops(peaks) < 2 * both - 10
 
 
+def test_memory_is_that_of_one_candidate(problem):
+    def temporaries(size):
+        lowered = jax.jit(jax.vmap(evaluate, (None, 0))).lower(problem, population(problem, size))
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert 0 < temporaries(1024) == temporaries(4)
+
+
 def test_simulate_composes_with_vmap(problem):
     keys = population(problem, 3)
     every = jax.vmap(lambda k: simulate(problem, decode(problem, k)))(keys)
