@@ -3,6 +3,7 @@
 Items are issued one after another, the smallest rank among the ready ones first, see
 `gopt.cost.issue`. The loops of a candidate have data-dependent bounds: batched, they would select
 whole states at every step, so `jax.vmap` of the public functions maps over candidates instead.
+On CUDA GPUs, where such loops are slow, costs come from `gopt.cost.lanes`.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 
 from gopt.cost.cells import unit
 from gopt.cost.issue import Clock, clock, issue
+from gopt.cost.lanes import on_lanes
 from gopt.cost.memory import memory
 from gopt.cost.ranking import key_bits, rank_by_key
 from gopt.cost.waiting import Waiting, waiting
@@ -105,8 +107,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
       ValueError: the keys do not have the shapes of the problem.
     """
     check_keys(problem, keys)
-    problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    return _evaluate(problem, clock(problem), keys)
+    return _evaluate(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
 def makespan(problem: Problem, keys: Keys) -> jax.Array:
@@ -116,8 +117,7 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
       ValueError: the keys do not have the shapes of the problem.
     """
     check_keys(problem, keys)
-    problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    return _makespan(problem, clock(problem), keys)
+    return _makespan(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
 def peaks(problem: Problem, keys: Keys) -> jax.Array:
@@ -188,13 +188,23 @@ def _item_keys(keys: Keys) -> jax.Array:
     return jnp.concatenate([jnp.ravel(keys.priority), jnp.ravel(keys.transfer)])
 
 
+@on_lanes(Cost)
+def _evaluate(problem: Problem, keys: Keys) -> Cost:
+    return _evaluate_timed(problem, clock(problem), keys)
+
+
+@on_lanes(lambda makespan, peak: makespan)
+def _makespan(problem: Problem, keys: Keys) -> jax.Array:
+    return _makespan_timed(problem, clock(problem), keys)
+
+
 # The costs of one candidate, in units that return no more than what is needed: XLA does not look
-# into a unit to see what its caller leaves out.
+# into a unit to see what its caller leaves out. The clock is that of all candidates.
 
 
 @jax.custom_batching.sequential_vmap
 @unit
-def _evaluate(problem: Problem, times: Clock, keys: Keys) -> Cost:
+def _evaluate_timed(problem: Problem, times: Clock, keys: Keys) -> Cost:
     device, waits, ranks = _ranked(problem, keys)
     position, makespan = _timed_order(problem, device, waits, ranks, times)
     return Cost(makespan, _peak_of(problem, device, position, waits.count))
@@ -202,10 +212,11 @@ def _evaluate(problem: Problem, times: Clock, keys: Keys) -> Cost:
 
 @jax.custom_batching.sequential_vmap
 @unit
-def _makespan(problem: Problem, times: Clock, keys: Keys) -> jax.Array:
+def _makespan_timed(problem: Problem, times: Clock, keys: Keys) -> jax.Array:
     return _timed_order(problem, *_ranked(problem, keys), times)[1]
 
 
+@on_lanes(lambda makespan, peak: peak)
 @jax.custom_batching.sequential_vmap
 @unit
 def _peaks(problem: Problem, keys: Keys) -> jax.Array:

@@ -8,16 +8,13 @@ from jax import lax
 
 from gopt.problem import Problem
 
-_BLOCK = 4
+_BLOCK = 4  # steps that are summed at once
 
 
 def memory(
     problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Returns what is on each device at each step of the order of issue, and the peaks.
-
-    What is on a device while an item runs is what came until then less what went before: sums
-    along the order of issue, of what each step adds and what the step before it frees.
 
     Args:
       problem: one problem.
@@ -28,9 +25,43 @@ def memory(
     Returns:
       int32 `[R, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start.
     """
+    d, zero = problem.num_devices, jnp.int32(0)
+    change, work = changes(problem, device, position)
+
+    def add(state: Any) -> Any:
+        k, live, peak, during = state
+        changes, works = block(change, k), block(work, k)
+        now = []
+        for at in range(_BLOCK):
+            live = live + changes[at]
+            now.append(live + works[at])
+            peak = jnp.maximum(peak, now[-1])
+        during = lax.dynamic_update_slice(
+            during, jnp.stack(now), (k, zero), allow_negative_indices=False
+        )
+        return k + _BLOCK, live, peak, during
+
+    def block(table: jax.Array, k: jax.Array) -> jax.Array:
+        return lax.dynamic_slice(table, (k, zero), (_BLOCK, d), allow_negative_indices=False)
+
+    none = jnp.zeros(d, jnp.int32)
+    state = zero, none, none, jnp.zeros_like(work)
+    _, _, peak, during = lax.while_loop(lambda s: s[0] <= count, add, state)
+    return during, peak
+
+
+def changes(
+    problem: Problem, device: jax.Array, position: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns what memory is in use depends on, step by step: two tables, int32 `[R, D]`, units.
+
+    What is on a device while an item runs is what came until then less what went before: sums
+    along the order of issue, of what each step adds and what the step before it frees, the first
+    table. Beside it there is the item's workspace, the second one.
+    """
     n, t, e = problem.shape
     d = problem.num_devices
-    devices, zero = jnp.arange(d, dtype=jnp.int32), jnp.int32(0)
+    devices = jnp.arange(d, dtype=jnp.int32)
     rows = n + min(e, t * d) + 2  # every transfer has a use of its own
     rows += -rows % _BLOCK
     never = rows - 1
@@ -54,25 +85,5 @@ def memory(
         return jnp.zeros(rows * d, jnp.int32).at[index].add(size.ravel(), mode="drop")
 
     change = table(born, devices, size) - table(last + 1, devices, size)
-    change, work = change.reshape(rows, d), table(ops, device, problem.workspace).reshape(rows, d)
-
-    def add(state: Any) -> Any:
-        k, live, peak, during = state
-        changes, works = block(change, k), block(work, k)
-        now = []
-        for at in range(_BLOCK):
-            live = live + changes[at]
-            now.append(live + works[at])
-            peak = jnp.maximum(peak, now[-1])
-        during = lax.dynamic_update_slice(
-            during, jnp.stack(now), (k, zero), allow_negative_indices=False
-        )
-        return k + _BLOCK, live, peak, during
-
-    def block(table: jax.Array, k: jax.Array) -> jax.Array:
-        return lax.dynamic_slice(table, (k, zero), (_BLOCK, d), allow_negative_indices=False)
-
-    none = jnp.zeros(d, jnp.int32)
-    state = zero, none, none, jnp.zeros_like(work)
-    _, _, peak, during = lax.while_loop(lambda s: s[0] <= count, add, state)
-    return during, peak
+    work = table(ops, device, problem.workspace)
+    return change.reshape(rows, d), work.reshape(rows, d)
