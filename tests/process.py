@@ -4,14 +4,15 @@ Run by `python -m tests.process FOLDER DEVICES PROCESSES PROCESS PORT`; writes w
 FOLDER/PROCESS.npz.
 """
 
+import os
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
 from gopt.cost.execution import evaluate, keys_shape, population_cost
 from gopt.hardware import homogeneous
@@ -36,10 +37,11 @@ def find() -> dict[str, np.ndarray]:
     twice = spread(lambda x: 2 * x)
     fold = spread(jax.vmap(partial(jax.random.fold_in, data=1)))
     found = {
+        # Processes wait half a minute for the first call of each other, and any time for the next.
+        "fewer rows than devices": jax.jit(twice)(jax.jit(twice)(jnp.arange(3.0))),
         "costs": costs(jax.tree.map(np.asarray, keys)),
         "search": search(jax.random.key(1)),
         "without jit": twice(jnp.arange(16.0)),
-        "fewer rows than devices": jax.jit(twice)(jax.jit(twice)(jnp.arange(3.0))),
         "one row": jax.jit(twice)(jnp.ones(1)),
         "vmap": jax.jit(jax.vmap(twice))(jnp.arange(10.0).reshape(2, 5)),
         "random keys": jax.random.key_data(jax.jit(fold)(jax.random.split(jax.random.key(2), 3))),
@@ -53,11 +55,14 @@ def main(folder: str, *numbers: str) -> None:
     jax.config.update("jax_num_cpu_devices", devices)
     if processes > 1:
         jax.distributed.initialize(f"localhost:{port}", processes, process)
-        # Processes wait half a minute for the first message of each other, and then any time.
-        multihost_utils.sync_global_devices("started")
     assert jax.device_count() == processes * devices
     np.savez(Path(folder) / f"{process}.npz", **find())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # at once: an orderly exit waits for the other processes

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import common, regal, regal_graphs, regal_report, regal_training, workloads
+from experiments import common, large, regal, regal_graphs, regal_report, regal_training, workloads
 from gopt.checkpoints import Checkpoints, load_weights
 from gopt.classical import HEURISTICS
 from gopt.graph import Shape, check, is_input
@@ -294,3 +294,27 @@ def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
     assert float(flop) == pytest.approx(graph.flops.sum() / 1e9, abs=0.01)
     assert int(rows["squeezenet step"][0 + 1]) > int(ops)
     assert json.loads((tmp_path / "settings.json").read_text())["versions"]
+
+
+def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(large, "apart", large.run)
+    monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
+    large.main(
+        large.Settings(
+            ops=30, candidates=2, population=10, evaluations=20, samples=2, folder=tmp_path
+        )
+    )
+    assert "gradient step" in capsys.readouterr().out
+    found = json.loads((tmp_path / "large.json").read_text())
+    assert [record["stage"] for record in found] == list(large.STAGES)
+    for record in found:
+        assert record["running"] > 0 and record["peak"] > 2**20
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("settings.json", "large.json", "table.md"),
+    }
+
+
+def test_a_stage_runs_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.undo()  # what is patched cannot be sent to a process
+    found = large.apart("prepare", "layered", large.Settings(ops=30))
+    assert found["graph"] == "layered" and found["running"] > 0

@@ -118,9 +118,12 @@ def ask(
     to_elite, to_other, to_coin, to_mutant = jax.random.split(key, 4)
     elite = jax.random.randint(to_elite, (children,), 0, e)
     other = jax.random.randint(to_other, (children,), e, p)
+    parents = jnp.stack([elite, other])
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
+    # Both parents in one gather: where candidates are spread over devices, each of two gathers
+    # would be summed over the devices, at twice the memory of the run.
     offspring = jax.tree.map(
-        lambda leaf, coin: jnp.where(coin, leaf[elite], leaf[other]),
+        lambda leaf, coin: jnp.where(coin, *leaf[parents]),
         state.keys,
         coins(to_coin, one, children, bias),
     )

@@ -1,0 +1,243 @@
+"""What graphs of 80 000 ops take: seconds and peak memory, stage by stage.
+
+    python -m experiments.large
+
+Each stage runs in a process of its own, after what it needs of the others, so that its peak memory
+is its own. Python with JAX takes 0.2 GiB of it.
+"""
+
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import tyro
+from rich.progress import track
+
+from experiments import common
+from gopt.classical import HEURISTICS
+from gopt.cost.execution import evaluate, keys_shape, population_cost
+from gopt.graph import Graph
+from gopt.hardware import homogeneous
+from gopt.nets.graphs import to_graphs_tuple
+from gopt.parallel import spread
+from gopt.problem import Problem, prepare
+from gopt.search import brkga
+from gopt.search.population import uniforms
+from gopt.sources import synthetic
+from gopt.systems import regal
+
+DEVICES = 2
+OBJECTIVE = "peak_memory"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      ops: of the graphs.
+      candidates: how many are evaluated at once.
+      population: of the searches; more candidates are evaluated at once with more memory.
+      evaluations: budget of a search.
+      samples: actions in a gradient step.
+      seed: of graphs, keys and actions.
+      folder: where the run is saved.
+    """
+
+    ops: int = 80_000
+    candidates: int = 128
+    population: int = 100
+    evaluations: int = 500
+    samples: int = 8
+    seed: int = 0
+    folder: Path = Path("runs/large")
+
+
+class Spent(NamedTuple):
+    """What a stage took."""
+
+    compiling: float  # s
+    running: float  # s
+
+
+# About two to three uses for each op.
+FAMILIES: dict[str, Callable[[int, int], Graph]] = {
+    "Erdős-Rényi": lambda seed, ops: synthetic.erdos_renyi(seed, ops, density=4 / ops),
+    "layered": synthetic.layered,
+}
+
+Draw = Callable[[], Graph]
+
+
+def drawing(settings: Settings, draw: Draw) -> Spent:
+    """Returns what it takes to draw the graph."""
+    return _on_host(draw)
+
+
+def preparation(settings: Settings, draw: Draw) -> Spent:
+    """Returns what it takes to quantise the graph."""
+    return _on_host(partial(_problem, draw()))
+
+
+def heuristics(settings: Settings, draw: Draw) -> Spent:
+    """Returns what all heuristics take."""
+    problem = _problem(draw())
+    return _on_host(lambda: [heuristic(problem) for heuristic in HEURISTICS.values()])
+
+
+def evaluation(settings: Settings, draw: Draw) -> Spent:
+    """Returns what it takes to draw candidates, and to find their whole costs."""
+    problem = _problem(draw())
+    cost = spread(jax.vmap(partial(evaluate, problem)))
+
+    def run(key: jax.Array) -> Any:
+        return cost(uniforms(key, keys_shape(problem), settings.candidates))
+
+    return _on_devices(run, jax.random.key(settings.seed))
+
+
+def search(settings: Settings, draw: Draw) -> Spent:
+    """Returns what a run of BRKGA takes."""
+    run = partial(_minimize, settings, _problem(draw()), brkga.uniform)
+    return _on_devices(run, jax.random.key(settings.seed))
+
+
+def features(settings: Settings, draw: Draw) -> Spent:
+    """Returns what it takes to find the features that the policy reads."""
+    return _on_host(partial(to_graphs_tuple, draw()))
+
+
+def policy(settings: Settings, draw: Draw) -> Spent:
+    """Returns what the policy takes to say where the genes of each op should lie."""
+    params, sizes = _policy()
+    act = partial(regal.action, devices=DEVICES, settings=sizes)
+    return _on_devices(act, params, to_graphs_tuple(draw()))
+
+
+def guided_search(settings: Settings, draw: Draw) -> Spent:
+    """Returns what a run of REGAL takes, the policy included."""
+    graph = draw()
+    params, sizes = _policy()
+    problem = _problem(graph)
+
+    def run(key: jax.Array, params: Any, graphs: Any) -> jax.Array:
+        action = regal.action(params, graphs, devices=DEVICES, settings=sizes)
+        return _minimize(settings, problem, regal.proposal(problem, action, sizes), key)
+
+    return _on_devices(run, jax.random.key(settings.seed), params, to_graphs_tuple(graph))
+
+
+def gradient_step(settings: Settings, draw: Draw) -> Spent:
+    """Returns what a step of training takes, without the searches that give the rewards."""
+    params, sizes = _policy()
+    state = regal.TrainState(params, regal.optimizer(sizes).init(params))
+    rewards = -jnp.linspace(0.9, 1.1, settings.samples)
+
+    def step(key: jax.Array, state: regal.TrainState, graphs: Any) -> regal.TrainState:
+        taken = regal.sample(key, state.params, graphs, samples=settings.samples, settings=sizes)
+        batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (graphs, taken, rewards))
+        return regal.update(state, *batch, settings=sizes)[0]
+
+    return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(draw()))
+
+
+STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
+    "draw the graph": drawing,
+    "prepare": preparation,
+    "all heuristics": heuristics,
+    "evaluate": evaluation,
+    "BRKGA": search,
+    "features": features,
+    "policy": policy,
+    "REGAL": guided_search,
+    "gradient step": gradient_step,
+}
+
+
+def run(stage: str, family: str, settings: Settings) -> dict[str, Any]:
+    """Returns what one stage takes on one graph, and the peak memory of this process so far."""
+    spent = STAGES[stage](settings, partial(FAMILIES[family], settings.seed, settings.ops))
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"graph": family, "stage": stage, **spent._asdict(), "peak": peak}
+
+
+def apart(stage: str, family: str, settings: Settings) -> dict[str, Any]:
+    """Returns `run` of the same arguments in a new process."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=common.start) as pool:
+        return pool.submit(run, stage, family, settings).result()
+
+
+def main(settings: Settings) -> None:
+    """Measures all stages, prints the table, and saves it with the figures."""
+    common.save_settings(settings.folder, settings)
+    stages = [(stage, family) for family in FAMILIES for stage in STAGES]
+    found: list[dict[str, Any]] = []
+    for stage, family in track(stages, "measuring"):
+        found.append(apart(stage, family, settings))
+        common.save_json(settings.folder / "large.json", found)
+    rows = [
+        (
+            f"{record['graph']}: {record['stage']}",
+            f"{record['compiling']:.1f}",
+            f"{record['running']:.1f}",
+            f"{record['peak'] / 2**30:.2f}",
+        )
+        for record in found
+    ]
+    title = (
+        f"{settings.ops} ops on {DEVICES} devices: {settings.candidates} candidates evaluated, "
+        f"{settings.evaluations} evaluations a search, population {settings.population}"
+    )
+    columns = ("stage", "compilation, s", "run, s", "peak memory, GiB")
+    common.show(title, columns, rows, settings.folder / "table.md")
+
+
+def _problem(graph: Graph) -> Problem:
+    return prepare(graph, homogeneous(DEVICES))
+
+
+def _policy() -> tuple[Any, regal.Settings]:
+    return regal.load_policy(None, objective=OBJECTIVE, devices=DEVICES)
+
+
+def _minimize(
+    settings: Settings, problem: Problem, proposal: brkga.Proposal, key: jax.Array
+) -> jax.Array:
+    size = settings.population
+    return brkga.minimize(
+        key,
+        spread(population_cost(problem, OBJECTIVE)),
+        keys_shape(problem),
+        evaluations=settings.evaluations,
+        settings=brkga.Settings(size, elites=size // 5, mutants=size // 10),
+        proposal=proposal,
+    ).cost
+
+
+def _on_host(fn: Callable[[], Any]) -> Spent:
+    began = time.perf_counter()
+    fn()
+    return Spent(0.0, time.perf_counter() - began)
+
+
+def _on_devices(fn: Callable[..., Any], *args: Any) -> Spent:
+    began = time.perf_counter()
+    compiled = jax.jit(fn).lower(*args).compile()
+    between = time.perf_counter()
+    jax.block_until_ready(compiled(*args))
+    return Spent(between - began, time.perf_counter() - between)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
