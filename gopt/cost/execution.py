@@ -98,8 +98,9 @@ def simulate(problem: Problem, decision: Decision) -> Schedule:
 def evaluate(problem: Problem, keys: Keys) -> Cost:
     """Returns the cost of one candidate: the same as `simulate(problem, decode(problem, keys))`.
 
-    Compose with `jax.vmap` for a population, and once more for a batch of graphs: that takes no
-    more memory than the keys and one candidate. Under a `jax.shard_map` pass `check_vma=False`,
+    Compose with `jax.vmap` for a population, and once more for a batch of graphs. A CPU costs one
+    candidate at a time, which takes no more memory than its keys, and tables for each graph; a
+    GPU costs many, in blocks of some GiB. Under a `jax.shard_map` pass `check_vma=False`,
     because loops start from constants; `gopt.parallel.spread` does. Memory is accounted along the
     issue order: exact for synchronous transfers, an approximation for asynchronous ones.
 

@@ -123,6 +123,7 @@ def issue(
             is_ready = if_negative(load(missing, item) - 1, jnp.int32(1))
             own = load(rank, item)
             queue = ready_queue.add(queue, own, is_ready)
+            # The smaller of the two ranks, of which none is more than `EMPTY` + 2³⁰.
             less = (own | (1 - is_ready) * ready_queue.EMPTY) - next_rank
             next_rank = next_rank + if_negative(less, less)
             return load(waits.next, element), next_rank, queue, missing, arrived

@@ -60,6 +60,7 @@ def lane_costs(problem: Problem, keys: Sequence[Any]) -> tuple[jax.Array, jax.Ar
       problem: one problem.
       keys: the fields of `gopt.cost.execution.Keys`.
     """
+    problem, keys = lax.stop_gradient((problem, keys))  # costs are integers
     args = *(leaf[None] for leaf in problem), *(leaf[None, None] for leaf in keys)
     makespan, peak = _lane_costs.bind(*args)
     return makespan[0, 0], peak[0, 0]
@@ -80,7 +81,7 @@ def _build(*args: jax.Array) -> list[jax.Array]:
     # Imported here because Pallas takes long to import, and because costs on lanes know those of
     # `gopt.cost.execution`, which know lanes.
     from gopt.cost.execution import Keys
-    from gopt.cost.lane_costs import costs
+    from gopt.cost.lane_population import costs
 
     return [*costs(Problem(*args[:_FIELDS]), Keys(*args[_FIELDS:]))]
 

@@ -23,17 +23,18 @@ def memory(
       count: int32 `[]`, how many items there are.
 
     Returns:
-      int32 `[R, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start.
+      int32 `[R, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start; rows after the
+      last item mean nothing.
     """
     d, zero = problem.num_devices, jnp.int32(0)
     change, work = changes(problem, device, position)
 
     def add(state: Any) -> Any:
         k, live, peak, during = state
-        changes, works = block(change, k), block(work, k)
+        added, works = block(change, k), block(work, k)
         now = []
         for at in range(_BLOCK):
-            live = live + changes[at]
+            live = live + added[at]
             now.append(live + works[at])
             peak = jnp.maximum(peak, now[-1])
         during = lax.dynamic_update_slice(

@@ -16,7 +16,7 @@ from jax import lax
 from gopt.cost.cells import if_negative, load, store
 from gopt.problem import Problem
 
-_NONE = -1  # the end of a list
+_NONE = -1  # the end of a list; negative, see `waiting`
 
 
 class Waiting(NamedTuple):

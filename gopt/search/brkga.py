@@ -120,8 +120,7 @@ def ask(
     other = jax.random.randint(to_other, (children,), e, p)
     parents = jnp.stack([elite, other])
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
-    # Both parents in one gather: where candidates are spread over devices, each of two gathers
-    # would be summed over the devices, at twice the memory of the run.
+    # Both parents in one gather: where candidates are spread over devices, XLA takes less memory.
     offspring = jax.tree.map(
         lambda leaf, coin: jnp.where(coin, *leaf[parents]),
         state.keys,

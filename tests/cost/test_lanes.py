@@ -9,9 +9,9 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 
 from gopt import problem as problems
-from gopt.cost import lane_costs as module
+from gopt.cost import lane_population
 from gopt.cost.execution import Cost, Keys, evaluate, keys_shape, makespan, peaks
-from gopt.cost.lane_costs import costs
+from gopt.cost.lane_population import costs
 from gopt.cost.lanes import lane_costs
 from gopt.graph import Shape
 from gopt.hardware import homogeneous
@@ -111,10 +111,10 @@ def test_blocks_of_a_population_change_nothing(monkeypatch):
         rows.append(keys.priority.shape[1])
         return whole(problem, keys, **settings)
 
-    whole = module._block
-    monkeypatch.setattr(module, "_block", block)
+    whole = lane_population._block
+    monkeypatch.setattr(lane_population, "_block", block)
     state = 5 * (TINY.ops + TINY.tensors * devices) + devices + devices**2
-    monkeypatch.setattr(module, "_BLOCK", 3 * len(counts) * state)
+    monkeypatch.setattr(lane_population, "_BLOCK", 3 * len(counts) * state)
     check(cases, rng, devices, TINY)
     assert rows == [3]  # 7 candidates in three blocks
 
@@ -153,7 +153,7 @@ def test_batches_of_all_kinds_become_graphs_and_candidates(monkeypatch, name):
     keys = Keys(*(rng.random((*candidates, *shape), np.float32) for shape in shapes))
     keys = jax.tree.map(jnp.asarray, keys)
 
-    monkeypatch.setattr(module, "costs", fake_costs)
+    monkeypatch.setattr(lane_population, "costs", fake_costs)
     found = jax.jit(nest(lane_costs))(problem, keys)
     expected = jax.jit(nest(fake_cost))(problem, keys)
     jax.tree.map(np.testing.assert_array_equal, Cost(*found), expected)
@@ -220,4 +220,20 @@ def test_so_are_one_candidate_graphs_with_populations_and_shards(problem):
 def test_64_bit_mode_changes_nothing(problem):
     with jax.enable_x64(True):
         text = lowered(jax.vmap(evaluate, (None, 0)), problem, population(problem, 3))
+        rng = np.random.default_rng(0)
+        check([strategies.random_case(rng, NASTY["chain"](), 2)] * GRAPHS, rng, 2)
     assert text.count(KERNEL) == 1
+
+
+def test_costs_have_no_gradient(problem):
+    keys = population(problem, 2)
+    many = jax.jit(jax.vmap(partial(evaluate, problem)))
+    found, tangents = jax.jvp(many, (keys,), (keys,))
+    jax.tree.map(np.testing.assert_array_equal, found, many(keys))
+    assert all(leaf.dtype == jax.dtypes.float0 for leaf in jax.tree.leaves(tangents))
+
+
+def test_no_candidates_cost_nothing(problem):
+    keys = jax.tree.map(lambda leaf: leaf[None], population(problem, 0))
+    found = emulated(problems.stack([problem]), keys)
+    assert found.makespan.shape == (1, 0) and found.peak.shape == (1, 0, 2)

@@ -16,14 +16,16 @@ from gopt.cost.memory import changes
 from gopt.cost.ranking import key_bits
 from gopt.problem import Problem
 
-_BLOCK = 2**29  # words of state of the candidates that are issued at once: 2 GiB
+# Words of state of the candidates that are issued at once: 2 GiB. Ranks before and memory after
+# take a few times as much.
+_BLOCK = 2**29
 
 
 def costs(problem: Problem, keys: Keys, *, interpret: bool = False) -> Cost:
     """Returns the costs of candidates for a batch of graphs: makespan `[G, P]`, peak `[G, P, D]`.
 
     The same, bit for bit, as `gopt.cost.execution.evaluate`. Large populations are cut into
-    blocks, one after another, so that the memory that they take is bounded.
+    blocks, one after another, so that memory does not grow with them, but for their keys.
 
     Args:
       problem: problems of one shape, `[G, ...]`.
@@ -32,6 +34,11 @@ def costs(problem: Problem, keys: Keys, *, interpret: bool = False) -> Cost:
     """
     (n, t, _), d = problem.shape, problem.num_devices
     graphs, population = keys.priority.shape[:2]
+    if not graphs * population:
+        return Cost(
+            jnp.zeros((graphs, population), jnp.int32),
+            jnp.zeros((graphs, population, d), jnp.int32),
+        )
     words = (1 + COLUMNS) * (n + t * d) + d + d * d
     blocks = -(-population // max(1, _BLOCK // (graphs * words)))
     block = partial(_block, problem, interpret=interpret)
