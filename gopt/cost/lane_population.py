@@ -35,10 +35,8 @@ def costs(problem: Problem, keys: Keys, *, interpret: bool = False) -> Cost:
     (n, t, _), d = problem.shape, problem.num_devices
     graphs, population = keys.priority.shape[:2]
     if not graphs * population:
-        return Cost(
-            jnp.zeros((graphs, population), jnp.int32),
-            jnp.zeros((graphs, population, d), jnp.int32),
-        )
+        none = jnp.zeros((graphs, population, d), jnp.int32)
+        return Cost(none[..., 0], none)
     words = (1 + COLUMNS) * (n + t * d) + d + d * d
     blocks = -(-population // max(1, _BLOCK // (graphs * words)))
     block = partial(_block, problem, interpret=interpret)

@@ -37,7 +37,7 @@ def first(queue: Queue) -> jax.Array:
 
 
 def add(queue: Queue, rank: jax.Array, wanted: jax.Array) -> Queue:
-    """Returns the queue with `rank` in it if `wanted` is 1, and not 0; twice is the same as once."""
+    """Returns the queue with `rank` in it if `wanted` is 1, not 0; adding it twice adds it once."""
     levels = []
     for words in queue:
         bit = wanted.astype(jnp.uint32) << (rank & 31).astype(jnp.uint32)
