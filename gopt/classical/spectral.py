@@ -62,7 +62,12 @@ def _smoothest(laplacian: sparse.spmatrix, constant: np.ndarray, count: int) -> 
     # than there is for 80 000. Those that leave out what is small are nearly exact where graphs are
     # thin, and iterations would be many; elsewhere there are few.
     factors = linalg.spilu(
-        (laplacian + 1e-4 * sparse.eye(n)).tocsc(), drop_tol=1e-3, fill_factor=10
+        (laplacian + 1e-4 * sparse.eye(n)).tocsc(),
+        drop_tol=1e-3,
+        fill_factor=10,
+        permc_spec="MMD_AT_PLUS_A",  # the matrix is symmetric: no pivots are needed
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of an accuracy that places do not need
