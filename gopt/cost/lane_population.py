@@ -63,7 +63,8 @@ def _block(problem: Problem, keys: Keys, *, interpret: bool) -> Cost:
     device, lanes = jax.vmap(jax.vmap(_lane, (None, 0)))(problem, keys)
     lanes = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lanes)
     makespan, records = issue(jax.vmap(_shared)(problem), lanes, n, d, interpret=interpret)
-    position = records.reshape(*batch, n + t * d, COLUMNS)[..., SEEN]
+    # A copy: several passes read it, and each would read all columns.
+    position = lax.optimization_barrier(records.reshape(*batch, n + t * d, COLUMNS)[..., SEEN])
     peak = jax.vmap(jax.vmap(_peak, (None, 0, 0)))(problem, device, position)
     return Cost(makespan.reshape(batch), peak)
 
@@ -86,8 +87,10 @@ def _lane(problem: Problem, keys: Keys) -> tuple[jax.Array, Lanes]:
     # Transfers that there will not be are ranked, too: they never become ready.
     key = key_bits(jnp.concatenate([keys.priority, keys.transfer.ravel()]))
     items = jnp.arange(key.size, dtype=jnp.int32)
-    by_rank = jnp.argsort(key, stable=True).astype(jnp.int32)
-    rank = jnp.zeros_like(key).at[by_rank].set(items, unique_indices=True)
+    _, by_rank = lax.sort((key, items), num_keys=2, is_stable=False)
+    rank = (
+        jnp.zeros_like(key).at[by_rank].set(items, unique_indices=True, wrap_negative_indices=False)
+    )
 
     reads = problem.first_read[1:] - problem.first_read[:-1]
     is_source = (reads == 0) & (items[:n] < problem.num_ops)
