@@ -91,19 +91,18 @@ def heuristics(settings: Settings, draw: Draw) -> Spent:
 
 def evaluation(settings: Settings, draw: Draw) -> Spent:
     """Returns what it takes to draw candidates, and to find their whole costs."""
-    problem = _problem(draw())
-    cost = spread(jax.vmap(partial(evaluate, problem)))
 
-    def run(key: jax.Array) -> Any:
-        return cost(uniforms(key, keys_shape(problem), settings.candidates))
+    def run(key: jax.Array, problem: Problem) -> Any:
+        keys = uniforms(key, keys_shape(problem), settings.candidates)
+        return spread(jax.vmap(partial(evaluate, problem)))(keys)
 
-    return _on_devices(run, jax.random.key(settings.seed))
+    return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
 
 
 def search(settings: Settings, draw: Draw) -> Spent:
     """Returns what a run of BRKGA takes."""
-    run = partial(_minimize, settings, _problem(draw()), brkga.uniform)
-    return _on_devices(run, jax.random.key(settings.seed))
+    run = partial(_minimize, settings, brkga.uniform)
+    return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
 
 
 def features(settings: Settings, draw: Draw) -> Spent:
@@ -122,13 +121,13 @@ def guided_search(settings: Settings, draw: Draw) -> Spent:
     """Returns what a run of REGAL takes, the policy included."""
     graph = draw()
     params, sizes = _policy()
-    problem = _problem(graph)
 
-    def run(key: jax.Array, params: Any, graphs: Any) -> jax.Array:
+    def run(key: jax.Array, params: Any, graphs: Any, problem: Problem) -> jax.Array:
         action = regal.action(params, graphs, devices=DEVICES, settings=sizes)
-        return _minimize(settings, problem, regal.proposal(problem, action, sizes), key)
+        return _minimize(settings, regal.proposal(problem, action, sizes), key, problem)
 
-    return _on_devices(run, jax.random.key(settings.seed), params, to_graphs_tuple(graph))
+    args = params, to_graphs_tuple(graph), _problem(graph)
+    return _on_devices(run, jax.random.key(settings.seed), *args)
 
 
 def gradient_step(settings: Settings, draw: Draw) -> Spent:
@@ -212,7 +211,7 @@ def _policy() -> tuple[Any, regal.Settings]:
 
 
 def _minimize(
-    settings: Settings, problem: Problem, proposal: brkga.Proposal, key: jax.Array
+    settings: Settings, proposal: brkga.Proposal, key: jax.Array, problem: Problem
 ) -> jax.Array:
     size = settings.population
     return brkga.minimize(

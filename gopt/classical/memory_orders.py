@@ -157,12 +157,15 @@ SPLITS = (_pieces, _balanced)  # ways to split an order over several devices
 def _serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Returns devices and items of an order, each op on the device nearest to the wanted one."""
     n, devices = problem.shape.ops, problem.num_devices
-    device = np.full(int(problem.num_ops), -1)
+    apart = np.abs(np.subtract.outer(np.arange(devices), np.arange(devices)))
+    allowed = np.asarray(problem.allowed)[:, None]
+    nearest = np.where(allowed, apart, devices).argmin(-1).tolist()  # [N][D], of those allowed
+    producer, is_input = problem.producer.tolist(), np.asarray(problem.is_input)
+    device = [-1] * int(problem.num_ops)
 
     def place(op: int, near: int) -> int:
-        choices = np.flatnonzero(problem.allowed[op])
-        device[op] = choices[np.argmin(np.abs(choices - near))]
-        return int(device[op])
+        device[op] = nearest[op][near]
+        return device[op]
 
     reads = reads_of(problem)
     items: list[int] = []
@@ -170,17 +173,18 @@ def _serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.n
     for op, near in zip(ops.tolist(), wanted.tolist(), strict=True):
         to = place(op, near)
         for tensor in reads[op]:
-            maker = int(problem.producer[tensor])
+            maker = producer[tensor]
             home = device[maker] if device[maker] >= 0 else place(maker, to)
             transfer = n + tensor * devices + to
             if home != to and transfer not in sent:
                 sent.add(transfer)
                 items.append(transfer)
         items.append(op)
-    inputs = np.flatnonzero(problem.is_input[: device.size])
-    for op in inputs[device[inputs] < 0]:  # nobody reads them
-        place(op, 0)
-    return device, [*inputs.tolist(), *items]
+    inputs = np.flatnonzero(is_input[: len(device)]).tolist()
+    for op in inputs:
+        if device[op] < 0:  # nobody reads it
+            place(op, 0)
+    return np.array(device), [*inputs, *items]
 
 
 def peaks(problem: Problem, device: np.ndarray, items: Sequence[int]) -> np.ndarray:

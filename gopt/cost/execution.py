@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.cost.cells import unit
-from gopt.cost.issue import Clock, clock, issue
+from gopt.cost.issue import Clock, clock, durations, issue
 from gopt.cost.lanes import on_lanes
 from gopt.cost.memory import memory
 from gopt.cost.ranking import key_bits, rank_by_key
@@ -259,7 +259,6 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     position, end, makespan = issue(problem, device, waits, by_rank, rank, times)
     during, peak = memory(problem, device, position, waits.count)
 
-    ticks = times.ticks[items * problem.num_devices + device[times.maker]]
     step = jnp.where(position > 0, position - 1, rank.size)
     transfers = jnp.tile(jnp.arange(problem.num_devices, dtype=jnp.int32), problem.shape.tensors)
     there = jnp.concatenate([device, transfers])
@@ -267,7 +266,7 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
         device=device,
         order=jnp.full(rank.size, -1, jnp.int32).at[step].set(items, mode="drop"),
         num_items=waits.count,
-        start=jnp.where(position > 0, end - ticks, 0),
+        start=jnp.where(position > 0, end - durations(times, device), 0),
         end=end,
         usage=jnp.zeros_like(rank).at[step].set(during[position, there], mode="drop"),
         makespan=makespan,

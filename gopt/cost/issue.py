@@ -18,14 +18,15 @@ from gopt.problem import Problem
 
 
 class Clock(NamedTuple):
-    """How long items take and what they occupy, wherever ops run: row `item · D + home`.
+    """How long items take and what they occupy, wherever ops run.
 
-    The home of an op is its device, that of a transfer the device that it leaves.
+    The home of an op is its device, that of a transfer the device that it leaves. The role of an
+    item is 0 for an input, 1 for another op, and 2 + d for a transfer to device d.
     """
 
-    maker: Any  # int32 [N + T·D], the op whose device is the home
-    ticks: Any  # int32 [(N + T·D) · D]
-    occupied: Any  # int32 [(N + T·D) · D], up to three resources, see `_resources`
+    maker: Any  # int32 [N + T·D], the op whose device is the home, and the role in the last bits
+    ticks: Any  # int32 [(N + T·D) · D], by item and home
+    occupied: Any  # int32 [(2 + D) · D], by role and home, up to three resources, see `_resources`
 
 
 class Issued(NamedTuple):
@@ -44,26 +45,33 @@ def clock(problem: Problem) -> Clock:
     """Returns the clock of a problem, the same for all candidates."""
     n, t, _ = problem.shape
     d = problem.num_devices
-    ops = jnp.arange(n, dtype=jnp.int32)
     devices = jnp.arange(d, dtype=jnp.int32)
+    maker = jnp.concatenate([jnp.arange(n, dtype=jnp.int32), jnp.repeat(problem.producer, d)])
+    role = jnp.concatenate([jnp.where(problem.is_input, 0, 1), jnp.tile(2 + devices, t)])
+
     bits = _device_bits(d)
     link = jnp.where(problem.channel < 0, _IDLE, _FIRST + d + problem.channel)
     # A synchronous transfer occupies both of its devices, too.
     both = jnp.where(problem.synchronous, _FIRST + devices, _IDLE)
     sends = ((link << bits | both[:, None]) << bits) | both
-    runs = jnp.where(problem.is_input[:, None], _IDLE, _FIRST + devices) << (2 * bits)
-
-    def rows(of_ops: jax.Array, of_transfers: jax.Array) -> jax.Array:
-        return jnp.concatenate([of_ops.ravel(), of_transfers.ravel()])
-
+    runs = jnp.stack([jnp.full(d, _IDLE), _FIRST + devices]) << (2 * bits)
+    transfer_ticks = problem.transfer_ticks.swapaxes(1, 2)
     return Clock(
-        rows(ops, jnp.repeat(problem.producer, d)),
-        rows(problem.op_ticks, problem.transfer_ticks.swapaxes(1, 2)),
-        rows(runs, jnp.tile(sends.T, (t, 1, 1))),
+        maker << bits | role,
+        jnp.concatenate([problem.op_ticks.ravel(), transfer_ticks.ravel()]),
+        jnp.concatenate([runs, sends.T]).ravel(),
     )
 
 
+def durations(times: Clock, device: jax.Array) -> jax.Array:
+    """Returns how long each item takes if ops run on these devices, int32 `[N + T·D]`, ticks."""
+    d = times.ticks.size // times.maker.size
+    items = jnp.arange(times.maker.size, dtype=jnp.int32)
+    return times.ticks[items * d + device[times.maker >> _device_bits(d)]]
+
+
 def _device_bits(devices: int) -> int:
+    # For the role of an item, and for a resource that is no link.
     return (_FIRST + devices - 1).bit_length()
 
 
@@ -94,6 +102,7 @@ def issue(
     n = problem.shape.ops
     d = problem.num_devices
     size = rank.size
+    bits = _device_bits(d)
     reads = problem.first_read[1:] - problem.first_read[:-1]
     missing = jnp.concatenate([reads, jnp.ones(size - n, jnp.int32)])
     target = jnp.concatenate([problem.consumer, jnp.arange(n, size, dtype=jnp.int32)])
@@ -106,12 +115,13 @@ def issue(
         finish = jnp.int32(0)
         if times is not None:
             free, end = write(free, end, last)
-            row = item * d + load(device, load(times.maker, item))
-            occupied = load(times.occupied, row)
+            maker = load(times.maker, item)
+            role, home = maker & ((1 << bits) - 1), load(device, maker >> bits)
+            occupied = load(times.occupied, role * d + home)
             begin = load(arrived, item)
             for resource in _resources(occupied, d):
                 begin = jnp.maximum(begin, load(free, resource))
-            finish = begin + load(times.ticks, row)
+            finish = begin + load(times.ticks, item * d + home)
             last = item, occupied, finish
 
         def notify(state: Any) -> Any:
