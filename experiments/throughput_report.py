@@ -68,6 +68,7 @@ def plot(records: Sequence[Record], across: str, label: str) -> Any:
         axes.set_xlabel(label)
         axes.set_ylabel("candidates/s")
         axes.grid(linewidth=0.3, alpha=0.5)
+        axes.margins(x=0.02)
         axes.legend(frameon=False)
     return figure
 
@@ -147,7 +148,7 @@ def report(found: dict[str, Any], folder: Path) -> None:
     show("exponents", title, columns, rows)
     columns = ("search", "population", "evaluations", "best peak, MiB", "s", "CPU s")
     columns += ("s / s of gopt",)
-    show("searches", "BRKGA, peak memory", columns, _search_rows(found["searches"]))
+    show("searches", "BRKGA, peak memory, one run each", columns, _search_rows(found["searches"]))
     programs = found["programs"]
     title = "{graphs} graphs of {buckets} buckets take {programs} programs".format(**programs)
     title += "; the first compilation for 1 000 ops, nothing cached"
