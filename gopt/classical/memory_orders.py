@@ -19,12 +19,17 @@ from gopt.problem import Problem
 
 def depth_first(problem: Problem) -> Keys:
     """Returns the keys of the order that goes on with the op that became ready last."""
+    return _lowest_peak(problem, depth_first_order(problem))
+
+
+def depth_first_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, so that each is the one that became ready last."""
     waiting = Waiting(problem)
     stack, order = list(waiting.sources), []
     while stack:
         order.append(stack.pop())
         stack += waiting.issue(order[-1])
-    return _lowest_peak(problem, order)
+    return order
 
 
 def breadth_first(problem: Problem) -> Keys:
@@ -98,7 +103,7 @@ def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
     whole = [np.full(ops.size, device) for device in range(devices)]
     counts = range(2, devices + 1)
     split = [way(problem, ops, count) for way in SPLITS for count in counts]
-    schedules = [_serial(problem, ops, wanted) for wanted in whole + split]
+    schedules = [serial(problem, ops, wanted) for wanted in whole + split]
     device, items = min(schedules, key=lambda schedule: peaks(problem, *schedule).max())
     return keys_from_items(problem, device, items)
 
@@ -154,8 +159,11 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
 SPLITS = (_pieces, _balanced)  # ways to split an order over several devices
 
 
-def _serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Returns devices and items of an order, each op on the device nearest to the wanted one."""
+def serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Returns devices and items of an order, each op on the device nearest to the wanted one.
+
+    Inputs are where they are read first, and transfers are issued just before their first reader.
+    """
     n, devices = problem.shape.ops, problem.num_devices
     apart = np.abs(np.subtract.outer(np.arange(devices), np.arange(devices)))
     allowed = np.asarray(problem.allowed)[:, None]

@@ -1,0 +1,78 @@
+"""Partitions part what belongs apart, and their schedules are valid."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gopt.classical.memory_orders import depth_first_order
+from gopt.classical.partition import partition_depth_first
+from gopt.graph import Op, Output, from_ops
+from gopt.hardware import homogeneous
+from gopt.problem import prepare
+from tests.reference.execution import run
+from tests.strategies import HUBS, NASTY, SMALL, cases
+
+
+def two_halves(bridge):
+    """Two chains whose ops read all ops before them in their chain, tied by one small tensor."""
+    ops = []
+    for half in range(2):
+        first = len(ops)
+        for k in range(8):
+            inputs = [(first + i, 0) for i in range(k)]
+            if half and k == 7:
+                inputs.append((0, 1))
+            outputs = [Output(100)] + [Output(bridge)] * (not half and k == 0)
+            ops.append(Op(inputs=tuple(inputs), outputs=tuple(outputs)))
+    return from_ops(ops)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_halves_are_parted_between_devices(seed):
+    problem = prepare(two_halves(1), homogeneous(2))
+    found = run(problem, partition_depth_first(problem, seed=seed))
+    halves = {tuple(found.device[:8]), tuple(found.device[8:])}
+    assert halves == {(0,) * 8, (1,) * 8}
+
+
+def test_many_bytes_keep_ops_together():
+    """Pairs of a maker and a reader stay together, and the pairs are shared out."""
+    ops = []
+    for pair in range(6):
+        ops += [Op(outputs=(Output(50),)), Op(inputs=((2 * pair, 0),), outputs=(Output(50),))]
+    problem = prepare(from_ops(ops), homogeneous(2))
+    device = run(problem, partition_depth_first(problem)).device
+    assert device[::2] == device[1::2] and sum(device) == 6
+
+
+def test_the_order_goes_depth_first_and_sends_before_the_first_reader():
+    problem = prepare(two_halves(1), homogeneous(2))
+    order = run(problem, partition_depth_first(problem)).order
+    assert [item for item in order if item < problem.shape.ops] == depth_first_order(problem)
+    (transfer,) = (k for k, item in enumerate(order) if item >= problem.shape.ops)
+    assert order[transfer + 1] == 15
+
+
+@pytest.mark.parametrize("devices", (1, 2, 3))
+@pytest.mark.parametrize("name", NASTY)
+def test_nasty_graphs(name, devices):
+    problem = prepare(NASTY[name](), homogeneous(devices))
+    found = run(problem, partition_depth_first(problem))
+    assert len(found.order) >= int(problem.num_ops)
+
+
+@pytest.mark.parametrize("name", HUBS)
+def test_hubs(name):
+    problem = prepare(HUBS[name](), homogeneous(2))
+    device = np.argmax(partition_depth_first(problem).device[: int(problem.num_ops)], 1)
+    assert 0.4 < device.mean() < 0.6
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@given(cases(devices=3))
+def test_ops_run_where_they_may(case):
+    problem = case.problem(SMALL)
+    found = run(problem, partition_depth_first(problem))
+    assert all(problem.allowed[op, device] for op, device in enumerate(found.device))
+    again = run(problem, partition_depth_first(problem))
+    assert again.order == found.order and again.device == found.device
