@@ -1,7 +1,8 @@
 """Schedules by constraint programming: OR-tools' CP-SAT on the whole cost model.
 
 Exact, given time: placement, transfers, order or clock, and memory are all in the model, so that
-its bounds hold for every schedule under `gopt.cost.execution`. Needs the extra `solvers`.
+its bounds hold for every schedule under `gopt.cost.execution`. There memory is accounted along the
+issue order: an approximation for asynchronous transfers. Needs the extra `solvers`.
 """
 
 from collections.abc import Callable
@@ -40,30 +41,37 @@ def solve(
       problem: one problem, on the host.
       given: keys of a candidate, such as the best heuristic's, where the solver begins.
       objective: "peak_memory" or "makespan".
-      seconds: time limit of the solver.
+      seconds: time limit of the solver, after the model is built.
       workers: threads; 0 is one for each core. With one, and time enough to finish, the same
         arguments give the same schedule.
       seed: of the solver.
 
     Raises:
-      ValueError: the objective is neither of the two.
+      ValueError: the objective is neither of the two, or there is no time.
     """
     if objective not in _MODELS:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(_MODELS)}")
+    if not seconds > 0:
+        raise ValueError(f"seconds is {seconds}: expected a positive number")
+    build, read_cost, least = _MODELS[objective]
     known = _schedule(problem, given)
-    build, read_cost = _MODELS[objective]
     variables = build(problem, known)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
     status = solver.solve(variables.model)
+    if status in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
+        reason = variables.model.validate() or "it finds no schedule, and one was given"
+        raise RuntimeError(f"CP-SAT refuses the model: {reason}")
     candidates = [(read_cost(known), given)]
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         keys = variables.keys(solver)
         candidates.append((read_cost(_schedule(problem, keys)), keys))
     cost, keys = min(candidates, key=lambda candidate: candidate[0])
-    return Solution(keys, cost, min(cost, int(np.ceil(solver.best_objective_bound))))
+    proven = solver.best_objective_bound  # without time to look, nothing
+    bound = max(least(problem), int(np.ceil(proven)) if np.isfinite(proven) else 0)
+    return Solution(keys, cost, bound)
 
 
 @jax.jit
@@ -113,7 +121,7 @@ class _Variables:
     def number(self, low: int, high: int, hint: int) -> Any:
         """Returns a new variable with a hint."""
         variable = self.model.new_int_var(low, high, "")
-        self.model.add_hint(variable, min(max(hint, low), high))
+        self.model.add_hint(variable, hint)
         return variable
 
     def literal(self, hint: bool) -> Any:
@@ -231,7 +239,8 @@ def _makespan_model(problem: Problem, known: Schedule) -> _Variables:
     """Items begin at ticks, and occupy devices and links."""
     longest = int(known.makespan)
     items = known.order[: int(known.num_items)].tolist()
-    variables = _Variables(problem, known, {i: int(known.start[i]) for i in items}, longest)
+    starts = {item: int(known.start[item]) for item in items}
+    variables = _Variables(problem, known, starts, longest)
     model, on, begin, end = variables.model, variables.on, variables.begin, variables.end
     occupied: dict[tuple[str, int], list[Any]] = {}
 
@@ -256,8 +265,8 @@ def _makespan_model(problem: Problem, known: Schedule) -> _Variables:
         for source in variables.devices:
             if source == to:
                 continue
-            leaves = int(known.device[maker]) == source and item in items
-            leg = variables.literal(leaves)  # sent, and from this device
+            # Sent, and from this device.
+            leg = variables.literal(item in starts and int(known.device[maker]) == source)
             model.add_implication(leg, sent)
             model.add_implication(leg, on[maker][source])
             model.add_bool_or(leg, ~sent, ~on[maker][source])
@@ -278,7 +287,15 @@ def _makespan_model(problem: Problem, known: Schedule) -> _Variables:
     return variables
 
 
-_MODELS: dict[str, tuple[Callable[[Problem, Schedule], _Variables], Callable[[Schedule], int]]] = {
-    "peak_memory": (_peak_model, lambda schedule: int(schedule.peak.max())),
-    "makespan": (_makespan_model, lambda schedule: int(schedule.makespan)),
+class _Model(NamedTuple):
+    """How an objective is modelled, read from a schedule, and bounded beforehand."""
+
+    build: Callable[[Problem, Schedule], _Variables]
+    read: Callable[[Schedule], int]
+    least: Callable[[Problem], int]
+
+
+_MODELS = {
+    "peak_memory": _Model(_peak_model, lambda known: int(known.peak.max()), peak_bound),
+    "makespan": _Model(_makespan_model, lambda known: int(known.makespan), makespan_bound),
 }

@@ -165,15 +165,16 @@ def serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.nd
     Inputs are where they are read first, and transfers are issued just before their first reader.
     """
     n, devices = problem.shape.ops, problem.num_devices
-    apart = np.abs(np.subtract.outer(np.arange(devices), np.arange(devices)))
-    allowed = np.asarray(problem.allowed)[:, None]
-    nearest = np.where(allowed, apart, devices).argmin(-1).tolist()  # [N][D], of those allowed
+    may = np.asarray(problem.allowed).tolist()
     producer, is_input = problem.producer.tolist(), np.asarray(problem.is_input)
     device = [-1] * int(problem.num_ops)
 
     def place(op: int, near: int) -> int:
-        device[op] = nearest[op][near]
-        return device[op]
+        if not may[op][near]:
+            choices = (other for other in range(devices) if may[op][other])
+            near = min(choices, key=lambda other: abs(other - near))
+        device[op] = near
+        return near
 
     reads = reads_of(problem)
     items: list[int] = []

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ortools.sat.python import cp_model
 
-from gopt.classical import HEURISTICS, cp_sat
+from gopt.classical import HEURISTICS, cp_sat, makespan_bound
 from gopt.cost.execution import Keys, keys_shape
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import homogeneous, ideal
@@ -36,7 +37,7 @@ def bad_keys(problem):
     return Keys(*(rng.random(leaf.shape).astype(np.float32) for leaf in shape))
 
 
-def solve(problem, objective, given=None, seconds=30.0):
+def solve(problem, objective, given=None, seconds=30):
     given = bad_keys(problem) if given is None else given
     found = cp_sat.solve(problem, given, objective=objective, seconds=seconds, workers=1)
     assert found.cost == cost(problem, found.keys, objective) <= cost(problem, given, objective)
@@ -71,6 +72,51 @@ def test_no_schedule_of_a_tiny_problem_costs_less(seed):
     for objective in OBJECTIVES:
         found = solve(problem, objective)
         assert found.cost == found.bound == least[objective]
+
+
+# Two devices, an op of 10 bytes of work beside 10 bytes that are held: 20 on any order.
+HELD_UNTIL_SENT = (
+    (0, 0, 1, 1),
+    [
+        Op(outputs=(Output(10), Output(0))),
+        Op(inputs=((0, 1),), outputs=(Output(0),), workspace=10),
+        Op(inputs=((1, 0),), outputs=(Output(0),), workspace=10),
+        Op(inputs=((0, 0), (2, 0))),
+    ],
+)
+SENT_BEFORE_IT_IS_READ = (
+    (0, 1, 1, 1),
+    [
+        Op(outputs=(Output(10),)),
+        Op(outputs=(Output(10), Output(0))),
+        Op(inputs=((0, 0), (1, 1)), outputs=(Output(0),)),
+        Op(inputs=((1, 0), (2, 0))),
+    ],
+)
+
+
+@pytest.mark.parametrize("place, ops", (HELD_UNTIL_SENT, SENT_BEFORE_IT_IS_READ))
+def test_tensors_are_held_until_they_are_sent_and_sent_before_they_are_read(place, ops):
+    problem = prepare(from_ops(ops), ideal(2), allowed=np.eye(2)[list(place)])
+    found = solve(problem, "peak_memory")
+    assert found.cost == found.bound == 20 == least_costs(problem)["peak_memory"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_schedule_is_in_the_model_at_its_own_cost(objective, seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(1, 20)), 0.2)
+    channel, synchronous = str(rng.choice(list(CHANNELS))), bool(seed % 2)
+    case = random_case(rng, graph, 1 + seed % 3, channel=channel, synchronous=synchronous)
+    problem, keys = case.problem(SMALL), case.padded_keys(SMALL)
+    model = cp_sat._MODELS[objective]
+    variables = model.build(problem, cp_sat._schedule(problem, keys))
+    solver = cp_model.CpSolver()
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    assert solver.solve(variables.model) == cp_model.OPTIMAL
+    assert solver.objective_value == cost(problem, keys, objective)
+    assert cost(problem, variables.keys(solver), objective) <= solver.objective_value
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -122,6 +168,7 @@ def test_without_time_what_was_given_is_returned():
     given = HEURISTICS["heft"](problem)
     found = solve(problem, "makespan", given, seconds=0.001)
     assert found.cost == cost(problem, given, "makespan")
+    assert found.bound >= makespan_bound(problem)
     assert found.keys is given
 
 
@@ -129,3 +176,9 @@ def test_another_objective_raises():
     problem = prepare(from_ops([Op(outputs=(Output(1),))]), homogeneous(1))
     with pytest.raises(ValueError, match="objective is 'capped_makespan': expected one of peak_"):
         solve(problem, "capped_makespan")
+
+
+def test_no_time_raises():
+    problem = prepare(from_ops([Op(outputs=(Output(1),))]), homogeneous(1))
+    with pytest.raises(ValueError, match="seconds is 0: expected a positive number"):
+        solve(problem, "makespan", seconds=0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gopt.classical.memory_orders import depth_first_order
-from gopt.classical.partition import partition_depth_first
+from gopt.classical.partition import _parts, partition_depth_first
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
@@ -53,12 +53,25 @@ def test_the_order_goes_depth_first_and_sends_before_the_first_reader():
     assert order[transfer + 1] == 15
 
 
-@pytest.mark.parametrize("devices", (1, 2, 3))
+@pytest.mark.parametrize("devices", (1, 2, 3, 16))
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_graphs(name, devices):
-    problem = prepare(NASTY[name](), homogeneous(devices))
-    found = run(problem, partition_depth_first(problem))
-    assert len(found.order) >= int(problem.num_ops)
+def test_nasty_graphs_do_not_raise(name, devices):
+    partition_depth_first(prepare(NASTY[name](), homogeneous(devices)))
+
+
+def test_bytes_are_shared_out_where_nothing_is_read():
+    problem = prepare(NASTY["no edges"](), homogeneous(2))
+    device = np.array(run(problem, partition_depth_first(problem)).device)
+    assert 80 <= np.arange(20)[device == 0].sum() <= 110  # of 190
+
+
+def test_what_is_read_first_counts_where_it_is_read():
+    """An input of 60 bytes, and six tensors of 10: it stands against all of them."""
+    ops = [Op("input", outputs=(Output(60),)), Op(inputs=((0, 0),), outputs=(Output(0),))]
+    ops += [Op(outputs=(Output(10),)) for _ in range(6)]
+    problem = prepare(from_ops(ops), homogeneous(2))
+    device = run(problem, partition_depth_first(problem)).device
+    assert device[0] == device[1] and set(device[2:]) == {1 - device[0]}
 
 
 @pytest.mark.parametrize("name", HUBS)
@@ -73,6 +86,8 @@ def test_hubs(name):
 def test_ops_run_where_they_may(case):
     problem = case.problem(SMALL)
     found = run(problem, partition_depth_first(problem))
-    assert all(problem.allowed[op, device] for op, device in enumerate(found.device))
+    order = depth_first_order(problem)
+    part = _parts(problem, np.array(order, int), 0)
+    assert all(found.device[op] == part[op] for op in order if problem.allowed[op, part[op]])
     again = run(problem, partition_depth_first(problem))
     assert again.order == found.order and again.device == found.device
