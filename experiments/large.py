@@ -24,7 +24,7 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.throughput_graphs import FAMILIES
+from experiments.throughput.graphs import FAMILIES
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import evaluate, keys_shape, population_cost
 from gopt.graph import Graph

@@ -22,8 +22,11 @@ from tests.strategies import HUBS, LARGE, NASTY, SMALL, WIDE, Case
 
 pytest.importorskip("numba")
 
-from experiments import common, throughput, throughput_report, timing
-from experiments.peers import compiled, evolution, obvious
+from experiments import common
+from experiments.throughput import __main__ as throughput
+from experiments.throughput import evaluations, timing
+from experiments.throughput import report as throughput_report
+from experiments.throughput.peers import compiled, evolution, obvious
 
 evaluate_obvious = jax.jit(obvious.evaluate)
 
@@ -196,6 +199,10 @@ def test_a_difference_is_reported(monkeypatch):
         )
 
 
+def test_the_first_compilation_is_that_of_a_new_process():
+    assert 0 < evaluations.first_compile("makespan", 2, 4, 0) < 600
+
+
 def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     for peer in ("pymoo", "brkga_mp_ipr"):
         pytest.importorskip(peer)
@@ -204,7 +211,7 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
         throughput, "GRAPHS", {throughput.SEARCH_GRAPH: lambda: synthetic.layered(0, 40)}
     )
     monkeypatch.setattr(throughput, "FAMILIES", {"layered": synthetic.layered})
-    monkeypatch.setattr(throughput, "first_compile", lambda cost, settings: 1.5)
+    monkeypatch.setattr(throughput, "first_compile", lambda *_: 1.5)
     throughput.main(
         throughput.Settings(
             population=6,

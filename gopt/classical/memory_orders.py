@@ -22,6 +22,21 @@ def depth_first(problem: Problem) -> Keys:
     return _lowest_peak(problem, depth_first_order(problem))
 
 
+def breadth_first(problem: Problem) -> Keys:
+    """Returns the keys of the order that goes on with the op that became ready first."""
+    return _lowest_peak(problem, breadth_first_order(problem))
+
+
+def greedy_release(problem: Problem) -> Keys:
+    """Returns the keys of the order that releases most and makes least at each step."""
+    return _lowest_peak(problem, greedy_release_order(problem))
+
+
+def program_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, in the order of the program."""
+    return np.flatnonzero(~np.asarray(problem.is_input)[: int(problem.num_ops)]).tolist()
+
+
 def depth_first_order(problem: Problem) -> list[int]:
     """Returns the ops, but for inputs, so that each is the one that became ready last."""
     waiting = Waiting(problem)
@@ -32,17 +47,17 @@ def depth_first_order(problem: Problem) -> list[int]:
     return order
 
 
-def breadth_first(problem: Problem) -> Keys:
-    """Returns the keys of the order that goes on with the op that became ready first."""
+def breadth_first_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, so that each is the one that became ready first."""
     waiting = Waiting(problem)
     order = list(waiting.sources)
     for op in order:  # which grows meanwhile
         order += waiting.issue(op)
-    return _lowest_peak(problem, order)
+    return order
 
 
-def greedy_release(problem: Problem) -> Keys:
-    """Returns the keys of the order that releases most and makes least at each step.
+def greedy_release_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, so that each releases most and makes least.
 
     Of the ready ops, the one after which the least is held goes next, the lowest index on ties:
     what counts are the bytes that it makes less those that it is the last to read.
@@ -86,7 +101,57 @@ def greedy_release(problem: Problem) -> Keys:
             credit_last_reader(tensor)
         for reader in waiting.issue(op):
             add(reader)
-    return _lowest_peak(problem, order)
+    return order
+
+
+ORDERS = (program_order, depth_first_order, breadth_first_order, greedy_release_order)
+
+
+def lowest_order(problem: Problem) -> np.ndarray:
+    """Returns that of `ORDERS` which peaks least on one device, the first on ties, `[ops]`."""
+    orders = [np.asarray(order(problem), np.int64) for order in ORDERS]
+    alone = [np.zeros(order.size, np.int64) for order in orders]
+    schedules = [serial(problem, *each) for each in zip(orders, alone, strict=True)]
+    return orders[int(np.argmin([peaks(problem, *each).max() for each in schedules]))]
+
+
+def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
+    """Returns when each op has its turn in an order of `[ops]`, in 0..1; float64 `[N]`.
+
+    Inputs have that of their first reader; those that nobody reads, and padding, have 1.
+    """
+    real, uses = int(problem.num_ops), int(problem.num_uses)
+    place = np.full(problem.shape.ops, float(order.size))
+    place[order] = np.arange(order.size)
+    maker = np.asarray(problem.producer)[problem.tensor[:uses]]
+    given = np.asarray(problem.is_input)[maker]
+    np.minimum.at(place, maker[given], place[problem.consumer[:uses]][given])
+    place[real:] = order.size
+    return place / max(order.size, 1)
+
+
+def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
+    """Returns what is held when an order of `[ops]` peaks on one device, and where that is.
+
+    What is held is that of the tensors of each op, int64 `[N]`, units; the place in the order is
+    that of the first op during which most is in use, 0 if there is none.
+    """
+    real, uses = int(problem.num_tensors), int(problem.num_uses)
+    time = np.zeros(problem.shape.ops, np.int64)  # inputs are there before the first op
+    time[order] = np.arange(1, order.size + 1)
+    maker = np.asarray(problem.producer)[:real]
+    size = np.asarray(problem.size, np.int64)[:real]
+    last = time[maker]
+    np.maximum.at(last, problem.tensor[:uses], time[problem.consumer[:uses]])
+    last[np.asarray(problem.pinned)[:real]] = order.size
+    change = np.zeros(order.size + 2, np.int64)
+    np.add.at(change, time[maker], size)
+    np.subtract.at(change, last + 1, size)
+    usage = np.cumsum(change)[1:-1] + np.asarray(problem.workspace)[order]
+    peak = int(np.argmax(usage)) if order.size else 0
+    held = np.zeros(problem.shape.ops, np.int64)
+    np.add.at(held, maker, np.where((time[maker] <= peak + 1) & (peak < last), size, 0))
+    return held, peak
 
 
 def _per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:

@@ -8,9 +8,12 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
+from gopt.classical.memory_orders import held_at_peak, lowest_order, turns
 from gopt.classical.spectral import spectral_places
 from gopt.graph import RANK, Graph, Shape, is_input, shape_of
+from gopt.hardware import homogeneous
 from gopt.padding import pad
+from gopt.problem import prepare
 
 GraphsTuple: TypeAlias = jraph.GraphsTuple
 
@@ -21,6 +24,7 @@ OP_FEATURES: tuple[str, ...] = (
     *("read", "made", "last_reader", "balance", "share"),
     *("reads", "readers", "outputs"),
     *("depth", "height", "slack", "index", "reach", "age"),
+    *("turn", "is_late", "held"),
     *("is_input", "pinned"),
     *(f"spectral_{rank}" for rank in range(SPECTRAL)),
     *(f"dimension_{axis}" for axis in range(RANK)),
@@ -44,6 +48,9 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
     - depth, height: longest path from a source and to a sink, in ops; slack: how much shorter
       the longest path through the op is than the longest of all; index: place in program order;
       reach, age: how far the last reader and the first producer are in program order;
+    - turn: when it runs in the memory order that peaks least on one device (see
+      `gopt.classical.memory_orders.lowest_order`); is_late: it runs after the peak; held: bytes
+      of its outputs that are held then;
     - is_input; pinned: an output of it is never freed;
     - spectral: places along eigenvectors of the graph, see `gopt.classical.spectral`;
     - the dimensions of its largest output.
@@ -84,6 +91,7 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
         *(np.log1p(c) for c in (per_op(consumer), per_op(sender), per_op(producer))),
         *(depth / longest, height / longest, (depth.max() - depth - height) / longest),
         *(index / n, (last - index) / n, (index - first) / n),
+        *_around_the_peak(graph, n),
         np.asarray(is_input(graph))[:n],
         per_op(producer, np.asarray(graph.pinned)[:t]) > 0,
         *spectral_places(sender, consumer, _relative(size)[tensor], made, SPECTRAL),
@@ -119,6 +127,15 @@ def graph_network(
     return jraph.GraphNetwork(
         update_edge, update_node, aggregate_edges_for_nodes_fn=jraph.segment_mean
     )
+
+
+def _around_the_peak(graph: Graph, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns turn, is_late and held of each op."""
+    problem = prepare(graph, homogeneous(1))
+    order = lowest_order(problem)
+    turn = turns(problem, order)
+    held, peak = held_at_peak(problem, order)
+    return turn[:count], turn[:count] > peak / max(order.size, 1), _relative(held[:count])
 
 
 def _relative(values: np.ndarray) -> np.ndarray:

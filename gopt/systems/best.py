@@ -2,10 +2,10 @@
 
 It starts from all heuristics and the program's own order, and its result is never worse than any
 start that the budget allows. For the peak memory on several devices it is the genetic algorithm,
-whose proposals keep the order of the program and part the graph along its spectral places. Else
-it is annealing: first over the keys of the decoder of `gopt.cost.construction`, which leaves
-devices to a greedy choice, and in which a step moves one op in the order, pins it to a device, or
-unpins it; then over plain keys, in which transfers have priorities of their own.
+whose proposals keep the order that peaks least on one device and part the graph along its spectral
+places. Else it is annealing: first over the keys of the decoder of `gopt.cost.construction`, which
+leaves devices to a greedy choice, and in which a step moves one op in the order, pins it to a
+device, or unpins it; then over plain keys, in which transfers have priorities of their own.
 
 Which search serves which objective was chosen by measurement: the annealing on random graphs made
 for it, the proposals on the training and validation graphs of `experiments.regal`.
@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 
 from gopt.classical import HEURISTICS, schedules_tried, spectral_places
+from gopt.classical.memory_orders import ORDERS, lowest_order, turns
 from gopt.cost import execution
 from gopt.cost.construction import construct
 from gopt.cost.execution import Keys
@@ -90,7 +91,8 @@ def improve(
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    evaluations = max(1, evaluations - tried(problem))
+    compared = 0 if given.action is None else len(ORDERS)
+    evaluations = max(1, evaluations - tried(problem) - compared)
     problem = jax.tree.map(jnp.asarray, problem)
 
     if given.action is not None:
@@ -102,7 +104,10 @@ _improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
 
 
 def _parted(problem: Problem) -> np.ndarray:
-    """Returns an action of REGAL: ops in program order, devices along the spectral places."""
+    """Returns an action of REGAL: that of its policy before it is trained.
+
+    Ops in the memory order that peaks least on one device, devices along the spectral places.
+    """
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
     tensor, reader = problem.tensor[:e], problem.consumer[:e]
@@ -115,7 +120,8 @@ def _parted(problem: Problem) -> np.ndarray:
     share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * places.T
-    found[:n, 3] = np.arange(n) / n
+    turn = turns(problem, lowest_order(problem))[:n]
+    found[:n, 3] = turn - turn.mean() + 0.5
     found[:, 2] = settings.device_deviation
     found[:, 4] = settings.priority_deviation
     led = regal.loosen_heavy(jnp.asarray(found), jnp.asarray(share), settings)
@@ -142,7 +148,7 @@ def _anneal(
     key: jax.Array, problem: Problem, given: Keys, *, objective: str, evaluations: int
 ) -> Result:
     def anneal(key: jax.Array, cost: local.Cost, given: Keys, budget: int) -> local.Result:
-        move = partial(_neighbour, problem)
+        move = partial(neighbour, problem)
         one = jax.tree.map(lambda leaf: leaf[0], given)
         return local.minimize(key, cost, one, evaluations=budget, neighbour=move, given=given)
 
@@ -178,7 +184,7 @@ def _origins(given: Keys) -> Keys:
     return Keys(device, jnp.concatenate([given.priority, given.priority]), None)
 
 
-def _neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
+def neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
     """Returns keys with one op moved in the order or to a device, or one transfer moved.
 
     Only the keys that there are change. Plain keys have transfers; keys to build from have not,

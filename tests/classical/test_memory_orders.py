@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from gopt.classical import HEURISTICS, breadth_first, depth_first, greedy_release
+from gopt.classical.memory_orders import ORDERS as COMPARED
+from gopt.classical.memory_orders import held_at_peak, lowest_order, turns
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import ideal
 from gopt.problem import prepare
 from tests import strategies
 from tests.reference.execution import run
+from tests.reference.features import peak_of_order
 from tests.strategies import SMALL
 
 ORDERS = (depth_first, breadth_first, greedy_release)
@@ -128,3 +131,42 @@ def test_ops_are_balanced_over_the_devices_that_they_are_allowed_on(order):
     graph = from_ops([Op(outputs=(Output(6, pinned=True),)) for _ in range(6)])
     problem = prepare(graph, ideal(3), allowed=[[1, 0, 1]] * 6)
     assert run(problem, order(problem)).peak == [18, 0, 18]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_lowest_order_and_what_it_holds_at_its_peak(seed):
+    rng = np.random.default_rng(seed)
+    graph = strategies.random_graph(rng, 1 + seed // 2, (0.0, 0.1, 0.3)[seed % 3])
+    problem = strategies.random_case(rng, graph, 1).problem(SMALL if seed % 2 else None)
+    order = lowest_order(problem)
+    peaks = [peak_of_order(problem, list(each(problem)))[0] for each in COMPARED]
+    peak, place, held = peak_of_order(problem, order.tolist())
+    assert peak == min(peaks)
+    assert order.tolist() == list(COMPARED[int(np.argmin(peaks))](problem))
+    found, at = held_at_peak(problem, order)
+    assert at == place
+    np.testing.assert_array_equal(found, held)
+
+
+def test_inputs_have_the_turn_of_their_first_reader():
+    ops = [
+        Op("input", outputs=(Output(1),)),
+        Op("input", outputs=(Output(1),)),
+        Op("input", outputs=(Output(1),)),
+        Op(inputs=((1, 0),), outputs=(Output(1),)),
+        Op(inputs=((0, 0), (3, 0)), outputs=(Output(1, pinned=True),)),
+    ]
+    problem = prepare(from_ops(ops), ideal(1))
+    real = int(problem.num_ops)
+    np.testing.assert_array_equal(turns(problem, np.array([3, 4]))[:real], [0.5, 0, 1, 0, 0.5])
+    assert (turns(problem, np.array([3, 4]))[real:] == 1).all()
+
+
+def test_each_of_the_orders_may_be_the_lowest():
+    chosen = set()
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        problem = prepare(strategies.random_graph(rng, 14, 0.2), ideal(1))
+        order = lowest_order(problem).tolist()
+        chosen |= {each.__name__ for each in COMPARED if list(each(problem)) == order}
+    assert chosen == {each.__name__ for each in COMPARED}

@@ -4,8 +4,13 @@ import math
 
 import numpy as np
 
+from gopt.classical.memory_orders import ORDERS
+from gopt.cost.execution import Keys
 from gopt.graph import RANK, Graph
+from gopt.hardware import homogeneous
 from gopt.kinds import KINDS
+from gopt.problem import Problem, prepare
+from tests.reference.execution import run
 
 
 def _relative(values: list[float]) -> list[float]:
@@ -18,6 +23,58 @@ def _longest(neighbours: list[set[int]], order: list[int]) -> list[int]:
     for op in order:
         length[op] = max((length[other] + 1 for other in neighbours[op]), default=0)
     return length
+
+
+def peak_of_order(problem: Problem, order: list[int]) -> tuple[int, int, list[int]]:
+    """The peak of an order on one device, its first op there, and what is held of each op then."""
+    n, t = problem.shape.ops, problem.shape.tensors
+    if not order:
+        return 0, 0, [0] * n
+    priority = np.zeros(n, np.float32)
+    priority[order] = np.arange(1, len(order) + 1) / (len(order) + 1)
+    found = run(problem, Keys(np.zeros((n, 1)), priority, np.zeros((t, 1))))
+    issued = [(op, used) for op, used in zip(found.order, found.usage, strict=True) if op in order]
+    assert [op for op, _ in issued] == list(order)
+    peak = max(used for _, used in issued)
+    place = next(k for k, (_, used) in enumerate(issued) if used == peak)
+    before = set(order[:place])  # issued before that op
+    held = [0] * n
+    for tensor in range(int(problem.num_tensors)):
+        uses = slice(problem.first_use[tensor], problem.first_use[tensor + 1])
+        readers = {int(op) for op in problem.consumer[uses]}
+        maker = int(problem.producer[tensor])
+        is_made = bool(problem.is_input[maker]) or maker in set(order[: place + 1])
+        is_left = bool(problem.pinned[tensor]) or bool(readers - before) or maker == order[place]
+        if is_made and is_left:
+            held[maker] += int(problem.size[tensor])
+    return peak, place, held
+
+
+def around_the_peak(graph: Graph) -> dict[str, list[float]]:
+    """Turns in the lowest of the memory orders, whether they are late, and what is held then."""
+    problem = prepare(graph, homogeneous(1))
+    orders = [list(order(problem)) for order in ORDERS]
+    peaks = [peak_of_order(problem, order) for order in orders]
+    chosen = min(range(len(orders)), key=lambda k: peaks[k][0])
+    order, (_, place, held) = orders[chosen], peaks[chosen]
+    ops = range(int(graph.num_ops))
+
+    def turn(op: int) -> float:
+        if op in order:
+            return order.index(op)
+        reads = [
+            order.index(int(consumer))
+            for tensor, consumer in zip(graph.tensor, graph.consumer, strict=True)
+            if graph.producer[tensor] == op
+        ]
+        return min(reads, default=len(order))
+
+    count = max(1, len(order))
+    return {
+        "turn": [turn(op) / count for op in ops],
+        "is_late": [float(turn(op) > place) for op in ops],
+        "held": _relative([float(held[op]) for op in ops]),
+    }
 
 
 def op_features(graph: Graph) -> dict[str, list[float]]:
@@ -67,6 +124,7 @@ def op_features(graph: Graph) -> dict[str, list[float]]:
         "index": [i / n for i in ops],
         "reach": [(max(after[i], default=i) - i) / n for i in ops],
         "age": [(i - min(before[i], default=i)) / n for i in ops],
+        **around_the_peak(graph),
         "is_input": [float(KINDS[k] == "input") for k in graph.kind],
         "pinned": [float(any(graph.pinned[t] for t in made_by[i])) for i in ops],
         **{f"dimension_{axis}": [dimension(t, axis) for t in largest] for axis in range(RANK)},

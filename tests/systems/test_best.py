@@ -104,18 +104,18 @@ def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, 
     for devices in (1, 2):
         case = problem(0, devices)
         given = best.starts(case, objective)
-        for evaluations in (100, 12, 1):
+        for evaluations in (100, 16, 1):
             jax.eval_shape(
                 partial(best.improve, objective=objective, evaluations=evaluations),
                 jax.random.key(0),
                 case,
                 given,
             )
-    assert spent == ([(91, 7), (3, 3), (1, 1)] if objective == "peak_memory" else [])
+    assert spent == ([(87, 7), (3, 3), (1, 1)] if objective == "peak_memory" else [])
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-def test_proposals_keep_program_order_and_part_a_chain(devices):
+def test_proposals_keep_the_lowest_order_and_part_a_chain(devices):
     n = 100
     chain = graphs.from_ops(
         [
@@ -129,7 +129,8 @@ def test_proposals_keep_program_order_and_part_a_chain(devices):
     bins = regal.Settings().bins
     assert action.shape == (shape.ops, devices + 1, 2) and action.dtype == np.int32
     assert action.min() >= 0 and action.max() < bins
-    np.testing.assert_array_equal(action[:n, -1, 0], np.arange(n) * bins // n)
+    turn = np.arange(n) / n  # the only order that there is
+    np.testing.assert_array_equal(action[:n, -1, 0], (turn - turn.mean() + 0.5) * bins // 1)
     first = action[:n, 0, 0]
     assert (np.diff(first) >= 0).all() or (np.diff(first) <= 0).all()
     assert np.ptp(first) >= 3

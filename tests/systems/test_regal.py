@@ -150,7 +150,7 @@ def test_places_do_not_depend_on_padding_or_on_the_batch():
     np.testing.assert_allclose(together[1][2], baseline, rtol=1e-5)
 
 
-def test_an_untrained_policy_keeps_program_order_and_leans_along_the_spectrum():
+def test_an_untrained_policy_keeps_the_lowest_order_and_leans_along_the_spectrum():
     settings = regal.Settings(width=8, rounds=1)
     state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), one(0))
     places, baseline = regal.apply(state.params, one(0), settings=settings)
@@ -160,7 +160,7 @@ def test_an_untrained_policy_keeps_program_order_and_leans_along_the_spectrum():
     for axis in range(2):
         expected[:, axis] = settings.lean * features[:, OP_FEATURES.index(f"spectral_{axis}")]
     expected[:, 2:] = settings.device_deviation, 0, settings.priority_deviation
-    expected[:, 3] = np.arange(n) / n
+    expected[:, 3] = features[:, OP_FEATURES.index("turn")]
     np.testing.assert_allclose(places[:n], expected, atol=0.1)
     assert np.ptp(expected[:, 0]) > 0.4
     assert baseline == pytest.approx(-1, abs=0.3)

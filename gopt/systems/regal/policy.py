@@ -17,7 +17,7 @@ Tree = Any
 # the Betas of its devices are, and the mean and deviation of that of its priority.
 PLACES = ("x", "y", "device_deviation", "priority", "priority_deviation")
 
-VERSION = 3  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 4  # of what the parameters of a policy mean; files of another one are refused
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Settings:
     lean: float = 0.3
     heavy: float = 0.03
     device_deviation: float = 0.9
-    priority_deviation: float = 0.65
+    priority_deviation: float = 0.3
     exploration: float = 0.1
     quiet: float = 2e-3
     learning_rate: float = 1e-3
@@ -68,10 +68,10 @@ class Settings:
 class Policy(nn.Module):
     """Places of ops, and the baseline.
 
-    Before it is trained, a policy proposes what a person would: ops in the order of the program,
-    and devices that part the graph along its spectral features. To exchange the devices changes
-    no cost, so that a policy that parts nothing is at a saddle point of the reward, which policy
-    gradients take very long to leave.
+    Before it is trained, a policy proposes what a person would: ops in the memory order that peaks
+    least on one device, and devices that part the graph along its spectral features. To exchange
+    the devices changes no cost, so that a policy that parts nothing is at a saddle point of the
+    reward, which policy gradients take very long to leave.
     """
 
     settings: Settings
@@ -229,7 +229,7 @@ def _kernel(settings: Settings) -> jax.Array:
     kernel = np.zeros((len(OP_FEATURES), len(PLACES)), np.float32)
     kernel[OP_FEATURES.index("spectral_0"), PLACES.index("x")] = settings.lean
     kernel[OP_FEATURES.index("spectral_1"), PLACES.index("y")] = settings.lean
-    kernel[OP_FEATURES.index("index"), PLACES.index("priority")] = 1
+    kernel[OP_FEATURES.index("turn"), PLACES.index("priority")] = 1
     return jnp.asarray(kernel)
 
 

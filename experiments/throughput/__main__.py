@@ -6,14 +6,11 @@ Everything that is compared is timed in turns in one run, on keys that are where
 after a check that the costs are the same bit for bit; the least of several rounds counts. Wall
 time, and CPU time of all threads. gopt's evaluation is compiled for each graph, and so is the
 compiled decoder for each kind of cost; compilation is timed apart. The compiled decoder is that of
-`experiments.peers.compiled` with the faster of its queues (in searches, buckets), on all cores. The
-obvious loop costs fewer candidates, because it is slow.
+`experiments.throughput.peers` with the faster of its queues (in searches, buckets), on all cores.
+The obvious loop costs fewer candidates, because it is slow.
 """
 
-import multiprocessing
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +22,16 @@ import tyro
 from rich.progress import Progress
 
 from experiments import common
-from experiments.peers import compiled, evolution, obvious
-from experiments.throughput_graphs import FAMILIES, GRAPHS
-from experiments.throughput_report import report
-from experiments.timing import machine, measure
+from experiments.throughput.evaluations import (
+    compiled_evaluation,
+    first_compile,
+    gopt_evaluation,
+    obvious_evaluation,
+)
+from experiments.throughput.graphs import FAMILIES, GRAPHS
+from experiments.throughput.peers import compiled, evolution
+from experiments.throughput.report import report
+from experiments.throughput.timing import machine, measure
 from gopt import padding
 from gopt.cost import execution
 from gopt.cost.execution import Keys, keys_shape, population_cost
@@ -80,38 +83,6 @@ class Settings:
     seconds: float = 5.0
     seed: int = 0
     folder: Path = Path("runs/throughput")
-
-
-def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
-    """Returns gopt's evaluation of keys `[P, ...]`, over all devices of the process."""
-    if cost == "both":
-        return jax.jit(spread(jax.vmap(partial(execution.evaluate, problem))))
-    return jax.jit(spread(population_cost(problem, cost.replace(" ", "_"))))
-
-
-def obvious_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
-    """Returns the obvious loop for keys `[P, ...]`, over all devices of the process."""
-    found = jax.vmap(partial(obvious.evaluate, problem))
-    return jax.jit(spread(lambda keys: _asked(found(keys), cost)))
-
-
-def compiled_evaluation(
-    tables: compiled.Tables, cost: str, queue: str = "buckets"
-) -> Callable[[Keys], Any]:
-    """Returns the compiled decoder of keys `[P, ...]`, over all cores of the process."""
-
-    def evaluate(keys: Keys) -> Any:
-        makespan, peak = cost != "peak memory", cost != "makespan"
-        found = compiled.evaluate(tables, keys, queue=queue, makespan=makespan, peak=peak)
-        return _asked(found, cost)
-
-    return evaluate
-
-
-def _asked(found: execution.Cost, cost: str) -> Any:
-    if cost == "both":
-        return found
-    return found.peak.max(-1) if cost == "peak memory" else found.makespan
 
 
 def capped(problem: Problem, population: int, memory: float) -> int:
@@ -254,23 +225,6 @@ def count_programs(settings: Settings) -> dict[str, int]:
     return {"graphs": settings.programs, "buckets": len(buckets), "programs": traced}
 
 
-def first_compile(cost: str, settings: Settings) -> float:
-    """Returns the s that gopt's evaluation takes to compile, in a new process, nothing cached."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(_compile, cost, settings).result()
-
-
-def _compile(cost: str, settings: Settings) -> float:
-    common.start()
-    jax.config.update("jax_enable_compilation_cache", False)
-    problem = prepare(synthetic.layered(settings.seed, 1000), homogeneous(settings.devices))
-    keys = uniforms(jax.random.key(0), keys_shape(problem), settings.population)
-    began = time.perf_counter()
-    gopt_evaluation(problem, cost).lower(keys).compile()  # type: ignore[attr-defined]
-    return time.perf_counter() - began
-
-
 def main(settings: Settings) -> None:
     """Measures, prints the tables, and saves figures, tables and plots."""
     common.start()
@@ -308,7 +262,9 @@ def main(settings: Settings) -> None:
         keep()
         found["seconds_to_compile"] = {}
         for cost in both:
-            found["seconds_to_compile"][cost] = first_compile(cost, settings)
+            found["seconds_to_compile"][cost] = first_compile(
+                cost, settings.devices, settings.population, settings.seed
+            )
             keep()
     report(found, settings.folder)
 

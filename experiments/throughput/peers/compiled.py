@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from experiments.peers.queues import FUNCTIONS
+from experiments.throughput.peers.queues import FUNCTIONS
 from gopt.cost.execution import Cost, Keys
 from gopt.problem import Problem
 

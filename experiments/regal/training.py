@@ -14,7 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from experiments import common
-from experiments.regal_graphs import noisy
+from experiments.regal.graphs import noisy
 from gopt import graph as graphs
 from gopt import padding
 from gopt import problem as problems

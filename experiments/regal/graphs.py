@@ -1,0 +1,150 @@
+"""The graphs of the REGAL experiment: steps and forward passes of models, split by family."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gopt.graph import Graph
+from gopt.sources.hlo import compiled_graph
+from gopt.sources.jaxpr import trace
+from gopt.workloads import WORKLOADS
+
+
+class Spec(NamedTuple):
+    """Which program of a model is meant."""
+
+    workload: str
+    settings: dict[str, Any]
+    is_step: bool  # a training step; else a forward pass
+    is_optimised: bool = False  # by XLA, for the CPU: ops are what is left after fusion
+
+
+# Families do not overlap between the three sets.
+TRAIN: tuple[Spec, ...] = (
+    *(
+        Spec("squeezenet", dict(batch=batch, size=size), True)
+        for batch, size in ((16, 224), (64, 128), (128, 96))
+    ),
+    *(
+        Spec("resnext", dict(batch=batch, size=size, blocks=blocks), True)
+        for batch, size, blocks in ((16, 224, (1, 1)), (64, 128, (1, 1, 1, 1)), (64, 224, (2,)))
+    ),
+    Spec("resnext", dict(batch=32, blocks=(2, 2, 2, 2)), True),
+    *(
+        Spec(
+            "bert",
+            dict(batch=batch, length=length, hidden=hidden, inner=4 * hidden, layers=1),
+            True,
+        )
+        for batch, length, hidden in ((8, 128, 768), (16, 384, 768), (32, 256, 384))
+    ),
+    Spec("bert", dict(batch=8, length=512, predictions=512, layers=1), True),
+    Spec("bert", dict(batch=16, length=256, layers=3), True),
+    Spec("bert", dict(batch=32, length=256, layers=2), False),
+    *(
+        Spec("rnnlm", dict(batch=batch, length=length, hidden=hidden, layers=layers), True)
+        for batch, length, hidden, layers in ((20, 5, 650, 2), (320, 3, 200, 1), (80, 4, 1500, 2))
+    ),
+    Spec("rnnlm", dict(batch=80, length=10), True),
+    Spec("rnnlm", dict(batch=80, length=5), False),
+    Spec("randwire", dict(batch=32, stages=1, nodes=7, width=156), True),
+    Spec("randwire", dict(batch=64, size=128, stages=1, nodes=6, seed=1), True),
+    Spec("randwire", dict(batch=32, stages=2, nodes=8, seed=2), True),
+    Spec("graph_network", dict(steps=1), True),
+    Spec("graph_network", dict(nodes=500, edges=30_000, steps=1), True),
+    Spec("graph_network", dict(steps=4), True),
+    Spec("efficientnet", dict(batch=64, size=128, blocks=(1,) * 7), True),
+    Spec("efficientnet", dict(batch=32, blocks=(1,) * 7), True),
+    Spec("inception_v3", dict(batch=32), False),
+    Spec("nasnet_a", dict(batch=32, cells=1, filters=192), False),
+    Spec("amoebanet", dict(batch=32, cells=1), False),
+    Spec("transformer_xl", dict(layers=1), True),
+    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=2), True),
+    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=4), True),
+    Spec("gnmt", dict(batch=64, source_length=2, target_length=2, layers=2), True),
+    Spec("gnmt", dict(batch=128, source_length=3, target_length=3, layers=2), True),
+    Spec("wavenet", dict(stacks=1, layers=6), True),
+    Spec("wavenet", dict(batch=2, stacks=2, layers=10), True),
+    Spec("vit", dict(batch=32, layers=4), False),
+    Spec("vit", dict(batch=32, layers=2), True),
+    Spec("vit", dict(batch=32, layers=4), True),
+    Spec("gpt2", dict(batch=4, length=1024, layers=1), True),
+    Spec("gpt2", dict(batch=8, length=512, layers=2), True),
+    Spec("gpt2", dict(batch=8, length=512, layers=4), True),
+)
+
+VALIDATION: tuple[Spec, ...] = (
+    Spec("unet", dict(batch=8, size=188, depth=2), True),
+    Spec("unet", dict(batch=8, size=188, depth=3), True),
+    Spec("unet", dict(batch=2, size=572, depth=4, width=32), True),
+    Spec("unet", dict(batch=8, size=188, depth=3), False),
+    Spec("densenet", dict(batch=32, blocks=(1, 2, 4, 2)), False),
+    Spec("densenet", dict(batch=32, blocks=(2, 4)), True),
+    Spec("densenet", dict(batch=32, blocks=(2, 4, 8, 4)), True),
+    Spec("mobilenet_v2", dict(batch=32), False),
+    Spec("mobilenet_v2", dict(batch=32, blocks=(1,) * 7), True),
+    Spec("mobilenet_v2", dict(batch=32), True),
+)
+
+# Of each family, forward passes and short training steps, and a long step where there is one: that
+# of the published model, or as much of it as makes about 3 000 ops.
+TEST: tuple[Spec, ...] = (
+    Spec("t5", dict(batch=8, layers=1), True),
+    Spec("t5", dict(batch=32, source_length=128, target_length=128, layers=2), True),
+    Spec("t5", dict(batch=8), True),
+    Spec("dlrm", dict(), True),
+    Spec("dlrm", dict(), False),
+    Spec("ssd", dict(batch=16), False),
+    Spec("ssd", dict(batch=16), True),
+    Spec("shufflenet_v2", dict(batch=32), False),
+    Spec("shufflenet_v2", dict(batch=128, blocks=(2, 4, 2)), True),
+    Spec("shufflenet_v2", dict(batch=32), True),
+    Spec("hrnet", dict(batch=32, modules=(1, 1, 1), blocks=2), False),
+    Spec("hrnet", dict(batch=32, modules=(1,), blocks=2), True),
+    Spec("hrnet", dict(batch=32, modules=(1, 1), blocks=2), True),
+    Spec("mlp_mixer", dict(batch=32), False),
+    Spec("mlp_mixer", dict(batch=32, layers=2), True),
+    Spec("mlp_mixer", dict(batch=32), True),
+    Spec("switch", dict(layers=4), False),
+    Spec("switch", dict(layers=2), True),
+    Spec("switch", dict(layers=6), True),
+    Spec("conformer", dict(layers=4), False),
+    Spec("conformer", dict(layers=1), True),
+    Spec("conformer", dict(layers=4), True),
+    Spec("mamba", dict(layers=12), False),
+    Spec("mamba", dict(layers=3), True),
+    Spec("mamba", dict(layers=16), True),
+)
+
+# Of the test set, what XLA makes of each program.
+TRANSFER: tuple[Spec, ...] = tuple(spec._replace(is_optimised=True) for spec in TEST)
+
+
+def name(spec: Spec, graph: Graph) -> str:
+    """Returns what a graph is called in tables."""
+    program = "step" if spec.is_step else "forward"
+    return f"{spec.workload} {program}, {int(graph.num_ops)} ops"
+
+
+def build(spec: Spec) -> Graph:
+    """Returns the graph of one specification; a training step donates what it replaces.
+
+    XLA may take a minute to optimise a program; JAX's cache keeps it, if it is on.
+    """
+    model = WORKLOADS[spec.workload](**spec.settings)
+    fn, args = model.train_step() if spec.is_step else model.forward()
+    donated = (0, 1) if spec.is_step else ()
+    if spec.is_optimised:
+        return compiled_graph(jax.jit(fn, donate_argnums=donated).lower(*args).compile())
+    return trace(fn, *args, donate_argnums=donated).graph
+
+
+def noisy(rng: np.random.Generator, graph: Graph, spread: float) -> Graph:
+    """Returns a variant with sizes and costs scaled by log-normal noise of this spread."""
+
+    def scaled(values: Any) -> np.ndarray:
+        return np.rint(np.asarray(values) * rng.lognormal(0, spread, np.shape(values)))
+
+    fields = ("flops", "bytes", "workspace", "size")
+    return graph._replace(**{field: scaled(getattr(graph, field)) for field in fields})

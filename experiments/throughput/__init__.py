@@ -1,0 +1,1 @@
+"""How many candidates a second gopt costs, beside a compiled decoder and other libraries."""

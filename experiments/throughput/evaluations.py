@@ -1,0 +1,69 @@
+"""What is timed: gopt, the obvious loop and the compiled decoder, as functions of a population."""
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any
+
+import jax
+
+from experiments import common
+from experiments.throughput.peers import compiled, obvious
+from gopt.cost import execution
+from gopt.cost.execution import Keys, keys_shape, population_cost
+from gopt.hardware import homogeneous
+from gopt.parallel import spread
+from gopt.problem import Problem, prepare
+from gopt.search.population import uniforms
+from gopt.sources import synthetic
+
+
+def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
+    """Returns gopt's evaluation of keys `[P, ...]`, over all devices of the process."""
+    if cost == "both":
+        return jax.jit(spread(jax.vmap(partial(execution.evaluate, problem))))
+    return jax.jit(spread(population_cost(problem, cost.replace(" ", "_"))))
+
+
+def obvious_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
+    """Returns the obvious loop for keys `[P, ...]`, over all devices of the process."""
+    found = jax.vmap(partial(obvious.evaluate, problem))
+    return jax.jit(spread(lambda keys: _asked(found(keys), cost)))
+
+
+def compiled_evaluation(
+    tables: compiled.Tables, cost: str, queue: str = "buckets"
+) -> Callable[[Keys], Any]:
+    """Returns the compiled decoder of keys `[P, ...]`, over all cores of the process."""
+
+    def evaluate(keys: Keys) -> Any:
+        makespan, peak = cost != "peak memory", cost != "makespan"
+        found = compiled.evaluate(tables, keys, queue=queue, makespan=makespan, peak=peak)
+        return _asked(found, cost)
+
+    return evaluate
+
+
+def _asked(found: execution.Cost, cost: str) -> Any:
+    if cost == "both":
+        return found
+    return found.peak.max(-1) if cost == "peak memory" else found.makespan
+
+
+def first_compile(cost: str, devices: int, population: int, seed: int) -> float:
+    """Returns the s that gopt's evaluation takes to compile, in a new process, nothing cached."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(_compile, cost, devices, population, seed).result()
+
+
+def _compile(cost: str, devices: int, population: int, seed: int) -> float:
+    common.start()
+    jax.config.update("jax_enable_compilation_cache", False)
+    problem = prepare(synthetic.layered(seed, 1000), homogeneous(devices))
+    keys = uniforms(jax.random.key(0), keys_shape(problem), population)
+    began = time.perf_counter()
+    gopt_evaluation(problem, cost).lower(keys).compile()  # type: ignore[attr-defined]
+    return time.perf_counter() - began

@@ -1,0 +1,308 @@
+"""The REGAL experiment, with settings so small that its figures mean nothing."""
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import common
+from experiments.regal import __main__ as regal
+from experiments.regal import graphs, methods, report, runs, training
+from gopt.checkpoints import Checkpoints, load_weights
+from gopt.classical import HEURISTICS
+from gopt.graph import Shape, check
+from gopt.kinds import KINDS
+from gopt.systems import regal as policies
+
+POLICY = policies.Settings(bins=4, width=8, rounds=1, steps=4)
+TRAINING = training.Training(evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2)
+LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
+TRAIN = (
+    graphs.Spec("rnnlm", {"length": 1, **LSTM}, True),
+    graphs.Spec("rnnlm", {"length": 2, **LSTM}, False),
+)
+TEST = (
+    graphs.Spec("rnnlm", {"length": 3, **LSTM}, False),
+    graphs.Spec("squeezenet", {"batch": 2, "size": 32}, False),
+)
+METHODS = methods.SEARCHES
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small graphs; devices and cache are as the tests have set them up."""
+    monkeypatch.setattr(graphs, "TRAIN", TRAIN)
+    monkeypatch.setitem(regal.SPLITS, "test", TEST)
+    monkeypatch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
+    monkeypatch.setattr(common, "start", lambda: None)
+
+
+def settings(folder: Path, **changes: Any) -> regal.Settings:
+    defaults = {"evaluations": 150, "seeds": 3, "policy": POLICY, "training": TRAINING}
+    return regal.Settings(**defaults | changes, folder=folder)
+
+
+def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "runs" / "first"
+    regal.main(settings(folder, train=True))
+    printed = capsys.readouterr().out
+    assert "REGAL" in printed and str(folder.name) in printed
+    saved = {path.name for path in folder.iterdir()}
+    assert saved == {
+        *("settings.json", "table.md", "graphs.md", "runs.json", "training.json"),
+        *("convergence.png", "gantt.png", "memory.png"),
+        *("peak_memory.npz", "checkpoints"),
+    }
+    for path in folder.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
+
+    found = json.loads((folder / "settings.json").read_text())
+    assert found["versions"]["jax"] == jax.__version__ and found["versions"]["python"]
+    assert found["policy"] == dataclasses.asdict(POLICY)
+    assert found["evaluations"] == 150 and found["folder"] == str(folder)
+
+    weights, sizes = policies.load_policy(
+        folder / "peak_memory.npz", objective="peak_memory", devices=2
+    )
+    assert sizes == POLICY
+    _, values = load_weights(folder / "peak_memory.npz")
+    assert (
+        values["origin"]["policy"]["steps"] == 4
+        and values["origin"]["versions"]["jax"] == jax.__version__
+    )
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
+    assert len(json.loads((folder / "training.json").read_text())) == 4
+
+    results = json.loads((folder / "runs.json").read_text())
+    assert [result.pop("graph") for result in results] == [
+        graphs.name(spec, graphs.build(spec)) for spec in TEST
+    ]
+    for graph in results:
+        assert set(graph) == {*METHODS, *HEURISTICS}
+        for name in METHODS:
+            run = graph[name]
+            assert len(run["cost"]) == len(run["history"]) == 3 and run["seconds"] > 0
+            for cost, history in zip(run["cost"], run["history"], strict=True):
+                assert history == sorted(history, reverse=True) and history[-1] == cost > 0
+
+    table = (folder / "table.md").read_text()
+    rows = [[cell.strip() for cell in r.strip("| ").split("|")] for r in table.splitlines()[4:]]
+    assert [row[0] for row in rows] == ["best heuristic", *METHODS]
+    by_method = {row[0]: row[1:] for row in rows}
+    assert by_method["BRKGA"][0] == "0"
+    cost = {m: np.array([np.mean(graph[m]["cost"]) for graph in results]) for m in METHODS}
+    # The two graphs are of two families.
+    gain, error = common.mean_interval(100 * (1 - cost["REGAL"] / cost["BRKGA"]))
+    assert by_method["REGAL"][0] == f"{gain:+.2f} ± {error:.2f}"
+    by_graph = (folder / "graphs.md").read_text().splitlines()
+    assert len(by_graph) == 4 + len(TEST)
+
+    # The weights that were saved give the same costs.
+    again = tmp_path / "again"
+    monkeypatch.setitem(regal.SPLITS, "test", TEST[:1])
+    monkeypatch.setattr(regal, "draw_schedules", lambda *_: None)
+    regal.main(settings(again, weights=folder / "peak_memory.npz"))
+    (other,) = json.loads((again / "runs.json").read_text())
+    assert all(other[name]["cost"] == results[0][name]["cost"] for name in METHODS)
+    assert not (again / "checkpoints").exists()
+
+
+def test_training_and_weights_exclude_each_other(tmp_path):
+    with pytest.raises(ValueError, match="weights are given, and train is set"):
+        settings(tmp_path, train=True, weights=tmp_path / "policy.npz")
+
+
+def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
+    settings(tmp_path, evaluations=methods.LEAST)
+    with pytest.raises(ValueError, match=r"evaluations is 2: expected \d+ at least"):
+        settings(tmp_path, evaluations=2)
+
+
+def test_the_table_tells_gain_gap_and_headroom(tmp_path):
+    """Two graphs of one family and one of another; what is pinned is half of the cost of BRKGA."""
+
+    def found(*costs: float) -> runs.Runs:
+        cost = np.array(costs)
+        return runs.Runs(cost, np.array([5]), cost[:, None], None, 1.5)
+
+    def graph(**rows: runs.Runs) -> dict[str, runs.Runs]:
+        heuristics = {name: found(220.0) for name in HEURISTICS}
+        return {**heuristics, **rows}
+
+    results = [
+        graph(BRKGA=found(190.0, 210.0), REGAL=found(180.0)),
+        graph(BRKGA=found(200.0), REGAL=found(200.0)),
+        graph(BRKGA=found(100.0), REGAL=found(80.0)),
+    ]
+    known = np.array([160.0, 200.0, 80.0])
+    pinned = np.array([100.0, 100.0, 50.0])
+    report.report("title", ["x", "y", "z"], ["b", "b", "a"], results, known, pinned, tmp_path)
+    table = (tmp_path / "table.md").read_text().splitlines()[4:]
+    rows = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
+    assert list(rows) == ["best heuristic", "BRKGA", "REGAL"]
+    # Of graphs: gains 10, 0 and 20 %; above what is pinned 20, 0 and 40 %; gaps 25, 0 and 25 % of
+    # BRKGA, 12.5, 0 and 0 % of REGAL.
+    _, error = common.mean_interval([5, 20])
+    assert rows["REGAL"] == [f"+12.50 ± {error:.2f}", "+25.00", "3.12", "83", "1.5"]
+    assert rows["BRKGA"] == ["0", "0", "18.75", "0", "1.5"]
+    assert rows["best heuristic"][-1] == ""
+
+
+def test_longer_runs_lower_the_best_known_only(tmp_path):
+    regal.main(settings(tmp_path / "short", seeds=1))
+    regal.main(settings(tmp_path / "long", seeds=1, long=600))
+    tables = [(tmp_path / name / "table.md").read_text() for name in ("short", "long")]
+    assert len(tables[0].splitlines()) == len(tables[1].splitlines())
+    columns = [[row.split("|")[2] for row in table.splitlines()[4:]] for table in tables]
+    assert columns[0] == columns[1]
+    gaps = [[float(row.split("|")[4]) for row in table.splitlines()[4:]] for table in tables]
+    assert all(long >= short for short, long in zip(*gaps, strict=True)) and gaps[0] != gaps[1]
+    with pytest.raises(ValueError, match=r"long is 2: expected \d+ at least"):
+        settings(tmp_path, long=2)
+
+
+def test_solvers_are_rows_if_they_have_time(tmp_path):
+    pytest.importorskip("ortools")
+    case = runs.case(graphs.build(TEST[0]), "peak_memory")
+    solved = runs.solvers(case, "peak_memory", 2.0)
+    heuristics = runs.heuristics(case, "peak_memory")
+    assert set(solved) == {"GP + DFS", "CP-SAT"} and set(heuristics) == {*HEURISTICS}
+    assert solved["CP-SAT"].cost[0] <= min(each.cost[0] for each in heuristics.values())
+    assert all(each.cost[0] > 0 and each.seconds > 0 for each in solved.values())
+    with pytest.raises(ValueError, match="solver_seconds is -1"):
+        settings(tmp_path, solver_seconds=-1)
+
+
+def test_pinned_memory_is_spread_evenly():
+    case = runs.case(graphs.build(TEST[0]), "peak_memory")
+    size, pinned = np.asarray(case.host.size), np.asarray(case.host.pinned)
+    assert runs.pinned(case.problem) == size[pinned].sum() / 2 > 0
+
+
+def test_graphs_of_a_family_count_as_one():
+    means = report.by_family(np.array([1.0, 5.0, 3.0, 7.0]), ["b", "a", "b", "a"])
+    np.testing.assert_array_equal(means, [6.0, 2.0])
+
+
+def test_a_missing_policy_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        regal.main(settings(tmp_path, weights=tmp_path / "nowhere.npz"))
+
+
+def test_memory_is_exact_where_it_is_the_objective():
+    assert runs.machine("peak_memory").synchronous and not runs.machine("makespan").synchronous
+
+
+# Training.
+
+
+@cache
+def pool() -> training.Pool:
+    return training.pool(
+        [graphs.build(spec) for spec in TRAIN],
+        runs.machine("makespan"),
+        objective="makespan",
+        training=TRAINING,
+        seed=1,
+    )
+
+
+def train(folder: Path, **changes: Any) -> tuple[Any, list[dict[str, float]]]:
+    defaults = {"objective": "makespan", "policy": POLICY, "seed": 1, "training": TRAINING}
+    return training.train(changes.pop("pool", pool()), **defaults | changes, folder=folder)
+
+
+def test_the_pool_has_every_graph_and_its_variants():
+    assert len(pool().standard) == len(TRAIN) * (TRAINING.variants + 1)
+    assert all(len(leaf) == len(pool().standard) for leaf in jax.tree.leaves(pool()))
+    assert (pool().standard > 0).all()
+    size = np.asarray(pool().problem.size, np.float64) * np.asarray(pool().problem.unit)[:, None]
+    assert (size[0] != size[1]).any() and (size[2] != size[3]).any()
+    np.testing.assert_allclose(size[0].sum(), size[1].sum(), rtol=0.3)
+    np.testing.assert_array_equal(pool().graphs.senders[2], pool().graphs.senders[3])
+
+
+def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch):
+    whole, watched = train(tmp_path / "whole")
+    assert len(watched) == 4 and all(np.isfinite([*w.values()]).all() for w in watched)
+
+    save = Checkpoints.save
+    seen = []
+
+    def killed(self: Checkpoints, step: int, state: Any) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+        seen.append(state.params)
+        save(self, step, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "parts")
+    (half,) = seen
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (half, whole)), strict=True))
+    resumed = train(tmp_path / "parts")
+    jax.tree.map(np.testing.assert_array_equal, resumed[0], whole)
+    assert resumed[1] == watched
+    # What is done is not done again.
+    with monkeypatch.context() as patch:
+        patch.setattr(policies, "rewards", lambda *_, **__: 1 / 0)
+        again = train(tmp_path / "parts")
+    jax.tree.map(np.testing.assert_array_equal, again[0], whole)
+    assert again[1] == watched
+
+    other = pool()._replace(problem=pool().problem._replace(size=pool().problem.size + 1))
+    for changes, name in (
+        ({"seed": 2}, "seed = 1: expected 2"),
+        ({"objective": "peak_memory"}, "objective = 'makespan': expected 'peak_memory'"),
+        ({"policy": dataclasses.replace(POLICY, width=9)}, "policy = .*'width': 9"),
+        ({"policy": dataclasses.replace(POLICY, steps=5)}, "policy = .*'steps': 5"),
+        ({"training": dataclasses.replace(TRAINING, samples=2)}, "training = .*'samples': 2"),
+        ({"pool": other}, "graphs = .*: expected"),
+    ):
+        with pytest.raises(ValueError, match=f"parts holds a run with {name}"):
+            train(tmp_path / "parts", **changes)
+
+
+# Graphs.
+
+
+def test_families_of_test_and_training_do_not_overlap(monkeypatch):
+    monkeypatch.undo()
+    families = [
+        {spec.workload for spec in specs}
+        for specs in (graphs.TRAIN, graphs.VALIDATION, graphs.TEST)
+    ]
+    assert all(families) and len(set.union(*families)) == sum(map(len, families))
+    for specs in (graphs.TRAIN, graphs.VALIDATION, graphs.TEST):
+        assert len(set(map(str, specs))) == len(specs)
+
+
+def test_the_transfer_set_is_what_xla_makes_of_the_test_set(monkeypatch):
+    monkeypatch.undo()
+    assert [spec[:3] for spec in graphs.TRANSFER] == [spec[:3] for spec in graphs.TEST]
+    spec = TEST[1]
+    traced, optimised = (
+        graphs.build(spec._replace(is_optimised=optimised)) for optimised in (False, True)
+    )
+    check(optimised)
+    assert "fusion" in {KINDS[kind] for kind in optimised.kind[: int(optimised.num_ops)]}
+    # The same parameters and results, and not more ops.
+    held = [g.size[g.pinned].sum() for g in (traced, optimised)]
+    np.testing.assert_allclose(held[0], held[1], rtol=0.01)
+    assert int(optimised.num_ops) < int(traced.num_ops)
+
+
+def test_noise_changes_sizes_and_costs_and_nothing_else():
+    graph = graphs.build(TRAIN[0])
+    noisy = graphs.noisy(np.random.default_rng(0), graph, 0.1)
+    check(noisy)
+    changed = {f for f, a, b in zip(graph._fields, graph, noisy, strict=True) if (a != b).any()}
+    assert {"size"} <= changed <= {"size", "flops", "bytes", "workspace"}
+    ratio = np.log(noisy.size[graph.size > 1000] / graph.size[graph.size > 1000])
+    assert 0.05 < ratio.std() < 0.15
