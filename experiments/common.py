@@ -24,14 +24,20 @@ def start(devices: int | None = None) -> None:
     """
     import jax
 
-    # A container or a batch system often lends fewer cores than the machine has.
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", devices or cores)
+    jax.config.update("jax_num_cpu_devices", devices or cores())
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "gopt" / "jax"
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def cores() -> int:
+    """Returns how many cores this process may use.
+
+    A container or a batch system often lends fewer than the machine has.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:
@@ -47,6 +53,7 @@ def versions() -> dict[str, str]:
         **found,
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 

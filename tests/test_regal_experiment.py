@@ -37,7 +37,7 @@ METHODS = methods.SEARCHES
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs; devices and cache are as the tests have set them up."""
     monkeypatch.setattr(graphs, "TRAIN", TRAIN)
-    monkeypatch.setitem(regal.SPLITS, "test", TEST)
+    monkeypatch.setitem(graphs.SPLITS, "test", TEST)
     monkeypatch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
     monkeypatch.setattr(common, "start", lambda: None)
 
@@ -79,13 +79,13 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     assert len(json.loads((folder / "training.json").read_text())) == 4
 
     results = json.loads((folder / "runs.json").read_text())
-    assert [result.pop("graph") for result in results] == [
+    assert [result["graph"] for result in results] == [
         graphs.name(spec, graphs.build(spec)) for spec in TEST
     ]
     for graph in results:
-        assert set(graph) == {*METHODS, *HEURISTICS}
+        assert set(graph["found"]) == {*METHODS, *HEURISTICS}
         for name in METHODS:
-            run = graph[name]
+            run = graph["found"][name]
             assert len(run["cost"]) == len(run["history"]) == 3 and run["seconds"] > 0
             for cost, history in zip(run["cost"], run["history"], strict=True):
                 assert history == sorted(history, reverse=True) and history[-1] == cost > 0
@@ -95,7 +95,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     assert [row[0] for row in rows] == ["best heuristic", *METHODS]
     by_method = {row[0]: row[1:] for row in rows}
     assert by_method["BRKGA"][0] == "0"
-    cost = {m: np.array([np.mean(graph[m]["cost"]) for graph in results]) for m in METHODS}
+    cost = {m: np.array([np.mean(g["found"][m]["cost"]) for g in results]) for m in METHODS}
     # The two graphs are of two families.
     gain, error = common.mean_interval(100 * (1 - cost["REGAL"] / cost["BRKGA"]))
     assert by_method["REGAL"][0] == f"{gain:+.2f} ± {error:.2f}"
@@ -104,11 +104,13 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
 
     # The weights that were saved give the same costs.
     again = tmp_path / "again"
-    monkeypatch.setitem(regal.SPLITS, "test", TEST[:1])
+    monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
     monkeypatch.setattr(regal, "draw_schedules", lambda *_: None)
     regal.main(settings(again, weights=folder / "peak_memory.npz"))
     (other,) = json.loads((again / "runs.json").read_text())
-    assert all(other[name]["cost"] == results[0][name]["cost"] for name in METHODS)
+    assert all(
+        other["found"][name]["cost"] == results[0]["found"][name]["cost"] for name in METHODS
+    )
     assert not (again / "checkpoints").exists()
 
 
@@ -124,64 +126,71 @@ def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
 
 
 def test_the_table_tells_gain_gap_and_headroom(tmp_path):
-    """Two graphs of one family and one of another; what is pinned is half of the cost of BRKGA."""
+    """Two graphs of one family and one of another."""
 
     def found(*costs: float) -> runs.Runs:
         cost = np.array(costs)
         return runs.Runs(cost, np.array([5]), cost[:, None], None, 1.5)
 
-    def graph(**rows: runs.Runs) -> dict[str, runs.Runs]:
+    def row(name: str, family: str, bound: int, **rows: runs.Runs) -> report.Row:
         heuristics = {name: found(220.0) for name in HEURISTICS}
-        return {**heuristics, **rows}
+        return report.Row(name, family, {**heuristics, **rows}, {}, bound)
 
-    results = [
-        graph(BRKGA=found(190.0, 210.0), REGAL=found(180.0)),
-        graph(BRKGA=found(200.0), REGAL=found(200.0)),
-        graph(BRKGA=found(100.0), REGAL=found(80.0)),
+    rows = [
+        row("x", "b", 100, BRKGA=found(190.0, 210.0), REGAL=found(180.0)),
+        row("y", "b", 200, BRKGA=found(200.0), REGAL=found(200.0)),
+        row("z", "a", 50, BRKGA=found(100.0), REGAL=found(80.0)),
     ]
-    known = np.array([160.0, 200.0, 80.0])
-    pinned = np.array([100.0, 100.0, 50.0])
-    report.report("title", ["x", "y", "z"], ["b", "b", "a"], results, known, pinned, tmp_path)
+    rows[0].long["REGAL"] = found(160.0)
+    assert [each.known for each in rows] == [160, 200, 80]
+    report.report("title", rows, tmp_path)
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
-    rows = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
-    assert list(rows) == ["best heuristic", "BRKGA", "REGAL"]
-    # Of graphs: gains 10, 0 and 20 %; above what is pinned 20, 0 and 40 %; gaps 25, 0 and 25 % of
-    # BRKGA, 12.5, 0 and 0 % of REGAL.
+    cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
+    assert list(cells) == ["best heuristic", "BRKGA", "REGAL"]
+    # Gains of the graphs are 10, 0 and 20 %, of 50, 0 and 50 %; the gaps of BRKGA 25, 0 and 25 %,
+    # of REGAL 12.5, 0 and 0 %.
     _, error = common.mean_interval([5, 20])
-    assert rows["REGAL"] == [f"+12.50 ± {error:.2f}", "+25.00", "3.12", "83", "1.5"]
-    assert rows["BRKGA"] == ["0", "0", "18.75", "0", "1.5"]
-    assert rows["best heuristic"][-1] == ""
+    assert cells["REGAL"] == [f"+12.50 ± {error:.2f}", "+33", "3.12", "+83", "1.5"]
+    assert cells["BRKGA"] == ["0", "0", "18.75", "0", "1.5"]
+    assert cells["best heuristic"][-1] == ""
+    saved = json.loads((tmp_path / "runs.json").read_text())
+    assert saved[0]["long"]["REGAL"]["cost"] == [160] and saved[0]["known"] == 160
+    assert saved[2]["bound"] == 50 and saved[2]["found"]["BRKGA"]["evaluations"] == [5]
 
 
-def test_longer_runs_lower_the_best_known_only(tmp_path):
-    regal.main(settings(tmp_path / "short", seeds=1))
-    regal.main(settings(tmp_path / "long", seeds=1, long=600))
-    tables = [(tmp_path / name / "table.md").read_text() for name in ("short", "long")]
-    assert len(tables[0].splitlines()) == len(tables[1].splitlines())
-    columns = [[row.split("|")[2] for row in table.splitlines()[4:]] for table in tables]
-    assert columns[0] == columns[1]
-    gaps = [[float(row.split("|")[4]) for row in table.splitlines()[4:]] for table in tables]
-    assert all(long >= short for short, long in zip(*gaps, strict=True)) and gaps[0] != gaps[1]
+def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):
+    pytest.importorskip("ortools")
+    pytest.importorskip("pymetis")
+    # The least budget is enough for every search.
+    short = settings(tmp_path / "short", seeds=1, evaluations=methods.LEAST)
+    regal.main(short)
+    regal.main(dataclasses.replace(short, folder=tmp_path / "long", long=600, solver_seconds=1.0))
+    before, after = (
+        json.loads((tmp_path / name / "runs.json").read_text()) for name in ("short", "long")
+    )
+    for old, new in zip(before, after, strict=True):
+        assert set(new["found"]) == {*old["found"], "GP + DFS", "CP-SAT"}
+        assert all(new["found"][name]["cost"] == old["found"][name]["cost"] for name in METHODS)
+        assert not old["long"] and set(new["long"]) == {*methods.STRONGEST}
+        assert old["bound"] == new["bound"] <= new["known"] <= old["known"]
+        heuristics = [new["found"][name]["cost"][0] for name in HEURISTICS]
+        assert new["found"]["CP-SAT"]["cost"][0] <= min(heuristics)
+        for method in methods.SEARCHES:
+            assert new["found"][method]["evaluations"][-1] == methods.LEAST
+        assert new["long"]["best of gopt"]["evaluations"] == [600]
+    assert any(new["known"] < old["known"] for old, new in zip(before, after, strict=True))
+    rows = (tmp_path / "long" / "table.md").read_text().splitlines()[4:]
+    assert [row.split("|")[1].strip() for row in rows][1:3] == ["GP + DFS", "CP-SAT"]
+
+
+def test_bad_budgets_raise(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"long is 2: expected \d+ at least"):
         settings(tmp_path, long=2)
-
-
-def test_solvers_are_rows_if_they_have_time(tmp_path):
-    pytest.importorskip("ortools")
-    case = runs.case(graphs.build(TEST[0]), "peak_memory")
-    solved = runs.solvers(case, "peak_memory", 2.0)
-    heuristics = runs.heuristics(case, "peak_memory")
-    assert set(solved) == {"GP + DFS", "CP-SAT"} and set(heuristics) == {*HEURISTICS}
-    assert solved["CP-SAT"].cost[0] <= min(each.cost[0] for each in heuristics.values())
-    assert all(each.cost[0] > 0 and each.seconds > 0 for each in solved.values())
     with pytest.raises(ValueError, match="solver_seconds is -1"):
         settings(tmp_path, solver_seconds=-1)
-
-
-def test_pinned_memory_is_spread_evenly():
-    case = runs.case(graphs.build(TEST[0]), "peak_memory")
-    size, pinned = np.asarray(case.host.size), np.asarray(case.host.pinned)
-    assert runs.pinned(case.problem) == size[pinned].sum() / 2 > 0
+    monkeypatch.setattr(regal, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="needs the extra `solvers`"):
+        settings(tmp_path, solver_seconds=1)
 
 
 def test_graphs_of_a_family_count_as_one():
@@ -296,6 +305,21 @@ def test_the_transfer_set_is_what_xla_makes_of_the_test_set(monkeypatch):
     held = [g.size[g.pinned].sum() for g in (traced, optimised)]
     np.testing.assert_allclose(held[0], held[1], rtol=0.01)
     assert int(optimised.num_ops) < int(traced.num_ops)
+
+
+def test_the_table_of_graphs(tmp_path, monkeypatch, capsys):
+    splits = {"train": TRAIN[:1], "test": TEST[1:]}
+    monkeypatch.setattr(graphs, "SPLITS", splits)
+    graphs.main(tmp_path)
+    assert "Graphs of the REGAL experiment" in capsys.readouterr().out
+    lines = (tmp_path / "table.md").read_text().splitlines()[4:]
+    rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
+    assert [row[:2] for row in rows] == [["train", "rnnlm"], ["test", "squeezenet"]]
+    built = graphs.build(TEST[1])
+    assert rows[1][2:4] == ["batch=2, size=32", "forward"]
+    assert rows[1][4:7] == [str(int(count)) for count in built[-3:]]
+    pinned = built.size[built.pinned].sum() / 2**30
+    assert float(rows[1][8]) == pytest.approx(pinned, abs=0.006)
 
 
 def test_noise_changes_sizes_and_costs_and_nothing_else():

@@ -1,20 +1,21 @@
-"""REGAL against the genetic algorithm alone, on model families that it was not trained on.
+"""REGAL against searches, heuristics and solvers, on model families that it was not trained on.
 
     python -m experiments.regal                  # evaluates the policy that ships with gopt
     python -m experiments.regal --train          # trains one first; resumes if interrupted
 
-Every search gets the same number of evaluations on the same graphs. Prints a table and saves it
-with settings, versions, figures of every run and plots in one folder.
+Every search gets the same number of evaluations on the same graphs, those of what it starts from
+included. Prints a table and saves it with settings, versions, figures of every run and plots in one
+folder.
 """
 
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import numpy as np
 import tyro
 from rich.progress import track
 
@@ -22,10 +23,8 @@ from experiments import common
 from experiments.regal import graphs, methods, runs
 from experiments.regal import training as trainer
 from experiments.regal.methods import DEVICES, LEAST
-from experiments.regal.report import draw_schedules, draw_searches, report
+from experiments.regal.report import Row, draw_schedules, draw_searches, report
 from gopt.systems import regal
-
-SPLITS = {"test": graphs.TEST, "validation": graphs.VALIDATION, "transfer": graphs.TRANSFER}
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,13 @@ class Settings:
       objective: what is minimised.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph.
-      long: budget of one more run of the strongest searches, for the best known; 0: none.
+      long: budget of more runs of the strongest searches, for the best known only; 0: none.
       solver_seconds: of CP-SAT on every graph, and METIS runs, too (needs the extra `solvers`); 0:
         neither of them.
       train: train a policy, instead of loading `weights`.
       weights: a policy to evaluate; by default the one that ships for the objective.
-      split: graphs to evaluate on; none of their families is trained on.
+      split: graphs to evaluate on; none of their families is trained on. The transfer split is the
+        test split after XLA has optimised it, which takes minutes.
       folder: where the run is saved.
       seed: of everything random.
       policy: sizes of a policy that is trained; one that is loaded has its own.
@@ -70,6 +70,8 @@ class Settings:
                 )
         if self.solver_seconds < 0:
             raise ValueError(f"solver_seconds is {self.solver_seconds}: expected 0 or more")
+        if self.solver_seconds and not all(map(find_spec, ("ortools", "pymetis"))):
+            raise ValueError("solver_seconds is set: it needs the extra `solvers`")
         if self.train and self.weights is not None:
             raise ValueError("weights are given, and train is set: expected one of them")
 
@@ -116,12 +118,10 @@ def main(settings: Settings) -> None:
     objective = settings.objective
     searches = methods.compiled(objective, settings.evaluations, settings.policy)
     longer = methods.compiled(objective, settings.long, settings.policy)
-    names, families, problems, results, known = [], [], [], [], []
+    rows: list[Row] = []
     root = jax.random.key(settings.seed)
-    for index, spec in enumerate(track(SPLITS[settings.split], "searching")):
+    for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
         graph = graphs.build(spec)
-        names.append(graphs.name(spec, graph))
-        families.append(spec.workload)
         case = runs.case(graph, objective)
         keys = jax.random.split(jax.random.fold_in(root, index), settings.seeds)
         starts = runs.starts(case, learned, settings.seed)
@@ -130,22 +130,20 @@ def main(settings: Settings) -> None:
             found |= runs.solvers(case, objective, settings.solver_seconds)
         for name in methods.SEARCHES:
             found[name] = runs.run(searches[name], keys, case, objective, starts[name])
-        long = [
-            runs.run(longer[name], keys, case, objective, starts[name])
+        long = {
+            name: runs.run(longer[name], keys, case, objective, starts[name])
             for name in methods.STRONGEST
             if settings.long
-        ]
-        problems.append(case.problem)
-        results.append(found)
-        known.append(min(each.cost.min() for each in [*found.values(), *long]))
+        }
+        bound = runs.bound(case, objective)
+        rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, bound))
     title = (
         f"{objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
         f"{settings.seeds} seeds, {settings.split} split"
     )
-    pinned = [runs.pinned(problem) for problem in problems]
-    report(title, names, families, results, np.array(known), np.array(pinned), settings.folder)
-    draw_searches(families, results, settings.folder)
-    draw_schedules(problems[-1], results[-1], settings.folder)
+    report(title, rows, settings.folder)
+    draw_searches(rows, settings.folder)
+    draw_schedules(case.problem, rows[-1].found, settings.folder)
     print(f"saved in {settings.folder}")
 
 

@@ -20,23 +20,23 @@ DEVICES = 2
 LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS) + len(ORDERS)
 STRONGEST = ("REGAL from heuristics", "best of gopt")
 SEARCHES = (
-    *("random search", "local search", "BRKGA", "BRKGA from heuristics"),
+    *("random search", "BRKGA", "local search from heuristics", "BRKGA from heuristics"),
     *("REGAL untrained", "REGAL", "REGAL from heuristics", "best of gopt"),
 )
 
 
 class Found(NamedTuple):
-    """What a search returns, as far as it is reported; its fields are those of `brkga.Result`."""
+    """What a search returns, as far as it is reported."""
 
     keys: Keys
     cost: jax.Array
     history: jax.Array
-    evaluations: jax.Array
+    evaluations: jax.Array  # by each entry of the history, those before the search included
 
 
 def searches(
     objective: str, evaluations: int, settings: regal.Settings
-) -> dict[str, Callable[[jax.Array, Problem, Any], Any]]:
+) -> dict[str, Callable[[jax.Array, Problem, Any], Found]]:
     """Returns the searches: each maps (key, problem, what it starts from) to a result.
 
     Args:
@@ -45,41 +45,55 @@ def searches(
       settings: of the policies.
     """
 
-    def standard(key: jax.Array, problem: Problem, _: Any) -> brkga.Result:
-        cost = population_cost(problem, objective)
-        return brkga.minimize(key, cost, keys_shape(problem), evaluations=evaluations)
+    def found(result: Any, before: int = 0) -> Found:
+        return Found(result.keys, result.cost, result.history, result.evaluations + before)
 
-    def seeded(key: jax.Array, problem: Problem, given: Keys) -> brkga.Result:
+    def chance(key: jax.Array, problem: Problem, _: Any) -> Found:
         cost = population_cost(problem, objective)
-        left = evaluations - best.tried(problem)
-        return brkga.minimize(key, cost, keys_shape(problem), evaluations=left, given=given)
+        return found(random.minimize(key, cost, keys_shape(problem), evaluations=evaluations))
 
-    def chance(key: jax.Array, problem: Problem, _: Any) -> brkga.Result:
+    def standard(key: jax.Array, problem: Problem, _: Any) -> Found:
         cost = population_cost(problem, objective)
-        return random.minimize(key, cost, keys_shape(problem), evaluations=evaluations)
+        return found(brkga.minimize(key, cost, keys_shape(problem), evaluations=evaluations))
 
-    def climb(key: jax.Array, problem: Problem, given: Keys) -> local.Result:
-        return local.minimize(
+    def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
+        """One chain, which takes every step that is no worse."""
+        tried = best.tried(problem)
+        result = local.minimize(
             key,
             population_cost(problem, objective),
             keys_shape(problem),
-            evaluations=evaluations - best.tried(problem),
-            settings=local.Settings(hot=0.0, cold=0.0),
+            evaluations=evaluations - tried,
+            settings=local.Settings(chains=1, hot=0.0, cold=0.0),
             neighbour=partial(best.neighbour, problem),
             given=given,
         )
+        return found(result, tried)
 
-    def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> brkga.Result:
+    def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
+        tried = best.tried(problem)
+        result = brkga.minimize(
+            key,
+            population_cost(problem, objective),
+            keys_shape(problem),
+            evaluations=evaluations - tried,
+            given=given,
+        )
+        return found(result, tried)
+
+    def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
         action, given = start
-        return regal.search(
+        tried = len(ORDERS) + (0 if given is None else best.tried(problem))
+        result = regal.search(
             key,
             problem,
             action,
             objective=objective,
-            evaluations=evaluations - len(ORDERS) - (0 if given is None else best.tried(problem)),
+            evaluations=evaluations - tried,
             settings=settings,
             given=given,
         )
+        return found(result, tried)
 
     def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> Found:
         keys, cost = best.improve(key, problem, given, objective=objective, evaluations=evaluations)
@@ -87,8 +101,8 @@ def searches(
 
     return {
         "random search": chance,
-        "local search": climb,
         "BRKGA": standard,
+        "local search from heuristics": climb,
         "BRKGA from heuristics": seeded,
         "REGAL untrained": learned,
         "REGAL": learned,
@@ -100,12 +114,8 @@ def searches(
 def compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
     """Returns `searches` over rows `[S, ...]`, one after another on each device; jitted."""
 
-    def over_seeds(search: Callable[..., Any]) -> Any:
-        def one(row: Any) -> Found:
-            result = search(*row)
-            return Found(*(getattr(result, name) for name in Found._fields))
-
-        return jax.jit(spread(lambda *args: jax.lax.map(one, args)))
+    def over_seeds(search: Callable[..., Found]) -> Any:
+        return jax.jit(spread(lambda *args: jax.lax.map(lambda row: search(*row), args)))
 
     found = searches(objective, evaluations, settings)
     jitted = {search: over_seeds(search) for search in set(found.values())}

@@ -1,6 +1,7 @@
 """What methods start from on one graph, and what they reach."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import common
 from experiments.regal.methods import DEVICES
-from gopt.classical import HEURISTICS, schedules_tried
+from gopt.classical import HEURISTICS, makespan_bound, peak_bound, schedules_tried
 from gopt.cost.execution import Keys, evaluate
 from gopt.cost.execution import objective as cost_of
 from gopt.graph import Graph, Shape
@@ -41,33 +43,47 @@ class Runs(NamedTuple):
     seconds: float | None  # of one core, for each run, without compilation; None: not timed
 
 
+class Timed(NamedTuple):
+    """What the host makes of a graph, and how many seconds that takes."""
+
+    value: Any
+    seconds: float
+
+
 class Case(NamedTuple):
-    """One graph on the machine, and what methods start from, with the seconds to make it."""
+    """One graph on the machine, and what methods start from."""
 
     host: Problem
     problem: Problem  # the same on the device
-    graphs: GraphsTuple
-    to_read: float  # s
-    starts: best.Starts
-    to_start: float  # s
+    graphs: Timed  # GraphsTuple, what policies read
+    heuristics: Timed  # Keys of all heuristics, and of the program's own order, [H + 1, ...]
+    proposed: Timed  # the action of `gopt.systems.best`
 
 
 def case(graph: Graph, objective: str) -> Case:
     """Returns one graph, ready for every method."""
     padded = pad(graph, Shape(*map(max, bucket(graph), SMALLEST)))
     host = prepare(padded, machine(objective))
+    best.proposed(host, objective)  # compiles
+    return Case(
+        host,
+        jax.tree.map(jnp.asarray, host),
+        _timed(to_graphs_tuple, padded),
+        _timed(best.heuristic_keys, host),
+        _timed(best.proposed, host, objective),
+    )
+
+
+def _timed(function: Callable[..., Any], *args: Any) -> Timed:
     began = time.perf_counter()
-    graphs = to_graphs_tuple(padded)
-    read = time.perf_counter()
-    starts = best.starts(host, objective)
-    started = time.perf_counter()
-    problem = jax.tree.map(jnp.asarray, host)
-    return Case(host, problem, graphs, read - began, starts, started - read)
+    value = jax.block_until_ready(function(*args))
+    return Timed(value, time.perf_counter() - began)
 
 
 def heuristics(case: Case, objective: str) -> dict[str, Runs]:
     """Returns what each heuristic reaches."""
-    each = zip(HEURISTICS, _rows(case.starts.keys), strict=False)  # then the program's own order
+    # The last candidate is the program's own order.
+    each = zip(HEURISTICS, _rows(case.heuristics.value), strict=False)
     return {
         heuristic: once(case, objective, keys, schedules_tried(heuristic, DEVICES), None)
         for heuristic, keys in each
@@ -77,22 +93,20 @@ def heuristics(case: Case, objective: str) -> dict[str, Runs]:
 def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
     """Returns what METIS with a depth-first order, and CP-SAT from the best heuristic, reach.
 
-    Needs the extra `solvers`. CP-SAT gets all cores for these seconds.
+    Needs the extra `solvers`. CP-SAT gets all cores for these seconds, after it has made its model,
+    and is said to keep them busy all the time.
     """
     from gopt.classical import cp_sat, partition
 
-    began = time.perf_counter()
-    parted = partition.partition_depth_first(case.host)
-    to_part = time.perf_counter() - began
-    cost = partial(_cost, case.problem, objective=objective)
-    hint = min(_rows(case.starts.keys), key=cost)
-    cores = jax.device_count()
+    parted = _timed(partition.partition_depth_first, case.host)
+    hint = min(_rows(case.heuristics.value), key=partial(_cost, case.problem, objective=objective))
+    cores = common.cores()
     began = time.perf_counter()
     solved = cp_sat.solve(case.host, hint, objective=objective, seconds=seconds, workers=cores)
-    to_solve = case.to_start + cores * (time.perf_counter() - began)
+    spent = case.heuristics.seconds + cores * (time.perf_counter() - began)
     return {
-        "GP + DFS": once(case, objective, parted, 1, to_part),
-        "CP-SAT": once(case, objective, solved.keys, 1, to_solve),
+        "GP + DFS": once(case, objective, parted.value, 1, parted.seconds),
+        "CP-SAT": once(case, objective, solved.keys, 1, spent),
     }
 
 
@@ -107,44 +121,41 @@ def once(case: Case, objective: str, keys: Keys, evaluations: int, seconds: floa
     return Runs(cost, np.array([evaluations]), cost[None], keys, seconds)
 
 
-class Start(NamedTuple):
-    """What a search starts from on one graph, and how many seconds of the host that takes."""
-
-    value: Any
-    seconds: float
-
-
-def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Start]:
+def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Timed]:
     """Returns what each of `SEARCHES` starts from.
 
-    The policy, parameters and settings, is also taken untrained, to tell what its initial
-    proposals do from what it learned.
+    The policy, parameters and settings, is also taken as it is before training, to tell what its
+    initial proposals do from what it learned.
     """
     params, settings = learned
-    first = jax.random.fold_in(jax.random.key(seed), 0)  # as in training
-    untrained = regal.init(first, case.graphs, settings=settings).params
-    nothing = Start((), 0.0)
-    given = Start(case.starts.keys, case.to_start)
-    actions = []
-    for weights in (untrained, params):
-        _action(weights, case.graphs, settings=settings)  # compiles
-        began = time.perf_counter()
-        action = jax.block_until_ready(_action(weights, case.graphs, settings=settings))
-        actions.append(Start(action, case.to_read + time.perf_counter() - began))
-    proposed, lead = actions
+    first = regal.init(jax.random.key(seed), case.graphs.value, settings=settings).params
+
+    def action(weights: Any) -> Timed:
+        act = partial(_action, weights, case.graphs.value, settings=settings)
+        act()  # compiles
+        value, seconds = _timed(act)
+        return Timed(value, case.graphs.seconds + seconds)
+
+    untrained, trained = action(first), action(params)
+    given, proposed = case.heuristics, case.proposed
+    nothing = Timed((), 0.0)
     return {
         "random search": nothing,
-        "local search": given,
         "BRKGA": nothing,
+        "local search from heuristics": given,
         "BRKGA from heuristics": given,
-        "REGAL untrained": proposed._replace(value=(proposed.value, None)),
-        "REGAL": lead._replace(value=(lead.value, None)),
-        "REGAL from heuristics": Start((lead.value, given.value), lead.seconds + given.seconds),
-        "best of gopt": Start(case.starts, case.to_start),
+        "REGAL untrained": Timed((untrained.value, None), untrained.seconds),
+        "REGAL": Timed((trained.value, None), trained.seconds),
+        "REGAL from heuristics": Timed(
+            (trained.value, given.value), trained.seconds + given.seconds
+        ),
+        "best of gopt": Timed(
+            best.Starts(given.value, proposed.value), given.seconds + proposed.seconds
+        ),
     }
 
 
-def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Start) -> Runs:
+def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) -> Runs:
     """Returns what a compiled search reaches from each of the random keys `[S]`.
 
     Raises:
@@ -167,9 +178,10 @@ def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Start) 
     return Runs(result.cost, result.evaluations[0], result.history, best_keys, seconds)
 
 
-def pinned(problem: Problem) -> float:
-    """Returns the memory that is always in use on each device, if it is spread evenly, units."""
-    return float(jnp.sum(jnp.where(problem.pinned, problem.size, 0.0))) / problem.num_devices
+def bound(case: Case, objective: str) -> int:
+    """Returns what no schedule of a graph can fall below; what is never freed is part of it."""
+    least = makespan_bound if objective == "makespan" else peak_bound
+    return least(case.host)
 
 
 @partial(jax.jit, static_argnames="settings")

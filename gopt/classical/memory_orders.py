@@ -108,17 +108,23 @@ ORDERS = (program_order, depth_first_order, breadth_first_order, greedy_release_
 
 
 def lowest_order(problem: Problem) -> np.ndarray:
-    """Returns that of `ORDERS` which peaks least on one device, the first on ties, `[ops]`."""
-    orders = [np.asarray(order(problem), np.int64) for order in ORDERS]
-    alone = [np.zeros(order.size, np.int64) for order in orders]
-    schedules = [serial(problem, *each) for each in zip(orders, alone, strict=True)]
-    return orders[int(np.argmin([peaks(problem, *each).max() for each in schedules]))]
+    """Returns that of `ORDERS` which peaks least on one device, the first on ties.
+
+    An int64 for each op that is no input. Where ops may run does not count.
+    """
+    count = int(problem.num_ops)
+    inputs = np.flatnonzero(np.asarray(problem.is_input)[:count]).tolist()
+    alone = np.zeros(count, np.int64)
+    orders = [order(problem) for order in ORDERS]
+    lowest = [peaks(problem, alone, [*inputs, *order]).max() for order in orders]
+    return np.array(orders[int(np.argmin(lowest))], np.int64)
 
 
 def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
-    """Returns when each op has its turn in an order of `[ops]`, in 0..1; float64 `[N]`.
+    """Returns when each op has its turn in an order of the ops that are no inputs, in 0..1.
 
-    Inputs have that of their first reader; those that nobody reads, and padding, have 1.
+    A float64 `[N]`. Inputs have the turn of their first reader; those that nobody reads, and
+    padding, have 1.
     """
     real, uses = int(problem.num_ops), int(problem.num_uses)
     place = np.full(problem.shape.ops, float(order.size))
@@ -131,10 +137,11 @@ def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
 
 
 def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
-    """Returns what is held when an order of `[ops]` peaks on one device, and where that is.
+    """Returns what is held when an order peaks on one device, and where that is.
 
     What is held is that of the tensors of each op, int64 `[N]`, units; the place in the order is
-    that of the first op during which most is in use, 0 if there is none.
+    that of the first op during which most is in use, 0 if there is none. The accounting is that of
+    `peaks`, the order one of the ops that are no inputs.
     """
     real, uses = int(problem.num_tensors), int(problem.num_uses)
     time = np.zeros(problem.shape.ops, np.int64)  # inputs are there before the first op

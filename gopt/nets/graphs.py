@@ -48,9 +48,9 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
     - depth, height: longest path from a source and to a sink, in ops; slack: how much shorter
       the longest path through the op is than the longest of all; index: place in program order;
       reach, age: how far the last reader and the first producer are in program order;
-    - turn: when it runs in the memory order that peaks least on one device (see
-      `gopt.classical.memory_orders.lowest_order`); is_late: it runs after the peak; held: bytes
-      of its outputs that are held then;
+    - turn: when it runs, an input its first reader, in the memory order that peaks least on one
+      device (see `gopt.classical.memory_orders.lowest_order`); is_late: that is after the peak;
+      held: bytes of its outputs that are held at the peak;
     - is_input; pinned: an output of it is never freed;
     - spectral: places along eigenvectors of the graph, see `gopt.classical.spectral`;
     - the dimensions of its largest output.

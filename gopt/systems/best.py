@@ -49,8 +49,8 @@ class Starts(NamedTuple):
 def search(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Result:
     """Returns the best schedule found for one problem with exactly `evaluations` evaluations.
 
-    What the heuristics try counts. If the budget is smaller than that, the search still
-    evaluates one candidate.
+    What the heuristics try counts, and so do the orders that proposals choose from. If the budget
+    is smaller than that, the search still evaluates one candidate.
 
     Args:
       key: random key.
@@ -67,18 +67,25 @@ def search(key: jax.Array, problem: Problem, *, objective: str, evaluations: int
 
 def starts(problem: Problem, objective: str) -> Starts:
     """Returns what the search of one problem starts from; on the host."""
+    return Starts(heuristic_keys(problem), proposed(problem, objective))
+
+
+def heuristic_keys(problem: Problem) -> Keys:
+    """Returns the keys of all heuristics, then of the program's own order on the first device."""
     (n, t, _), d = problem.shape, problem.num_devices
     order = np.arange(n, dtype=np.float32) / n
     first = np.zeros((n, d), np.float32)
     first[:, 0] = 1
     program = Keys(first, order, np.zeros((t, d), np.float32))
     found = [heuristic(problem) for heuristic in HEURISTICS.values()]
-    keys = jax.tree.map(lambda *leaves: np.stack(leaves), *found, program)
-    return Starts(keys, _parted(problem) if objective == "peak_memory" and d > 1 else None)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *found, program)
 
 
 def tried(problem: Problem) -> int:
-    """Returns how many schedules the heuristics try besides those that they return."""
+    """Returns how many schedules the heuristics try besides those that they return.
+
+    Those that are compared for an action are not among them: there are `len(ORDERS)`.
+    """
     return sum(schedules_tried(name, problem.num_devices) - 1 for name in HEURISTICS)
 
 
@@ -103,11 +110,15 @@ def improve(
 _improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
 
 
-def _parted(problem: Problem) -> np.ndarray:
-    """Returns an action of REGAL: that of its policy before it is trained.
+def proposed(problem: Problem, objective: str) -> np.ndarray | None:
+    """Returns an action of REGAL, if the genetic algorithm searches for the objective; on the host.
 
-    Ops in the memory order that peaks least on one device, devices along the spectral places.
+    It is like that of REGAL's policy before it is trained: ops in the memory order that peaks least
+    on one device, devices along the spectral places. But there is no random network in it, and the
+    middle of the graph is where the spectral places have it.
     """
+    if objective != "peak_memory" or problem.num_devices == 1:
+        return None
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
     tensor, reader = problem.tensor[:e], problem.consumer[:e]

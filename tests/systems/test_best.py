@@ -140,6 +140,21 @@ def test_proposals_keep_the_lowest_order_and_part_a_chain(devices):
     assert found.cost <= 2 * 7
 
 
+def test_proposals_follow_the_lowest_order():
+    """Ten tensors of 9 are each read by an op that makes 1; the program makes all of them first."""
+    ops = [graphs.Op("input", outputs=(graphs.Output(1),))]
+    ops += [graphs.Op(inputs=((0, 0),), outputs=(graphs.Output(9),)) for _ in range(10)]
+    ops += [
+        graphs.Op(inputs=((1 + i, 0),), outputs=(graphs.Output(1, pinned=True),)) for i in range(10)
+    ]
+    case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(21))
+    level = best.proposed(case, "peak_memory")[:21, -1, 0]
+    makers, readers = level[1:11], level[11:]
+    # In turns: each reader goes just after its maker, and none of them last.
+    assert (readers - makers <= 1).all() and (np.diff(np.sort(makers)) <= 2).all()
+    assert np.ptp(makers) > 8 and level[0] == level.min()
+
+
 def test_an_op_that_makes_most_bytes_is_left_to_the_search():
     ops = [
         graphs.Op(inputs=((i - 1, 0),) if i else (), outputs=(graphs.Output(900 if i == 2 else 7),))
