@@ -199,7 +199,7 @@ def test_a_difference_is_reported(monkeypatch):
         )
 
 
-def test_the_first_compilation_is_that_of_a_new_process():
+def test_the_first_compilation_is_timed_in_a_new_process():
     assert 0 < evaluations.first_compile("makespan", 2, 4, 0) < 600
 
 

@@ -132,8 +132,7 @@ def main(settings: Settings) -> None:
             found[name] = runs.run(searches[name], keys, case, objective, starts[name])
         long = {
             name: runs.run(longer[name], keys, case, objective, starts[name])
-            for name in methods.STRONGEST
-            if settings.long
+            for name in (methods.STRONGEST if settings.long else ())
         }
         bound = runs.bound(case, objective)
         rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, bound))

@@ -45,41 +45,29 @@ def searches(
       settings: of the policies.
     """
 
-    def found(result: Any, before: int = 0) -> Found:
+    def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
+        """Returns what a search finds with what `before` leaves of the budget."""
+        cost, left = population_cost(problem, objective), evaluations - before
+        return found(minimize(key, cost, keys_shape(problem), evaluations=left), before)
+
+    def found(result: Any, before: int) -> Found:
         return Found(result.keys, result.cost, result.history, result.evaluations + before)
 
     def chance(key: jax.Array, problem: Problem, _: Any) -> Found:
-        cost = population_cost(problem, objective)
-        return found(random.minimize(key, cost, keys_shape(problem), evaluations=evaluations))
+        return run(random.minimize, key, problem)
 
     def standard(key: jax.Array, problem: Problem, _: Any) -> Found:
-        cost = population_cost(problem, objective)
-        return found(brkga.minimize(key, cost, keys_shape(problem), evaluations=evaluations))
+        return run(brkga.minimize, key, problem)
 
     def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
         """One chain, which takes every step that is no worse."""
-        tried = best.tried(problem)
-        result = local.minimize(
-            key,
-            population_cost(problem, objective),
-            keys_shape(problem),
-            evaluations=evaluations - tried,
-            settings=local.Settings(chains=1, hot=0.0, cold=0.0),
-            neighbour=partial(best.neighbour, problem),
-            given=given,
-        )
-        return found(result, tried)
+        settings = local.Settings(chains=1, hot=0.0, cold=0.0)
+        move = partial(best.neighbour, problem)
+        minimize = partial(local.minimize, settings=settings, neighbour=move, given=given)
+        return run(minimize, key, problem, best.tried(problem))
 
     def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        tried = best.tried(problem)
-        result = brkga.minimize(
-            key,
-            population_cost(problem, objective),
-            keys_shape(problem),
-            evaluations=evaluations - tried,
-            given=given,
-        )
-        return found(result, tried)
+        return run(partial(brkga.minimize, given=given), key, problem, best.tried(problem))
 
     def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
         action, given = start
