@@ -18,10 +18,10 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
     result is the same on any number of devices. Rows that do not divide the devices are made up
     for by repeating the last one; a single row is not split.
 
-    After `jax.distributed.initialize` the devices are those of all processes, each of which makes
-    the same calls with the same arguments. Arguments and results, and what is computed from them
-    under the same `jax.jit`, are then whole on every device: `np.asarray` reads a result in every
-    process, and nothing but results travels between them.
+    Arguments and results are whole on every device, and so is what is computed from them under the
+    same `jax.jit`: nothing but results travels between devices. After `jax.distributed.initialize`
+    these are the devices of all processes, each of which makes the same calls with the same
+    arguments; `np.asarray` reads a result in every one.
 
     Args:
       fn: maps trees of arrays `[A, ...]` to a tree of arrays `[A, ...]`.
@@ -32,11 +32,10 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
       ValueError: there are not so many devices, or they would leave out some of several processes.
     """
     devices = jax.devices()
-    several = jax.process_count() > 1
     if num_devices is not None:
         if not 1 <= num_devices <= len(devices):
             raise ValueError(f"num_devices is {num_devices}: expected 1..{len(devices)}")
-        if several and 1 < num_devices < len(devices):
+        if jax.process_count() > 1 and 1 < num_devices < len(devices):
             raise ValueError(
                 f"num_devices is {num_devices}: expected 1, or the {len(devices)} of all processes"
             )
@@ -56,11 +55,10 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
         extra = -rows % len(devices)
         if extra:
             args = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), args)
-        if several:  # else XLA splits what makes arguments, too, and a process lacks some of it
-            args = jax.lax.with_sharding_constraint(args, whole)
-        result = sharded(*args)
-        if several:
-            result = jax.lax.with_sharding_constraint(result, whole)
+        # Else XLA splits what makes the arguments, too: a generation of a search then waits fifty
+        # times for the other devices, and of several processes one lacks what it has to return.
+        args = jax.lax.with_sharding_constraint(args, whole)
+        result = jax.lax.with_sharding_constraint(sharded(*args), whole)
         return jax.tree.map(lambda x: x[:rows], result)
 
     return run

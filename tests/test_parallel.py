@@ -1,8 +1,9 @@
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
 from gopt.parallel import spread
 
@@ -67,11 +68,16 @@ def test_no_row_is_computed_again_but_the_last_one(count, devices):
     assert len(seen) == -(-count // devices) * devices and set(seen) == set(range(count))
 
 
-def test_results_of_one_process_stay_on_the_devices_that_computed_them():
-    run = jax.jit(spread(lambda x: 2 * x))
-    x = jnp.arange(8.0)
-    assert run(x).sharding.spec == PartitionSpec("pop")
-    assert "all-gather" not in run.lower(x).compile().as_text()
+def test_nothing_but_results_travels_between_devices():
+    def search(key: jax.Array) -> jax.Array:
+        rows = jax.random.uniform(key, (8, 3))
+        cost = spread(lambda x: x.sum(1))(rows)
+        return rows[jnp.argsort(cost)]
+
+    run = jax.jit(search).lower(jax.random.key(0)).compile()
+    travels = re.findall(r"(all-[a-z]+|collective-[a-z]+)\(", run.as_text())
+    assert travels == ["all-gather"]
+    assert run(jax.random.key(0)).sharding.is_fully_replicated
 
 
 def test_one_device_leaves_the_function_alone():

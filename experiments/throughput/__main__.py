@@ -45,6 +45,7 @@ from gopt.sources import synthetic
 
 COSTS = ("peak memory", "makespan")  # what is asked for; "both" is a schedule's whole cost
 BIAS = 0.7
+WITHOUT_COSTS = "gopt without costs"
 POPULATION_GRAPH = SEARCH_GRAPH = "LSTM step"
 
 
@@ -110,7 +111,7 @@ def compare(
     population = capped(problem, population, settings.memory)
     drawn = uniforms(jax.random.key(settings.seed), keys_shape(problem), population)
     few = jax.tree.map(lambda leaf: leaf[: settings.obvious], drawn)
-    place = jax.jit(spread(lambda keys: keys))  # each row on the device that costs it
+    place = jax.jit(spread(lambda keys: keys))  # whole, on every device, as in a search
     keys, few = place(drawn), place(few)
     del drawn
     host = jax.device_get(keys)
@@ -157,28 +158,37 @@ def _agree(name: str, expected: execution.Cost, found: execution.Cost) -> None:
 
 
 def search(settings: Settings, population: int) -> list[dict[str, Any]]:
-    """Returns the time and the best cost of whole BRKGA runs for peak memory, one each."""
+    """Returns the time and the best cost of whole BRKGA runs for peak memory, one each.
+
+    Also of gopt's run with a sum of genes in place of the cost: what a run takes besides costs.
+    """
     problem = prepare(GRAPHS[SEARCH_GRAPH](), homogeneous(settings.devices))
     template = keys_shape(problem)
     sizes = brkga.Settings(population, elites=population // 5, mutants=population // 10)
     fresh = population - sizes.elites
     generations = max(0, settings.evaluations - population) // fresh
     evaluations = population + generations * fresh  # whole generations: the same for all
-    cost = spread(population_cost(problem, "peak_memory"))
-
-    def minimize(key: jax.Array) -> jax.Array:
-        return brkga.minimize(
-            key, cost, template, evaluations=evaluations, settings=sizes, bias=BIAS
-        ).cost
-
-    run = jax.jit(minimize).lower(jax.random.key(settings.seed)).compile()
     best: dict[str, float] = {}
 
     def remember(name: str, find: Callable[..., Any]) -> None:
         best[name] = float(find())
 
     calls: dict[str, Callable[[], Any]] = {}
-    calls["gopt"] = partial(remember, "gopt", partial(run, jax.random.key(settings.seed)))
+    for name, cost in (
+        ("gopt", population_cost(problem, "peak_memory")),
+        (WITHOUT_COSTS, _sum_of_genes),
+    ):
+        minimize = partial(
+            brkga.minimize,
+            cost=spread(cost),
+            template=template,
+            evaluations=evaluations,
+            settings=sizes,
+            bias=BIAS,
+        )
+        key = jax.random.key(settings.seed)
+        run = jax.jit(lambda key, minimize=minimize: minimize(key).cost).lower(key).compile()
+        calls[name] = partial(remember, name, partial(run, key))
     peer_cost = compiled_evaluation(compiled.tables(problem), "peak memory")
     for name, peer in evolution.SEARCHES.items():
         find = partial(
@@ -197,11 +207,15 @@ def search(settings: Settings, population: int) -> list[dict[str, Any]]:
             "search": name,
             "population": population,
             "evaluations": evaluations,
-            "best": to_bytes(problem, best[name]),
+            "best": None if name == WITHOUT_COSTS else to_bytes(problem, best[name]),
             "seconds": timing._asdict(),
         }
         for name, timing in timings.items()
     ]
+
+
+def _sum_of_genes(keys: Keys) -> jax.Array:
+    return sum(leaf.reshape(len(leaf), -1).sum(1) for leaf in keys)
 
 
 def count_programs(settings: Settings) -> dict[str, int]:

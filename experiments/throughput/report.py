@@ -104,7 +104,7 @@ def _search_rows(records: Sequence[Record]) -> list[tuple[Any, ...]]:
             record["search"],
             record["population"],
             record["evaluations"],
-            f"{record['best'] / 2**20:.1f}",
+            "" if record["best"] is None else f"{record['best'] / 2**20:.1f}",
             f"{record['seconds']['wall']:.2f}",
             f"{record['seconds']['cpu']:.2f}",
             f"{record['seconds']['wall'] / ours[record['population']]:.1f}",

@@ -118,17 +118,17 @@ def ask(
     to_elite, to_other, to_coin, to_mutant = jax.random.split(key, 4)
     elite = jax.random.randint(to_elite, (children,), 0, e)
     other = jax.random.randint(to_other, (children,), e, p)
-    parents = jnp.stack([elite, other])
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
-    # Both parents in one gather: where candidates are spread over devices, the
-    # run takes the memory of 2.1 populations, not of 3.3.
-    offspring = jax.tree.map(
-        lambda leaf, coin: jnp.where(coin, *leaf[parents]),
-        state.keys,
-        coins(to_coin, one, children, bias),
-    )
+    coin = coins(to_coin, one, children, bias)
     mutants = proposal(uniforms(to_mutant, one, settings.mutants))
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), offspring, mutants)
+
+    # XLA makes one loop of gathers and choice, but not of a concatenation that they go into.
+    def join(leaf: jax.Array, coin: jax.Array, mutants: jax.Array) -> jax.Array:
+        offspring = jnp.where(coin, leaf[elite], leaf[other])
+        new = jnp.empty((p - e, *leaf.shape[1:]), leaf.dtype)
+        return new.at[:children].set(offspring).at[children:].set(mutants)
+
+    return jax.tree.map(join, state.keys, coin, mutants)
 
 
 def tell(state: State, keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
