@@ -139,7 +139,8 @@ def gradient_step(settings: Settings, draw: Draw) -> Spent:
     def step(key: jax.Array, state: regal.TrainState, graphs: Any) -> regal.TrainState:
         taken = regal.sample(key, state.params, graphs, samples=settings.samples, settings=sizes)
         batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (graphs, taken, rewards))
-        return regal.update(state, *batch, settings=sizes)[0]
+        gradient, _ = regal.gradient(state.params, *batch, settings=sizes)
+        return regal.update(state, gradient, settings=sizes)
 
     return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(draw()))
 

@@ -211,8 +211,8 @@ def test_memory_is_exact_where_it_is_the_objective():
 
 
 @cache
-def pool() -> training.Pool:
-    return training.pool(
+def pools() -> list[training.Pool]:
+    return training.pools(
         [graphs.build(spec) for spec in TRAIN],
         runs.machine("makespan"),
         objective="makespan",
@@ -223,17 +223,21 @@ def pool() -> training.Pool:
 
 def train(folder: Path, **changes: Any) -> tuple[Any, list[dict[str, float]]]:
     defaults = {"objective": "makespan", "policy": POLICY, "seed": 1, "training": TRAINING}
-    return training.train(changes.pop("pool", pool()), **defaults | changes, folder=folder)
+    return training.train(changes.pop("pools", pools()), **defaults | changes, folder=folder)
 
 
-def test_the_pool_has_every_graph_and_its_variants():
-    assert len(pool().standard) == len(TRAIN) * (TRAINING.variants + 1)
-    assert all(len(leaf) == len(pool().standard) for leaf in jax.tree.leaves(pool()))
-    assert (pool().standard > 0).all()
-    size = np.asarray(pool().problem.size, np.float64) * np.asarray(pool().problem.unit)[:, None]
-    assert (size[0] != size[1]).any() and (size[2] != size[3]).any()
-    np.testing.assert_allclose(size[0].sum(), size[1].sum(), rtol=0.3)
-    np.testing.assert_array_equal(pool().graphs.senders[2], pool().graphs.senders[3])
+def test_the_pools_have_every_graph_and_its_variants():
+    copies = TRAINING.variants + 1
+    assert sum(len(pool.standard) for pool in pools()) == len(TRAIN) * copies
+    assert len({pool.problem.shape.ops for pool in pools()}) == len(pools()) > 1
+    for pool in pools():
+        assert all(len(leaf) == len(pool.standard) for leaf in jax.tree.leaves(pool))
+        assert (pool.standard > 0).all()
+        size = np.asarray(pool.problem.size, np.float64) * np.asarray(pool.problem.unit)[:, None]
+        for row in range(0, len(size), copies):  # a graph, then its variants
+            assert (size[row] != size[row + 1]).any()
+            np.testing.assert_allclose(size[row].sum(), size[row + 1].sum(), rtol=0.3)
+            np.testing.assert_array_equal(pool.graphs.senders[row], pool.graphs.senders[row + 1])
 
 
 def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch):
@@ -260,19 +264,20 @@ def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch
     assert resumed[1] == watched
     # What is done is not done again.
     with monkeypatch.context() as patch:
-        patch.setattr(policies, "rewards", lambda *_, **__: 1 / 0)
+        patch.setattr(training, "_learn", lambda *_, **__: 1 / 0)
         again = train(tmp_path / "parts")
     jax.tree.map(np.testing.assert_array_equal, again[0], whole)
     assert again[1] == watched
 
-    other = pool()._replace(problem=pool().problem._replace(size=pool().problem.size + 1))
+    last = pools()[-1]
+    other = last._replace(problem=last.problem._replace(size=last.problem.size + 1))
     for changes, name in (
         ({"seed": 2}, "seed = 1: expected 2"),
         ({"objective": "peak_memory"}, "objective = 'makespan': expected 'peak_memory'"),
         ({"policy": dataclasses.replace(POLICY, width=9)}, "policy = .*'width': 9"),
         ({"policy": dataclasses.replace(POLICY, steps=5)}, "policy = .*'steps': 5"),
         ({"training": dataclasses.replace(TRAINING, samples=2)}, "training = .*'samples': 2"),
-        ({"pool": other}, "graphs = .*: expected"),
+        ({"pools": [*pools()[:-1], other]}, "graphs = .*: expected"),
     ):
         with pytest.raises(ValueError, match=f"parts holds a run with {name}"):
             train(tmp_path / "parts", **changes)

@@ -80,7 +80,7 @@ def policy(settings: Settings) -> tuple[Any, regal.Settings]:
     """Returns the parameters and settings of the policy: trained now, or loaded."""
     if settings.train:
         train = [graphs.build(s) for s in track(graphs.TRAIN, "tracing training graphs")]
-        pool = trainer.pool(
+        pools = trainer.pools(
             train,
             runs.machine(settings.objective),
             objective=settings.objective,
@@ -88,7 +88,7 @@ def policy(settings: Settings) -> tuple[Any, regal.Settings]:
             seed=settings.seed,
         )
         params, watched = trainer.train(
-            pool,
+            pools,
             objective=settings.objective,
             policy=settings.policy,
             training=settings.training,

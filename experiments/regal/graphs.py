@@ -41,6 +41,7 @@ TRAIN: tuple[Spec, ...] = (
         for batch, size, blocks in ((16, 224, (1, 1)), (64, 128, (1, 1, 1, 1)), (64, 224, (2,)))
     ),
     Spec("resnext", dict(batch=32, blocks=(2, 2, 2, 2)), True),
+    Spec("resnext", dict(batch=32), True),
     *(
         Spec(
             "bert",
@@ -51,12 +52,14 @@ TRAIN: tuple[Spec, ...] = (
     ),
     Spec("bert", dict(batch=8, length=512, predictions=512, layers=1), True),
     Spec("bert", dict(batch=16, length=256, layers=3), True),
+    Spec("bert", dict(batch=16, length=256, layers=6), True),
     Spec("bert", dict(batch=32, length=256, layers=2), False),
     *(
         Spec("rnnlm", dict(batch=batch, length=length, hidden=hidden, layers=layers), True)
         for batch, length, hidden, layers in ((20, 5, 650, 2), (320, 3, 200, 1), (80, 4, 1500, 2))
     ),
     Spec("rnnlm", dict(batch=80, length=10), True),
+    Spec("rnnlm", dict(batch=80, length=20), True),
     Spec("rnnlm", dict(batch=80, length=5), False),
     Spec("randwire", dict(batch=32, stages=1, nodes=7, width=156), True),
     Spec("randwire", dict(batch=64, size=128, stages=1, nodes=6, seed=1), True),
@@ -64,24 +67,29 @@ TRAIN: tuple[Spec, ...] = (
     Spec("graph_network", dict(steps=1), True),
     Spec("graph_network", dict(nodes=500, edges=30_000, steps=1), True),
     Spec("graph_network", dict(steps=4), True),
+    Spec("graph_network", dict(), True),
     Spec("efficientnet", dict(batch=64, size=128, blocks=(1,) * 7), True),
     Spec("efficientnet", dict(batch=32, blocks=(1,) * 7), True),
+    Spec("efficientnet", dict(batch=32), True),
     Spec("inception_v3", dict(batch=32), False),
     Spec("nasnet_a", dict(batch=32, cells=1, filters=192), False),
     Spec("amoebanet", dict(batch=32, cells=1), False),
     Spec("transformer_xl", dict(layers=1), True),
     Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=2), True),
     Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=4), True),
+    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=8), True),
     Spec("gnmt", dict(batch=64, source_length=2, target_length=2, layers=2), True),
     Spec("gnmt", dict(batch=128, source_length=3, target_length=3, layers=2), True),
     Spec("wavenet", dict(stacks=1, layers=6), True),
     Spec("wavenet", dict(batch=2, stacks=2, layers=10), True),
+    Spec("wavenet", dict(), True),
     Spec("vit", dict(batch=32, layers=4), False),
     Spec("vit", dict(batch=32, layers=2), True),
     Spec("vit", dict(batch=32, layers=4), True),
     Spec("gpt2", dict(batch=4, length=1024, layers=1), True),
     Spec("gpt2", dict(batch=8, length=512, layers=2), True),
     Spec("gpt2", dict(batch=8, length=512, layers=4), True),
+    Spec("gpt2", dict(batch=8, length=512, layers=8), True),
 )
 
 VALIDATION: tuple[Spec, ...] = (

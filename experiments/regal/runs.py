@@ -185,7 +185,7 @@ def bound(case: Case, objective: str) -> int:
 
 
 @partial(jax.jit, static_argnames="settings")
-def _action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> jax.Array:
+def _action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> regal.Action:
     return regal.action(params, graphs, devices=DEVICES, settings=settings)
 
 

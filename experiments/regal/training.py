@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    track,
+)
 
 from experiments import common
 from experiments.regal.graphs import noisy
@@ -51,7 +58,7 @@ class Training:
 
 
 class Pool(NamedTuple):
-    """Graphs to train on; every leaf has a leading axis `G`."""
+    """Graphs of one size to train on; every leaf has a leading axis `G`."""
 
     problem: Problem
     graphs: GraphsTuple
@@ -75,29 +82,36 @@ def standard_costs(
     return np.asarray(cost).reshape(count, seeds).mean(-1)
 
 
-def pool(
+def pools(
     train: Sequence[Graph], hardware: Hardware, *, objective: str, training: Training, seed: int
-) -> Pool:
-    """Returns the training graphs and their noisy variants as one batch, ready to be indexed."""
+) -> list[Pool]:
+    """Returns the training graphs and their noisy variants, a pool for each size of bucket."""
     rng = np.random.default_rng(seed)
     every = [
         graph if copy == 0 else noisy(rng, graph, training.noise)
         for graph in train
         for copy in range(training.variants + 1)
     ]
-    buckets = [padding.bucket(graph) for graph in every]
-    shape = graphs.Shape(*(max(sizes) for sizes in zip(*buckets, strict=True)))
-    padded = [padding.pad(graph, shape) for graph in every]
-    problem = problems.stack([prepare(graph, hardware) for graph in padded])
-    tuples = jax.tree.map(lambda *x: np.stack(x), *map(to_graphs_tuple, padded))
-    standard: Any = standard_costs(
-        jax.random.key(seed), problem, objective=objective, evaluations=training.evaluations
-    )
-    return jax.tree.map(jnp.asarray, Pool(problem, tuples, standard))
+    by_size: dict[int, list[Graph]] = {}
+    for graph in every:
+        by_size.setdefault(padding.bucket(graph).ops, []).append(graph)
+
+    def pool(alike: list[Graph]) -> Pool:
+        buckets = [padding.bucket(graph) for graph in alike]
+        shape = graphs.Shape(*(max(sizes) for sizes in zip(*buckets, strict=True)))
+        padded = [padding.pad(graph, shape) for graph in alike]
+        problem = problems.stack([prepare(graph, hardware) for graph in padded])
+        tuples = jax.tree.map(lambda *x: np.stack(x), *map(to_graphs_tuple, padded))
+        standard: Any = standard_costs(
+            jax.random.key(seed), problem, objective=objective, evaluations=training.evaluations
+        )
+        return jax.tree.map(jnp.asarray, Pool(problem, tuples, standard))
+
+    return [pool(by_size[size]) for size in track(sorted(by_size), "searching training graphs")]
 
 
 def train(
-    pool: Pool,
+    pools: Sequence[Pool],
     *,
     objective: str,
     policy: regal.Settings,
@@ -115,55 +129,31 @@ def train(
     """
     settings = {"objective": objective, "seed": seed, "policy": dataclasses.asdict(policy)}
     settings["training"] = dataclasses.asdict(training)
-    settings |= {"graphs": _fingerprint(pool), "version": regal.VERSION}
+    settings |= {"graphs": _fingerprint(pools), "version": regal.VERSION}
     checkpoints = Checkpoints(folder, settings)
     root = jax.random.key(seed)
-    first = jax.tree.map(lambda x: x[0], pool.graphs)
+    first = jax.tree.map(lambda x: x[0], pools[0].graphs)
     state = regal.init(jax.random.fold_in(root, 0), first, settings=policy)
     done, state = checkpoints.restore(state)
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
-    count, samples = training.graphs, training.samples
-    devices = pool.problem.op_ticks.shape[-1]
-
-    @jax.jit
-    def act(key: jax.Array, params: Any, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
-        def one(key: jax.Array, graph: GraphsTuple) -> tuple[jax.Array, jax.Array]:
-            places = regal.sample(key, params, graph, samples=samples, settings=policy)
-            return places, regal.quantise(places, graph, devices=devices, settings=policy)
-
-        return jax.vmap(one)(jax.random.split(key, count), graphs)
-
-    rewards = jax.jit(
-        spread(
-            partial(
-                regal.rewards,
-                objective=objective,
-                evaluations=training.evaluations,
-                settings=policy,
-            )
-        )
-    )
+    every = [(pool, row) for pool in pools for row in range(len(pool.standard))]
+    learn = partial(_learn, objective=objective, policy=policy, training=training)
     update = jax.jit(partial(regal.update, settings=policy))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn()) as progress:
         task = progress.add_task("training", total=policy.steps, completed=done)
         for step in range(done, policy.steps):
             rng = np.random.default_rng((seed, step))
-            rows = rng.choice(len(pool.standard), count, replace=len(pool.standard) < count)
-            to_act, to_search = jax.random.split(jax.random.fold_in(root, step + 1))
-            graphs = jax.tree.map(lambda x, rows=rows: x[rows], pool.graphs)
-            taken, actions = act(to_act, state.params, graphs)
-
-            every = np.repeat(rows, samples)
-            reward = rewards(
-                jax.random.split(to_search, len(every)),
-                jax.tree.map(lambda x, every=every: x[every], pool.problem),
-                pool.standard[every],
-                actions.reshape(-1, *actions.shape[2:]),
-            )
-            reward = jax.device_get(reward).reshape(count, samples)
-            state, watch = update(state, graphs, taken, reward)
+            drawn = rng.choice(len(every), training.graphs, replace=len(every) < training.graphs)
+            keys = jax.random.split(jax.random.fold_in(root, step + 1), training.graphs)
+            found = []
+            for key, index in zip(keys, drawn, strict=True):
+                pool, row = every[index]
+                example = jax.tree.map(lambda x, row=row: x[row], pool)
+                found.append(jax.device_get(learn(key, state.params, example)))
+            gradient, watch = jax.tree.map(lambda *x: np.mean(np.stack(x), 0), *found)
+            state = update(state, gradient)
             watched.append({name: float(value) for name, value in watch.items()})
             recent = np.mean([w["reward"] for w in watched[-20:]])
             progress.update(task, advance=1, description=f"training, reward {recent:.4f}")
@@ -174,9 +164,35 @@ def train(
     return jax.device_get(state.params), watched
 
 
-def _fingerprint(pool: Pool) -> int:
+@partial(jax.jit, static_argnames=("objective", "policy", "training"))
+def _learn(
+    key: jax.Array,
+    params: Any,
+    example: Pool,
+    *,
+    objective: str,
+    policy: regal.Settings,
+    training: Training,
+) -> tuple[Any, dict[str, jax.Array]]:
+    """Returns the gradient of one graph, from samples that are searched from, and what to watch."""
+    to_act, to_search = jax.random.split(key)
+    count, devices = training.samples, example.problem.num_devices
+    taken = regal.sample(to_act, params, example.graphs, samples=count, settings=policy)
+    actions = regal.quantise(taken, example.graphs, devices=devices, settings=policy)
+    search = partial(
+        regal.rewards, objective=objective, evaluations=training.evaluations, settings=policy
+    )
+    problem, standard = jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (count, *x.shape)), (example.problem, example.standard)
+    )
+    reward = spread(search)(jax.random.split(to_search, count), problem, standard, actions)
+    batch = jax.tree.map(lambda x: x[None], (example.graphs, taken, reward))
+    return regal.gradient(params, *batch, settings=policy)
+
+
+def _fingerprint(pools: Sequence[Pool]) -> int:
     """Returns a checksum of the graphs, and of the machine that they are for."""
     total = 0
-    for leaf in jax.tree.leaves((pool.problem, pool.graphs)):
+    for leaf in jax.tree.leaves([(pool.problem, pool.graphs) for pool in pools]):
         total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)
     return total

@@ -43,7 +43,7 @@ class Starts(NamedTuple):
     """What the search of one problem starts from."""
 
     keys: Keys  # of all heuristics, then of the program's own order on the first device, [S, ...]
-    action: np.ndarray | None  # int32 [N, D + 1, 2], REGAL's, where the genetic algorithm searches
+    action: regal.Action | None  # where the genetic algorithm searches
 
 
 def search(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Result:
@@ -110,7 +110,7 @@ def improve(
 _improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
 
 
-def proposed(problem: Problem, objective: str) -> np.ndarray | None:
+def proposed(problem: Problem, objective: str) -> regal.Action | None:
     """Returns an action of REGAL, if the genetic algorithm searches for the objective; on the host.
 
     It is like that of REGAL's policy before it is trained: ops in the memory order that peaks least
@@ -132,12 +132,15 @@ def proposed(problem: Problem, objective: str) -> np.ndarray | None:
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * places.T
     turn = turns(problem, lowest_order(problem))[:n]
-    found[:n, 3] = turn - turn.mean() + 0.5
-    found[:, 2] = settings.device_deviation
-    found[:, 4] = settings.priority_deviation
+    runs = ~np.asarray(problem.is_input[:n])
+    found[:n, regal.PLACES.index("priority")] = (
+        turn - (turn[runs].mean() if runs.any() else 0) + 0.5
+    )
+    for place in ("device_deviation", "priority_deviation"):
+        found[:, regal.PLACES.index(place)] = getattr(settings, place)
     led = regal.loosen_heavy(jnp.asarray(found), jnp.asarray(share), settings)
     action = regal.levels(led, devices=problem.num_devices, settings=settings)
-    return np.asarray(action)
+    return jax.tree.map(np.asarray, action)
 
 
 def _evolve(
@@ -146,7 +149,7 @@ def _evolve(
     found = regal.search(
         key,
         problem,
-        jnp.asarray(given.action),
+        jax.tree.map(jnp.asarray, given.action),
         objective=objective,
         evaluations=evaluations,
         settings=regal.Settings(),

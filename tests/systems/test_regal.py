@@ -85,7 +85,10 @@ def test_the_widest_beta_at_one_half_is_uniform():
     assert np.abs(regal.betas(5)[2 * 5 + 3] - np.linspace(0, 1, len(row))).max() > 0.1
 
 
-def test_samples_lie_where_the_action_says():
+@pytest.mark.parametrize(
+    ("shifted", "second"), [((0, 0), (2, 4)), ((-1, -2), (1, 2)), ((9, 9), (4, 4))]
+)
+def test_samples_lie_where_the_action_says(shifted, second):
     bins, count = 5, 20_000
     # Tensor 0 is read by ops 1 and 2, tensor 1 by op 2, tensor 2 by nobody.
     graph = graphs.from_ops(
@@ -97,21 +100,24 @@ def test_samples_lie_where_the_action_says():
     )
     task = prepare(padding.pad(graph, Shape(4, 4, 4)), homogeneous(2), seconds=np.ones(3))
     rng = np.random.default_rng(0)
-    action = rng.integers(0, bins, (4, GENES, 2))
-    action[:3] = [
+    betas = rng.integers(0, bins, (4, GENES, 2))
+    betas[:3] = [
         [(0, 0), (4, 1), (2, 4)],  # distinct for devices and priority, mean and deviation
         [(1, 3), (2, 2), (0, 1)],
-        [(3, 1), (0, 4), (4, 2)],
+        [(3, 1), (0, 4), (2, 4)],
     ]
     uniforms = Keys(
         *(rng.random((count, *s), np.float32) for s in ((4, GENES - 1), (4,), (4, GENES - 1)))
     )
     settings = dataclasses.replace(SETTINGS, bins=bins, trust=1.0)
-    drawn = jax.jit(regal.proposal(task, jnp.asarray(action), settings))(uniforms)
+    shift = np.zeros((4, 2), int)
+    shift[1] = shifted  # of tensor 1
+    action = regal.Action(jnp.asarray(betas), jnp.zeros(4, int), jnp.asarray(shift))
+    drawn = jax.jit(regal.proposal(task, action, settings))(uniforms)
     genes = np.concatenate([drawn.device, drawn.priority[..., None], drawn.transfer], -1)
-    reader = action[[1, 2], -1:]  # the first readers of tensors 0 and 1
-    expected = np.concatenate([action, np.zeros((4, 2, 2), int)], 1)
-    expected[:2, GENES:] = reader
+    expected = np.concatenate([betas, np.zeros((4, 2, 2), int)], 1)
+    expected[0, GENES:] = betas[1, -1]  # the first reader of tensor 0
+    expected[1, GENES:] = second  # that of tensor 1 is op 2
     real = np.ones((4, 2 * GENES - 1), bool)
     real[2:, GENES:] = False
     mean = (expected[..., 0] + 0.5) / bins
@@ -125,7 +131,7 @@ def test_samples_lie_where_the_action_says():
     assert np.abs(correlation - np.eye(len(correlation))).max() < 0.05
     # Of the candidates, the last ones stay uniform.
     some = dataclasses.replace(settings, trust=0.3)
-    mixed = jax.jit(regal.proposal(task, jnp.asarray(action), some))(uniforms)
+    mixed = jax.jit(regal.proposal(task, action, some))(uniforms)
     kept = round(0.3 * count)
     for mix, own, uniform in zip(mixed, drawn, uniforms, strict=True):
         np.testing.assert_array_equal(mix, np.concatenate([own[:kept], uniform[kept:]]))
@@ -159,7 +165,7 @@ def test_an_untrained_policy_keeps_the_lowest_order_and_leans_along_the_spectrum
     expected = np.zeros((n, PLACES))
     for axis in range(2):
         expected[:, axis] = settings.lean * features[:, OP_FEATURES.index(f"spectral_{axis}")]
-    expected[:, 2:] = settings.device_deviation, 0, settings.priority_deviation
+    expected[:, 2:6] = settings.device_deviation, 0, settings.priority_deviation, 0.4
     expected[:, 3] = features[:, OP_FEATURES.index("turn")]
     np.testing.assert_allclose(places[:n], expected, atol=0.1)
     assert np.ptp(expected[:, 0]) > 0.4
@@ -168,8 +174,10 @@ def test_an_untrained_policy_keeps_the_lowest_order_and_leans_along_the_spectrum
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_an_action_is_the_levels_of_the_places(devices):
-    act = jax.jit(partial(regal.action, devices=devices, settings=SETTINGS))
-    got = act(params(), one(0))
+    settings = dataclasses.replace(SETTINGS, parts=tuple(regal.PARTS))
+    act = jax.jit(partial(regal.action, devices=devices, settings=settings))
+    action = act(params(), one(0))
+    got = action.betas
     assert got.shape == (SHAPE.ops, devices + 1, 2) and got.dtype == jnp.int32
     n, bins = 23, SETTINGS.bins
     places = np.asarray(policy(params(), one(0))[0][:n], np.float64)
@@ -177,27 +185,81 @@ def test_an_action_is_the_levels_of_the_places(devices):
     middle = np.average(places[:, :2], axis=0, weights=weight)
     fade = np.exp(-one(0).nodes["features"][:n, OP_FEATURES.index("share")] / SETTINGS.heavy)
     assert fade.min() < 0.9
+    runs = one(0).nodes["features"][:n, OP_FEATURES.index("is_input")] == 0
+    assert 0 < runs.sum() < n
     genes = np.empty((n, devices + 1, 2))
-    for i, (x, y, wide, priority, priority_wide) in enumerate(places):
+    for i, (x, y, wide, priority, priority_wide, *_) in enumerate(places):
         for device in range(devices):
             angle = 2 * np.pi * device / devices
             along = (x - middle[0]) * np.cos(angle) + (y - middle[1]) * np.sin(angle)
             genes[i, device] = 0.5 + fade[i] * along, wide
         wider = fade[i] * priority_wide + (1 - fade[i])
-        genes[i, devices] = priority + 0.5 - places[:, 3].mean(), wider
+        genes[i, devices] = priority + 0.5 - places[runs, 3].mean(), wider
     clear = np.abs((genes * bins) % 1 - 0.5) < 0.499
     assert clear.mean() > 0.9 and len(np.unique(got[:n])) > 3
     levels = np.clip(np.floor(genes * bins), 0, bins - 1)
     np.testing.assert_array_equal(np.asarray(got)[:n][clear], levels[clear])
     assert got.min() == 0 and got.max() == bins - 1
+    for place, other in (
+        (5, action.elite_bias),
+        (6, action.transfer[:, 0]),
+        (7, action.transfer[:, 1]),
+    ):
+        value = bins * places[:, place]
+        if place == 5:
+            expected, clear = np.clip(np.floor(value), 0, bins - 1), np.abs(value % 1 - 0.5) < 0.499
+        else:
+            expected, clear = np.clip(np.round(value), -bins, bins), np.abs(value % 1 - 0.5) > 1e-3
+        np.testing.assert_array_equal(np.asarray(other)[:n][clear], expected[clear])
+        assert len(np.unique(expected)) > 2
     # Samples are quantised in the same way.
     taken = jnp.stack([jnp.zeros((SHAPE.ops, PLACES)), policy(params(), one(0))[0]])
-    both = regal.quantise(taken, one(0), devices=devices, settings=SETTINGS)
-    np.testing.assert_array_equal(both[1], got)
+    both = regal.quantise(taken, one(0), devices=devices, settings=settings)
+    jax.tree.map(lambda many, single: np.testing.assert_array_equal(many[1], single), both, action)
+
+
+@pytest.mark.parametrize("part", list(regal.PARTS))
+def test_what_is_not_led_is_as_in_standard_brkga(part):
+    """All parts, but one, are those of a policy that leads them all."""
+    every = dataclasses.replace(SETTINGS, parts=tuple(regal.PARTS))
+    rest = dataclasses.replace(every, parts=tuple(p for p in regal.PARTS if p != part))
+    whole, got = (regal.action(params(), one(0), devices=2, settings=s) for s in (every, rest))
+    bins = SETTINGS.bins
+    expected = {
+        "placement": whole._replace(
+            betas=whole.betas.at[:, :2].set(jnp.array([bins // 2, bins - 1]))
+        ),
+        "scheduling": whole._replace(
+            betas=whole.betas.at[:, 2].set(jnp.array([bins // 2, bins - 1]))
+        ),
+        "elite_bias": whole._replace(elite_bias=jnp.full(SHAPE.ops, int(0.4 * bins))),
+        "transfers": whole._replace(transfer=jnp.zeros((SHAPE.ops, 2), jnp.int32)),
+    }[part]
+    assert any((a != b).any() for a, b in zip(whole, got, strict=True))
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    taken = regal.sample(jax.random.key(0), params(), one(0), samples=2, settings=rest)
+    noise = np.ptp(np.asarray(taken)[:, :23], 0).max(0) > 0
+    led = [place not in regal.PARTS[part] for place in regal.PLACES]
+    np.testing.assert_array_equal(noise, led)
+
+
+def test_the_elite_bias_is_shared_by_the_genes_of_an_op():
+    task = jax.tree.map(lambda x: x[0], rows()[1])
+    level = jnp.arange(SHAPE.ops) % SETTINGS.bins
+    action = jax.tree.map(lambda x: x[0], rows()[3])._replace(elite_bias=level)
+    bias = regal.elite_bias(task, action, SETTINGS)
+    expected = 0.5 + (np.arange(SHAPE.ops) % SETTINGS.bins + 0.5) / (2 * SETTINGS.bins)
+    np.testing.assert_allclose(bias.priority, expected, rtol=1e-6)
+    np.testing.assert_array_equal(bias.device, bias.priority[:, None])
+    for tensor in range(int(task.num_tensors)):
+        readers = np.asarray(task.consumer)[np.asarray(task.tensor) == tensor]
+        if readers.size:
+            assert bias.transfer[tensor] == bias.priority[readers.min()]
 
 
 def test_noise_has_the_size_asked_for_and_is_shared_by_ops_with_like_features():
-    settings = dataclasses.replace(SETTINGS, exploration=0.2)
+    every = tuple(regal.PARTS)
+    settings = dataclasses.replace(SETTINGS, exploration=0.2, parts=every)
     sample = jax.jit(partial(regal.sample, samples=2000, settings=settings))
     n = 14
     taken = sample(jax.random.key(0), params(), one(2))
@@ -246,9 +308,13 @@ def rows() -> tuple[Any, ...]:
     index = np.array([0, 1, 2, 0, 1])
     problems = [problem(graph) for graph in batch()[0]]
     stacked = jax.tree.map(lambda *x: jnp.asarray(np.stack(x))[index], *problems)
-    actions = np.random.default_rng(0).integers(0, SETTINGS.bins, (5, SHAPE.ops, GENES, 2))
+    rng = np.random.default_rng(0)
+    actions = regal.Action(
+        *(rng.integers(0, SETTINGS.bins, (5, SHAPE.ops, *rest)) for rest in ((GENES, 2), (), (2,)))
+    )
     standard = jnp.float32([10, 20, 40, 50, 7])
-    return jax.random.split(jax.random.key(0), 5), stacked, standard, jnp.asarray(actions)
+    keys = jax.random.split(jax.random.key(0), 5)
+    return keys, stacked, standard, jax.tree.map(jnp.asarray, actions)
 
 
 SEARCH = {
@@ -273,7 +339,8 @@ def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
         return found, objective(problem, evaluate(problem, found.keys), "makespan")
 
     for i in (1, 4):
-        found, cost = alone(keys[i], jax.tree.map(lambda x, i=i: x[i], problems), actions[i])
+        task, action = jax.tree.map(lambda x, i=i: x[i], (problems, actions))
+        found, cost = alone(keys[i], task, action)
         assert found.cost == cost and found.evaluations[-1] == 31
         np.testing.assert_allclose(got[1][i], -cost / standard[i], rtol=1e-6)
 
@@ -281,7 +348,8 @@ def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
 def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     keys, problems, _, _ = rows()
     first = jax.tree.map(lambda x: x[0], problems)
-    action = jnp.zeros((SHAPE.ops, GENES, 2), jnp.int32).at[:, 0, 0].set(SETTINGS.bins - 1)
+    action = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows()[3])
+    action = action._replace(betas=action.betas.at[:, 0, 0].set(SETTINGS.bins - 1))
     given = Keys(
         jnp.full((1, SHAPE.ops, 2), 0.5),
         jnp.full((1, SHAPE.ops), 0.5),
@@ -298,8 +366,9 @@ def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
 @pytest.mark.parametrize("shape", [(24, 2, 2), (24, 4, 2), (23, 3, 2), (24, 3)])
 def test_an_action_for_another_problem_raises(shape):
     first = jax.tree.map(lambda x: x[0], rows()[1])
-    with pytest.raises(ValueError, match=r"action has shape .*: expected \(24, 3, 2\)"):
-        regal.search(jax.random.key(0), first, jnp.zeros(shape, jnp.int32), **SEARCH)
+    action = jax.tree.map(lambda x: x[0], rows()[3])._replace(betas=jnp.zeros(shape, jnp.int32))
+    with pytest.raises(ValueError, match=r"action\.betas has shape .*: expected \(24, 3, 2\)"):
+        regal.search(jax.random.key(0), first, action, **SEARCH)
 
 
 # Training.
@@ -356,7 +425,12 @@ def test_padding_does_not_change_the_gradient():
 
 def test_updates_lower_the_loss_of_a_batch():
     settings = dataclasses.replace(SETTINGS, learning_rate=3e-3, exploration=0.3)
-    update = jax.jit(partial(regal.update, settings=settings))
+
+    @jax.jit
+    def update(state: regal.TrainState, *batch: Any) -> tuple[regal.TrainState, Any]:
+        gradient, watch = regal.gradient(state.params, *batch, settings=settings)
+        return regal.update(state, gradient, settings=settings), watch
+
     state = regal.TrainState(params(), regal.optimizer(settings).init(params()))
     taken, reward = experience()
     reward = reward - 1
@@ -406,8 +480,9 @@ def test_training_finds_the_placement_that_is_plain():
             regal.quantise(taken, graph, devices=DEVICES, settings=settings),
             **SEARCH | {"evaluations": 2, "settings": settings},
         )
-        batch = jax.tree.map(lambda x: x[None], graph)
-        return regal.update(state, batch, taken[None], reward[None], settings=settings)
+        batch = jax.tree.map(lambda x: x[None], (graph, taken, reward))
+        gradient, watch = regal.gradient(state.params, *batch, settings=settings)
+        return regal.update(state, gradient, settings=settings), watch
 
     state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), graph)
     reward = []
@@ -418,7 +493,7 @@ def test_training_finds_the_placement_that_is_plain():
     assert before < -0.5  # half of the ops are on the wrong device
     assert after > 0.65 * before
     action = regal.action(state.params, graph, devices=DEVICES, settings=settings)
-    best = np.argmax(action[:16, :2, 0], 1)
+    best = np.argmax(action.betas[:16, :2, 0], 1)
     # Half would be right by chance; ops share noise, so that the last few take longest.
     assert (best == np.arange(16) % 2).mean() >= 0.75
 
@@ -426,6 +501,8 @@ def test_training_finds_the_placement_that_is_plain():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"parts": ()}, r"parts is \(\): expected some of placement, scheduling, elite_bias"),
+        ({"parts": ("places",)}, r"parts is \('places',\): expected some of"),
         ({"bins": 0}, "bins is 0: expected 1 at least"),
         ({"steps": 0}, "steps is 0"),
         ({"width": -1}, "width is -1"),

@@ -18,8 +18,10 @@ graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Sett
 """
 
 from gopt.systems.regal.policy import (
+    PARTS,
     PLACES,
     VERSION,
+    Action,
     Policy,
     Settings,
     action,
@@ -31,19 +33,23 @@ from gopt.systems.regal.policy import (
     quantise,
     sample,
 )
-from gopt.systems.regal.search import betas, proposal, rewards, search
-from gopt.systems.regal.training import TrainState, init, loss, optimizer, update
+from gopt.systems.regal.search import betas, elite_bias, proposal, rewards, search
+from gopt.systems.regal.training import TrainState, gradient, init, loss, optimizer, update
 from gopt.systems.regal.weights import load_policy, save_policy
 
 __all__ = [
+    "PARTS",
     "PLACES",
     "VERSION",
+    "Action",
     "Policy",
     "Settings",
     "TrainState",
     "action",
     "apply",
     "betas",
+    "elite_bias",
+    "gradient",
     "init",
     "levels",
     "load_policy",

@@ -1,7 +1,7 @@
 """The policy of REGAL: where the genes of each op should lie, by a network over the graph."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -13,11 +13,28 @@ from gopt.nets.message_passing import MLP, MessagePassing
 
 Tree = Any
 
-# What the policy says of an op: where it lies in a plane in which devices are directions, how wide
-# the Betas of its devices are, and the mean and deviation of that of its priority.
-PLACES = ("x", "y", "device_deviation", "priority", "priority_deviation")
+# What the policy says of an op, by the part of the search that it leads. Placement: where it lies
+# in a plane in which devices are directions, and how wide the Betas of its devices are. Scheduling:
+# mean and deviation of the Beta of its priority. Then the chance that a gene comes from the elite
+# parent, and how far the Betas of the transfers of what it makes are from that of the priority of
+# the first reader.
+PARTS = {
+    "placement": ("x", "y", "device_deviation"),
+    "scheduling": ("priority", "priority_deviation"),
+    "elite_bias": ("elite_bias",),
+    "transfers": ("transfer", "transfer_deviation"),
+}
+PLACES = tuple(place for places in PARTS.values() for place in places)
 
-VERSION = 4  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 5  # of what the parameters of a policy mean; files of another one are refused
+
+
+class Action(NamedTuple):
+    """What a search does about each op: levels of `Settings.bins`."""
+
+    betas: Any  # int32 [N, D + 1, 2], mean and deviation for each device, then for the priority
+    elite_bias: Any  # int32 [N]
+    transfer: Any  # int32 [N, 2], added to the levels of the priority of the first reader
 
 
 @dataclass(frozen=True)
@@ -25,6 +42,7 @@ class Settings:
     """Sizes of the policy, how it is searched from, where it starts, and how it is trained.
 
     Attributes:
+      parts: of the search that the policy leads, some of `PARTS`; the rest is as in standard BRKGA.
       bins: levels of the means, and of the deviations, of the Betas.
       width: size of embeddings.
       rounds: rounds of message passing.
@@ -41,6 +59,7 @@ class Settings:
       steps: gradient steps of training, over which the learning rate falls to zero evenly.
     """
 
+    parts: tuple[str, ...] = ("placement", "scheduling")
     bins: int = 16
     width: int = 64
     rounds: int = 4
@@ -52,9 +71,12 @@ class Settings:
     exploration: float = 0.1
     quiet: float = 2e-3
     learning_rate: float = 1e-3
-    steps: int = 120
+    steps: int = 160
 
     def __post_init__(self) -> None:
+        unknown = sorted(set(self.parts) - set(PARTS))
+        if unknown or not self.parts:
+            raise ValueError(f"parts is {self.parts}: expected some of {', '.join(PARTS)}")
         for name in ("bins", "width", "rounds", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
@@ -78,9 +100,9 @@ class Policy(nn.Module):
 
     @nn.compact
     def __call__(self, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
-        """Returns places float32 `[N, 5]`, in the order of `PLACES`, and the expected reward `[]`.
+        """Returns places float32 `[N, L]`, in the order of `PLACES`, and the expected reward `[]`.
 
-        All but the first two lie in 0..1 mostly: from the first level to the last.
+        Deviations, priority and elite bias lie in 0..1 mostly: from the first level to the last.
         """
         s = self.settings
         features = cast(jax.Array, graphs.nodes["features"])
@@ -106,21 +128,22 @@ def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> tuple[jax
 def sample(
     key: jax.Array, params: Tree, graphs: GraphsTuple, *, samples: int, settings: Settings
 ) -> jax.Array:
-    """Returns places sampled around those of the policy for one graph, float32 `[S, N, 5]`.
+    """Returns places sampled around those of the policy for one graph, float32 `[S, N, L]`.
 
     The noise is shared by ops with like features (see `noise_basis`). Noise that is drawn for
-    each op on its own averages out over a graph of a thousand ops, and teaches nothing.
+    each op on its own averages out over a graph of a thousand ops, and teaches nothing. Places of
+    parts that the policy does not lead have none.
     """
     places, _ = apply(params, graphs, settings=settings)
     basis = settings.exploration * noise_basis(graphs)
     noise = jax.random.normal(key, (samples, basis.shape[1], len(PLACES)))
-    return places + basis @ noise
+    return places + basis @ (noise * _is_led(settings))
 
 
 def log_prob(
     places: jax.Array, taken: jax.Array, graphs: GraphsTuple, *, settings: Settings
 ) -> jax.Array:
-    """Returns the log-density of places taken `[S, N, 5]`, but for a constant, `[S]`.
+    """Returns the log-density of places taken `[S, N, L]`, but for a constant, `[S]`.
 
     Of the normal distribution that `sample` draws from, in the directions in which it varies. Other
     directions get no gradient, so that training follows a projection of that of the reward.
@@ -155,14 +178,12 @@ def noise_basis(graphs: GraphsTuple) -> jax.Array:
     return columns / jnp.sqrt(1 + kept.sum())
 
 
-def quantise(
-    places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: Settings
-) -> jax.Array:
-    """Returns the action of places `[..., N, 5]`: levels, int32 `[..., N, D + 1, 2]`.
+def quantise(places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
+    """Returns the action of places `[..., N, L]`, with the leading axes of the places.
 
     The origin of the plane is put into the middle of the graph: the mean of the ops, weighted by
-    the logarithm of the bytes that they make. The mean of the priorities is put to 1/2: what
-    counts is mostly how they differ. Ops that read or make much are led less (see
+    the logarithm of the bytes that they make. The mean of the priorities of ops that run is put
+    to 1/2: what counts is mostly how they differ. Ops that read or make much are led less (see
     `loosen_heavy`).
     """
     features = cast(jax.Array, graphs.nodes["features"])
@@ -170,8 +191,9 @@ def quantise(
     weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
     middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
+    runs = mask & (features[:, OP_FEATURES.index("is_input")] == 0)
     priority = places[..., PLACES.index("priority")]
-    mean = jnp.sum(priority * mask, -1, keepdims=True) / jnp.maximum(mask.sum(), 1)
+    mean = jnp.sum(priority * runs, -1, keepdims=True) / jnp.maximum(runs.sum(), 1)
     places = places.at[..., :2].set(plane - middle)
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
     places = loosen_heavy(places, features[:, OP_FEATURES.index("share")], settings)
@@ -179,7 +201,7 @@ def quantise(
 
 
 def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax.Array:
-    """Returns places `[..., N, 5]` that lead an op the less, the more bytes it reads or makes.
+    """Returns places `[..., N, L]` that lead an op the less, the more bytes it reads or makes.
 
     Its place in the plane fades to the origin, and the deviation of its priority to the widest,
     around the mean that it had. Which of the few largest tensors share a device, and which is
@@ -197,35 +219,49 @@ def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax
     return places.at[..., deviation].set(1 - kept * (1 - places[..., deviation]))
 
 
-def levels(places: jax.Array, *, devices: int, settings: Settings) -> jax.Array:
-    """Returns the levels of places as they are, int32 `[..., N, D + 1, 2]`.
+def levels(places: jax.Array, *, devices: int, settings: Settings) -> Action:
+    """Returns the levels of places `[..., N, L]` as they are.
 
-    The last gene is the priority. The first of the two is the mean, the second the deviation.
     Devices are taken to be alike: they lie in even directions of the plane. The mean of a device
-    is 1/2 at the origin, and more in its direction.
+    is 1/2 at the origin, and more in its direction. Where a part is not led, places count as those
+    of standard BRKGA: of uniform keys, and of its elite bias.
     """
+    places = jnp.where(_is_led(settings), places, jnp.float32(list(_STANDARD.values())))
+    at = dict(zip(PLACES, jnp.moveaxis(places, -1, 0), strict=True))
     angle = 2 * np.pi * np.arange(devices) / devices
     means = 0.5 + places[..., :2] @ np.stack([np.cos(angle), np.sin(angle)])
-    _, _, device_deviation, priority, priority_deviation = jnp.moveaxis(places, -1, 0)
-    deviations = jnp.broadcast_to(device_deviation[..., None], means.shape)
-    genes = jnp.stack(
+    deviations = jnp.broadcast_to(at["device_deviation"][..., None], means.shape)
+    betas = jnp.stack(
         [
-            jnp.concatenate([means, priority[..., None]], -1),
-            jnp.concatenate([deviations, priority_deviation[..., None]], -1),
+            jnp.concatenate([means, at["priority"][..., None]], -1),
+            jnp.concatenate([deviations, at["priority_deviation"][..., None]], -1),
         ],
         -1,
     )
-    return jnp.clip(jnp.floor(genes * settings.bins), 0, settings.bins - 1).astype(jnp.int32)
+    bins = settings.bins
+
+    def level(place: jax.Array) -> jax.Array:
+        return jnp.clip(jnp.floor(place * bins), 0, bins - 1).astype(jnp.int32)
+
+    shift = jnp.stack([at["transfer"], at["transfer_deviation"]], -1)
+    shift = jnp.clip(jnp.round(shift * bins), -bins, bins).astype(jnp.int32)
+    return Action(level(betas), level(at["elite_bias"]), shift)
 
 
-def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> jax.Array:
-    """Returns the action of one graph without exploration, int32 `[N, D + 1, 2]`."""
+def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
+    """Returns the action of one graph without exploration."""
     places, _ = apply(params, graphs, settings=settings)
     return quantise(places, graphs, devices=devices, settings=settings)
 
 
+# Places that say what standard BRKGA does: means of 1/2, the widest deviations, a bias of 0.7.
+_STANDARD = dict.fromkeys(PLACES, 0.0)
+_STANDARD |= {"device_deviation": 1.0, "priority": 0.5, "priority_deviation": 1.0}
+_STANDARD |= {"elite_bias": 0.4}
+
+
 def _kernel(settings: Settings) -> jax.Array:
-    """Returns the first weights of features for places, `[F, 5]`."""
+    """Returns the first weights of features for places, `[F, L]`."""
     kernel = np.zeros((len(OP_FEATURES), len(PLACES)), np.float32)
     kernel[OP_FEATURES.index("spectral_0"), PLACES.index("x")] = settings.lean
     kernel[OP_FEATURES.index("spectral_1"), PLACES.index("y")] = settings.lean
@@ -234,5 +270,13 @@ def _kernel(settings: Settings) -> jax.Array:
 
 
 def _bias(settings: Settings) -> jax.Array:
-    """Returns the first places of an op without features, `[5]`."""
-    return jnp.float32([0, 0, settings.device_deviation, 0, settings.priority_deviation])
+    """Returns the first places of an op without features, `[L]`."""
+    first = dict.fromkeys(PLACES, 0.0) | {"elite_bias": _STANDARD["elite_bias"]}
+    first["device_deviation"] = settings.device_deviation
+    first["priority_deviation"] = settings.priority_deviation
+    return jnp.float32(list(first.values()))
+
+
+def _is_led(settings: Settings) -> np.ndarray:
+    """Returns which places count, bool `[L]`."""
+    return np.array([part in settings.parts for part, places in PARTS.items() for _ in places])

@@ -10,7 +10,7 @@ from gopt.cost.execution import Keys, keys_shape, population_cost
 from gopt.problem import Problem
 from gopt.search import brkga
 from gopt.search.proposals import beta_quantiles, from_quantiles
-from gopt.systems.regal.policy import Settings
+from gopt.systems.regal.policy import Action, Settings
 
 Tree = Any
 
@@ -29,23 +29,25 @@ def betas(bins: int) -> np.ndarray:
     )
 
 
-def proposal(problem: Problem, action: jax.Array, settings: Settings) -> brkga.Proposal:
-    """Returns the proposal of one action, int32 `[N, D + 1, 2]`.
+def proposal(problem: Problem, action: Action, settings: Settings) -> brkga.Proposal:
+    """Returns the proposal of one action.
 
     Transfers of a tensor, to whatever device, take the Beta of the priority of its first reader,
-    so that it is sent when the turn of that op has come. The last ones of the candidates stay
-    uniform (see `Settings.trust`).
+    so that it is sent when the turn of that op has come, or one that the action puts beside it.
+    The last ones of the candidates stay uniform (see `Settings.trust`).
     """
     bins = settings.bins
-    row = action[..., 0] * bins + action[..., 1]
-    tensors = problem.shape.tensors
-    reader = jax.ops.segment_min(problem.consumer, problem.tensor, tensors)
-    reader = jnp.minimum(reader, problem.shape.ops - 1)  # of tensors that nobody reads
+    sent = action.betas[_first_reader(problem), -1] + action.transfer[problem.producer]
+    genes = Keys(
+        device=action.betas[:, :-1],
+        priority=action.betas[:, -1],
+        transfer=jnp.clip(sent, 0, bins - 1)[:, None],
+    )
+    rows = jax.tree.map(lambda levels: levels[..., 0] * bins + levels[..., 1], genes)
     table = jnp.asarray(betas(bins))
 
     def propose(u: Keys) -> Keys:
         count = round(settings.trust * len(u.priority))
-        rows = Keys(device=row[:, :-1], priority=row[:, -1], transfer=row[reader, -1:])
         return jax.tree.map(
             lambda row, u: jnp.concatenate([from_quantiles(table, row, u[:count]), u[count:]]),
             rows,
@@ -55,10 +57,25 @@ def proposal(problem: Problem, action: jax.Array, settings: Settings) -> brkga.P
     return propose
 
 
+def elite_bias(problem: Problem, action: Action, settings: Settings) -> Keys:
+    """Returns the chance that each gene comes from the elite parent: even in 1/2..1 over levels.
+
+    Genes of an op share that of the op, and those of transfers that of the first reader.
+    """
+    chance = 0.5 + 0.5 * (action.elite_bias + 0.5) / settings.bins
+    return Keys(chance[:, None], chance, chance[_first_reader(problem)][:, None])
+
+
+def _first_reader(problem: Problem) -> jax.Array:
+    """Returns the first op that reads each tensor, the padding row if none does, int32 `[T]`."""
+    first = jax.ops.segment_min(problem.consumer, problem.tensor, problem.shape.tensors)
+    return jnp.minimum(first, problem.shape.ops - 1)
+
+
 def search(
     key: jax.Array,
     problem: Problem,
-    action: jax.Array,
+    action: Action,
     *,
     objective: str,
     evaluations: int,
@@ -71,7 +88,7 @@ def search(
     Args:
       key: random key.
       problem: one problem.
-      action: int32 `[N, D + 1, 2]`, as of `gopt.systems.regal.action`.
+      action: as of `gopt.systems.regal.action`.
       objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
       evaluations: how many candidates to evaluate.
       settings: the settings of the policy.
@@ -82,8 +99,8 @@ def search(
       ValueError: the action is for another number of ops or devices.
     """
     expected = (problem.shape.ops, problem.num_devices + 1, 2)
-    if action.shape != expected:
-        raise ValueError(f"action has shape {action.shape}: expected {expected}")
+    if action.betas.shape != expected:
+        raise ValueError(f"action.betas has shape {action.betas.shape}: expected {expected}")
     return brkga.minimize(
         key,
         population_cost(problem, objective),
@@ -91,6 +108,7 @@ def search(
         evaluations=evaluations,
         settings=population,
         proposal=proposal(problem, action, settings),
+        bias=elite_bias(problem, action, settings),
         given=given,
     )
 
@@ -99,7 +117,7 @@ def rewards(
     keys: jax.Array,
     problem: Problem,
     standard: jax.Array,
-    actions: jax.Array,
+    actions: Action,
     *,
     objective: str,
     evaluations: int,
@@ -116,14 +134,14 @@ def rewards(
       keys: random keys of the searches.
       problem: problems.
       standard: costs that standard BRKGA reaches on them.
-      actions: int32 `[A, N, D + 1, 2]`.
+      actions: as of `gopt.systems.regal.quantise`.
       objective: as in `search`, like the rest.
       evaluations: how many candidates each search evaluates.
       settings: the settings of the policy.
       population: sizes of a generation.
     """
 
-    def one(row: tuple[jax.Array, Problem, jax.Array]) -> jax.Array:
+    def one(row: tuple[jax.Array, Problem, Action]) -> jax.Array:
         return search(
             *row,
             objective=objective,

@@ -35,7 +35,7 @@ def loss(
     Args:
       params: of the policy.
       graphs: `[G, ...]`.
-      taken: places sampled, float32 `[G, S, N, 5]`.
+      taken: places sampled, float32 `[G, S, N, L]`.
       reward: float32 `[G, S]`.
       settings: the settings of the policy.
     """
@@ -60,18 +60,17 @@ def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainSta
     return TrainState(params, optimizer(settings).init(params))
 
 
-def update(
-    state: TrainState,
-    graphs: GraphsTuple,
-    taken: jax.Array,
-    reward: jax.Array,
-    *,
-    settings: Settings,
-) -> tuple[TrainState, dict[str, jax.Array]]:
-    """Returns the state after one step of gradient descent on `loss`, and what to watch."""
-    gradient, watch = jax.grad(loss, has_aux=True)(
-        state.params, graphs, taken, reward, settings=settings
-    )
+def gradient(
+    params: Tree, graphs: GraphsTuple, taken: jax.Array, reward: jax.Array, *, settings: Settings
+) -> tuple[Tree, dict[str, jax.Array]]:
+    """Returns the gradient of `loss`, and what to watch.
+
+    Both are means over the graphs, so that those of batches of other shapes can be averaged.
+    """
+    return jax.grad(loss, has_aux=True)(params, graphs, taken, reward, settings=settings)
+
+
+def update(state: TrainState, gradient: Tree, *, settings: Settings) -> TrainState:
+    """Returns the state after one step along a gradient."""
     updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    params = optax.apply_updates(state.params, updates)
-    return TrainState(params, moments), watch
+    return TrainState(optax.apply_updates(state.params, updates), moments)

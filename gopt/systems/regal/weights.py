@@ -81,8 +81,9 @@ def load_policy(
         if values.get(name) != list(known):
             raise ValueError(f"{path} holds a policy for other {name} than this version of gopt")
     try:
-        settings = Settings(**values["settings"])
-        missing = {field.name for field in dataclasses.fields(settings)} - set(values["settings"])
+        found = values["settings"]
+        settings = Settings(**found | {"parts": tuple(found["parts"])})  # JSON has no tuples
+        missing = {field.name for field in dataclasses.fields(settings)} - set(found)
         if missing:
             raise KeyError(*missing)
     except (KeyError, TypeError) as error:
