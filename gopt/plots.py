@@ -22,6 +22,7 @@ _FONT = 8.0  # points
 # Wong, "Points of view: color blindness", Nature Methods 8 (2011).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _COMPUTE, _TRANSFER = _COLOURS[5], _COLOURS[4]
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", "-.", ":")
 _PROFILE = 1.1  # in, height of the profile of one device
 _NAMED = 40  # bars are named in charts of at most so many items
@@ -116,6 +117,46 @@ def convergence(histories: Mapping[str, tuple[Any, Any]], *, label: str = "best 
     axes.set_xlabel("evaluations")
     axes.set_ylabel(label)
     axes.legend(frameon=False, fontsize=_FONT - 1)
+    return figure
+
+
+def tradeoff(
+    found: Mapping[str, tuple[float, float]], *, across: str = "time, s", up: str = "gain"
+) -> "Figure":
+    """Returns what methods gain against what they take, with a line through those that none beats.
+
+    A method is beaten by one that takes no more, gains no less, and is not the same in both.
+
+    Args:
+      found: what each method takes, more than 0, and what it gains, by the names of the legend.
+      across: label of the axis of what methods take, with its unit; logarithmic.
+      up: label of the axis of what they gain, with its unit.
+
+    Raises:
+      ValueError: nothing is found, or a method takes nothing.
+    """
+    from matplotlib.ticker import LogFormatter
+
+    _require(found, "found")
+    for name, (cost, _) in found.items():
+        if not cost > 0:
+            raise ValueError(f"found[{name!r}] takes {cost}: expected more than 0")
+    figure, (axes,) = _figure([2.6])
+    front: list[tuple[float, float]] = []
+    for cost, gain in sorted(found.values(), key=lambda point: (point[0], -point[1])):
+        if not front or gain > front[-1][1]:
+            front.append((cost, gain))
+    axes.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=0.8)
+    for index, (name, point) in enumerate(found.items()):
+        marker, colour = _MARKERS[index % len(_MARKERS)], _COLOURS[index % len(_COLOURS)]
+        axes.plot(*point, marker, color=colour, markersize=4, label=name)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 1)))
+    axes.grid(linewidth=0.3, alpha=0.5)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    _legend(axes, columns=2)
     return figure
 
 
@@ -273,12 +314,12 @@ def _places(problem: Problem, schedule: Schedule) -> np.ndarray:
     return np.where(items < n, ops, (items - n) % problem.num_devices)
 
 
-def _legend(axes: "Axes", **kwargs: Any) -> None:
+def _legend(axes: "Axes", *, columns: int = 3, **kwargs: Any) -> None:
     """Puts the legend above the axes, where it hides nothing."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=3,
+        ncols=columns,
         frameon=False,
         fontsize=_FONT - 1,
         borderpad=0,

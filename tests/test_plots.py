@@ -203,6 +203,29 @@ def test_convergence_is_the_mean_and_its_interval():
     assert png(figure)[0] == 700
 
 
+def test_tradeoff_has_a_line_through_what_is_not_beaten():
+    found = {
+        "quick": (1.0, 2.0),
+        "beaten": (2.0, 1.0),
+        "slow": (10.0, 5.0),
+        "same gain": (3.0, 2.0),
+    }
+    figure = plots.tradeoff(found, across="core s", up="gain, %")
+    (axes,) = figure.axes
+    front, *points = axes.lines
+    np.testing.assert_array_equal(front.get_xydata(), [(1, 2), (10, 5)])
+    assert [tuple(point.get_xydata()[0]) for point in points] == list(found.values())
+    assert legend(axes) == list(found)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("core s", "gain, %")
+    assert png(figure)[0] == 700
+
+
+@pytest.mark.parametrize(("found", "message"), [({}, "found"), ({"x": (0.0, 1.0)}, "'x'.*takes 0")])
+def test_a_tradeoff_of_nothing(found, message):
+    with pytest.raises(ValueError, match=message):
+        plots.tradeoff(found)
+
+
 def test_nothing_is_kept_by_pyplot():
     from matplotlib import pyplot
 

@@ -23,7 +23,7 @@ from experiments import common
 from experiments.regal import graphs, methods, runs
 from experiments.regal import training as trainer
 from experiments.regal.methods import DEVICES, LEAST
-from experiments.regal.report import Row, draw_schedules, draw_searches, report
+from experiments.regal.report import Row, draw_schedules, draw_searches, draw_tradeoff, report
 from gopt.systems import regal
 
 
@@ -142,6 +142,7 @@ def main(settings: Settings) -> None:
     )
     report(title, rows, settings.folder)
     draw_searches(rows, settings.folder)
+    draw_tradeoff(rows, settings.folder)
     draw_schedules(case.problem, rows[-1].found, settings.folder)
     print(f"saved in {settings.folder}")
 

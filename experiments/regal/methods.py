@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from experiments.regal import tuned
 from gopt.classical import HEURISTICS, schedules_tried
 from gopt.classical.memory_orders import ORDERS
 from gopt.cost.execution import Keys, keys_shape, population_cost
@@ -20,7 +21,8 @@ DEVICES = 2
 LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS) + len(ORDERS)
 STRONGEST = ("REGAL from heuristics", "best of gopt")
 SEARCHES = (
-    *("random search", "BRKGA", "local search from heuristics", "BRKGA from heuristics"),
+    *("random search", "BRKGA", "tuned BRKGA"),
+    *("local search from heuristics", "BRKGA from heuristics"),
     *("REGAL untrained", "REGAL", "REGAL from heuristics", "best of gopt"),
 )
 
@@ -59,6 +61,17 @@ def searches(
     def standard(key: jax.Array, problem: Problem, _: Any) -> Found:
         return run(brkga.minimize, key, problem)
 
+    def even(key: jax.Array, problem: Problem, _: Any) -> Found:
+        result = regal.search(
+            key,
+            problem,
+            tuned.action(problem, tuned.TUNED[objective]),
+            objective=objective,
+            evaluations=evaluations,
+            settings=tuned.SETTINGS,
+        )
+        return found(result, 0)
+
     def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
         """One chain, which takes every step that is no worse."""
         settings = local.Settings(chains=1, hot=0.0, cold=0.0)
@@ -90,6 +103,7 @@ def searches(
     return {
         "random search": chance,
         "BRKGA": standard,
+        "tuned BRKGA": even,
         "local search from heuristics": climb,
         "BRKGA from heuristics": seeded,
         "REGAL untrained": learned,

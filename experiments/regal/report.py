@@ -15,8 +15,13 @@ from gopt.problem import Problem
 
 # Heads of the table of graphs, which has a column for each method. With h, from heuristics.
 SHORT = {
-    **{"best heuristic": "best h", "random search": "random", "BRKGA from heuristics": "BRKGA + h"},
-    **{"local search from heuristics": "local + h", "REGAL untrained": "untrained"},
+    **{"XLA's order": "XLA", "best heuristic": "best h"},
+    **{"random search": "random", "BRKGA from heuristics": "BRKGA + h"},
+    **{
+        "tuned BRKGA": "tuned",
+        "local search from heuristics": "local + h",
+        "REGAL untrained": "untrained",
+    },
     **{"REGAL from heuristics": "REGAL + h", "best of gopt": "best"},
 }
 DRAWN = ("random search", "BRKGA", "REGAL", "REGAL from heuristics")
@@ -43,7 +48,7 @@ def report(title: str, rows: Sequence[Row], folder: Path) -> None:
     Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
     Columns, of means over families:
 
-    - improvement over BRKGA;
+    - improvement over BRKGA, and over tuned BRKGA, graph by graph;
     - of room: that, as a share of what there is between BRKGA and the lower bound, which perhaps no
       schedule reaches; what is never freed is part of the bound;
     - gap to the best known cost, of all methods, seeds and longer runs;
@@ -54,18 +59,22 @@ def report(title: str, rows: Sequence[Row], folder: Path) -> None:
     results = [row.found for row in rows]
     mean = {m: np.array([runs[m].cost.mean(dtype=float) for runs in results]) for m in results[0]}
     known, bound = (np.array([getattr(row, field) for row in rows]) for field in ("known", "bound"))
-    heuristic = np.min([mean.pop(name) for name in HEURISTICS], axis=0)
-    mean = {"best heuristic": heuristic, **mean}
+    tried = {name: mean.pop(name) for name in HEURISTICS}
+    lowest = np.min(list(tried.values()), axis=0)
+    mean = {"XLA's order": tried["xla"], "best heuristic": lowest, **mean}
     standard = mean["BRKGA"]
 
     def over_families(values: np.ndarray) -> float:
         return float(by_family(values, families).mean())
 
+    def interval(gain: np.ndarray) -> str:
+        middle, error = common.mean_interval(by_family(100 * gain, families))
+        return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
+
     possible, gap = over_families(1 - bound / standard), over_families(standard / known - 1)
     table = []
     for method, cost in mean.items():
         gain = 1 - cost / standard
-        middle, error = common.mean_interval(by_family(100 * gain, families))
         left = over_families(cost / known - 1)
         timed = [runs[method].seconds for runs in results if method in runs]
         seconds = [each for each in timed if each is not None]
@@ -73,7 +82,8 @@ def report(title: str, rows: Sequence[Row], folder: Path) -> None:
         table.append(
             (
                 method,
-                "0" if is_standard else _interval(middle, error),
+                "0" if is_standard else interval(gain),
+                "0" if method == "tuned BRKGA" else interval(1 - cost / mean["tuned BRKGA"]),
                 "0" if is_standard else _share(over_families(gain), possible),
                 f"{100 * left:.2f}",
                 "0" if is_standard else _share(gap - left, gap),
@@ -85,7 +95,7 @@ def report(title: str, rows: Sequence[Row], folder: Path) -> None:
         "over families; room: above the lower bound; headroom: above the best known; gopt's "
         "performance model",
         (
-            *("method", "improvement over BRKGA, %", "of room, %"),
+            *("method", "improvement over BRKGA, %", "over tuned BRKGA, %", "of room, %"),
             *("gap to best known, %", "of headroom, %", "core s a run"),
         ),
         table,
@@ -119,10 +129,6 @@ def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:+.0f}" if whole > 0 else ""
 
 
-def _interval(middle: float, error: float) -> str:
-    return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
-
-
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
     """Returns the means `[F, ...]` of each family of values `[G, ...]`, in alphabetical order."""
     order = sorted(set(families))
@@ -140,6 +146,21 @@ def draw_searches(rows: Sequence[Row], folder: Path) -> None:
         histories[name] = rows[0].found[name].evaluations, by_family(shares, families)
     figure = plots.convergence(histories, label="cost / final cost of BRKGA")
     common.save_figure(folder / "convergence.png", figure)
+
+
+def draw_tradeoff(rows: Sequence[Row], folder: Path) -> None:
+    """Saves the plot of improvements against seconds, means over families and over graphs."""
+    families = [row.family for row in rows]
+    standard = np.array([row.found["BRKGA"].cost.mean() for row in rows])
+    points = {}
+    for name, first in rows[0].found.items():
+        if first.seconds is not None:
+            cost = np.array([row.found[name].cost.mean() for row in rows])
+            gain = by_family(100 * (1 - cost / standard), families).mean()
+            seconds = np.mean([row.found[name].seconds for row in rows])
+            points[name] = float(seconds), float(gain)
+    figure = plots.tradeoff(points, across="core s a run", up="improvement over BRKGA, %")
+    common.save_figure(folder / "tradeoff.png", figure)
 
 
 def draw_schedules(problem: Problem, runs: dict[str, Runs], folder: Path) -> None:

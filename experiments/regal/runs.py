@@ -142,6 +142,7 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
     return {
         "random search": nothing,
         "BRKGA": nothing,
+        "tuned BRKGA": nothing,
         "local search from heuristics": given,
         "BRKGA from heuristics": given,
         "REGAL untrained": Timed((untrained.value, None), untrained.seconds),

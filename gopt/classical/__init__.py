@@ -7,6 +7,7 @@ from gopt.classical.encode import keys_from_items
 from gopt.classical.list_scheduling import critical_path, etf, heft
 from gopt.classical.memory_orders import SPLITS, breadth_first, depth_first, greedy_release
 from gopt.classical.spectral import spectral_places
+from gopt.classical.xla_orders import XLA_ORDERS, xla
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 
@@ -17,13 +18,16 @@ HEURISTICS: dict[str, Callable[[Problem], Keys]] = {
     "depth_first": depth_first,
     "breadth_first": breadth_first,
     "greedy_release": greedy_release,
+    "xla": xla,
 }
 
 
 def schedules_tried(name: str, devices: int) -> int:
     """Returns how many schedules a heuristic compares, each of them one evaluation."""
-    splits = len(SPLITS) * (devices - 1)
-    return devices + splits if name in ("depth_first", "breadth_first", "greedy_release") else 1
+    splits = devices + len(SPLITS) * (devices - 1)
+    if name == "xla":
+        return len(XLA_ORDERS) + splits
+    return splits if name in ("depth_first", "breadth_first", "greedy_release") else 1
 
 
 __all__ = (
@@ -39,4 +43,5 @@ __all__ = (
     "peak_bound",
     "schedules_tried",
     "spectral_places",
+    "xla",
 )

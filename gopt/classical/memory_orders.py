@@ -7,7 +7,7 @@ Transfers are issued just before their first reader. They run on the host.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,17 +19,17 @@ from gopt.problem import Problem
 
 def depth_first(problem: Problem) -> Keys:
     """Returns the keys of the order that goes on with the op that became ready last."""
-    return _lowest_peak(problem, depth_first_order(problem))
+    return lowest_peak(problem, depth_first_order(problem))
 
 
 def breadth_first(problem: Problem) -> Keys:
     """Returns the keys of the order that goes on with the op that became ready first."""
-    return _lowest_peak(problem, breadth_first_order(problem))
+    return lowest_peak(problem, breadth_first_order(problem))
 
 
 def greedy_release(problem: Problem) -> Keys:
     """Returns the keys of the order that releases most and makes least at each step."""
-    return _lowest_peak(problem, greedy_release_order(problem))
+    return lowest_peak(problem, greedy_release_order(problem))
 
 
 def program_order(problem: Problem) -> list[int]:
@@ -104,20 +104,29 @@ def greedy_release_order(problem: Problem) -> list[int]:
     return order
 
 
-ORDERS = (program_order, depth_first_order, breadth_first_order, greedy_release_order)
+Order = Callable[[Problem], list[int]]  # of the ops, but for inputs
+
+ORDERS: tuple[Order, ...] = (
+    *(program_order, depth_first_order, breadth_first_order, greedy_release_order),
+)
 
 
 def lowest_order(problem: Problem) -> np.ndarray:
-    """Returns that of `ORDERS` which peaks least on one device, the first on ties.
+    """Returns that of `ORDERS` which peaks least on one device, see `lowest_of`."""
+    return np.array(lowest_of(problem, ORDERS), np.int64)
 
-    An int64 for each op that is no input. Where ops may run does not count.
+
+def lowest_of(problem: Problem, orders: Sequence[Order]) -> list[int]:
+    """Returns that of some orders which peaks least on one device, the first on ties.
+
+    Where ops may run does not count.
     """
     count = int(problem.num_ops)
     inputs = np.flatnonzero(np.asarray(problem.is_input)[:count]).tolist()
     alone = np.zeros(count, np.int64)
-    orders = [order(problem) for order in ORDERS]
-    lowest = [peaks(problem, alone, [*inputs, *order]).max() for order in orders]
-    return np.array(orders[int(np.argmin(lowest))], np.int64)
+    found = [order(problem) for order in orders]
+    lowest = [peaks(problem, alone, [*inputs, *order]).max() for order in found]
+    return found[int(np.argmin(lowest))]
 
 
 def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
@@ -169,7 +178,7 @@ def _per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:
     return np.where(problem.is_input, 0, total)
 
 
-def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
+def lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
     """Returns the keys of the best way to split an order over devices."""
     ops, devices = np.asarray(order, np.int64), problem.num_devices
     whole = [np.full(ops.size, device) for device in range(devices)]

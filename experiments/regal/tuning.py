@@ -1,0 +1,120 @@
+"""Searches the Betas and the elite bias of tuned BRKGA on training graphs.
+
+    python -m experiments.regal.tuning
+
+In every round the best levels so far are searched from again, beside some that differ from them in
+a few places; the best of the round are kept. One graph of each training family counts, its first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.progress import track
+
+from experiments import common
+from experiments.regal import graphs, runs, training, tuned
+from gopt.parallel import spread
+from gopt.systems import regal
+
+CHANGED = 0.3  # of the levels, in each of those that are tried
+STEP = 3.0  # deviation of a change
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the search.
+
+    Attributes:
+      objective: what is minimised.
+      rounds: how often levels are compared.
+      candidates: how many are compared in a round.
+      seed: of everything random.
+      folder: where what was found is saved.
+      training: budget of a run.
+    """
+
+    objective: str = "peak_memory"
+    rounds: int = 30
+    candidates: int = 8
+    seed: int = 0
+    folder: Path = Path("runs/tuning")
+    training: training.Training = field(default_factory=partial(training.Training, variants=0))
+
+
+def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
+    """Returns levels some of which are changed a little."""
+    leaves, structure = jax.tree.flatten(levels)
+    step = rng.normal(0, STEP, len(leaves)) * (rng.random(len(leaves)) < CHANGED)
+    moved = np.clip(np.rint(np.array(leaves) + step), 0, tuned.WIDEST).astype(int)
+    return jax.tree.unflatten(structure, moved.tolist())
+
+
+def tune(pools: Sequence[training.Pool], settings: Settings) -> list[dict[str, Any]]:
+    """Returns the best levels of each round, and their mean reward."""
+    rng = np.random.default_rng(settings.seed)
+    best, found = tuned.STANDARD, []
+    for _ in track(range(settings.rounds), "tuning"):
+        tried = [best, *(neighbour(rng, best) for _ in range(settings.candidates - 1))]
+        key = jax.random.key(int(rng.integers(2**31)))
+        each = np.concatenate([_rewards(key, pool, tried, settings) for pool in pools])
+        best = tried[int(np.argmax(each.mean(0)))]
+        found.append({"levels": best._asdict(), "reward": float(each.mean(0).max())})
+    return found
+
+
+def _rewards(
+    key: jax.Array, pool: training.Pool, tried: Sequence[tuned.Levels], settings: Settings
+) -> np.ndarray:
+    """Returns the rewards of levels on the graphs of a pool, `[G, A]`."""
+    graphs, levels = len(pool.standard), len(tried)
+    each = [tuned.action(jax.tree.map(lambda x: x[0], pool.problem), one) for one in tried]
+    actions = jax.tree.map(lambda *x: jnp.tile(jnp.stack(x), (graphs, *(1,) * x[0].ndim)), *each)
+    problem, standard = jax.tree.map(
+        lambda x: jnp.repeat(x, levels, 0), (pool.problem, pool.standard)
+    )
+    keys = jnp.repeat(jax.random.split(key, graphs), levels)  # the same luck for all
+    search = _search(settings.objective, settings.training.evaluations)
+    return np.asarray(search(keys, problem, standard, actions)).reshape(graphs, levels)
+
+
+@cache
+def _search(objective: str, evaluations: int) -> Any:
+    """Returns the compiled rewards of actions, spread over devices."""
+    return jax.jit(
+        spread(
+            partial(
+                regal.rewards,
+                objective=objective,
+                evaluations=evaluations,
+                settings=tuned.SETTINGS,
+            )
+        )
+    )
+
+
+def main(settings: Settings) -> None:
+    """Searches, and prints and saves what is found."""
+    common.start()
+    common.save_settings(settings.folder, settings)
+    firsts = {spec.workload: spec for spec in reversed(graphs.TRAIN)}
+    pools = training.pools(
+        [graphs.build(spec) for spec in track(firsts.values(), "tracing training graphs")],
+        runs.machine(settings.objective),
+        objective=settings.objective,
+        training=settings.training,
+        seed=settings.seed,
+    )
+    found = tune(pools, settings)
+    common.save_json(settings.folder / "tuning.json", found)
+    print(f"reward {found[-1]['reward']:.4f}: {found[-1]['levels']}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
