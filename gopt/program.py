@@ -74,20 +74,27 @@ class Program:
         evaluate = jaxpr_as_fun(self.jaxpr())
 
         def function(*args: Any) -> Any:
-            leaves, tree = jax.tree.flatten(args)
-            if tree != self.in_tree:
-                raise ValueError(f"arguments have structure {tree}, expected {self.in_tree}")
-            for index, (leaf, variable) in enumerate(zip(leaves, self.inputs, strict=True)):
-                got, expected = jax.typeof(leaf), _aval(variable)
-                if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-                    path = jax.tree.leaves_with_path(args)[index][0]
-                    name = f"args{jax.tree_util.keystr(path)}"
-                    raise ValueError(
-                        f"{name} is {got.str_short()}, expected {expected.str_short()}"
-                    )
-            return jax.tree.unflatten(self.out_tree, evaluate(*leaves))
+            return jax.tree.unflatten(self.out_tree, evaluate(*self.check_arguments(args)))
 
         return function
+
+    def check_arguments(self, args: tuple[Any, ...]) -> list[Any]:
+        """Returns the leaves of arguments.
+
+        Raises:
+          ValueError: they differ from the traced ones in structure, shape or dtype; the message
+            names the first that does.
+        """
+        leaves, tree = jax.tree.flatten(args)
+        if tree != self.in_tree:
+            raise ValueError(f"arguments have structure {tree}, expected {self.in_tree}")
+        for index, (leaf, variable) in enumerate(zip(leaves, self.inputs, strict=True)):
+            got, expected = jax.typeof(leaf), _aval(variable)
+            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+                path = jax.tree.leaves_with_path(args)[index][0]
+                name = f"args{jax.tree_util.keystr(path)}"
+                raise ValueError(f"{name} is {got.str_short()}, expected {expected.str_short()}")
+        return leaves
 
     def with_order(self, order: Sequence[int]) -> "Program":
         """Returns the program whose k-th equation is number `order[k]` of this one.
@@ -141,6 +148,16 @@ def trace_program(
         in_tree=jax.tree.structure(args),
         out_tree=jax.tree.structure(shapes),
     )
+
+
+def evaluate(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
+    """Returns the results of one equation; `values` has one for each variable and literal read."""
+    inputs = [Var(_aval(atom)) for atom in equation.invars]
+    outputs = [Var(_aval(variable)) for variable in equation.outvars]
+    alone = equation.replace(invars=list[Atom](inputs), outvars=outputs)
+    info = DebugInfo("equation", "equation", None, None)
+    jaxpr = Jaxpr((), inputs, outputs, [alone], debug_info=info)
+    return list(jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*values))
 
 
 def from_jaxpr(closed: ClosedJaxpr) -> Program:

@@ -20,6 +20,7 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
+from gopt.eager import Execution, execute
 from gopt.graph import Graph
 from gopt.hardware import PRESETS, Hardware
 from gopt.kinds import KINDS
@@ -103,6 +104,17 @@ class Scheduling:
                 what = names[self.problem.producer[tensor]], "transfer", device
             rows.append(Row(*what, begin, finish))
         return rows
+
+    def execute(self, *args: Any, devices: Sequence[jax.Device] | None = None) -> Execution:
+        """Runs the function op by op as scheduled, and counts the bytes held meanwhile.
+
+        For a look at what a schedule does, not for speed: see `gopt.eager.execute`.
+
+        Raises:
+          ValueError: the arguments are not like the traced ones, or there are fewer devices than
+            the machine has.
+        """
+        return execute(self.traced, self.problem, self.schedule, *args, devices=devices)
 
     def plot(self) -> "Figure":
         """Returns a Gantt chart of the schedule above the memory in use, before and after."""
@@ -224,6 +236,7 @@ def _regal(
     evaluations: int,
     weights: str | os.PathLike[str] | None,
 ) -> Keys:
+    from gopt.classical.memory_orders import ORDERS
     from gopt.nets.graphs import to_graphs_tuple
     from gopt.systems.regal import load_policy
 
@@ -234,7 +247,7 @@ def _regal(
         to_graphs_tuple(graph),
         problem,
         objective=objective,
-        evaluations=evaluations,
+        evaluations=max(1, evaluations - len(ORDERS)),  # which features compare
         settings=settings,
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from experiments import common
 from experiments.regal import __main__ as regal
-from experiments.regal import graphs, methods, report, runs, training
+from experiments.regal import graphs, methods, report, runs, training, tuned, tuning
 from gopt.checkpoints import Checkpoints, load_weights
 from gopt.classical import HEURISTICS
 from gopt.graph import Shape, check
@@ -287,6 +287,49 @@ def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch
     ):
         with pytest.raises(ValueError, match=f"parts holds a run with {name}"):
             train(tmp_path / "parts", **changes)
+
+
+# Tuned BRKGA.
+
+
+def test_the_same_is_said_of_every_op():
+    levels = tuned.Levels(((1, 2), (3, 4)), (5, 6), (7, 3), 9)
+    problem = jax.tree.map(lambda x: x[0], pools()[0].problem)
+    action = tuned.action(problem, levels)
+    rows = problem.shape.ops
+    np.testing.assert_array_equal(action.betas, [[(1, 2), (3, 4), (5, 6)]] * rows)
+    np.testing.assert_array_equal(action.elite_bias, [9] * rows)
+    np.testing.assert_array_equal(action.transfer, [(2, -3)] * rows)
+
+
+def test_neighbours_are_levels_some_of_which_moved():
+    rng = np.random.default_rng(0)
+    found = [tuning.neighbour(rng, tuned.STANDARD) for _ in range(50)]
+    leaves = np.array([jax.tree.leaves(levels) for levels in found])
+    standard = np.array(jax.tree.leaves(tuned.STANDARD))
+    assert leaves.min() >= 0 and leaves.max() < tuned.SETTINGS.bins
+    assert ((leaves != standard).sum(1) < standard.size).all()
+    assert (leaves != standard).any(0).all()
+
+
+def test_tuning_keeps_the_best_and_is_saved(tmp_path, monkeypatch, capsys):
+    """Where time is what counts and transfers take long, one device for all is best."""
+    monkeypatch.setattr(tuning, "CHANGED", 0.5)
+    settings = tuning.Settings(
+        objective="makespan", rounds=3, candidates=4, folder=tmp_path, training=TRAINING
+    )
+    tuning.main(settings)
+    found = json.loads((tmp_path / "tuning.json").read_text())
+    assert len(found) == 3 and all(np.isfinite(row["reward"]) for row in found)
+    assert str(found[-1]["levels"]["elite_bias"]) in capsys.readouterr().out
+    every = [tuned.STANDARD, tuned.STANDARD._replace(devices=((15, 0), (0, 0)))]
+    key = jax.random.key(0)
+    (reward,) = (
+        np.asarray(tuning.rewards(key, pool, every, settings)).mean(0) for pool in pools()[:1]
+    )
+    assert reward[1] != reward[0]
+    again = tuning.rewards(key, pools()[0], every[::-1], settings).mean(0)
+    np.testing.assert_array_equal(again[::-1], reward)  # the same luck for all
 
 
 # Graphs.

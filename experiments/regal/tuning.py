@@ -19,7 +19,8 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.regal import graphs, runs, training, tuned
+from experiments.regal import graphs, runs, tuned
+from experiments.regal import training as trainer
 from gopt.parallel import spread
 from gopt.systems import regal
 
@@ -45,7 +46,7 @@ class Settings:
     candidates: int = 8
     seed: int = 0
     folder: Path = Path("runs/tuning")
-    training: training.Training = field(default_factory=partial(training.Training, variants=0))
+    training: trainer.Training = field(default_factory=partial(trainer.Training, variants=0))
 
 
 def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
@@ -56,21 +57,21 @@ def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
     return jax.tree.unflatten(structure, moved.tolist())
 
 
-def tune(pools: Sequence[training.Pool], settings: Settings) -> list[dict[str, Any]]:
+def tune(pools: Sequence[trainer.Pool], settings: Settings) -> list[dict[str, Any]]:
     """Returns the best levels of each round, and their mean reward."""
     rng = np.random.default_rng(settings.seed)
     best, found = tuned.STANDARD, []
     for _ in track(range(settings.rounds), "tuning"):
         tried = [best, *(neighbour(rng, best) for _ in range(settings.candidates - 1))]
         key = jax.random.key(int(rng.integers(2**31)))
-        each = np.concatenate([_rewards(key, pool, tried, settings) for pool in pools])
+        each = np.concatenate([rewards(key, pool, tried, settings) for pool in pools])
         best = tried[int(np.argmax(each.mean(0)))]
         found.append({"levels": best._asdict(), "reward": float(each.mean(0).max())})
     return found
 
 
-def _rewards(
-    key: jax.Array, pool: training.Pool, tried: Sequence[tuned.Levels], settings: Settings
+def rewards(
+    key: jax.Array, pool: trainer.Pool, tried: Sequence[tuned.Levels], settings: Settings
 ) -> np.ndarray:
     """Returns the rewards of levels on the graphs of a pool, `[G, A]`."""
     graphs, levels = len(pool.standard), len(tried)
@@ -104,7 +105,7 @@ def main(settings: Settings) -> None:
     common.start()
     common.save_settings(settings.folder, settings)
     firsts = {spec.workload: spec for spec in reversed(graphs.TRAIN)}
-    pools = training.pools(
+    pools = trainer.pools(
         [graphs.build(spec) for spec in track(firsts.values(), "tracing training graphs")],
         runs.machine(settings.objective),
         objective=settings.objective,
