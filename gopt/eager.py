@@ -1,4 +1,4 @@
-"""Runs a schedule op by op on real devices, and counts the bytes that are held."""
+"""Runs a schedule op by op with JAX, and counts the bytes of the arrays that it keeps."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,12 +9,12 @@ from jax.extend.core import JaxprEqn, Var
 
 from gopt.cost.execution import Schedule
 from gopt.problem import Problem
-from gopt.program import Atom, evaluate
+from gopt.program import Atom, run_equation
 from gopt.sources.jaxpr import Traced
 
 
 class Execution(NamedTuple):
-    """What a schedule returned, and the bytes of the arrays that it held meanwhile."""
+    """What a schedule returned, and the bytes of the arrays that it kept meanwhile."""
 
     value: Any  # of the function; each array on the device where the schedule leaves it
     usage: np.ndarray  # int64 [K], on the device of the k-th item while it runs
@@ -32,15 +32,18 @@ def execute(
 
     Every op is a call of its own: nothing is fused, and each array is dropped after its last
     reader, as the cost model has it (see `gopt.cost.memory`). So the bytes that are counted are
-    those of the model, but for what an op needs only while it runs, and for rounding. Pure views
-    are made where they are read, and are not counted; nor is what the caller still holds.
+    those of the model, but for what an op needs only while it runs, and for rounding; that ops
+    find what they read, and that arrays are as large as modelled, is what a run shows. A device may
+    hold more: pure views, which are made where they are read, the arguments, which the caller
+    still has, and what the allocator adds.
 
     Args:
       traced: the function as a graph.
       problem: the graph on a machine.
       schedule: of the problem.
       *args: as the function was traced with.
-      devices: for each device of the machine one to run on, by default the first ones of JAX.
+      devices: for each device of the machine one to run on, by default the first ones of JAX. One
+        may stand for several.
 
     Raises:
       ValueError: the arguments differ from the traced ones in structure, shape or dtype, or there
@@ -48,11 +51,12 @@ def execute(
     """
     devices = jax.devices() if devices is None else devices
     if len(devices) < problem.num_devices:
-        raise ValueError(f"devices are {len(devices)}: expected {problem.num_devices}")
+        raise ValueError(
+            f"devices are {len(devices)}: expected {problem.num_devices}; one may be named twice"
+        )
     program = traced.program
-    sources = [*program.check_arguments(args), *program.values]
     run = _Run(traced, problem, schedule, devices)
-    for op, value in enumerate(sources):
+    for op, value in enumerate([*program.check_arguments(args), *program.values]):
         run.hold(run.first_tensor[op], run.device[op], value)
     peak = list(run.used)
     usage = []
@@ -152,7 +156,7 @@ class _Run:
 
     def _evaluate(self, eqn: JaxprEqn, on: int | None) -> list[Any]:
         with jax.default_device(None if on is None else self.devices[on]):
-            return evaluate(eqn, [self.read(atom, on) for atom in eqn.invars])
+            return run_equation(eqn, [self.read(atom, on) for atom in eqn.invars])
 
     def _home(self, tensor: int) -> int:
         return self.device[int(self.problem.producer[tensor])]

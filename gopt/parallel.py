@@ -12,14 +12,15 @@ Tree = Any
 
 
 def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callable[..., Tree]:
-    """Returns `fn` with the first axis of every argument and result split over the devices.
+    """Returns `fn` with its rows, along the first axis of every argument, computed on all devices.
 
     For functions that treat the rows of that axis independently, such as a `jax.vmap`: the
     result is the same on any number of devices. Rows that do not divide the devices are made up
     for by repeating the last one; a single row is not split.
 
     Arguments and results are whole on every device, and so is what is computed from them under the
-    same `jax.jit`: nothing but results travels between devices. After `jax.distributed.initialize`
+    same `jax.jit`: nothing but results travels between devices, but each of them holds the whole
+    population of a search, and draws and sorts it. After `jax.distributed.initialize`
     these are the devices of all processes, each of which makes the same calls with the same
     arguments; `np.asarray` reads a result in every one.
 
@@ -55,7 +56,7 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
         extra = -rows % len(devices)
         if extra:
             args = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), args)
-        # Else XLA splits what makes the arguments, too: a generation of a search then waits fifty
+        # Else XLA splits what makes the arguments, too: a generation of a search then waits many
         # times for the other devices, and of several processes one lacks what it has to return.
         args = jax.lax.with_sharding_constraint(args, whole)
         result = jax.lax.with_sharding_constraint(sharded(*args), whole)

@@ -150,7 +150,7 @@ def trace_program(
     )
 
 
-def evaluate(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
+def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Returns the results of one equation; `values` has one for each variable and literal read."""
     inputs = [Var(_aval(atom)) for atom in equation.invars]
     outputs = [Var(_aval(variable)) for variable in equation.outvars]

@@ -164,7 +164,8 @@ def schedule(
       method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
         genetic algorithm guided by a trained policy, which takes the devices to be alike; "brkga",
         the genetic algorithm alone; or one of `gopt.classical.HEURISTICS`, which do not search.
-      evaluations: how many candidates a search may evaluate.
+      evaluations: how many candidates a search may evaluate, what it starts from included; it
+        evaluates one at least.
       seed: of the search.
       donate_argnums: positions of the arguments that are freed after their last use.
       max_trips: every `scan` of at most so many iterations is unrolled.

@@ -122,5 +122,5 @@ def test_bad_calls_raise():
         result.execute()
     with pytest.raises(ValueError, match=r"args\[0\] is float32\[4\], expected float32\[8,6\]"):
         result.execute(jnp.ones(4))
-    with pytest.raises(ValueError, match="devices are 1: expected 2"):
+    with pytest.raises(ValueError, match="devices are 1: expected 2; one may be named twice"):
         result.execute(*args, devices=jax.devices()[:1])

@@ -92,7 +92,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
 
     table = (folder / "table.md").read_text()
     rows = [[cell.strip() for cell in r.strip("| ").split("|")] for r in table.splitlines()[4:]]
-    assert [row[0] for row in rows] == ["XLA's order", "best heuristic", *METHODS]
+    assert [row[0] for row in rows] == ["XLA's order, split", "best heuristic", *METHODS]
     by_method = {row[0]: row[1:] for row in rows}
     assert by_method["BRKGA"][0] == "0"
     cost = {m: np.array([np.mean(g["found"][m]["cost"]) for g in results]) for m in METHODS}
@@ -125,6 +125,16 @@ def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
         settings(tmp_path, evaluations=2)
 
 
+@pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
+def test_the_least_budget_is_enough_for_every_search(objective):
+    case = runs.case(graphs.build(TEST[0]), objective)
+    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY).params, POLICY
+    starts = runs.starts(case, learned, 0)
+    for name, search in methods.searches(objective, methods.LEAST, POLICY).items():
+        found = jax.eval_shape(search, jax.random.key(0), case.problem, starts[name].value)
+        assert found.cost.shape == ()
+
+
 def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     """Two graphs of one family and one of another."""
 
@@ -147,7 +157,7 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     report.report("title", rows, tmp_path)
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
-    assert list(cells) == ["XLA's order", "best heuristic", "BRKGA", "REGAL", "tuned BRKGA"]
+    assert list(cells) == ["XLA's order, split", "best heuristic", "BRKGA", "REGAL", "tuned BRKGA"]
     # Gains of the graphs are 10, 0 and 20 %, of 50, 0 and 50 %; the gaps of BRKGA 25, 0 and 25 %,
     # of REGAL 12.5, 0 and 0 %.
     _, error = common.mean_interval([5, 20])
@@ -167,8 +177,7 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
 def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):
     pytest.importorskip("ortools")
     pytest.importorskip("pymetis")
-    # The least budget is enough for every search.
-    short = settings(tmp_path / "short", seeds=1, evaluations=methods.LEAST)
+    short = settings(tmp_path / "short")
     regal.main(short)
     regal.main(dataclasses.replace(short, folder=tmp_path / "long", long=600, solver_seconds=1.0))
     before, after = (
@@ -182,7 +191,7 @@ def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):
         heuristics = [new["found"][name]["cost"][0] for name in HEURISTICS]
         assert new["found"]["CP-SAT"]["cost"][0] <= min(heuristics)
         for method in methods.SEARCHES:
-            assert new["found"][method]["evaluations"][-1] == methods.LEAST
+            assert new["found"][method]["evaluations"][-1] == short.evaluations
         assert new["long"]["best of gopt"]["evaluations"] == [600]
     assert any(new["known"] < old["known"] for old, new in zip(before, after, strict=True))
     rows = (tmp_path / "long" / "table.md").read_text().splitlines()[4:]
@@ -297,7 +306,7 @@ def test_the_same_is_said_of_every_op():
     problem = jax.tree.map(lambda x: x[0], pools()[0].problem)
     action = tuned.action(problem, levels)
     rows = problem.shape.ops
-    np.testing.assert_array_equal(action.betas, [[(1, 2), (3, 4), (5, 6)]] * rows)
+    np.testing.assert_array_equal(action.genes, [[(1, 2), (3, 4), (5, 6)]] * rows)
     np.testing.assert_array_equal(action.elite_bias, [9] * rows)
     np.testing.assert_array_equal(action.transfer, [(2, -3)] * rows)
 
@@ -312,24 +321,41 @@ def test_neighbours_are_levels_some_of_which_moved():
     assert (leaves != standard).any(0).all()
 
 
-def test_tuning_keeps_the_best_and_is_saved(tmp_path, monkeypatch, capsys):
-    """Where time is what counts and transfers take long, one device for all is best."""
-    monkeypatch.setattr(tuning, "CHANGED", 0.5)
+def test_tuning_keeps_the_best_of_each_round(monkeypatch):
+    tried = []
+
+    def rewards(key: Any, pool: Any, levels: Any, _: Any) -> np.ndarray:
+        """Best is an elite bias of 15, on each of two graphs."""
+        tried.append(list(levels))
+        each = np.array([float(one.elite_bias) for one in levels])
+        return np.stack([each, each - 1])
+
+    monkeypatch.setattr(tuning, "rewards", rewards)
+    found = tuning.tune([None], tuning.Settings(rounds=6, candidates=5))
+    for before, levels, row in zip([None, *found], tried, found, strict=False):
+        assert len(levels) == 5
+        assert levels[0]._asdict() == (before["levels"] if before else tuned.STANDARD._asdict())
+        assert row["levels"]["elite_bias"] == max(one.elite_bias for one in levels)
+        assert row["reward"] == row["levels"]["elite_bias"] - 0.5
+    assert found[-1]["levels"]["elite_bias"] > tuned.STANDARD.elite_bias
+
+
+def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
+    """Where time is what counts and transfers take long, one device for all is better."""
     settings = tuning.Settings(
-        objective="makespan", rounds=3, candidates=4, folder=tmp_path, training=TRAINING
+        objective="makespan", rounds=1, candidates=2, folder=tmp_path, training=TRAINING
     )
-    tuning.main(settings)
-    found = json.loads((tmp_path / "tuning.json").read_text())
-    assert len(found) == 3 and all(np.isfinite(row["reward"]) for row in found)
-    assert str(found[-1]["levels"]["elite_bias"]) in capsys.readouterr().out
     every = [tuned.STANDARD, tuned.STANDARD._replace(devices=((15, 0), (0, 0)))]
-    key = jax.random.key(0)
-    (reward,) = (
-        np.asarray(tuning.rewards(key, pool, every, settings)).mean(0) for pool in pools()[:1]
-    )
-    assert reward[1] != reward[0]
-    again = tuning.rewards(key, pools()[0], every[::-1], settings).mean(0)
-    np.testing.assert_array_equal(again[::-1], reward)  # the same luck for all
+    (pool, *_), key = pools(), jax.random.key(0)
+    reward = tuning.rewards(key, pool, every, settings)
+    assert reward.shape == (len(pool.standard), 2) and (reward[:, 1] > reward[:, 0]).all()
+    again = tuning.rewards(key, pool, every[::-1], settings)
+    np.testing.assert_array_equal(again[:, ::-1], reward)  # the same luck for all
+
+    tuning.main(settings)
+    (row,) = json.loads((tmp_path / "tuning.json").read_text())
+    assert np.isfinite(row["reward"])
+    assert f"'elite_bias': {row['levels']['elite_bias']}" in capsys.readouterr().out
 
 
 # Graphs.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import gopt
-from gopt.classical import keys_from_items
+from gopt import scheduling
+from gopt.classical import keys_from_items, memory_orders
 from gopt.hardware import homogeneous, no_channels
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.scheduling import METHODS
@@ -91,6 +92,19 @@ def test_searches_lower_their_objective(run):
 @pytest.mark.parametrize(("method", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99)])
 def test_budgets_may_be_smaller_than_a_population(run, method, evaluations):
     assert max(run(method, evaluations=evaluations).after.peak) > 0
+
+
+def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch):
+    spent = []
+    search = scheduling._search_with_policy
+
+    def record(*args, evaluations, **settings):
+        spent.append(evaluations)
+        return search(*args, evaluations=evaluations, **settings)
+
+    monkeypatch.setattr(scheduling, "_search_with_policy", record)
+    run("regal", evaluations=99)
+    assert spent == [99 - len(memory_orders.ORDERS)]
 
 
 def test_objectives_differ(run):

@@ -61,7 +61,7 @@ def searches(
     def standard(key: jax.Array, problem: Problem, _: Any) -> Found:
         return run(brkga.minimize, key, problem)
 
-    def even(key: jax.Array, problem: Problem, _: Any) -> Found:
+    def proposed(key: jax.Array, problem: Problem, _: Any) -> Found:
         result = regal.search(
             key,
             problem,
@@ -103,7 +103,7 @@ def searches(
     return {
         "random search": chance,
         "BRKGA": standard,
-        "tuned BRKGA": even,
+        "tuned BRKGA": proposed,
         "local search from heuristics": climb,
         "BRKGA from heuristics": seeded,
         "REGAL untrained": learned,

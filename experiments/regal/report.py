@@ -15,7 +15,7 @@ from gopt.problem import Problem
 
 # Heads of the table of graphs, which has a column for each method. With h, from heuristics.
 SHORT = {
-    **{"XLA's order": "XLA", "best heuristic": "best h"},
+    **{"XLA's order, split": "XLA", "best heuristic": "best h"},
     **{"random search": "random", "BRKGA from heuristics": "BRKGA + h"},
     **{
         "tuned BRKGA": "tuned",
@@ -61,7 +61,7 @@ def report(title: str, rows: Sequence[Row], folder: Path) -> None:
     known, bound = (np.array([getattr(row, field) for row in rows]) for field in ("known", "bound"))
     tried = {name: mean.pop(name) for name in HEURISTICS}
     lowest = np.min(list(tried.values()), axis=0)
-    mean = {"XLA's order": tried["xla"], "best heuristic": lowest, **mean}
+    mean = {"XLA's order, split": tried["xla"], "best heuristic": lowest, **mean}
     standard = mean["BRKGA"]
 
     def over_families(values: np.ndarray) -> float:

@@ -151,7 +151,8 @@ def train(
             for key, index in zip(keys, drawn, strict=True):
                 pool, row = every[index]
                 example = jax.tree.map(lambda x, row=row: x[row], pool)
-                found.append(jax.device_get(learn(key, state.params, example)))
+                found.append(learn(key, state.params, example))
+            found = jax.device_get(found)
             gradient, watch = jax.tree.map(lambda *x: np.mean(np.stack(x), 0), *found)
             state = update(state, gradient)
             watched.append({name: float(value) for name, value in watch.items()})
@@ -174,7 +175,7 @@ def _learn(
     policy: regal.Settings,
     training: Training,
 ) -> tuple[Any, dict[str, jax.Array]]:
-    """Returns the gradient of one graph, from samples that are searched from, and what to watch."""
+    """Returns the gradient of one row of a pool, and what to watch: sampled, and searched from."""
     to_act, to_search = jax.random.split(key)
     count, devices = training.samples, example.problem.num_devices
     taken = regal.sample(to_act, params, example.graphs, samples=count, settings=policy)

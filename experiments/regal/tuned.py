@@ -1,8 +1,8 @@
 """Tuned BRKGA: Betas and an elite bias that are the same for all ops of all graphs.
 
-The strongest that proposals can be without looking at a graph, and so what a policy that looks has
-to beat. Where priorities of ops are drawn alike and independently, from what makes no difference;
-what does is the share of each device, transfers before or after ops, and the elite bias.
+Proposals that do not look at a graph, and so what a policy that looks has to beat. Where priorities
+of ops are drawn alike and independently, from what makes no difference; what does is the share of
+each device, transfers before or after ops, and the elite bias.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,10 @@ MIDDLE, WIDEST = SETTINGS.bins // 2, SETTINGS.bins - 1
 UNIFORM = (MIDDLE, WIDEST)
 STANDARD = Levels((UNIFORM, UNIFORM), UNIFORM, UNIFORM, int(0.4 * SETTINGS.bins))
 # What `python -m experiments.regal.tuning` found on training graphs.
-TUNED = {"peak_memory": STANDARD}
+TUNED = {
+    "peak_memory": Levels(((11, 8), (11, 15)), (15, 2), (8, 4), 5),
+    "makespan": Levels(((0, 6), (9, 15)), (0, 12), (15, 15), 1),
+}
 
 
 def action(problem: Problem, levels: Levels) -> regal.Action:

@@ -5,7 +5,7 @@ import pytest
 
 from gopt.classical import schedules_tried, xla
 from gopt.classical.memory_orders import peaks
-from gopt.classical.xla_orders import XLA_ORDERS, post_order, sized_post_order
+from gopt.classical.xla_orders import XLA_ORDERS, list_order, post_order, sized_post_order
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import ideal
 from gopt.problem import prepare
@@ -15,20 +15,42 @@ from tests.reference.execution import run
 from tests.strategies import SMALL
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_post_orders_equal_the_reference(seed):
-    rng = np.random.default_rng(seed)
-    graph = strategies.random_graph(rng, 1 + seed // 2, (0.0, 0.1, 0.3, 0.6)[seed % 4])
-    problem = strategies.random_case(rng, graph, 1).problem(SMALL if seed % 2 else None)
+def check(problem):
+    assert list_order(problem) == reference.list_order(problem)
     assert post_order(problem) == reference.post_order(problem, by_size=False)
     assert sized_post_order(problem) == reference.post_order(problem, by_size=True)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_orders_equal_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    sizes = ("small", "distinct")[seed % 2]
+    graph = strategies.random_graph(rng, 1 + seed // 3, (0.0, 0.1, 0.3, 0.6)[seed % 4], sizes)
+    check(strategies.random_case(rng, graph, 1).problem(SMALL if seed % 2 else None))
 
 
 @pytest.mark.parametrize("name", strategies.NASTY)
-def test_post_orders_of_nasty_graphs(name):
-    problem = prepare(strategies.NASTY[name](), ideal(1))
-    assert post_order(problem) == reference.post_order(problem, by_size=False)
-    assert sized_post_order(problem) == reference.post_order(problem, by_size=True)
+def test_orders_of_nasty_graphs(name):
+    check(prepare(strategies.NASTY[name](), ideal(1)))
+
+
+def test_the_list_does_not_count_what_inputs_free():
+    """Op 1 would free a donated input; op 2 makes less."""
+    ops = [
+        Op("input", outputs=(Output(9),)),
+        Op(inputs=((0, 0),), outputs=(Output(3, pinned=True),)),
+        Op(outputs=(Output(2, pinned=True),)),
+        Op(inputs=((2, 0),), outputs=(Output(4, pinned=True),)),
+    ]
+    assert list_order(prepare(from_ops(ops), ideal(1))) == [2, 1, 3]
+
+
+def test_results_come_as_operands_of_the_end():
+    """By size the heavier result comes first; in program order it comes last."""
+    ops = [Op(outputs=(Output(size, pinned=True),)) for size in (1, 5, 3)]
+    problem = prepare(from_ops(ops), ideal(1))
+    assert post_order(problem) == [0, 1, 2]
+    assert sized_post_order(problem) == [1, 2, 0]
 
 
 def test_what_is_shared_comes_first_and_then_what_is_large():

@@ -1,55 +1,93 @@
-"""XLA's post-orders by plain recursion."""
+"""XLA's orders as they are told: a list that is looked through, and plain recursion."""
 
 from gopt.problem import Problem
 
 
+class _Graph:
+    """A problem with one more op, the last, that reads all results."""
+
+    def __init__(self, problem: Problem):
+        ops, tensors, uses = (int(n) for n in problem[-5:-2])
+        self.end = ops
+        self.maker = [int(problem.producer[t]) for t in range(tensors)]
+        self.size = [int(problem.size[t]) for t in range(tensors)]
+        self.is_input = [bool(problem.is_input[op]) for op in range(ops)] + [False]
+        self.reads: dict[int, list[int]] = {op: [] for op in range(ops + 1)}
+        for use in range(uses):
+            self.reads[int(problem.consumer[use])].append(int(problem.tensor[use]))
+        self.reads[self.end] = [t for t in range(tensors) if problem.pinned[t]]
+        self.running = [op for op in range(ops) if not self.is_input[op]]
+
+    def made(self, op):
+        return sum(s for s, maker in zip(self.size, self.maker, strict=True) if maker == op)
+
+    def readers(self, op):
+        return [r for r, reads in self.reads.items() if op in {self.maker[t] for t in reads}]
+
+    def makers(self, op):
+        return sorted({self.maker[t] for t in self.reads[op]})
+
+
+def list_order(problem: Problem) -> list[int]:
+    """The ready op that frees most, then is read most, then came or changed last."""
+    graph = _Graph(problem)
+    order: list[int] = []
+    queue: dict[int, tuple[int, int]] = {}  # in the order in which they came
+
+    def priority(op):
+        freed = 0
+        for t in sorted(set(graph.reads[op])):
+            left = [r for r in graph.reads if r not in order and t in graph.reads[r]]
+            if left == [op] and not graph.is_input[graph.maker[t]]:
+                freed += graph.size[t]
+        return freed - graph.made(op), len(graph.readers(op))
+
+    def is_ready(op):
+        return all(graph.is_input[maker] or maker in order for maker in graph.makers(op))
+
+    while len(order) < len(graph.running):
+        for op in graph.running:
+            if op not in order and op not in queue and is_ready(op):
+                queue[op] = priority(op)
+        for t in sorted(set(graph.reads[order[-1]])) if order else ():
+            for op in sorted(r for r, reads in graph.reads.items() if t in reads):
+                if op in queue and priority(op) != queue[op]:
+                    del queue[op]
+                    queue[op] = priority(op)
+        best = max(queue.values())
+        chosen = [op for op, value in queue.items() if value == best][-1]
+        del queue[chosen]
+        order.append(chosen)
+    return order
+
+
 def post_order(problem: Problem, by_size: bool) -> list[int]:
-    """Ops, but for inputs: from each result, first what it needs, then itself.
+    """From each op that nobody reads, the end last: first what it needs, then itself.
 
     What an op reads comes in program order; by size, what has more readers to spare, itself and
     on all paths that lead to it, comes first, then what makes more.
     """
-    ops, tensors, uses = (int(n) for n in problem[-5:-2])
-    reads = {op: [] for op in range(ops)}
-    readers = {op: set() for op in range(ops)}
-    for use in range(uses):
-        op, tensor = int(problem.consumer[use]), int(problem.tensor[use])
-        maker = int(problem.producer[tensor])
-        reads[op].append(tensor)
-        readers[maker].add(op)
-    size = [0] * ops
-    for tensor in range(tensors):
-        size[int(problem.producer[tensor])] += int(problem.size[tensor])
-    results = [
-        op
-        for op in range(ops)
-        if not readers[op]
-        or any(problem.pinned[t] for t in range(tensors) if problem.producer[t] == op)
-    ]
-
-    def makers(op):
-        return {int(problem.producer[tensor]) for tensor in reads[op]}
-
-    running = [op for op in range(ops) if not problem.is_input[op]]
-    weight = {op: (0, 0) for op in range(ops)}
-    for op in running:
-        above = [weight[maker] for maker in makers(op)]
-        spare = max(len(readers[op]) - 1, 0) + sum(each[0] for each in above)
-        total = size[op] + sum(each[1] for each in above)
-        so_far = sum(size[other] for other in running if other <= op)
-        weight[op] = min(spare, ops), min(total, so_far)
-
-    order = []
+    graph = _Graph(problem)
+    weight = {op: (0, 0) for op in graph.reads}
+    for op in graph.running:
+        above = [weight[maker] for maker in graph.makers(op)]
+        spare = max(len(graph.readers(op)) - 1, 0) + sum(each[0] for each in above)
+        total = graph.made(op) + sum(each[1] for each in above)
+        so_far = sum(graph.made(other) for other in graph.running if other <= op)
+        weight[op] = min(spare, graph.end), min(total, so_far)
+    order: list[int] = []
 
     def visit(op):
-        if op in order or problem.is_input[op]:
+        if op in order or graph.is_input[op]:
             return
-        for maker in sorted(
-            makers(op), key=lambda m: (-weight[m][0], -weight[m][1], m) if by_size else m
-        ):
+        makers = graph.makers(op)
+        if by_size:
+            makers.sort(key=lambda m: (-weight[m][0], -weight[m][1], m))
+        for maker in makers:
             visit(maker)
         order.append(op)
 
-    for op in results:
-        visit(op)
-    return order
+    for op in (*graph.running, graph.end):
+        if not graph.readers(op):
+            visit(op)
+    return order[:-1]  # without the end

@@ -125,7 +125,7 @@ def test_proposals_keep_the_lowest_order_and_part_a_chain(devices):
     )
     shape = padding.bucket(chain)
     case = prepare(padding.pad(chain, shape), homogeneous(devices), seconds=np.ones(n))
-    action = best.starts(case, "peak_memory").action.betas
+    action = best.starts(case, "peak_memory").action.genes
     bins = regal.Settings().bins
     assert action.shape == (shape.ops, devices + 1, 2) and action.dtype == np.int32
     assert action.min() >= 0 and action.max() < bins
@@ -148,7 +148,7 @@ def test_proposals_follow_the_lowest_order():
         graphs.Op(inputs=((1 + i, 0),), outputs=(graphs.Output(1, pinned=True),)) for i in range(10)
     ]
     case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(21))
-    level = best.proposed(case, "peak_memory").betas[:21, -1, 0]
+    level = best.proposed(case, "peak_memory").genes[:21, -1, 0]
     makers, readers = level[1:11], level[11:]
     # In turns: each reader goes just after its maker, and none of them last.
     assert (readers - makers <= 1).all() and (np.diff(np.sort(makers)) <= 2).all()
@@ -161,7 +161,7 @@ def test_an_op_that_makes_most_bytes_is_left_to_the_search():
         for i in range(20)
     ]
     case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(20))
-    action = best.starts(case, "peak_memory").action.betas
+    action = best.starts(case, "peak_memory").action.genes
     mean, deviation = action[:20, 0, 0], action[:20, -1, 1]
     middle = regal.Settings().bins // 2
     # Op 3 reads it.

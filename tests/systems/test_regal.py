@@ -177,7 +177,7 @@ def test_an_action_is_the_levels_of_the_places(devices):
     settings = dataclasses.replace(SETTINGS, parts=tuple(regal.PARTS))
     act = jax.jit(partial(regal.action, devices=devices, settings=settings))
     action = act(params(), one(0))
-    got = action.betas
+    got = action.genes
     assert got.shape == (SHAPE.ops, devices + 1, 2) and got.dtype == jnp.int32
     n, bins = 23, SETTINGS.bins
     places = np.asarray(policy(params(), one(0))[0][:n], np.float64)
@@ -227,10 +227,10 @@ def test_what_is_not_led_is_as_in_standard_brkga(part):
     bins = SETTINGS.bins
     expected = {
         "placement": whole._replace(
-            betas=whole.betas.at[:, :2].set(jnp.array([bins // 2, bins - 1]))
+            genes=whole.genes.at[:, :2].set(jnp.array([bins // 2, bins - 1]))
         ),
         "scheduling": whole._replace(
-            betas=whole.betas.at[:, 2].set(jnp.array([bins // 2, bins - 1]))
+            genes=whole.genes.at[:, 2].set(jnp.array([bins // 2, bins - 1]))
         ),
         "elite_bias": whole._replace(elite_bias=jnp.full(SHAPE.ops, int(0.4 * bins))),
         "transfers": whole._replace(transfer=jnp.zeros((SHAPE.ops, 2), jnp.int32)),
@@ -349,7 +349,7 @@ def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     keys, problems, _, _ = rows()
     first = jax.tree.map(lambda x: x[0], problems)
     action = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows()[3])
-    action = action._replace(betas=action.betas.at[:, 0, 0].set(SETTINGS.bins - 1))
+    action = action._replace(genes=action.genes.at[:, 0, 0].set(SETTINGS.bins - 1))
     given = Keys(
         jnp.full((1, SHAPE.ops, 2), 0.5),
         jnp.full((1, SHAPE.ops), 0.5),
@@ -363,11 +363,17 @@ def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     assert int((last.priority == 0.5).all(-1).sum()) == 1
 
 
-@pytest.mark.parametrize("shape", [(24, 2, 2), (24, 4, 2), (23, 3, 2), (24, 3)])
-def test_an_action_for_another_problem_raises(shape):
+@pytest.mark.parametrize(
+    ("field", "shape"),
+    [
+        *(("genes", shape) for shape in ((24, 2, 2), (24, 4, 2), (23, 3, 2), (24, 3))),
+        *(("elite_bias", (1,)), ("elite_bias", (23,)), ("transfer", (1, 2)), ("transfer", (24,))),
+    ],
+)
+def test_an_action_for_another_problem_raises(field, shape):
     first = jax.tree.map(lambda x: x[0], rows()[1])
-    action = jax.tree.map(lambda x: x[0], rows()[3])._replace(betas=jnp.zeros(shape, jnp.int32))
-    with pytest.raises(ValueError, match=r"action\.betas has shape .*: expected \(24, 3, 2\)"):
+    action = jax.tree.map(lambda x: x[0], rows()[3])._replace(**{field: jnp.zeros(shape, int)})
+    with pytest.raises(ValueError, match=rf"action\.{field} has shape .*: expected \(24,"):
         regal.search(jax.random.key(0), first, action, **SEARCH)
 
 
@@ -493,7 +499,7 @@ def test_training_finds_the_placement_that_is_plain():
     assert before < -0.5  # half of the ops are on the wrong device
     assert after > 0.65 * before
     action = regal.action(state.params, graph, devices=DEVICES, settings=settings)
-    best = np.argmax(action.betas[:16, :2, 0], 1)
+    best = np.argmax(action.genes[:16, :2, 0], 1)
     # Half would be right by chance; ops share noise, so that the last few take longest.
     assert (best == np.arange(16) % 2).mean() >= 0.75
 

@@ -32,7 +32,7 @@ VERSION = 5  # of what the parameters of a policy mean; files of another one are
 class Action(NamedTuple):
     """What a search does about each op: levels of `Settings.bins`."""
 
-    betas: Any  # int32 [N, D + 1, 2], mean and deviation for each device, then for the priority
+    genes: Any  # int32 [N, D + 1, 2], mean and deviation for each device, then of the priority
     elite_bias: Any  # int32 [N]
     transfer: Any  # int32 [N, 2], added to the levels of the priority of the first reader
 
@@ -42,7 +42,8 @@ class Settings:
     """Sizes of the policy, how it is searched from, where it starts, and how it is trained.
 
     Attributes:
-      parts: of the search that the policy leads, some of `PARTS`; the rest is as in standard BRKGA.
+      parts: of the search that the policy leads, some of `PARTS`; the rest is, to a level, as in
+        standard BRKGA, but that transfers go when their first reader has its turn.
       bins: levels of the means, and of the deviations, of the Betas.
       width: size of embeddings.
       rounds: rounds of message passing.
@@ -224,14 +225,14 @@ def levels(places: jax.Array, *, devices: int, settings: Settings) -> Action:
 
     Devices are taken to be alike: they lie in even directions of the plane. The mean of a device
     is 1/2 at the origin, and more in its direction. Where a part is not led, places count as those
-    of standard BRKGA: of uniform keys, and of its elite bias.
+    that are nearest to standard BRKGA: to uniform keys, and to its elite bias.
     """
     places = jnp.where(_is_led(settings), places, jnp.float32(list(_STANDARD.values())))
     at = dict(zip(PLACES, jnp.moveaxis(places, -1, 0), strict=True))
     angle = 2 * np.pi * np.arange(devices) / devices
     means = 0.5 + places[..., :2] @ np.stack([np.cos(angle), np.sin(angle)])
     deviations = jnp.broadcast_to(at["device_deviation"][..., None], means.shape)
-    betas = jnp.stack(
+    genes = jnp.stack(
         [
             jnp.concatenate([means, at["priority"][..., None]], -1),
             jnp.concatenate([deviations, at["priority_deviation"][..., None]], -1),
@@ -245,7 +246,7 @@ def levels(places: jax.Array, *, devices: int, settings: Settings) -> Action:
 
     shift = jnp.stack([at["transfer"], at["transfer_deviation"]], -1)
     shift = jnp.clip(jnp.round(shift * bins), -bins, bins).astype(jnp.int32)
-    return Action(level(betas), level(at["elite_bias"]), shift)
+    return Action(level(genes), level(at["elite_bias"]), shift)
 
 
 def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
@@ -254,7 +255,7 @@ def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Setting
     return quantise(places, graphs, devices=devices, settings=settings)
 
 
-# Places that say what standard BRKGA does: means of 1/2, the widest deviations, a bias of 0.7.
+# Places nearest to what standard BRKGA does: means of 1/2, the widest deviations, a bias of 0.7.
 _STANDARD = dict.fromkeys(PLACES, 0.0)
 _STANDARD |= {"device_deviation": 1.0, "priority": 0.5, "priority_deviation": 1.0}
 _STANDARD |= {"elite_bias": 0.4}

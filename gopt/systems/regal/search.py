@@ -37,10 +37,10 @@ def proposal(problem: Problem, action: Action, settings: Settings) -> brkga.Prop
     The last ones of the candidates stay uniform (see `Settings.trust`).
     """
     bins = settings.bins
-    sent = action.betas[_first_reader(problem), -1] + action.transfer[problem.producer]
+    sent = action.genes[_first_reader(problem), -1] + action.transfer[problem.producer]
     genes = Keys(
-        device=action.betas[:, :-1],
-        priority=action.betas[:, -1],
+        device=action.genes[:, :-1],
+        priority=action.genes[:, -1],
         transfer=jnp.clip(sent, 0, bins - 1)[:, None],
     )
     rows = jax.tree.map(lambda levels: levels[..., 0] * bins + levels[..., 1], genes)
@@ -60,7 +60,8 @@ def proposal(problem: Problem, action: Action, settings: Settings) -> brkga.Prop
 def elite_bias(problem: Problem, action: Action, settings: Settings) -> Keys:
     """Returns the chance that each gene comes from the elite parent: even in 1/2..1 over levels.
 
-    Genes of an op share that of the op, and those of transfers that of the first reader.
+    Genes of an op share that of the op, and those of transfers that of the first reader, whose turn
+    they are sent at.
     """
     chance = 0.5 + 0.5 * (action.elite_bias + 0.5) / settings.bins
     return Keys(chance[:, None], chance, chance[_first_reader(problem)][:, None])
@@ -98,9 +99,11 @@ def search(
     Raises:
       ValueError: the action is for another number of ops or devices.
     """
-    expected = (problem.shape.ops, problem.num_devices + 1, 2)
-    if action.betas.shape != expected:
-        raise ValueError(f"action.betas has shape {action.betas.shape}: expected {expected}")
+    n = problem.shape.ops
+    shapes = Action((n, problem.num_devices + 1, 2), (n,), (n, 2))
+    for field, leaf, expected in zip(Action._fields, action, shapes, strict=True):
+        if leaf.shape != expected:
+            raise ValueError(f"action.{field} has shape {leaf.shape}: expected {expected}")
     return brkga.minimize(
         key,
         population_cost(problem, objective),
