@@ -135,7 +135,7 @@ def tradeoff(
     Raises:
       ValueError: nothing is found, or a method takes nothing.
     """
-    from matplotlib.ticker import LogFormatter
+    from matplotlib.ticker import NullFormatter
 
     _require(found, "found")
     for name, (cost, _) in found.items():
@@ -152,7 +152,8 @@ def tradeoff(
         axes.plot(*point, marker, color=colour, markersize=4, label=name)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 1)))
+    few = max(cost for cost, _ in front) < 10 * min(cost for cost, _ in front)
+    axes.xaxis.set_minor_formatter("{x:g}" if few else NullFormatter())
     axes.grid(linewidth=0.3, alpha=0.5)
     axes.set_xlabel(across)
     axes.set_ylabel(up)

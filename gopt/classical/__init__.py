@@ -5,9 +5,15 @@ from collections.abc import Callable
 from gopt.classical.bounds import makespan_bound, peak_bound
 from gopt.classical.encode import keys_from_items
 from gopt.classical.list_scheduling import critical_path, etf, heft
-from gopt.classical.memory_orders import SPLITS, breadth_first, depth_first, greedy_release
+from gopt.classical.memory_orders import (
+    SPLITS,
+    breadth_first,
+    depth_first,
+    greedy_release,
+    xla,
+)
 from gopt.classical.spectral import spectral_places
-from gopt.classical.xla_orders import XLA_ORDERS, xla
+from gopt.classical.xla_orders import XLA_ORDERS
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 

@@ -1,4 +1,4 @@
-"""Simple orders that keep the peak memory low: depth first, breadth first, greedy release.
+"""Simple orders that keep the peak memory low: depth first, breadth first, greedy release, XLA's.
 
 Each one orders the ops of the graph. The order is then tried on every device alone, in
 contiguous pieces of about equal bytes over 2, 3, … devices, and with every op on that of the
@@ -13,23 +13,29 @@ import numpy as np
 
 from gopt.classical.encode import keys_from_items
 from gopt.classical.readiness import Waiting, reads_of
+from gopt.classical.xla_orders import XLA_ORDERS
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 
 
 def depth_first(problem: Problem) -> Keys:
     """Returns the keys of the order that goes on with the op that became ready last."""
-    return lowest_peak(problem, depth_first_order(problem))
+    return _lowest_peak(problem, depth_first_order(problem))
 
 
 def breadth_first(problem: Problem) -> Keys:
     """Returns the keys of the order that goes on with the op that became ready first."""
-    return lowest_peak(problem, breadth_first_order(problem))
+    return _lowest_peak(problem, breadth_first_order(problem))
 
 
 def greedy_release(problem: Problem) -> Keys:
     """Returns the keys of the order that releases most and makes least at each step."""
-    return lowest_peak(problem, greedy_release_order(problem))
+    return _lowest_peak(problem, greedy_release_order(problem))
+
+
+def xla(problem: Problem) -> Keys:
+    """Returns the keys of that of XLA's orders which peaks least on one device."""
+    return _lowest_peak(problem, lowest_of(problem, XLA_ORDERS))
 
 
 def program_order(problem: Problem) -> list[int]:
@@ -108,6 +114,7 @@ Order = Callable[[Problem], list[int]]  # of the ops, but for inputs
 
 ORDERS: tuple[Order, ...] = (
     *(program_order, depth_first_order, breadth_first_order, greedy_release_order),
+    *XLA_ORDERS,
 )
 
 
@@ -178,7 +185,7 @@ def _per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:
     return np.where(problem.is_input, 0, total)
 
 
-def lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
+def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
     """Returns the keys of the best way to split an order over devices."""
     ops, devices = np.asarray(order, np.int64), problem.num_devices
     whole = [np.full(ops.size, device) for device in range(devices)]

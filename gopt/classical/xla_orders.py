@@ -1,7 +1,6 @@
 """The orders that XLA's memory scheduler chooses from: list, depth first and post-order.
 
-XLA simulates all three and keeps the lowest peak. It orders one device; over several, the order
-that it keeps is split like the others (see `gopt.classical.memory_orders`). They run on the host.
+XLA simulates all three and keeps the lowest peak. They run on the host.
 
 Source: `hlo_memory_scheduler.cc` of OpenXLA. A graph knows less than a module: inputs are there
 from the start, operands and results come in program order, and scalars, which XLA's list takes as
@@ -14,17 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gopt.classical.memory_orders import lowest_of, lowest_peak
 from gopt.classical.readiness import Waiting, reads_of
-from gopt.cost.execution import Keys
 from gopt.problem import Problem
 
 END = -1  # reads the results of a program
-
-
-def xla(problem: Problem) -> Keys:
-    """Returns the keys of that of XLA's orders which peaks least on one device."""
-    return lowest_peak(problem, lowest_of(problem, XLA_ORDERS))
 
 
 def list_order(problem: Problem) -> list[int]:
