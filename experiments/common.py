@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from gopt.files import write_whole
@@ -87,8 +88,11 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
-    """Prints a table and writes it to a Markdown file."""
-    Console().print(table(title, columns, rows))
+    """Prints a table, on lines as long as it needs, and writes it to a Markdown file."""
+    console, shown = Console(), table(title, columns, rows)
+    widest = console.options.update(max_width=10_000)
+    console.width = max(console.width, Measurement.get(console, widest, shown).maximum)
+    console.print(shown)
     with write_whole(path) as temporary:
         temporary.write_text(f"{title}\n\n{markdown(columns, rows)}")
 
