@@ -63,7 +63,7 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
 
     found = json.loads((folder / "settings.json").read_text())
     assert found["versions"]["jax"] == jax.__version__ and found["versions"]["python"]
-    assert found["policy"] == dataclasses.asdict(POLICY)
+    assert found["policy"] == {**dataclasses.asdict(POLICY), "parts": list(POLICY.parts)}
     assert found["evaluations"] == 150 and found["folder"] == str(folder)
 
     weights, sizes = policies.load_policy(

@@ -57,7 +57,7 @@ def test_best_beats_all_starts_and_costs_what_it_says(objective, devices, settin
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("evaluations", [1, 6, 7, 14, 21, 22, 23, 31, 32, 100, 101])
+@pytest.mark.parametrize("evaluations", [1, 7, 8, 16, 24, 25, 26, 39, 40, 100, 101])
 def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     spent = []
 
@@ -75,7 +75,7 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     )
     left = max(1, evaluations - best.tried(case))
     assert sum(spent) == left
-    assert len(spent) == (2 if devices > 1 and left >= 22 else 1)
+    assert len(spent) == (2 if devices > 1 and left >= 25 else 1)
     assert found.keys.device.shape == (SMALL.ops, devices)
 
 
@@ -88,7 +88,7 @@ def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
     best.starts(case, "makespan")
     assert len(compared) > 0
     # Each memory order returns one of the schedules that it compares.
-    assert best.tried(case) == len(compared) - 3
+    assert best.tried(case) == len(compared) - 4
 
 
 @pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
@@ -104,14 +104,14 @@ def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, 
     for devices in (1, 2):
         case = problem(0, devices)
         given = best.starts(case, objective)
-        for evaluations in (100, 16, 1):
+        for evaluations in (100, 25, 1):
             jax.eval_shape(
                 partial(best.improve, objective=objective, evaluations=evaluations),
                 jax.random.key(0),
                 case,
                 given,
             )
-    assert spent == ([(87, 7), (3, 3), (1, 1)] if objective == "peak_memory" else [])
+    assert spent == ([(78, 8), (3, 3), (1, 1)] if objective == "peak_memory" else [])
 
 
 @pytest.mark.parametrize("devices", [2, 3])

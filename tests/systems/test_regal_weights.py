@@ -58,7 +58,10 @@ def test_a_policy_for_something_else_raises(path):
         ({"version": 0}, "with version 0: expected"),
         ({"features": ["flops"]}, "other features than this version"),
         ({"kinds": ["conv"]}, "other kinds than this version"),
-        ({"settings": {"bins": 6, "depth": 3}}, "no settings of a policy.*'depth'"),
+        (
+            {"settings": {"parts": ["placement"], "bins": 6, "depth": 3}},
+            "no settings of a policy.*'depth'",
+        ),
         ({"settings": None}, "no settings of a policy"),
         ({"settings": {"bins": 6}}, "no settings of a policy"),
         ({"settings": {**dataclasses.asdict(SETTINGS), "width": 9}}, "of other shapes"),
