@@ -106,7 +106,7 @@ class Scheduling:
         return rows
 
     def execute(self, *args: Any, devices: Sequence[jax.Device] | None = None) -> Execution:
-        """Runs the function op by op as scheduled, and counts the bytes held meanwhile.
+        """Runs the function op by op as scheduled, and counts the bytes of what it keeps.
 
         For a look at what a schedule does, not for speed: see `gopt.eager.execute`.
 

@@ -15,14 +15,15 @@ from gopt.problem import Problem
 
 # Heads of the table of graphs, which has a column for each method. With h, from heuristics.
 SHORT = {
-    **{"XLA's order, split": "XLA", "best heuristic": "best h"},
-    **{"random search": "random", "BRKGA from heuristics": "BRKGA + h"},
-    **{
-        "tuned BRKGA": "tuned",
-        "local search from heuristics": "local + h",
-        "REGAL untrained": "untrained",
-    },
-    **{"REGAL from heuristics": "REGAL + h", "best of gopt": "best"},
+    "XLA's order, split": "XLA",
+    "best heuristic": "best h",
+    "random search": "random",
+    "tuned BRKGA": "tuned",
+    "local search from heuristics": "local + h",
+    "BRKGA from heuristics": "BRKGA + h",
+    "REGAL untrained": "untrained",
+    "REGAL from heuristics": "REGAL + h",
+    "best of gopt": "best",
 }
 DRAWN = ("random search", "BRKGA", "REGAL", "REGAL from heuristics")
 
