@@ -78,7 +78,12 @@ def overview(
     return figure
 
 
-def convergence(histories: Mapping[str, tuple[Any, Any]], *, label: str = "best cost") -> "Figure":
+def convergence(
+    histories: Mapping[str, tuple[Any, Any]],
+    *,
+    label: str = "best cost",
+    across: str = "evaluations",
+) -> "Figure":
     """Returns best costs against evaluations: the mean over runs, with a 95 % interval of it.
 
     Args:
@@ -86,6 +91,7 @@ def convergence(histories: Mapping[str, tuple[Any, Any]], *, label: str = "best 
         `[S, K]` of S runs. The interval is Student's t; there is none for one run. A single
         point, such as a heuristic's, is a line across.
       label: of the axis of costs, with its unit.
+      across: of the other axis, if that is not evaluations, but time, say.
 
     Raises:
       ValueError: there are no histories, or the shapes of one do not agree.
@@ -114,7 +120,7 @@ def convergence(histories: Mapping[str, tuple[Any, Any]], *, label: str = "best 
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("evaluations")
+    axes.set_xlabel(across)
     axes.set_ylabel(label)
     axes.legend(frameon=False, fontsize=_FONT - 1)
     return figure

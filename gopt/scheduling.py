@@ -237,18 +237,16 @@ def _regal(
     evaluations: int,
     weights: str | os.PathLike[str] | None,
 ) -> Keys:
-    from gopt.classical.memory_orders import ORDERS
-    from gopt.nets.graphs import to_graphs_tuple
-    from gopt.systems.regal import load_policy
+    from gopt.systems.regal import features, load_policy, schedules_compared
 
     params, settings = load_policy(weights, objective=objective, devices=problem.num_devices)
     return _search_with_policy(
         key,
         params,
-        to_graphs_tuple(graph),
+        features(graph, problem, objective=objective),
         problem,
         objective=objective,
-        evaluations=max(1, evaluations - len(ORDERS)),  # which features compare
+        evaluations=max(1, evaluations - schedules_compared(objective)),
         settings=settings,
     )
 

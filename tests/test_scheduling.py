@@ -34,7 +34,7 @@ def weights(tmp_path_factory):
     """A policy with random weights, in the file format of the ones that ship."""
     settings = regal.Settings(width=8, rounds=1)
     graph = gopt.pad(gopt.trace(GRADIENT, *arguments()).graph)
-    params = regal.Policy(settings).init(jax.random.key(0), to_graphs_tuple(graph))
+    params = regal.init_params(jax.random.key(0), to_graphs_tuple(graph), settings=settings)
     path = tmp_path_factory.mktemp("weights") / "regal_peak_memory.npz"
     regal.save_policy(path, params, settings, objective="peak_memory", devices=2)
     return path
@@ -124,7 +124,7 @@ def test_policy_decides(run, weights, tmp_path):
     settings = regal.Settings(width=8, rounds=1, trust=1.0, priority_deviation=0.0)
     graph = gopt.pad(gopt.trace(GRADIENT, *arguments()).graph)
     graphs = to_graphs_tuple(graph)
-    params = regal.Policy(settings).init(jax.random.key(0), graphs)
+    params = regal.init_params(jax.random.key(0), graphs, settings=settings)
     priority = regal.PLACES.index("priority")
     params["params"]["kernel"] = params["params"]["kernel"].at[:, priority].multiply(-1)
     path = tmp_path / "reversed.npz"

@@ -1,7 +1,8 @@
 """REGAL against searches, heuristics and solvers, on model families that it was not trained on.
 
     python -m experiments.regal                  # evaluates the policy that ships with gopt
-    python -m experiments.regal --train          # trains one first; resumes if interrupted
+    python -m experiments.regal --table all      # every table; trains what does not ship (hours)
+    python -m experiments.regal --train          # trains a policy first; resumes if interrupted
 
 Every search gets the same number of evaluations on the same graphs, those of what it starts from
 included. Prints a table and saves it with settings, versions, figures of every run and plots in one
@@ -11,6 +12,7 @@ folder.
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +22,13 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.regal import graphs, methods, runs
+from experiments.regal import graphs, methods, runs, variants
 from experiments.regal import training as trainer
 from experiments.regal.methods import DEVICES, LEAST
 from experiments.regal.report import Row, draw_schedules, draw_searches, draw_tradeoff, report
 from gopt.systems import regal
+
+Learned = tuple[Any, regal.Settings]  # parameters and settings of a policy
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,9 @@ class Settings:
     """Settings of the experiment.
 
     Attributes:
+      table: 1, all methods on one objective and split; 3, what the policy leads and is, on all
+        splits, each policy trained first (an hour); ablation, what the genetic algorithm is for;
+        runtime, table 1 for both objectives of time; all, also table 1 on the transfer split.
       objective: what is minimised.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph.
@@ -42,13 +49,14 @@ class Settings:
       weights: a policy to evaluate; by default the one that ships for the objective.
       split: graphs to evaluate on; none of their families is trained on. The transfer split is the
         test split after XLA has optimised it, which takes minutes.
-      folder: where the run is saved.
+      folder: where the run is saved, each table but the first in a folder of its own.
       seed: of everything random.
       policy: sizes of a policy that is trained; one that is loaded has its own.
       training: how it is trained.
     """
 
-    objective: Literal["peak_memory", "makespan"] = "peak_memory"
+    table: Literal["1", "3", "ablation", "runtime", "all"] = "1"
+    objective: Literal["peak_memory", "makespan", "capped_makespan"] = "peak_memory"
     evaluations: int = 5000
     seeds: int = 2
     long: int = 0
@@ -76,47 +84,43 @@ class Settings:
             raise ValueError("weights are given, and train is set: expected one of them")
 
 
-def policy(settings: Settings) -> tuple[Any, regal.Settings]:
+def policy(settings: Settings) -> Learned:
     """Returns the parameters and settings of the policy: trained now, or loaded."""
-    if settings.train:
-        train = [graphs.build(s) for s in track(graphs.TRAIN, "tracing training graphs")]
-        pools = trainer.pools(
-            train,
-            runs.machine(settings.objective),
-            objective=settings.objective,
-            training=settings.training,
-            seed=settings.seed,
-        )
-        params, watched = trainer.train(
-            pools,
-            objective=settings.objective,
-            policy=settings.policy,
-            training=settings.training,
-            seed=settings.seed,
-            folder=settings.folder / "checkpoints",
-        )
-        common.save_json(settings.folder / "training.json", watched)
-        origin = {**dataclasses.asdict(settings), "versions": common.versions()}
-        regal.save_policy(
-            settings.folder / f"{settings.objective}.npz",
-            params,
-            settings.policy,
-            objective=settings.objective,
-            devices=DEVICES,
-            origin=json.loads(json.dumps(origin, default=str)),
-        )
-        return params, settings.policy
-    return regal.load_policy(settings.weights, objective=settings.objective, devices=DEVICES)
+    if not settings.train:
+        return regal.load_policy(settings.weights, objective=settings.objective, devices=DEVICES)
+    params, watched = trainer.train(
+        _pools(settings.objective, settings.training, settings.seed),
+        objective=settings.objective,
+        policy=settings.policy,
+        training=settings.training,
+        seed=settings.seed,
+        folder=settings.folder / "checkpoints",
+    )
+    common.save_json(settings.folder / "training.json", watched)
+    origin = {**dataclasses.asdict(settings), "versions": common.versions()}
+    regal.save_policy(
+        settings.folder / f"{settings.objective}.npz",
+        params,
+        settings.policy,
+        objective=settings.objective,
+        devices=DEVICES,
+        origin=json.loads(json.dumps(origin, default=str)),
+    )
+    return params, settings.policy
 
 
-def main(settings: Settings) -> None:
-    """Runs the experiment."""
-    common.start()
-    learned = policy(settings)
+@cache
+def _pools(objective: str, training: trainer.Training, seed: int) -> list[trainer.Pool]:
+    train = [graphs.build(spec) for spec in track(graphs.TRAIN, "tracing training graphs")]
+    return trainer.pools(train, objective=objective, training=training, seed=seed)
+
+
+def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> None:
+    """Runs some searches, with heuristics and solvers beside them, on every graph of a split."""
     settings = dataclasses.replace(settings, policy=learned[1])
     common.save_settings(settings.folder, settings)
     objective = settings.objective
-    searches = methods.compiled(objective, settings.evaluations, settings.policy)
+    compiled = methods.compiled(objective, settings.evaluations, settings.policy)
     longer = methods.compiled(objective, settings.long, settings.policy)
     rows: list[Row] = []
     root = jax.random.key(settings.seed)
@@ -128,8 +132,8 @@ def main(settings: Settings) -> None:
         found = runs.heuristics(case, objective)
         if settings.solver_seconds:
             found |= runs.solvers(case, objective, settings.solver_seconds)
-        for name in methods.SEARCHES:
-            found[name] = runs.run(searches[name], keys, case, objective, starts[name])
+        for name in searches:
+            found[name] = runs.run(compiled[name], keys, case, objective, starts[name])
         long = {
             name: runs.run(longer[name], keys, case, objective, starts[name])
             for name in (methods.STRONGEST if settings.long else ())
@@ -140,11 +144,54 @@ def main(settings: Settings) -> None:
         f"{objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
         f"{settings.seeds} seeds, {settings.split} split"
     )
-    report(title, rows, settings.folder)
+    report(title, rows, settings.folder, objective=objective)
     draw_searches(rows, settings.folder)
     draw_tradeoff(rows, settings.folder)
     draw_schedules(case.problem, rows[-1].found, settings.folder)
     print(f"saved in {settings.folder}")
+
+
+def compare_variants(settings: Settings) -> None:
+    """Trains a policy of every variant, and compares them on every split."""
+    common.save_settings(settings.folder, settings)
+    policies = {}
+    for name, sizes in variants.settings(settings.policy).items():
+        folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
+        print(name)
+        policies[name] = policy(
+            dataclasses.replace(settings, train=True, weights=None, policy=sizes, folder=folder)
+        )
+    variants.compare(
+        policies,
+        objective=settings.objective,
+        evaluations=settings.evaluations,
+        seeds=settings.seeds,
+        seed=settings.seed,
+        folder=settings.folder,
+    )
+
+
+def main(settings: Settings) -> None:
+    """Runs the experiment."""
+    common.start()
+
+    def within(name: str, **changes: Any) -> Settings:
+        return dataclasses.replace(settings, folder=settings.folder / name, **changes)
+
+    wanted = {settings.table} if settings.table != "all" else {"1", "3", "ablation", "runtime"}
+    if "1" in wanted:
+        compare(settings, policy(settings), methods.SEARCHES)
+    if settings.table == "all":
+        there = within("transfer", split="transfer")
+        compare(there, policy(settings), methods.SEARCHES)
+    if "runtime" in wanted:
+        for objective in ("makespan", "capped_makespan"):
+            timed = within(objective, objective=objective)
+            compare(timed, policy(timed), methods.SEARCHES)
+    if "ablation" in wanted:
+        compare(within("ablation"), policy(settings), methods.ABLATION)
+    if "3" in wanted:
+        compare_variants(within("variants"))
 
 
 if __name__ == "__main__":

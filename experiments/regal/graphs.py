@@ -65,25 +65,14 @@ TRAIN: tuple[Spec, ...] = (
     Spec("randwire", dict(batch=32, stages=1, nodes=7, width=156), True),
     Spec("randwire", dict(batch=64, size=128, stages=1, nodes=6, seed=1), True),
     Spec("randwire", dict(batch=32, stages=2, nodes=8, seed=2), True),
-    Spec("graph_network", dict(steps=1), True),
-    Spec("graph_network", dict(nodes=500, edges=30_000, steps=1), True),
-    Spec("graph_network", dict(steps=4), True),
-    Spec("graph_network", dict(), True),
     Spec("efficientnet", dict(batch=64, size=128, blocks=(1,) * 7), True),
     Spec("efficientnet", dict(batch=32, blocks=(1,) * 7), True),
     Spec("efficientnet", dict(batch=32), True),
     Spec("inception_v3", dict(batch=32), False),
     Spec("nasnet_a", dict(batch=32, cells=1, filters=192), False),
     Spec("amoebanet", dict(batch=32, cells=1), False),
-    Spec("transformer_xl", dict(layers=1), True),
-    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=2), True),
-    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=4), True),
-    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=8), True),
     Spec("gnmt", dict(batch=64, source_length=2, target_length=2, layers=2), True),
     Spec("gnmt", dict(batch=128, source_length=3, target_length=3, layers=2), True),
-    Spec("wavenet", dict(stacks=1, layers=6), True),
-    Spec("wavenet", dict(batch=2, stacks=2, layers=10), True),
-    Spec("wavenet", dict(), True),
     Spec("vit", dict(batch=32, layers=4), False),
     Spec("vit", dict(batch=32, layers=2), True),
     Spec("vit", dict(batch=32, layers=4), True),
@@ -91,6 +80,16 @@ TRAIN: tuple[Spec, ...] = (
     Spec("gpt2", dict(batch=8, length=512, layers=2), True),
     Spec("gpt2", dict(batch=8, length=512, layers=4), True),
     Spec("gpt2", dict(batch=8, length=512, layers=8), True),
+    *(
+        Spec(
+            "random_network",
+            dict(batch=batch, length=length, width=width, layers=4 + seed % 9, seed=seed),
+            True,
+        )
+        for seed, (batch, length, width) in enumerate(
+            12 * ((4, 512, 256), (64, 64, 128), (16, 128, 1024), (128, 32, 512))
+        )
+    ),
 )
 
 VALIDATION: tuple[Spec, ...] = (
@@ -104,6 +103,17 @@ VALIDATION: tuple[Spec, ...] = (
     Spec("mobilenet_v2", dict(batch=32), False),
     Spec("mobilenet_v2", dict(batch=32, blocks=(1,) * 7), True),
     Spec("mobilenet_v2", dict(batch=32), True),
+    Spec("transformer_xl", dict(layers=1), True),
+    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=2), True),
+    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=4), True),
+    Spec("transformer_xl", dict(batch=16, length=128, memory=128, layers=8), True),
+    Spec("wavenet", dict(stacks=1, layers=6), True),
+    Spec("wavenet", dict(batch=2, stacks=2, layers=10), True),
+    Spec("wavenet", dict(), True),
+    Spec("graph_network", dict(steps=1), True),
+    Spec("graph_network", dict(nodes=500, edges=30_000, steps=1), True),
+    Spec("graph_network", dict(steps=4), True),
+    Spec("graph_network", dict(), True),
 )
 
 # Of each family, forward passes and short training steps, and a long step where there is one: that

@@ -1,7 +1,8 @@
 """The searches that the REGAL experiment compares."""
 
+import dataclasses
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,21 +10,30 @@ import jax.numpy as jnp
 
 from experiments.regal import tuned
 from gopt.classical import HEURISTICS, schedules_tried
-from gopt.classical.memory_orders import ORDERS
-from gopt.cost.execution import Keys, keys_shape, population_cost
+from gopt.cost.execution import OBJECTIVES, Keys, keys_shape, population_cost
 from gopt.parallel import spread
 from gopt.problem import Problem
 from gopt.search import brkga, local, random
 from gopt.systems import best, regal
 
 DEVICES = 2
-# What the heuristics try, the program's own order, and the orders that features compare.
-LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS) + len(ORDERS)
+# What the heuristics try, the program's own order, and the most that features compare.
+LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS)
+LEAST += max(regal.schedules_compared(objective) for objective in OBJECTIVES)
 STRONGEST = ("REGAL from heuristics", "best of gopt")
 SEARCHES = (
     *("random search", "BRKGA", "tuned BRKGA"),
     *("local search from heuristics", "BRKGA from heuristics"),
     *("REGAL untrained", "REGAL", "REGAL from heuristics", "best of gopt"),
+)
+
+
+CLIMBING = local.Settings(chains=1, hot=0.0, cold=0.0)  # takes every step that is no worse
+
+# What BRKGA is for: other searches with the proposals of the policy.
+ABLATION = (
+    *("BRKGA", "mode of the policy", "samples of the policy"),
+    *("local search from the mode", "annealing from the mode", "REGAL"),
 )
 
 
@@ -46,6 +56,7 @@ def searches(
       evaluations: of each search, those of what it starts from included.
       settings: of the policies.
     """
+    compared = regal.schedules_compared(objective)
 
     def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
         """Returns what a search finds with what `before` leaves of the budget."""
@@ -73,18 +84,18 @@ def searches(
         return found(result, 0)
 
     def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        """One chain, which takes every step that is no worse."""
-        settings = local.Settings(chains=1, hot=0.0, cold=0.0)
+        return run(moving(problem, given, CLIMBING), key, problem, best.tried(problem))
+
+    def moving(problem: Problem, given: Keys, how: local.Settings) -> Any:
         move = partial(best.neighbour, problem)
-        minimize = partial(local.minimize, settings=settings, neighbour=move, given=given)
-        return run(minimize, key, problem, best.tried(problem))
+        return partial(local.minimize, settings=how, neighbour=move, given=given)
 
     def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
         return run(partial(brkga.minimize, given=given), key, problem, best.tried(problem))
 
     def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
         action, given = start
-        tried = len(ORDERS) + (0 if given is None else best.tried(problem))
+        tried = compared + (0 if given is None else best.tried(problem))
         result = regal.search(
             key,
             problem,
@@ -95,6 +106,31 @@ def searches(
             given=given,
         )
         return found(result, tried)
+
+    def guess(problem: Problem, action: regal.Action) -> Keys:
+        """Returns the medians of all Betas, as the only candidate `[1, ...]`."""
+        shapes = keys_shape(problem)
+        return proposes(problem, action)(
+            jax.tree.map(lambda x: jnp.full((1, *x.shape), 0.5), shapes)
+        )
+
+    def proposes(problem: Problem, action: regal.Action) -> Any:
+        return regal.proposal(problem, action, dataclasses.replace(settings, trust=1.0))
+
+    def mode(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
+        keys = guess(problem, start[0])
+        cost = population_cost(problem, objective)(keys)
+        one = jax.tree.map(lambda leaf: leaf[0], keys)
+        return Found(one, cost[0], cost, jnp.array([compared + 1]))
+
+    def samples(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
+        drawing = partial(random.minimize, proposal=proposes(problem, start[0]))
+        return run(drawing, key, problem, compared)
+
+    def refined(
+        how: local.Settings, key: jax.Array, problem: Problem, start: tuple[Any, None]
+    ) -> Found:
+        return run(moving(problem, guess(problem, start[0]), how), key, problem, compared)
 
     def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> Found:
         keys, cost = best.improve(key, problem, given, objective=objective, evaluations=evaluations)
@@ -110,12 +146,24 @@ def searches(
         "REGAL": learned,
         "REGAL from heuristics": learned,
         "best of gopt": strongest,
+        "mode of the policy": mode,
+        "samples of the policy": samples,
+        "local search from the mode": partial(refined, CLIMBING),
+        "annealing from the mode": partial(refined, local.Settings()),
     }
 
 
 def compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
-    """Returns `searches` over rows `[S, ...]`, one after another on each device; jitted."""
+    """Returns `searches` over rows `[S, ...]`, one after another on each device; jitted.
 
+    Policies that say their actions in the same levels share them.
+    """
+    read = regal.Settings(bins=settings.bins, trust=settings.trust)  # all that a search reads
+    return _compiled(objective, evaluations, read)
+
+
+@cache
+def _compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
     def over_seeds(search: Callable[..., Found]) -> Any:
         return jax.jit(spread(lambda *args: jax.lax.map(lambda row: search(*row), args)))
 

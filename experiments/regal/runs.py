@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import common
+from experiments.regal import methods
 from experiments.regal.methods import DEVICES
 from gopt.classical import HEURISTICS, makespan_bound, peak_bound, schedules_tried
-from gopt.cost.execution import Keys, evaluate
+from gopt.cost.execution import Cost, Keys, evaluate
 from gopt.cost.execution import objective as cost_of
 from gopt.graph import Graph, Shape
 from gopt.hardware import Hardware, h100s
-from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
+from gopt.nets.graphs import GraphsTuple
 from gopt.padding import bucket, pad
 from gopt.problem import Problem, prepare
 from gopt.systems import best, regal
@@ -33,6 +34,25 @@ def machine(objective: str) -> Hardware:
     return h100s(DEVICES)._replace(synchronous=np.bool_(objective == "peak_memory"))
 
 
+def task(graph: Graph, objective: str) -> Problem:
+    """Returns a graph on the machine, with memory that binds where it is part of the objective."""
+    problem = prepare(graph, machine(objective))
+    if objective == "capped_makespan":
+        problem = problem._replace(capacity=np.full(DEVICES, _tight(problem), np.int32))
+    return problem
+
+
+def _tight(problem: Problem) -> int:
+    """Returns the geometric mean of two peaks of heuristics, units: the lowest, and the fastest's.
+
+    So there is a schedule that fits, and the fastest one does not, unless it is the lowest, too.
+    """
+    tried = best.heuristic_keys(problem)
+    costs = jax.device_get(_costs(problem, tried))
+    peak = costs.peak.max(-1).astype(np.float64)
+    return int(np.sqrt(peak.min() * peak[costs.makespan.argmin()]))
+
+
 class Runs(NamedTuple):
     """What a method reached on one graph in `S` runs."""
 
@@ -41,6 +61,20 @@ class Runs(NamedTuple):
     history: np.ndarray  # [S, K], best cost by then
     keys: Keys  # of the best run
     seconds: float | None  # of one core, for each run, without compilation; None: not timed
+    ready: float = 0.0  # how many of them are over when the search begins
+
+    def within(self, seconds: float) -> float:
+        """Returns the mean cost that is reached in so many seconds; NaN if that is not known.
+
+        Evaluations of a search take equally long.
+        """
+        if self.seconds is None or seconds <= self.ready:
+            return float("nan")
+        share = min(1.0, (seconds - self.ready) / (self.seconds - self.ready))
+        done = self.evaluations - self.evaluations[0] <= share * np.ptp(self.evaluations)
+        if share < 1 and self.evaluations.size == 1:
+            return float("nan")
+        return float(self.history[:, done.sum() - 1].mean(dtype=float))
 
 
 class Timed(NamedTuple):
@@ -63,12 +97,14 @@ class Case(NamedTuple):
 def case(graph: Graph, objective: str) -> Case:
     """Returns one graph, ready for every method."""
     padded = pad(graph, Shape(*map(max, bucket(graph), SMALLEST)))
-    host = prepare(padded, machine(objective))
-    best.proposed(host, objective)  # compiles
+    host = task(padded, objective)
+    read = partial(regal.features, objective=objective)
+    read(padded, host)  # compiles
+    best.proposed(host, objective)
     return Case(
         host,
         jax.tree.map(jnp.asarray, host),
-        _timed(to_graphs_tuple, padded),
+        _timed(read, padded, host),
         _timed(best.heuristic_keys, host),
         _timed(best.proposed, host, objective),
     )
@@ -122,23 +158,16 @@ def once(case: Case, objective: str, keys: Keys, evaluations: int, seconds: floa
 
 
 def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Timed]:
-    """Returns what each of `SEARCHES` starts from.
+    """Returns what each of `methods.searches` starts from.
 
     The policy, parameters and settings, is also taken as it is before training, to tell what its
     initial proposals do from what it learned.
     """
-    params, settings = learned
-    first = regal.init(jax.random.key(seed), case.graphs.value, settings=settings).params
-
-    def action(weights: Any) -> Timed:
-        act = partial(_action, weights, case.graphs.value, settings=settings)
-        act()  # compiles
-        value, seconds = _timed(act)
-        return Timed(value, case.graphs.seconds + seconds)
-
-    untrained, trained = action(first), action(params)
+    settings = learned[1]
+    first = regal.init_params(jax.random.key(seed), case.graphs.value, settings=settings)
+    untrained, trained = acted(case, (first, settings)), acted(case, learned)
     given, proposed = case.heuristics, case.proposed
-    nothing = Timed((), 0.0)
+    nothing, alone = Timed((), 0.0), Timed((trained.value, None), trained.seconds)
     return {
         "random search": nothing,
         "BRKGA": nothing,
@@ -146,14 +175,24 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
         "local search from heuristics": given,
         "BRKGA from heuristics": given,
         "REGAL untrained": Timed((untrained.value, None), untrained.seconds),
-        "REGAL": Timed((trained.value, None), trained.seconds),
+        "REGAL": alone,
         "REGAL from heuristics": Timed(
             (trained.value, given.value), trained.seconds + given.seconds
         ),
         "best of gopt": Timed(
             best.Starts(given.value, proposed.value), given.seconds + proposed.seconds
         ),
+        **dict.fromkeys(methods.ABLATION[1:], alone),
     }
+
+
+def acted(case: Case, learned: tuple[Any, regal.Settings]) -> Timed:
+    """Returns the action of a policy; to read the graph is part of the time."""
+    params, settings = learned
+    act = partial(_action, params, case.graphs.value, settings=settings)
+    act()  # compiles
+    value, seconds = _timed(act)
+    return Timed(value, case.graphs.seconds + seconds)
 
 
 def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) -> Runs:
@@ -176,18 +215,25 @@ def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) 
     again = float(_cost(case.problem, best_keys, objective=objective))
     if again != float(result.cost[top]):
         raise RuntimeError(f"a search reports {result.cost[top]}, its schedule {again}")
-    return Runs(result.cost, result.evaluations[0], result.history, best_keys, seconds)
+    return Runs(
+        result.cost, result.evaluations[0], result.history, best_keys, seconds, start.seconds
+    )
 
 
 def bound(case: Case, objective: str) -> int:
     """Returns what no schedule of a graph can fall below; what is never freed is part of it."""
-    least = makespan_bound if objective == "makespan" else peak_bound
+    least = peak_bound if objective == "peak_memory" else makespan_bound
     return least(case.host)
 
 
 @partial(jax.jit, static_argnames="settings")
 def _action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> regal.Action:
     return regal.action(params, graphs, devices=DEVICES, settings=settings)
+
+
+@jax.jit
+def _costs(problem: Problem, keys: Keys) -> Cost:
+    return jax.vmap(partial(evaluate, problem))(keys)
 
 
 @partial(jax.jit, static_argnames="objective")

@@ -22,16 +22,16 @@ from rich.progress import (
 
 from experiments import common
 from experiments.regal.graphs import noisy
+from experiments.regal.runs import task
 from gopt import graph as graphs
 from gopt import padding
 from gopt import problem as problems
 from gopt.checkpoints import Checkpoints
 from gopt.cost.execution import keys_shape, population_cost
 from gopt.graph import Graph
-from gopt.hardware import Hardware
-from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
+from gopt.nets.graphs import GraphsTuple
 from gopt.parallel import spread
-from gopt.problem import Problem, prepare
+from gopt.problem import Problem
 from gopt.search import brkga
 from gopt.systems import regal
 
@@ -82,9 +82,7 @@ def standard_costs(
     return np.asarray(cost).reshape(count, seeds).mean(-1)
 
 
-def pools(
-    train: Sequence[Graph], hardware: Hardware, *, objective: str, training: Training, seed: int
-) -> list[Pool]:
+def pools(train: Sequence[Graph], *, objective: str, training: Training, seed: int) -> list[Pool]:
     """Returns the training graphs and their noisy variants, a pool for each size of bucket."""
     rng = np.random.default_rng(seed)
     every = [
@@ -100,8 +98,13 @@ def pools(
         buckets = [padding.bucket(graph) for graph in alike]
         shape = graphs.Shape(*(max(sizes) for sizes in zip(*buckets, strict=True)))
         padded = [padding.pad(graph, shape) for graph in alike]
-        problem = problems.stack([prepare(graph, hardware) for graph in padded])
-        tuples = jax.tree.map(lambda *x: np.stack(x), *map(to_graphs_tuple, padded))
+        each = [task(graph, objective) for graph in padded]
+        problem = problems.stack(each)
+        read = [
+            regal.features(graph, one, objective=objective)
+            for graph, one in zip(padded, each, strict=True)
+        ]
+        tuples = jax.tree.map(lambda *x: np.stack(x), *read)
         standard: Any = standard_costs(
             jax.random.key(seed), problem, objective=objective, evaluations=training.evaluations
         )

@@ -33,6 +33,7 @@ STANDARD = Levels((UNIFORM, UNIFORM), UNIFORM, UNIFORM, int(0.4 * SETTINGS.bins)
 TUNED = {
     "peak_memory": Levels(((11, 8), (11, 15)), (15, 2), (8, 4), 5),
     "makespan": Levels(((0, 6), (9, 15)), (0, 12), (15, 15), 1),
+    "capped_makespan": Levels(((0, 6), (9, 15)), (0, 12), (15, 15), 1),
 }
 
 

@@ -19,7 +19,7 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.regal import graphs, runs, tuned
+from experiments.regal import graphs, tuned
 from experiments.regal import training as trainer
 from gopt.parallel import spread
 from gopt.systems import regal
@@ -107,7 +107,6 @@ def main(settings: Settings) -> None:
     firsts = {spec.workload: spec for spec in reversed(graphs.TRAIN)}
     pools = trainer.pools(
         [graphs.build(spec) for spec in track(firsts.values(), "tracing training graphs")],
-        runs.machine(settings.objective),
         objective=settings.objective,
         training=settings.training,
         seed=settings.seed,

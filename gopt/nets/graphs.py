@@ -1,7 +1,7 @@
 """A `Graph` as a jraph `GraphsTuple` with features; the one module that imports jraph."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +24,34 @@ OP_FEATURES: tuple[str, ...] = (
     *("read", "made", "last_reader", "balance", "share"),
     *("reads", "readers", "outputs"),
     *("depth", "height", "slack", "index", "reach", "age"),
-    *("turn", "is_late", "held"),
+    *("turn", "is_late", "held", "side_x", "side_y"),
     *("is_input", "pinned"),
     *(f"spectral_{rank}" for rank in range(SPECTRAL)),
     *(f"dimension_{axis}" for axis in range(RANK)),
 )
 
 
-def to_graphs_tuple(graph: Graph) -> GraphsTuple:
+class Guide(NamedTuple):
+    """A schedule that features describe."""
+
+    order: np.ndarray  # its ops, but for inputs, in the order of issue; int64
+    # Where in a plane, in which devices are directions (see `sides`), each op belongs; float64
+    # [N, 2]. None: where the first two spectral places have it.
+    side: np.ndarray | None = None
+
+
+def sides(device: np.ndarray, devices: int) -> np.ndarray:
+    """Returns devices `[N]` as unit vectors, evenly spread over the plane. float64 `[N, 2]`."""
+    angle = 2 * np.pi * np.asarray(device) / devices
+    return np.stack([np.cos(angle), np.sin(angle)], -1)
+
+
+def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
     """Returns one graph as a `GraphsTuple` of two graphs: the real rows and the padding.
 
-    One padding row is added where there is none, as in `gopt.problem.prepare`.
+    One padding row is added where there is none, as in `gopt.problem.prepare`. The guide is by
+    default the memory order that peaks least on one device (see
+    `gopt.classical.memory_orders.lowest_order`).
 
     Edges are uses, from producer to consumer. `nodes` is a dict of `kind` (int32 `[N]`) and
     `features` (float32 `[N, F]`), `edges` float32 `[E, 2]`. Features do not depend on the units
@@ -48,9 +65,9 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
     - depth, height: longest path from a source and to a sink, in ops; slack: how much shorter
       the longest path through the op is than the longest of all; index: place in program order;
       reach, age: how far the last reader and the first producer are in program order;
-    - turn: when it runs, an input its first reader, in the memory order that peaks least on one
-      device (see `gopt.classical.memory_orders.lowest_order`); is_late: that is after the peak;
-      held: bytes of its outputs that are held at the peak;
+    - turn: when it runs, an input its first reader, in the order of the guide; is_late: that is
+      after the place where this order peaks on one device; held: bytes of its outputs that are
+      held there; side_x, side_y: the side of the guide;
     - is_input; pinned: an output of it is never freed;
     - spectral: places along eigenvectors of the graph, see `gopt.classical.spectral`;
     - the dimensions of its largest output.
@@ -82,6 +99,7 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
     by_size = np.argsort(size, kind="stable")
     largest[producer[by_size]] = by_size
     dimensions = np.where(largest[:, None] >= 0, np.maximum(np.asarray(graph.shape)[largest], 0), 0)
+    spectral = spectral_places(sender, consumer, _relative(size)[tensor], made, SPECTRAL)
     columns = [
         *(_relative(np.asarray(getattr(graph, field))[:n]) for field in OP_FEATURES[:2]),
         np.log1p(np.asarray(graph.workspace)[:n] / max(1.0, size.mean() if t else 1.0)),
@@ -91,10 +109,10 @@ def to_graphs_tuple(graph: Graph) -> GraphsTuple:
         *(np.log1p(c) for c in (per_op(consumer), per_op(sender), per_op(producer))),
         *(depth / longest, height / longest, (depth.max() - depth - height) / longest),
         *(index / n, (last - index) / n, (index - first) / n),
-        *_around_the_peak(graph, n),
+        *_along_the_guide(graph, guide, spectral),
         np.asarray(is_input(graph))[:n],
         per_op(producer, np.asarray(graph.pinned)[:t]) > 0,
-        *spectral_places(sender, consumer, _relative(size)[tensor], made, SPECTRAL),
+        *spectral,
     ]
     features = np.zeros((rows.ops, len(OP_FEATURES)), np.float32)
     features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(dimensions)], 1)
@@ -129,13 +147,17 @@ def graph_network(
     )
 
 
-def _around_the_peak(graph: Graph, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns turn, is_late and held of each op."""
-    problem = prepare(graph, homogeneous(1))
-    order = lowest_order(problem)
+def _along_the_guide(
+    graph: Graph, guide: Guide | None, spectral: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Returns turn, is_late, held, side_x and side_y of each op."""
+    problem, count = prepare(graph, homogeneous(1)), spectral.shape[1]
+    order, side = guide or Guide(lowest_order(problem))
     turn = turns(problem, order)
     held, peak = held_at_peak(problem, order)
-    return turn[:count], turn[:count] > peak / max(order.size, 1), _relative(held[:count])
+    is_late = turn[:count] > peak / max(order.size, 1)
+    x, y = spectral[:2] if side is None else side[:count].T
+    return turn[:count], is_late, _relative(held[:count]), x, y
 
 
 def _relative(values: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.kinds import KINDS
+from gopt.nets.embedding import OpEmbedding
 from gopt.nets.graphs import GraphsTuple, graph_network
 
 
@@ -34,8 +34,7 @@ class MessagePassing(nn.Module):
     @nn.compact
     def __call__(self, graphs: GraphsTuple) -> jax.Array:
         """Returns embeddings of ops, float32 `[N, width]`, of one `to_graphs_tuple`."""
-        kind = nn.Embed(len(KINDS), self.width)(graphs.nodes["kind"])
-        nodes = nn.LayerNorm()(kind + nn.Dense(self.width)(graphs.nodes["features"]))
+        nodes = OpEmbedding(self.width)(graphs)
         graphs = graphs._replace(nodes=nodes, edges=nn.Dense(self.width)(graphs.edges))
         for _ in range(self.rounds):
             edge, node = MLP(self.width, self.width), MLP(self.width, self.width)

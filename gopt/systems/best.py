@@ -1,10 +1,11 @@
 """The strongest search for each objective that gopt has without training.
 
 It starts from all heuristics and the program's own order, and its result is never worse than any
-start that the budget allows. For the peak memory on several devices it is the genetic algorithm,
-whose proposals keep the order that peaks least on one device and part the graph along its spectral
-places. Else it is annealing: first over the keys of the decoder of `gopt.cost.construction`, which
-leaves devices to a greedy choice, and in which a step moves one op in the order, pins it to a
+start that the budget allows. Where memory counts, on several devices, it is the genetic algorithm,
+with proposals along the guide of REGAL's policies: for the peak memory the order that peaks least
+on one device, parted along the spectral places, for the makespan under capacities the fastest list
+schedule. Else it is annealing: first over the keys of the decoder of `gopt.cost.construction`,
+which leaves devices to a greedy choice, and in which a step moves one op in the order, pins it to a
 device, or unpins it; then over plain keys, in which transfers have priorities of their own.
 
 Which search serves which objective was chosen by measurement: the annealing on random graphs made
@@ -20,7 +21,7 @@ import numpy as np
 from jax import lax
 
 from gopt.classical import HEURISTICS, schedules_tried, spectral_places
-from gopt.classical.memory_orders import ORDERS, lowest_order, turns
+from gopt.classical.memory_orders import turns
 from gopt.cost import execution
 from gopt.cost.construction import construct
 from gopt.cost.execution import Keys
@@ -84,7 +85,7 @@ def heuristic_keys(problem: Problem) -> Keys:
 def tried(problem: Problem) -> int:
     """Returns how many schedules the heuristics try besides those that they return.
 
-    Those that are compared for an action are not among them: there are `len(ORDERS)`.
+    Those that are compared for an action are not among them, see `regal.schedules_compared`.
     """
     return sum(schedules_tried(name, problem.num_devices) - 1 for name in HEURISTICS)
 
@@ -98,7 +99,7 @@ def improve(
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    compared = 0 if given.action is None else len(ORDERS)
+    compared = 0 if given.action is None else regal.schedules_compared(objective)
     evaluations = max(1, evaluations - tried(problem) - compared)
     problem = jax.tree.map(jnp.asarray, problem)
 
@@ -113,25 +114,26 @@ _improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
 def proposed(problem: Problem, objective: str) -> regal.Action | None:
     """Returns an action of REGAL, if the genetic algorithm searches for the objective; on the host.
 
-    It is like that of REGAL's policy before it is trained: ops in the memory order that peaks least
-    on one device, devices along the spectral places. But there is no random network in it, and the
-    middle of the graph is where the spectral places have it.
+    It is like that of REGAL's policy before it is trained, along the guide of the objective. But
+    there is no random network in it, and the middle of the graph is where the guide has it.
     """
-    if objective != "peak_memory" or problem.num_devices == 1:
+    if objective == "makespan" or problem.num_devices == 1:
         return None
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
     tensor, reader = problem.tensor[:e], problem.consumer[:e]
-    tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
     made = np.bincount(producer, size, minlength=n)
     read = np.bincount(reader, size[tensor], minlength=n)
-    places = spectral_places(producer[tensor], reader, tie, made, 2)
+    order, side = regal.guide(problem, objective=objective)
+    if side is None:
+        tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
+        side = spectral_places(producer[tensor], reader, tie, made, 2).T
     settings = regal.Settings()
     found = np.zeros((problem.shape.ops, len(regal.PLACES)))
     share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
-    found[:n, :2] = settings.lean * places.T
-    turn = turns(problem, lowest_order(problem))[:n]
+    found[:n, :2] = settings.lean * side[:n]
+    turn = turns(problem, order)[:n]
     runs = ~np.asarray(problem.is_input[:n])
     found[:n, regal.PLACES.index("priority")] = (
         turn - (turn[runs].mean() if runs.any() else 0) + 0.5

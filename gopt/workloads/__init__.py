@@ -1,4 +1,4 @@
-"""The models of the papers, in Flax, traced without allocating weights."""
+"""The models of the papers, and random ones, in Flax, traced without allocating weights."""
 
 from collections.abc import Callable
 
@@ -18,6 +18,7 @@ from gopt.workloads.mamba import mamba
 from gopt.workloads.mlp_mixer import mlp_mixer
 from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
+from gopt.workloads.random_network import random_network
 from gopt.workloads.randwire import randwire
 from gopt.workloads.resnext import resnext
 from gopt.workloads.rnnlm import rnnlm
@@ -59,6 +60,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "wavenet": wavenet,
     "dlrm": dlrm,
     "graph_network": graph_network,
+    "random_network": random_network,
 }
 
 __all__ = ["WORKLOADS", "Workload", *sorted(WORKLOADS)]

@@ -8,13 +8,22 @@ from gopt import graph as graphs
 from gopt import padding
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.kinds import KINDS
-from gopt.nets.graphs import OP_FEATURES, SPECTRAL, GraphsTuple, op_mask, to_graphs_tuple
+from gopt.nets.graphs import (
+    OP_FEATURES,
+    SPECTRAL,
+    GraphsTuple,
+    Guide,
+    op_mask,
+    sides,
+    to_graphs_tuple,
+)
 from gopt.nets.message_passing import MessagePassing
 from tests.reference import features as reference
 from tests.strategies import HUBS, NASTY, SIZES, random_graph
 
-PLAIN = [i for i, name in enumerate(OP_FEATURES) if not name.startswith("spectral")]
 PLACES = [i for i, name in enumerate(OP_FEATURES) if name.startswith("spectral")]
+SIDES = [OP_FEATURES.index(f"side_{axis}") for axis in "xy"]
+PLAIN = [i for i in range(len(OP_FEATURES)) if i not in PLACES + SIDES]
 
 
 def dressed(rng: np.random.Generator, graph: Graph) -> Graph:
@@ -100,10 +109,43 @@ def test_features_equal_the_reference(name):
     np.testing.assert_array_equal(got.nodes["kind"][: int(graph.num_ops)], graph.kind)
 
 
+def guided(name: str) -> tuple[list[int], np.ndarray]:
+    """A random order of the ops of a case that are no inputs, and random devices, of three."""
+    rng = np.random.default_rng(len(name))
+    graph = cases()[name]
+    n = int(graph.num_ops)
+    key = rng.random(n)
+    for tensor, consumer in zip(graph.tensor, graph.consumer, strict=True):
+        key[consumer] = max(key[consumer], key[graph.producer[tensor]])
+    given = np.asarray(graphs.is_input(graph))
+    order = [int(op) for op in np.lexsort((np.arange(n), key)) if not given[op]]
+    return order, rng.integers(0, 3, n)
+
+
+@pytest.mark.parametrize("name", cases())
+def test_features_along_a_guide_equal_the_reference(name):
+    graph, (order, device) = cases()[name], guided(name)
+    n = int(graph.num_ops)
+    padded = padding.pad(graph)
+    device = np.append(device, np.zeros(graphs.shape_of(padded).ops - n, int))
+    guide = Guide(np.array(order, np.int64), sides(device, 3))
+    got = to_graphs_tuple(padded, guide).nodes["features"]
+    expected = reference.op_features(graph, order)
+    expected["side_x"] = [(1, -0.5, -0.5)[d] for d in device[:n]]
+    expected["side_y"] = [(0, 0.75**0.5, -(0.75**0.5))[d] for d in device[:n]]
+    for i in PLAIN + SIDES:
+        np.testing.assert_allclose(
+            got[:n, i], expected[OP_FEATURES[i]], rtol=1e-5, atol=1e-6, err_msg=OP_FEATURES[i]
+        )
+    assert not got[n:].any()
+
+
 def test_the_cases_vary_every_feature():
     every = np.concatenate([rows(graph) for graph in cases().values()])
     assert every.shape[1] == len(OP_FEATURES) == len(set(OP_FEATURES))
     assert all(len(np.unique(column)) > 1 for column in every.T)
+    # A guide that does not say where ops belong takes the spectral places.
+    np.testing.assert_array_equal(every[:, SIDES], every[:, PLACES[:2]])
 
 
 @pytest.mark.parametrize("name", cases())

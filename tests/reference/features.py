@@ -50,13 +50,16 @@ def peak_of_order(problem: Problem, order: list[int]) -> tuple[int, int, list[in
     return peak, place, held
 
 
-def around_the_peak(graph: Graph) -> dict[str, list[float]]:
-    """Turns in the lowest of the memory orders, whether they are late, and what is held then."""
+def lowest_order(graph: Graph) -> list[int]:
+    """That of the memory orders which peaks least on one device."""
     problem = prepare(graph, homogeneous(1))
     orders = [list(order(problem)) for order in ORDERS]
-    peaks = [peak_of_order(problem, order) for order in orders]
-    chosen = min(range(len(orders)), key=lambda k: peaks[k][0])
-    order, (_, place, held) = orders[chosen], peaks[chosen]
+    return min(orders, key=lambda order: peak_of_order(problem, order)[0])
+
+
+def along(graph: Graph, order: list[int]) -> dict[str, list[float]]:
+    """Turns in an order, whether they are after its peak on one device, and what is held then."""
+    _, place, held = peak_of_order(prepare(graph, homogeneous(1)), order)
     ops = range(int(graph.num_ops))
 
     def turn(op: int) -> float:
@@ -77,8 +80,11 @@ def around_the_peak(graph: Graph) -> dict[str, list[float]]:
     }
 
 
-def op_features(graph: Graph) -> dict[str, list[float]]:
-    """Features of the real ops of an unpadded graph by name, all but the spectral ones."""
+def op_features(graph: Graph, order: list[int] | None = None) -> dict[str, list[float]]:
+    """Features of the real ops of an unpadded graph by name, all but places in a plane.
+
+    Of a guide with this order, by default the lowest.
+    """
     n = int(graph.num_ops)
     ops = range(n)
     size = [float(s) for s in graph.size]
@@ -124,7 +130,7 @@ def op_features(graph: Graph) -> dict[str, list[float]]:
         "index": [i / n for i in ops],
         "reach": [(max(after[i], default=i) - i) / n for i in ops],
         "age": [(i - min(before[i], default=i)) / n for i in ops],
-        **around_the_peak(graph),
+        **along(graph, lowest_order(graph) if order is None else order),
         "is_input": [float(KINDS[k] == "input") for k in graph.kind],
         "pinned": [float(any(graph.pinned[t] for t in made_by[i])) for i in ops],
         **{f"dimension_{axis}": [dimension(t, axis) for t in largest] for axis in range(RANK)},

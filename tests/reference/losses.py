@@ -1,5 +1,7 @@
 """Losses of policy gradients by hand: NumPy in float64, one number at a time."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -52,13 +54,18 @@ def leave_one_out(reward: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 
 
 def regal_log_prob(
-    places: np.ndarray, taken: np.ndarray, features: np.ndarray, exploration: float
+    places: np.ndarray,
+    taken: np.ndarray,
+    features: np.ndarray,
+    exploration: float,
+    varied: Sequence[str],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log-densities `[S]` of places taken `[S, N, K]`, and their slopes by the places.
 
     Noise lies in the space of a constant and of the principal components of the features of the
     ops `[N, F]` that vary more than one feature does, alike in all directions, and has the root
-    mean square `exploration`.
+    mean square `exploration`. How each of the K places varies is "not", "fully", or "without" the
+    constant.
     """
     n = len(features)
     columns = np.asarray(features, np.float64) - np.mean(features, 0, dtype=np.float64)
@@ -70,7 +77,11 @@ def regal_log_prob(
     variance = n * exploration**2 / left.shape[1]
     total, slope = [], []
     for one in np.asarray(taken, np.float64):
-        noise = left @ left.T @ (one - places)
+        noise = np.zeros_like(one)
+        for k, how in enumerate(varied):
+            if how != "not":
+                space = left[:, 1:] if how == "without" else left
+                noise[:, k] = space @ space.T @ (one[:, k] - places[:, k])
         total.append(-0.5 * np.sum(noise**2) / variance)
         slope.append(noise / variance)
     return np.array(total), np.array(slope)
@@ -84,11 +95,12 @@ def regal(
     reward: np.ndarray,
     exploration: float,
     quiet: float,
+    varied: Sequence[str],
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """REGAL's loss, and its gradients by places `[G, N, K]` and baseline `[G]`.
 
     `features` has the rows of the real ops of each graph, `taken` is `[G, S, N, K]`,
-    `reward` `[G, S]`.
+    `reward` `[G, S]`; `varied` is as in `regal_log_prob`.
     """
     places, baseline, reward = (np.asarray(x, np.float64) for x in (places, baseline, reward))
     graphs, samples = reward.shape
@@ -99,7 +111,7 @@ def regal(
     gradient = np.zeros_like(places)
     for g, rows in enumerate(features):
         n = len(rows)
-        each, slope = regal_log_prob(places[g, :n], taken[g, :, :n], rows, exploration)
+        each, slope = regal_log_prob(places[g, :n], taken[g, :, :n], rows, exploration, varied)
         for s in range(samples):
             loss -= scaled[g][s] * each[s] / (graphs * samples)
             gradient[g, :n] -= scaled[g][s] * slope[s] / (graphs * samples)

@@ -25,6 +25,7 @@ from gopt.workloads import (
     mlp_mixer,
     mobilenet_v2,
     nasnet_a,
+    random_network,
     randwire,
     resnext,
     rnnlm,
@@ -183,6 +184,9 @@ TINY = {
     ),
     "graph_network": Tiny(
         partial(graph_network, nodes=7, edges=12, steps=3, hidden=8), [(7, 2)], [(7, 2)], (0, 7)
+    ),
+    "random_network": Tiny(
+        partial(random_network, batch=2, length=8, width=6, layers=9, seed=4), [(2, 100)], [(2,)]
     ),
 }
 

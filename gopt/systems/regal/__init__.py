@@ -17,7 +17,10 @@ graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Sett
 - the Betas of transfers, and the share that stays uniform (`proposal`).
 """
 
+from gopt.systems.regal.guides import features, guide, schedules_compared
 from gopt.systems.regal.policy import (
+    HEADS,
+    NETWORKS,
     PARTS,
     PLACES,
     VERSION,
@@ -26,9 +29,11 @@ from gopt.systems.regal.policy import (
     Settings,
     action,
     apply,
+    init_params,
     levels,
     log_prob,
     loosen_heavy,
+    means,
     noise_basis,
     quantise,
     sample,
@@ -38,6 +43,8 @@ from gopt.systems.regal.training import TrainState, gradient, init, loss, optimi
 from gopt.systems.regal.weights import load_policy, save_policy
 
 __all__ = [
+    "HEADS",
+    "NETWORKS",
     "PARTS",
     "PLACES",
     "VERSION",
@@ -49,13 +56,17 @@ __all__ = [
     "apply",
     "betas",
     "elite_bias",
+    "features",
     "gradient",
+    "guide",
     "init",
+    "init_params",
     "levels",
     "load_policy",
     "log_prob",
     "loosen_heavy",
     "loss",
+    "means",
     "noise_basis",
     "optimizer",
     "proposal",
@@ -63,6 +74,7 @@ __all__ = [
     "rewards",
     "sample",
     "save_policy",
+    "schedules_compared",
     "search",
     "update",
 ]

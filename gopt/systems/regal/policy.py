@@ -1,5 +1,6 @@
 """The policy of REGAL: where the genes of each op should lie, by a network over the graph."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from gopt.nets.graphs import OP_FEATURES, GraphsTuple, op_mask
 from gopt.nets.message_passing import MLP, MessagePassing
+from gopt.nets.recurrent import Feedback, Recurrent
 
 Tree = Any
 
@@ -26,7 +28,18 @@ PARTS = {
 }
 PLACES = tuple(place for places in PARTS.values() for place in places)
 
-VERSION = 5  # of what the parameters of a policy mean; files of another one are refused
+NETWORKS: dict[str, Callable[["Settings"], nn.Module]] = {
+    "message_passing": lambda s: MessagePassing(s.width, s.rounds),
+    "recurrent": lambda s: Recurrent(s.width),  # graph as sequence, GAS
+}
+HEADS: dict[str, Callable[["Settings"], Any]] = {
+    "independent": lambda s: Independent(),
+    "autoregressive": lambda s: Feedback(s.width, len(PLACES)),
+}
+
+CENTRED = ("x", "y", "priority")  # only how they differ between the ops of a graph counts
+
+VERSION = 6  # of what the parameters of a policy mean; files of another one are refused
 
 
 class Action(NamedTuple):
@@ -44,12 +57,14 @@ class Settings:
     Attributes:
       parts: of the search that the policy leads, some of `PARTS`; the rest is, to a level, as in
         standard BRKGA, but that transfers go when their first reader has its turn.
+      network: that embeds ops, one of `NETWORKS`.
+      head: how the places of ops hang together, one of `HEADS`.
       bins: levels of the means, and of the deviations, of the Betas.
       width: size of embeddings.
       rounds: rounds of message passing.
       trust: share of the first population, and of the mutants, that is drawn from the Betas; the
         rest is uniform, so that an action that is wrong for a graph costs little.
-      lean: how far the means of devices part at first, along the spectral features.
+      lean: how far the means of devices part at first, towards the sides of the guide.
       heavy: share of all bytes with which the proposals for an op are narrowed 1/e as much (see
         `loosen_heavy`). In graphs of thirty tensors and less they hardly are.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
@@ -61,6 +76,8 @@ class Settings:
     """
 
     parts: tuple[str, ...] = ("placement", "scheduling")
+    network: str = "message_passing"
+    head: str = "independent"
     bins: int = 16
     width: int = 64
     rounds: int = 4
@@ -72,12 +89,16 @@ class Settings:
     exploration: float = 0.1
     quiet: float = 2e-3
     learning_rate: float = 1e-3
-    steps: int = 160
+    steps: int = 100
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.parts) - set(PARTS))
         if unknown or not self.parts:
             raise ValueError(f"parts is {self.parts}: expected some of {', '.join(PARTS)}")
+        for name, known in (("network", NETWORKS), ("head", HEADS)):
+            if getattr(self, name) not in known:
+                expected = ", ".join(known)
+                raise ValueError(f"{name} is {getattr(self, name)!r}: expected one of {expected}")
         for name in ("bins", "width", "rounds", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
@@ -88,42 +109,82 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 
 
+class Independent(nn.Module):
+    """The head of ops that take what they take independently of each other, given the graph."""
+
+    def __call__(self, base: jax.Array, noise: jax.Array) -> jax.Array:
+        """Returns what ops take, `[..., N, L]`."""
+        return base + noise
+
+    def means(self, base: jax.Array, taken: jax.Array) -> jax.Array:
+        """Returns the means around which they took it, `[N, L]`."""
+        return base
+
+
 class Policy(nn.Module):
     """Places of ops, and the baseline.
 
-    Before it is trained, a policy proposes what a person would: ops in the memory order that peaks
-    least on one device, and devices that part the graph along its spectral features. To exchange
-    the devices changes no cost, so that a policy that parts nothing is at a saddle point of the
-    reward, which policy gradients take very long to leave.
+    Before it is trained, a policy proposes what a person would: what the guide does (see
+    `gopt.systems.regal.guide`). To exchange the devices changes no cost, so that a policy that
+    parts nothing is at a saddle point of the reward, which policy gradients take very long to
+    leave.
     """
 
     settings: Settings
 
-    @nn.compact
-    def __call__(self, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
-        """Returns places float32 `[N, L]`, in the order of `PLACES`, and the expected reward `[]`.
-
-        Deviations, priority and elite bias lie in 0..1 mostly: from the first level to the last.
-        """
+    def setup(self) -> None:
+        """Makes the parts."""
         s = self.settings
-        features = cast(jax.Array, graphs.nodes["features"])
+        self.network = NETWORKS[s.network](s)
+        # Adam moves every weight as far. A factor keeps small what all of them move
+        # together.
+        self.learned = nn.Dense(len(PLACES), kernel_init=nn.initializers.normal(0.1))
+        self.kernel = self.param("kernel", lambda _: _kernel(s))
+        self.bias = self.param("bias", lambda _: _bias(s))
+        self.head = HEADS[s.head](s)
+        self.baseline = MLP(s.width, 1)
+
+    def __call__(self, graphs: GraphsTuple, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns places and the expected reward `[]`.
+
+        Places are float32 `[..., N, L]`, in the order of `PLACES`, with this noise `[..., N, L]`.
+        Deviations, priority and elite bias lie in 0..1 mostly: from the first
+        level to the last.
+        """
+        return self.head(self._base(graphs), noise), self._expected(graphs)
+
+    def means(self, graphs: GraphsTuple, taken: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the places around which `[..., N, L]` were taken, and the expected reward."""
+        return self.head.means(self._base(graphs), taken), self._expected(graphs)
+
+    def _base(self, graphs: GraphsTuple) -> jax.Array:
+        """Returns what the network says of each op alone, `[N, L]`."""
         mask = op_mask(graphs)[:, None]
-        count = jnp.maximum(mask.sum(), 1)
-        ops = MessagePassing(s.width, s.rounds)(graphs)
-        whole = jnp.sum(ops * mask, 0) / count
+        ops = self.network(graphs)
+        whole = jnp.sum(ops * mask, 0) / jnp.maximum(mask.sum(), 1)
         ops = jnp.concatenate([ops, jnp.broadcast_to(whole, ops.shape)], -1)
-        # Adam moves every weight as far. The factor keeps small what all of them move together.
-        learned = nn.Dense(len(PLACES), kernel_init=nn.initializers.normal(0.1))(ops)
-        places = 0.1 * learned + features @ self.param("kernel", lambda _: _kernel(s))
-        # The baseline reads the features, which do not change in training. Rewards lie close to
-        # -1, that of standard BRKGA.
-        mean = jnp.sum(features * mask, 0) / count
-        return places + self.param("bias", lambda _: _bias(s)), 0.1 * MLP(s.width, 1)(mean)[0] - 1.0
+        features = cast(jax.Array, graphs.nodes["features"])
+        return 0.1 * self.learned(ops) + features @ self.kernel + self.bias
+
+    def _expected(self, graphs: GraphsTuple) -> jax.Array:
+        """Returns the reward that is expected, by the features, which do not change in training.
+
+        Rewards lie close to -1, that of standard BRKGA.
+        """
+        features, mask = cast(jax.Array, graphs.nodes["features"]), op_mask(graphs)[:, None]
+        mean = jnp.sum(features * mask, 0) / jnp.maximum(mask.sum(), 1)
+        return 0.1 * self.baseline(mean)[0] - 1.0
+
+
+def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
+    """Returns parameters of a policy that is not trained; `graphs` is one graph, for its shapes."""
+    return Policy(settings).init(key, graphs, _nothing(graphs))
 
 
 def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> tuple[jax.Array, jax.Array]:
-    """Returns what `Policy` says of one graph."""
-    return cast(tuple[jax.Array, jax.Array], Policy(settings).apply(params, graphs))
+    """Returns the places of a graph without noise, `[N, L]`, and the expected reward, `[]`."""
+    said = Policy(settings).apply(params, graphs, _nothing(graphs))
+    return cast(tuple[jax.Array, jax.Array], said)
 
 
 def sample(
@@ -133,12 +194,21 @@ def sample(
 
     The noise is shared by ops with like features (see `noise_basis`). Noise that is drawn for
     each op on its own averages out over a graph of a thousand ops, and teaches nothing. Places of
-    parts that the policy does not lead have none.
+    parts that the policy does not lead have none, and where `quantise` takes away the mean, ops do
+    not move together.
     """
-    places, _ = apply(params, graphs, settings=settings)
     basis = settings.exploration * noise_basis(graphs)
     noise = jax.random.normal(key, (samples, basis.shape[1], len(PLACES)))
-    return places + basis @ (noise * _is_led(settings))
+    noise = basis @ (noise * _is_explored(basis.shape[1], settings))
+    return cast(jax.Array, Policy(settings).apply(params, graphs, noise)[0])
+
+
+def means(
+    params: Tree, graphs: GraphsTuple, taken: jax.Array, *, settings: Settings
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the places around which `[S, N, L]` were sampled, and the expected reward, `[]`."""
+    said = Policy(settings).apply(params, graphs, taken, method="means")
+    return cast(tuple[jax.Array, jax.Array], said)
 
 
 def log_prob(
@@ -148,12 +218,18 @@ def log_prob(
 
     Of the normal distribution that `sample` draws from, in the directions in which it varies. Other
     directions get no gradient, so that training follows a projection of that of the reward.
+
+    Args:
+      places: as of `means`.
+      taken: places sampled.
+      graphs: the graph.
+      settings: the settings of the policy.
     """
     basis = noise_basis(graphs)
     # The columns of the basis are orthogonal and equally long, or zero.
     length = jnp.max(jnp.sum(basis**2, 0))
     drawn = basis.T @ (taken - places) / (length * settings.exploration)
-    return -0.5 * jnp.sum(drawn**2, (1, 2))
+    return -0.5 * jnp.sum(drawn**2 * _is_explored(basis.shape[1], settings), (1, 2))
 
 
 def noise_basis(graphs: GraphsTuple) -> jax.Array:
@@ -261,11 +337,16 @@ _STANDARD |= {"device_deviation": 1.0, "priority": 0.5, "priority_deviation": 1.
 _STANDARD |= {"elite_bias": 0.4}
 
 
+def _nothing(graphs: GraphsTuple) -> jax.Array:
+    """Returns no noise for one graph, `[N, L]`."""
+    return jnp.zeros((graphs.nodes["features"].shape[0], len(PLACES)))
+
+
 def _kernel(settings: Settings) -> jax.Array:
     """Returns the first weights of features for places, `[F, L]`."""
     kernel = np.zeros((len(OP_FEATURES), len(PLACES)), np.float32)
-    kernel[OP_FEATURES.index("spectral_0"), PLACES.index("x")] = settings.lean
-    kernel[OP_FEATURES.index("spectral_1"), PLACES.index("y")] = settings.lean
+    for axis in ("x", "y"):
+        kernel[OP_FEATURES.index(f"side_{axis}"), PLACES.index(axis)] = settings.lean
     kernel[OP_FEATURES.index("turn"), PLACES.index("priority")] = 1
     return jnp.asarray(kernel)
 
@@ -276,6 +357,13 @@ def _bias(settings: Settings) -> jax.Array:
     first["device_deviation"] = settings.device_deviation
     first["priority_deviation"] = settings.priority_deviation
     return jnp.float32(list(first.values()))
+
+
+def _is_explored(directions: int, settings: Settings) -> np.ndarray:
+    """Returns which places vary in which directions of `noise_basis`, bool `[F + 1, L]`."""
+    explored = np.tile(_is_led(settings), (directions, 1))
+    explored[0, [PLACES.index(place) for place in CENTRED]] = False
+    return explored
 
 
 def _is_led(settings: Settings) -> np.ndarray:

@@ -9,7 +9,7 @@ import optax
 
 from gopt import losses
 from gopt.nets.graphs import GraphsTuple
-from gopt.systems.regal.policy import Policy, Settings, apply, log_prob
+from gopt.systems.regal.policy import Settings, init_params, log_prob, means
 
 Tree = Any
 
@@ -39,7 +39,8 @@ def loss(
       reward: float32 `[G, S]`.
       settings: the settings of the policy.
     """
-    places, baseline = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
+    said = jax.vmap(partial(means, settings=settings), (None, 0, 0))
+    places, baseline = said(params, graphs, taken)
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
     baselines = losses.leave_one_out(reward, baseline[:, None])
     scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
@@ -56,7 +57,7 @@ def optimizer(settings: Settings) -> optax.GradientTransformation:
 
 def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
     """Returns the state before the first step; `graphs` is one graph, for its shapes."""
-    params = Policy(settings).init(key, graphs)
+    params = init_params(key, graphs, settings=settings)
     return TrainState(params, optimizer(settings).init(params))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gopt.checkpoints import load_weights, save_weights
 from gopt.graph import Op, from_ops
 from gopt.kinds import KINDS
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
-from gopt.systems.regal.policy import VERSION, Policy, Settings
+from gopt.systems.regal.policy import VERSION, Settings, init_params
 
 Tree = Any
 _SHIPPED = Path(__file__).parent
@@ -89,7 +90,8 @@ def load_policy(
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of REGAL: {error}") from error
     graphs = to_graphs_tuple(from_ops([Op()]))
-    shapes = jax.eval_shape(Policy(settings).init, jax.random.key(0), graphs)
+    init = partial(init_params, settings=settings)
+    shapes = jax.eval_shape(init, jax.random.key(0), graphs)
     if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
         raise ValueError(f"{path} holds parameters of other shapes than its settings say")
     return params, settings

@@ -1,0 +1,81 @@
+"""Policies that lead other parts of the search, or are made otherwise, each trained alike."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.progress import track
+
+from experiments import common
+from experiments.regal import graphs, methods, runs
+from experiments.regal.report import by_family
+from gopt.systems import regal
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "placement": {"parts": ("placement",)},
+    "scheduling": {"parts": ("scheduling",)},
+    "placement, scheduling": {"parts": ("placement", "scheduling")},
+    "placement, elite bias": {"parts": ("placement", "elite_bias")},
+    "scheduling, elite bias": {"parts": ("scheduling", "elite_bias")},
+    "placement, scheduling, elite bias": {"parts": ("placement", "scheduling", "elite_bias")},
+    "placement, scheduling, transfers": {"parts": ("placement", "scheduling", "transfers")},
+    "graph as sequence (GAS)": {"network": "recurrent"},
+    "autoregressive head": {"head": "autoregressive"},
+}
+SPLITS = ("validation", "test", "transfer")
+
+
+def settings(sizes: regal.Settings) -> dict[str, regal.Settings]:
+    """Returns the settings of the policy of every variant."""
+    return {name: dataclasses.replace(sizes, **changes) for name, changes in VARIANTS.items()}
+
+
+def compare(
+    policies: Mapping[str, tuple[Any, regal.Settings]],
+    *,
+    objective: str,
+    evaluations: int,
+    seeds: int,
+    seed: int,
+    folder: Path,
+) -> None:
+    """Prints and saves what REGAL gains over BRKGA with each of some policies, by split."""
+    searches = {
+        name: methods.compiled(objective, evaluations, sizes)["REGAL"]
+        for name, (_, sizes) in policies.items()
+    }
+    standard = methods.compiled(objective, evaluations, regal.Settings())["BRKGA"]
+    gains: dict[str, list[str]] = {name: [] for name in policies}
+    seconds: dict[str, list[float]] = {name: [] for name in policies}
+    figures: dict[str, Any] = {}
+    for split in SPLITS:
+        specs = graphs.SPLITS[split]
+        costs: dict[str, list[float]] = {name: [] for name in ("BRKGA", *policies)}
+        for index, spec in enumerate(track(specs, f"searching, {split}")):
+            case = runs.case(graphs.build(spec), objective)
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), index), seeds)
+            found = runs.run(standard, keys, case, objective, runs.Timed((), 0.0))
+            costs["BRKGA"].append(found.cost.mean(dtype=float))
+            for name, learned in policies.items():
+                action = runs.acted(case, learned)
+                start = runs.Timed((action.value, None), action.seconds)
+                found = runs.run(searches[name], keys, case, objective, start)
+                costs[name].append(found.cost.mean(dtype=float))
+                seconds[name].append(found.seconds or 0.0)
+        families = [spec.workload for spec in specs]
+        for name in policies:
+            gain = 100 * (1 - np.array(costs[name]) / np.array(costs["BRKGA"]))
+            middle, error = common.mean_interval(by_family(gain, families))
+            gains[name].append(f"{middle:+.2f} ± {error:.2f}")
+        figures[split] = {"families": families, "costs": costs}
+    common.save_json(folder / "variants.json", figures)
+    common.show(
+        f"{objective}, {evaluations} evaluations, {seeds} seeds: improvement over BRKGA of REGAL, "
+        "by what its policy leads or is, %; means and 95 % intervals over families",
+        ("policy", *SPLITS, "core s a run"),
+        [(name, *gains[name], f"{np.mean(seconds[name]):.2f}") for name in policies],
+        folder / "variants.md",
+    )
