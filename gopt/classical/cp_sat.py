@@ -40,7 +40,7 @@ def solve(
     Args:
       problem: one problem, on the host.
       given: keys of a candidate, such as the best heuristic's, where the solver begins.
-      objective: "peak_memory" or "makespan".
+      objective: one of `OBJECTIVES`: "peak_memory" or "makespan".
       seconds: time limit of the solver, after the model is built.
       workers: threads; 0 is one for each core. With one, and time enough to finish, the same
         arguments give the same schedule.
@@ -299,3 +299,4 @@ _MODELS = {
     "peak_memory": _Model(_peak_model, lambda known: int(known.peak.max()), peak_bound),
     "makespan": _Model(_makespan_model, lambda known: int(known.makespan), makespan_bound),
 }
+OBJECTIVES = tuple(_MODELS)  # those that there is a model of

@@ -13,32 +13,16 @@ graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Sett
   put into the middle (`quantise`);
 - normal noise that ops of a graph share, instead of one draw for each op (`sample`), and
   advantages by graph (`loss`);
-- the spectral features, and what an untrained policy proposes (`Policy`);
+- the features, and that they are along a schedule which an untrained policy proposes (`guide`);
 - the Betas of transfers, and the share that stays uniform (`proposal`).
 """
 
+from gopt.systems.regal.actions import Action, levels, loosen_heavy, quantise
+from gopt.systems.regal.exploration import draw_noise, log_prob, noise_basis
 from gopt.systems.regal.guides import features, guide, schedules_compared
-from gopt.systems.regal.policy import (
-    HEADS,
-    NETWORKS,
-    PARTS,
-    PLACES,
-    VERSION,
-    Action,
-    Policy,
-    Settings,
-    action,
-    apply,
-    init_params,
-    levels,
-    log_prob,
-    loosen_heavy,
-    means,
-    noise_basis,
-    quantise,
-    sample,
-)
+from gopt.systems.regal.policy import VERSION, Policy, action, apply, init_params, means, sample
 from gopt.systems.regal.search import betas, elite_bias, proposal, rewards, search
+from gopt.systems.regal.settings import HEADS, NETWORKS, PARTS, PLACES, Settings
 from gopt.systems.regal.training import TrainState, gradient, init, loss, optimizer, update
 from gopt.systems.regal.weights import load_policy, save_policy
 
@@ -55,6 +39,7 @@ __all__ = [
     "action",
     "apply",
     "betas",
+    "draw_noise",
     "elite_bias",
     "features",
     "gradient",

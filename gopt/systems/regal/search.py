@@ -10,7 +10,8 @@ from gopt.cost.execution import Keys, keys_shape, population_cost
 from gopt.problem import Problem
 from gopt.search import brkga
 from gopt.search.proposals import beta_quantiles, from_quantiles
-from gopt.systems.regal.policy import Action, Settings
+from gopt.systems.regal.actions import Action
+from gopt.systems.regal.settings import Settings
 
 Tree = Any
 

@@ -9,7 +9,9 @@ import optax
 
 from gopt import losses
 from gopt.nets.graphs import GraphsTuple
-from gopt.systems.regal.policy import Settings, init_params, log_prob, means
+from gopt.systems.regal.exploration import log_prob
+from gopt.systems.regal.policy import init_params, means
+from gopt.systems.regal.settings import Settings
 
 Tree = Any
 

@@ -13,7 +13,8 @@ from gopt.checkpoints import load_weights, save_weights
 from gopt.graph import Op, from_ops
 from gopt.kinds import KINDS
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
-from gopt.systems.regal.policy import VERSION, Settings, init_params
+from gopt.systems.regal.policy import VERSION, init_params
+from gopt.systems.regal.settings import Settings
 
 Tree = Any
 _SHIPPED = Path(__file__).parent
