@@ -118,7 +118,8 @@ def convergence(
             axes.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    is_large = max(np.max(steps) for steps, _ in histories.values()) >= 1000
+    axes.xaxis.set_major_formatter(EngFormatter(sep="") if is_large else "{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(across)
     axes.set_ylabel(label)

@@ -121,17 +121,19 @@ def test_the_ablation_searches_from_the_policy_in_other_ways(tmp_path, monkeypat
     regal.policy(settings(folder, train=True))
     regal.main(settings(tmp_path, table="ablation", weights=folder / "peak_memory.npz"))
     (graph,) = json.loads((tmp_path / "ablation" / "runs.json").read_text())
+    table = (tmp_path / "ablation" / "table.md").read_text().splitlines()[4:]
+    assert all(line.split("|")[4].strip() == "" for line in table)  # there is no tuned BRKGA
     found = {name: graph["found"][name] for name in methods.ABLATION}
-    assert found["mode of the policy"]["evaluations"] == [
+    assert found["median of the policy"]["evaluations"] == [
         policies.schedules_compared("peak_memory") + 1
     ]
     assert all(
-        run["evaluations"][-1] == 150 for name, run in found.items() if "mode of" not in name
+        run["evaluations"][-1] == 150 for name, run in found.items() if "median of" not in name
     )
-    mode = found["mode of the policy"]["cost"]
-    assert len(set(mode)) == 1  # nothing is drawn
-    for name in ("local search from the mode", "annealing from the mode"):
-        assert [row[0] for row in found[name]["history"]] == mode
+    median = found["median of the policy"]["cost"]
+    assert len(set(median)) == 1  # nothing is drawn
+    for name in ("local search from the median", "annealing from the median"):
+        assert [row[0] for row in found[name]["history"]] == median
 
 
 def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
@@ -144,14 +146,15 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     figures = json.loads((folder / "variants.json").read_text())
     assert [len(figures[split]["families"]) for split in ("validation", "test")] == [1, 2]
     costs = figures["test"]["costs"]
-    assert set(costs) == {"BRKGA", *few} and len({tuple(cost) for cost in costs.values()}) == 4
+    rows = ("untrained", *few)
+    assert set(costs) == {"BRKGA", *rows} and len({tuple(cost) for cost in costs.values()}) == 5
     lines = (folder / "variants.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
-    assert [row[0] for row in rows] == list(few)
+    assert [row[0] for row in rows] == ["untrained", *few]
     gain, error = common.mean_interval(
         100 * (1 - np.array(costs["placement"]) / np.array(costs["BRKGA"]))
     )
-    assert rows[0][2] == f"{gain:+.2f} ± {error:.2f}"
+    assert rows[1][2] == f"{gain:+.2f} ± {error:.2f}"
     trained = folder / "graph_as_sequence_(GAS)" / "peak_memory.npz"
     _, sizes = policies.load_policy(trained, objective="peak_memory", devices=2)
     assert sizes.network == "recurrent" and sizes.steps == POLICY.steps
@@ -224,6 +227,9 @@ def test_capacities_bind_where_they_are_part_of_the_objective():
 def test_training_and_weights_exclude_each_other(tmp_path):
     with pytest.raises(ValueError, match="weights are given, and train is set"):
         settings(tmp_path, train=True, weights=tmp_path / "policy.npz")
+    for table in ("3", "runtime", "all"):
+        with pytest.raises(ValueError, match=f"table is {table}: it has more policies"):
+            settings(tmp_path, table=table, weights=tmp_path / "policy.npz")
 
 
 def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
@@ -287,10 +293,28 @@ def test_costs_within_some_seconds():
     cost = np.array([2.0, 4.0])
     history = np.array([[8.0, 6.0, 2.0], [10.0, 4.0, 4.0]])
     found = runs.Runs(cost, np.array([20, 60, 100]), history, None, seconds=3.0, ready=1.0)
-    assert [found.within(t) for t in (1.5, 2.0, 2.9, 3.0, 9.0)] == [9, 5, 5, 3, 3]
-    assert np.isnan(found.within(1.0)) and np.isnan(found._replace(seconds=None).within(5.0))
+    reached = [found.within(t).mean() for t in (1.5, 2.0, 2.9, 3.0, 9.0)]
+    assert reached == [9, 9, 5, 3, 3]
+    for unknown in (found.within(1.3), found._replace(seconds=None).within(5.0)):
+        assert np.isnan(unknown).all()
     once = found._replace(evaluations=np.array([7]), history=cost[:, None])
-    assert once.within(3.0) == 3 and np.isnan(once.within(2.9))
+    assert once.within(3.0).tolist() == [2, 4] and np.isnan(once.within(2.9)).all()
+
+
+def test_methods_whose_schedules_do_not_fit_have_no_figures(tmp_path):
+    def found(*costs: float) -> runs.Runs:
+        cost = np.array(costs)
+        return runs.Runs(cost, np.array([5]), cost[:, None], None, 1.5)
+
+    heuristics = {name: found(2.0**31) for name in HEURISTICS} | {"etf": found(220.0)}
+    rows = {"BRKGA": found(200.0, 200.0), "random search": found(300.0, 2.0**30)}
+    row = report.Row("x", "a", {**heuristics, **rows, "REGAL": found(150.0, 150.0)}, {}, 100)
+    report.report("title", [row], tmp_path, objective="capped_makespan")
+    table = (tmp_path / "table.md").read_text().splitlines()[4:]
+    cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
+    assert cells["random search"] == [""] * 6 + ["1.5"]
+    assert cells["best heuristic"][0] == "-10.00" and cells["REGAL"][0] == "+25.00"
+    assert all(row[2] == "" for row in cells.values())  # there is no tuned BRKGA
 
 
 def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):

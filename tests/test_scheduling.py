@@ -216,8 +216,8 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
         ({"hardware": homogeneous(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
         ({"donate_argnums": 7}, "donate_argnums"),
         (
-            {"method": "regal", "objective": "capped_makespan"},
-            "objective is 'capped_makespan': gopt ships a policy for",
+            {"method": "regal", "hardware": homogeneous(3)},
+            "a policy with devices 2: expected 3",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """REGAL against searches, heuristics and solvers, on model families that it was not trained on.
 
     python -m experiments.regal                  # evaluates the policy that ships with gopt
-    python -m experiments.regal --table all      # every table; trains what does not ship (hours)
+    python -m experiments.regal --table all      # every table; trains the variants first (hours)
     python -m experiments.regal --train          # trains a policy first; resumes if interrupted
 
 Every search gets the same number of evaluations on the same graphs, those of what it starts from
@@ -82,6 +82,8 @@ class Settings:
             raise ValueError("solver_seconds is set: it needs the extra `solvers`")
         if self.train and self.weights is not None:
             raise ValueError("weights are given, and train is set: expected one of them")
+        if self.weights is not None and self.table not in ("1", "ablation"):
+            raise ValueError(f"weights are given, and table is {self.table}: it has more policies")
 
 
 def policy(settings: Settings) -> Learned:
@@ -132,7 +134,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         found = runs.heuristics(case, objective)
         if settings.solver_seconds:
             found |= runs.solvers(case, objective, settings.solver_seconds)
-        for name in searches:
+        for name in (name for name in searches if name in compiled):
             found[name] = runs.run(compiled[name], keys, case, objective, starts[name])
         long = {
             name: runs.run(longer[name], keys, case, objective, starts[name])
@@ -154,7 +156,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
 def compare_variants(settings: Settings) -> None:
     """Trains a policy of every variant, and compares them on every split."""
     common.save_settings(settings.folder, settings)
-    policies = {}
+    policies = {"untrained": variants.untrained(settings.policy, settings.seed)}
     for name, sizes in variants.settings(settings.policy).items():
         folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
         print(name)

@@ -32,8 +32,8 @@ CLIMBING = local.Settings(chains=1, hot=0.0, cold=0.0)  # takes every step that 
 
 # What BRKGA is for: other searches with the proposals of the policy.
 ABLATION = (
-    *("BRKGA", "mode of the policy", "samples of the policy"),
-    *("local search from the mode", "annealing from the mode", "REGAL"),
+    *("BRKGA", "median of the policy", "samples of the policy"),
+    *("local search from the median", "annealing from the median", "REGAL untrained", "REGAL"),
 )
 
 
@@ -50,6 +50,8 @@ def searches(
     objective: str, evaluations: int, settings: regal.Settings
 ) -> dict[str, Callable[[jax.Array, Problem, Any], Found]]:
     """Returns the searches: each maps (key, problem, what it starts from) to a result.
+
+    BRKGA is among them as tuned for the objective if it was.
 
     Args:
       objective: what is minimised.
@@ -117,7 +119,7 @@ def searches(
     def proposes(problem: Problem, action: regal.Action) -> Any:
         return regal.proposal(problem, action, dataclasses.replace(settings, trust=1.0))
 
-    def mode(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
+    def median(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
         keys = guess(problem, start[0])
         cost = population_cost(problem, objective)(keys)
         one = jax.tree.map(lambda leaf: leaf[0], keys)
@@ -139,17 +141,17 @@ def searches(
     return {
         "random search": chance,
         "BRKGA": standard,
-        "tuned BRKGA": proposed,
+        **({"tuned BRKGA": proposed} if objective in tuned.TUNED else {}),
         "local search from heuristics": climb,
         "BRKGA from heuristics": seeded,
         "REGAL untrained": learned,
         "REGAL": learned,
         "REGAL from heuristics": learned,
         "best of gopt": strongest,
-        "mode of the policy": mode,
+        "median of the policy": median,
         "samples of the policy": samples,
-        "local search from the mode": partial(refined, CLIMBING),
-        "annealing from the mode": partial(refined, local.Settings()),
+        "local search from the median": partial(refined, CLIMBING),
+        "annealing from the median": partial(refined, local.Settings()),
     }
 
 

@@ -11,7 +11,7 @@ from experiments.regal.runs import Runs
 from gopt import plots
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import decode, simulate
-from gopt.problem import Problem
+from gopt.problem import MAX_TICKS, Problem
 
 # Heads of the table of graphs, which has a column for each method. With h, from heuristics.
 SHORT = {
@@ -27,7 +27,7 @@ SHORT = {
 }
 DRAWN = (
     *("random search", "BRKGA", "REGAL", "REGAL from heuristics"),
-    *("samples of the policy", "annealing from the mode"),
+    *("samples of the policy", "annealing from the median"),
 )
 
 
@@ -56,27 +56,34 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
     - of room: that, as a share of what there is between BRKGA and the lower bound, which perhaps no
       schedule reaches; what is never freed is part of the bound;
     - in its seconds: improvement over BRKGA, if a method gets the seconds that BRKGA takes, or its
-      evaluations, whichever is less; nothing where a method is not timed, or has not begun by then;
+      evaluations, whichever is less; nothing where it is not known what a method has by then;
     - gap to the best known cost, of all methods, seeds and longer runs;
     - of headroom: the share of that gap of BRKGA that is closed;
     - seconds of one core for a run, without compilation.
+
+    A method has figures only if all its schedules fit the memory, where that is asked for.
     """
     families = [row.family for row in rows]
     results = [row.found for row in rows]
-    mean = {m: np.array([runs[m].cost.mean(dtype=float) for runs in results]) for m in results[0]}
+    mean = {
+        m: np.array([_fitting(runs[m].cost, objective).mean() for runs in results])
+        for m in results[0]
+    }
     known, bound = (np.array([getattr(row, field) for row in rows]) for field in ("known", "bound"))
     tried = {name: mean.pop(name) for name in HEURISTICS}
-    lowest = np.min(list(tried.values()), axis=0)
+    lowest = np.nanmin(list(tried.values()), axis=0)
     mean = {"best heuristic": lowest, **mean}
     if objective == "peak_memory":
         mean = {"XLA's order, split": tried["xla"], **mean}
     standard = mean["BRKGA"]
-    other = mean.get("tuned BRKGA", standard)
+    other = mean.get("tuned BRKGA", np.full(len(rows), np.nan))
 
     def over_families(values: np.ndarray) -> float:
         return float(by_family(values, families).mean())
 
     def interval(gain: np.ndarray) -> str:
+        if np.isnan(gain).any():
+            return ""
         middle, error = common.mean_interval(by_family(100 * gain, families))
         return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
 
@@ -88,7 +95,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
         limits = [runs["BRKGA"].seconds or 0.0 for runs in results]
         early = np.array(
             [
-                r[method].within(s) if method in r else np.nan
+                _fitting(r[method].within(s), objective).mean() if method in r else np.nan
                 for r, s in zip(results, limits, strict=True)
             ]
         )
@@ -99,10 +106,10 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
             (
                 method,
                 "0" if is_standard else interval(gain),
-                "" if is_standard or np.isnan(early).any() else interval(1 - early / standard),
+                "" if is_standard else interval(1 - early / standard),
                 "0" if method == "tuned BRKGA" else interval(1 - cost / other),
                 "0" if is_standard else _share(over_families(gain), possible),
-                f"{100 * left:.2f}",
+                "" if np.isnan(left) else f"{100 * left:.2f}",
                 "0" if is_standard else _share(gap - left, gap),
                 f"{np.mean(seconds):.1f}" if seconds else "",
             )
@@ -124,7 +131,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
         "Improvement over BRKGA by graph, %; h: from heuristics",
         ("graph", *(SHORT.get(method, method) for method in others)),
         [
-            (row.name, *(f"{100 * (1 - mean[m][i] / standard[i]):+.1f}" for m in others))
+            (row.name, *(_percent(1 - mean[m][i] / standard[i]) for m in others))
             for i, row in enumerate(rows)
         ],
         folder / "graphs.md",
@@ -143,8 +150,18 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
     common.save_json(folder / "runs.json", figures)
 
 
+def _percent(share: float) -> str:
+    return "" if np.isnan(share) else f"{100 * share:+.1f}"
+
+
+def _fitting(costs: np.ndarray, objective: str) -> np.ndarray:
+    """Returns costs, NaN for schedules that do not fit the memory where that is asked for."""
+    too_large = (objective == "capped_makespan") & (costs >= MAX_TICKS)
+    return np.where(too_large, np.nan, costs.astype(float))
+
+
 def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:+.0f}" if whole > 0 else ""
+    return f"{100 * part / whole:+.0f}" if whole > 0 and not np.isnan(part) else ""
 
 
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
@@ -158,7 +175,7 @@ def draw_searches(rows: Sequence[Row], folder: Path) -> None:
     families = [row.family for row in rows]
     final = np.array([row.found["BRKGA"].cost.mean() for row in rows])
     limits = [row.found["BRKGA"].seconds or 0.0 for row in rows]
-    shares = np.geomspace(0.02, 2, 60)  # of the seconds of BRKGA
+    shares = np.geomspace(0.05, 8, 60)  # of the seconds of BRKGA
     histories, timed = {}, {}
     for name in (name for name in DRAWN if name in rows[0].found):
         each = [row.found[name].history.mean(0) for row in rows]
@@ -168,12 +185,13 @@ def draw_searches(rows: Sequence[Row], folder: Path) -> None:
         histories[name] = rows[0].found[name].evaluations, by_family(costs, families)
         costs = np.array(
             [
-                [row.found[name].within(share * limit) / last for share in shares]
+                [row.found[name].within(share * limit).mean() / last for share in shares]
                 for row, limit, last in zip(rows, limits, final, strict=True)
             ]
         )
         has_begun = ~np.isnan(costs).any(0)
-        timed[name] = shares[has_begun], by_family(costs[:, has_begun], families)
+        if has_begun.sum() > 1:
+            timed[name] = shares[has_begun], by_family(costs[:, has_begun], families)
     label = "cost / final cost of BRKGA"
     common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
     figure = plots.convergence(timed, label=label, across="core s / core s of BRKGA")

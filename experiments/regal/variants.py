@@ -12,6 +12,8 @@ from rich.progress import track
 from experiments import common
 from experiments.regal import graphs, methods, runs
 from experiments.regal.report import by_family
+from gopt.graph import Op, from_ops
+from gopt.nets.graphs import to_graphs_tuple
 from gopt.systems import regal
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -31,6 +33,12 @@ SPLITS = ("validation", "test", "transfer")
 def settings(sizes: regal.Settings) -> dict[str, regal.Settings]:
     """Returns the settings of the policy of every variant."""
     return {name: dataclasses.replace(sizes, **changes) for name, changes in VARIANTS.items()}
+
+
+def untrained(sizes: regal.Settings, seed: int) -> tuple[Any, regal.Settings]:
+    """Returns a policy before training: what the others gain without having learned."""
+    graph = to_graphs_tuple(from_ops([Op()]))
+    return regal.init_params(jax.random.key(seed), graph, settings=sizes), sizes
 
 
 def compare(
@@ -74,7 +82,8 @@ def compare(
     common.save_json(folder / "variants.json", figures)
     common.show(
         f"{objective}, {evaluations} evaluations, {seeds} seeds: improvement over BRKGA of REGAL, "
-        "by what its policy leads or is, %; means and 95 % intervals over families",
+        "by what its policy leads or is, %; each trained once; means and 95 % intervals over "
+        "families",
         ("policy", *SPLITS, "core s a run"),
         [(name, *gains[name], f"{np.mean(seconds[name]):.2f}") for name in policies],
         folder / "variants.md",

@@ -32,46 +32,26 @@ class Recurrent(nn.Module):
 
 
 class Feedback(nn.Module):
-    """An autoregressive head: what earlier ops took moves the means of an op.
+    """An autoregressive head: what earlier ops are told moves what an op is told.
 
     Before it is trained it moves nothing.
 
     Attributes:
       width: size of the state that is carried from op to op.
-      outputs: how many numbers an op takes, `L`.
     """
 
     width: int
-    outputs: int
 
-    def setup(self) -> None:
-        """Makes the weights of an Elman network."""
+    @nn.compact
+    def __call__(self, base: jax.Array) -> jax.Array:
+        """Returns what ops are told, `[N, L]`: the base `[N, L]`, moved, by an Elman network."""
         start = nn.initializers.lecun_normal()
-        self.kept = self.param("kept", start, (self.width, self.width))
-        self.told = self.param("told", start, (self.outputs, self.width))
-        self.moves = self.param("moves", nn.initializers.zeros, (self.width, self.outputs))
+        kept = self.param("kept", start, (self.width, self.width))
+        told = self.param("told", start, (base.shape[1], self.width))
+        moves = self.param("moves", nn.initializers.zeros, (self.width, base.shape[1]))
 
-    def __call__(self, base: jax.Array, noise: jax.Array) -> jax.Array:
-        """Returns what ops take: the base `[N, L]`, moved, and noise `[..., N, L]`."""
+        def step(state: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+            row = row + state @ moves
+            return jnp.tanh(state @ kept + row @ told), row
 
-        def step(state: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            taken = row[0] + state @ self.moves + row[1]
-            return self._after(state, taken), taken
-
-        return self._scan(step, base, noise)
-
-    def means(self, base: jax.Array, taken: jax.Array) -> jax.Array:
-        """Returns the means, `[..., N, L]`, around which ops took what they have taken."""
-
-        def step(state: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            return self._after(state, row[1]), row[0] + state @ self.moves
-
-        return self._scan(step, base, taken)
-
-    def _after(self, state: jax.Array, taken: jax.Array) -> jax.Array:
-        return jnp.tanh(state @ self.kept + taken @ self.told)
-
-    def _scan(self, step: Any, base: jax.Array, rows: jax.Array) -> jax.Array:
-        state = jnp.zeros((*rows.shape[:-2], self.width), rows.dtype)
-        _, found = lax.scan(step, state, (base, jnp.moveaxis(rows, -2, 0)))
-        return jnp.moveaxis(found, 0, -2)
+        return lax.scan(step, jnp.zeros(self.width), base)[1]

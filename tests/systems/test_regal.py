@@ -13,6 +13,7 @@ from gopt.cost.execution import Keys, evaluate, objective
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.hardware import homogeneous
 from gopt.nets.graphs import OP_FEATURES, GraphsTuple, to_graphs_tuple
+from gopt.nets.recurrent import Feedback
 from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search import brkga
@@ -274,40 +275,46 @@ def test_variants_of_the_policy_do_not_depend_on_padding_and_start_alike(changes
     )
 
 
-def test_what_an_op_takes_moves_only_those_after_it():
-    settings = dataclasses.replace(SETTINGS, head="autoregressive")
-    first = regal.init(jax.random.key(0), one(0), settings=settings).params
+def test_what_an_op_is_told_moves_only_those_after_it():
+    head = Feedback(8)
     rng = np.random.default_rng(3)
-    moved = jax.tree.map(
-        lambda x: x + rng.normal(scale=0.3, size=x.shape).astype(np.float32), first
+    base = jnp.asarray(rng.normal(size=(SHAPE.ops, PLACES)), jnp.float32)
+    params = jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(scale=0.3, size=x.shape), jnp.float32),
+        head.init(jax.random.key(0), base),
     )
-    taken = jnp.asarray(rng.normal(size=(2, SHAPE.ops, PLACES)), jnp.float32)
-    other = taken.at[:, 9].add(1.0)
-    a, b = (regal.means(moved, one(0), x, settings=settings)[0] for x in (taken, other))
-    differs = np.abs(np.asarray(a - b)).max((0, 2))
-    assert not differs[:10].any() and (differs[10:13] > 1e-3).all()
+    places = np.asarray(head.apply(params, base), np.float64)
+    kept, told, moves = (np.asarray(params["params"][k]) for k in ("kept", "told", "moves"))
+    state, expected = np.zeros(8), []
+    for row in np.asarray(base, np.float64):
+        expected.append(row + state @ moves)
+        state = np.tanh(state @ kept + expected[-1] @ told)
+    np.testing.assert_allclose(places, expected, atol=1e-4)
+    differs = np.abs(head.apply(params, base.at[9].add(1.0)) - places).max(1)
+    assert differs[:9].max() < 1e-4 and (differs[9:13] > 1e-3).all()
 
 
 @pytest.mark.parametrize("head", list(regal.HEADS))
-def test_samples_lie_around_the_means_of_what_was_taken(head):
-    """Noise is found again from samples: with feedback, too, it is what was added to the means."""
-    settings = dataclasses.replace(SETTINGS, head=head)
-    first = regal.init(jax.random.key(0), one(0), settings=settings).params
+def test_the_score_is_zero_on_average(head):
+    """As it is for any density that `sample` draws from."""
+    settings = dataclasses.replace(SETTINGS, head=head, exploration=0.3)
+    first = regal.init_params(jax.random.key(0), one(0), settings=settings)
     rng = np.random.default_rng(3)
     moved = jax.tree.map(
         lambda x: x + rng.normal(scale=0.2, size=x.shape).astype(np.float32), first
     )
-    taken = regal.sample(jax.random.key(1), moved, one(0), samples=3, settings=settings)
-    mean, _ = regal.means(moved, one(0), taken, settings=settings)
-    noise = np.asarray(taken - mean)[:, :23]
-    basis = np.asarray(regal.noise_basis(one(0)))[:23]
-    basis = basis[:, np.abs(basis).max(0) > 0]
-    inside = basis @ np.linalg.lstsq(basis, np.moveaxis(noise, 1, 0).reshape(23, -1))[0]
-    np.testing.assert_allclose(inside.reshape(23, 3, PLACES), np.moveaxis(noise, 1, 0), atol=1e-4)
-    assert np.abs(noise).max() > 0.05
-    mode, _ = regal.apply(moved, one(0), settings=settings)
-    again, _ = regal.means(moved, one(0), mode[None], settings=settings)
-    np.testing.assert_allclose(np.broadcast_to(again, mode[None].shape)[0], mode, atol=1e-4)
+    taken = regal.sample(jax.random.key(1), moved, one(0), samples=1000, settings=settings)
+
+    def log_probs(params: Any) -> jax.Array:
+        places, _ = regal.apply(params, one(0), settings=settings)
+        return regal.log_prob(places, taken, one(0), settings=settings)
+
+    scores = jax.tree.leaves(jax.jit(jax.jacrev(log_probs))(moved))
+    for score in scores:
+        error = score.std(0) / np.sqrt(len(score))
+        far = np.abs(score.mean(0)) > 4.5 * error + 1e-6
+        assert not far.any()
+    assert max(float(score.std()) for score in scores) > 0.1
 
 
 def test_the_elite_bias_is_shared_by_the_genes_of_an_op():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gopt.checkpoints import load_weights, save_weights
+from gopt.cost.execution import OBJECTIVES
 from gopt.graph import Op, Output, from_ops
 from gopt.nets.graphs import to_graphs_tuple
 from gopt.systems import regal
@@ -35,14 +36,16 @@ def test_a_policy_is_loaded_as_it_was_saved(params, path):
     assert load_weights(path)[1]["origin"] == {"seed": 3}
 
 
-def test_the_policy_that_ships_can_be_loaded():
-    weights, _ = regal.load_policy(objective="peak_memory", devices=2)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_policies_that_ship_can_be_loaded(objective):
+    weights, _ = regal.load_policy(objective=objective, devices=2)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
 
 
 def test_no_policy_ships_for_the_objective():
-    with pytest.raises(ValueError, match="'capped_makespan': gopt ships a policy for peak_memory"):
-        regal.load_policy(objective="capped_makespan", devices=2)
+    shipped = "capped_makespan, makespan, peak_memory"
+    with pytest.raises(ValueError, match=f"'energy': gopt ships a policy for {shipped}; train"):
+        regal.load_policy(objective="energy", devices=2)
 
 
 def test_a_policy_for_something_else_raises(path):

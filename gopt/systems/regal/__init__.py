@@ -20,7 +20,7 @@ graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Sett
 from gopt.systems.regal.actions import Action, levels, loosen_heavy, quantise
 from gopt.systems.regal.exploration import draw_noise, log_prob, noise_basis
 from gopt.systems.regal.guides import features, guide, schedules_compared
-from gopt.systems.regal.policy import VERSION, Policy, action, apply, init_params, means, sample
+from gopt.systems.regal.policy import VERSION, Policy, action, apply, init_params, sample
 from gopt.systems.regal.search import betas, elite_bias, proposal, rewards, search
 from gopt.systems.regal.settings import HEADS, NETWORKS, PARTS, PLACES, Settings
 from gopt.systems.regal.training import TrainState, gradient, init, loss, optimizer, update
@@ -51,7 +51,6 @@ __all__ = [
     "log_prob",
     "loosen_heavy",
     "loss",
-    "means",
     "noise_basis",
     "optimizer",
     "proposal",

@@ -36,7 +36,7 @@ def log_prob(
     directions get no gradient, so that training follows a projection of that of the reward.
 
     Args:
-      places: as of `means`.
+      places: as of `apply`.
       taken: places sampled.
       graphs: the graph.
       settings: the settings of the policy.

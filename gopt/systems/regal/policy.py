@@ -20,25 +20,13 @@ Tree = Any
 VERSION = 6  # of what the parameters of a policy mean; files of another one are refused
 
 
-class Independent(nn.Module):
-    """The head of ops that take what they take independently of each other, given the graph."""
-
-    def __call__(self, base: jax.Array, noise: jax.Array) -> jax.Array:
-        """Returns what ops take, `[..., N, L]`."""
-        return base + noise
-
-    def means(self, base: jax.Array, taken: jax.Array) -> jax.Array:
-        """Returns the means around which they took it, `[N, L]`."""
-        return base
-
-
 _NETWORKS: dict[str, Callable[[Settings], nn.Module]] = {
     "message_passing": lambda s: MessagePassing(s.width, s.rounds),
     "recurrent": lambda s: Recurrent(s.width),
 }
-_HEADS: dict[str, Callable[[Settings], Any]] = {
-    "independent": lambda s: Independent(),
-    "autoregressive": lambda s: Feedback(s.width, len(PLACES)),
+_HEADS: dict[str, Callable[[Settings], Callable[[jax.Array], jax.Array]]] = {
+    "independent": lambda _: lambda places: places,
+    "autoregressive": lambda s: Feedback(s.width),
 }
 
 
@@ -64,17 +52,12 @@ class Policy(nn.Module):
         self.head = _HEADS[s.head](s)
         self.baseline = MLP(s.width, 1)
 
-    def __call__(self, graphs: GraphsTuple, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns places and the expected reward `[]`.
+    def __call__(self, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
+        """Returns places float32 `[N, L]`, in the order of `PLACES`, and the expected reward `[]`.
 
-        Places are float32 `[..., N, L]`, in the order of `PLACES`, with this noise `[..., N, L]`.
         Deviations, priority and elite bias lie in 0..1 mostly: from the first level to the last.
         """
-        return self.head(self._base(graphs), noise), self._expected(graphs)
-
-    def means(self, graphs: GraphsTuple, taken: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns the places around which `[..., N, L]` were taken, and the expected reward."""
-        return self.head.means(self._base(graphs), taken), self._expected(graphs)
+        return self.head(self._base(graphs)), self._expected(graphs)
 
     def _base(self, graphs: GraphsTuple) -> jax.Array:
         """Returns what the network says of each op alone, `[N, L]`."""
@@ -88,7 +71,7 @@ class Policy(nn.Module):
     def _expected(self, graphs: GraphsTuple) -> jax.Array:
         """Returns the reward that is expected, by the features, which do not change in training.
 
-        Rewards lie close to -1, that of standard BRKGA.
+        It starts at -1, the reward of standard BRKGA.
         """
         features, mask = cast(jax.Array, graphs.nodes["features"]), op_mask(graphs)[:, None]
         mean = jnp.sum(features * mask, 0) / jnp.maximum(mask.sum(), 1)
@@ -97,40 +80,26 @@ class Policy(nn.Module):
 
 def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
     """Returns parameters of a policy that is not trained; `graphs` is one graph, for its shapes."""
-    return Policy(settings).init(key, graphs, _nothing(graphs))
+    return Policy(settings).init(key, graphs)
 
 
 def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> tuple[jax.Array, jax.Array]:
-    """Returns the places of a graph without noise, `[N, L]`, and the expected reward, `[]`."""
-    said = Policy(settings).apply(params, graphs, _nothing(graphs))
-    return cast(tuple[jax.Array, jax.Array], said)
+    """Returns what `Policy` says of one graph."""
+    return cast(tuple[jax.Array, jax.Array], Policy(settings).apply(params, graphs))
 
 
 def sample(
     key: jax.Array, params: Tree, graphs: GraphsTuple, *, samples: int, settings: Settings
 ) -> jax.Array:
     """Returns places sampled around those of the policy for one graph, float32 `[S, N, L]`."""
-    noise = draw_noise(key, graphs, samples=samples, settings=settings)
-    return cast(jax.Array, Policy(settings).apply(params, graphs, noise)[0])
-
-
-def means(
-    params: Tree, graphs: GraphsTuple, taken: jax.Array, *, settings: Settings
-) -> tuple[jax.Array, jax.Array]:
-    """Returns the places around which `[S, N, L]` were sampled, and the expected reward, `[]`."""
-    said = Policy(settings).apply(params, graphs, taken, method="means")
-    return cast(tuple[jax.Array, jax.Array], said)
+    places, _ = apply(params, graphs, settings=settings)
+    return places + draw_noise(key, graphs, samples=samples, settings=settings)
 
 
 def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
     """Returns the action of one graph without exploration."""
     places, _ = apply(params, graphs, settings=settings)
     return quantise(places, graphs, devices=devices, settings=settings)
-
-
-def _nothing(graphs: GraphsTuple) -> jax.Array:
-    """Returns no noise for one graph, `[N, L]`."""
-    return jnp.zeros((graphs.nodes["features"].shape[0], len(PLACES)))
 
 
 def _kernel(settings: Settings) -> jax.Array:

@@ -35,7 +35,8 @@ class Settings:
       parts: of the search that the policy leads, some of `PARTS`; the rest is, to a level, as in
         standard BRKGA, but that transfers go when their first reader has its turn.
       network: that embeds ops, one of `NETWORKS`.
-      head: how the places of ops hang together, one of `HEADS`.
+      head: whether the places of an op depend on those of earlier ops, one of `HEADS`. Noise does
+        not: it is shared by ops, and what an op took would tell what later ones take.
       bins: levels of the means, and of the deviations, of the Betas.
       width: size of embeddings.
       rounds: rounds of message passing.
@@ -46,7 +47,8 @@ class Settings:
         `loosen_heavy`). In graphs of thirty tensors and less they hardly are.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
       priority_deviation: that of priorities.
-      exploration: root mean square of the noise on the places while training.
+      exploration: root mean square of the noise on the places while training, in all directions;
+        ops do not move together where only how they differ counts, so that it is less there.
       quiet: differences of the rewards of one graph that count for little in training.
       learning_rate: of Adam, at first.
       steps: gradient steps of training, over which the learning rate falls to zero evenly.

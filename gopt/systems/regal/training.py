@@ -10,7 +10,7 @@ import optax
 from gopt import losses
 from gopt.nets.graphs import GraphsTuple
 from gopt.systems.regal.exploration import log_prob
-from gopt.systems.regal.policy import init_params, means
+from gopt.systems.regal.policy import apply, init_params
 from gopt.systems.regal.settings import Settings
 
 Tree = Any
@@ -41,8 +41,7 @@ def loss(
       reward: float32 `[G, S]`.
       settings: the settings of the policy.
     """
-    said = jax.vmap(partial(means, settings=settings), (None, 0, 0))
-    places, baseline = said(params, graphs, taken)
+    places, baseline = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
     baselines = losses.leave_one_out(reward, baseline[:, None])
     scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
