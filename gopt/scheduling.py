@@ -161,8 +161,9 @@ def schedule(
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       hardware: the machine, or the name of one of `gopt.hardware.PRESETS`.
       objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
-      method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
-        genetic algorithm guided by a trained policy, which takes the devices to be alike; "brkga",
+      method: "best", the strongest search without training (see `gopt.systems.best`), never worse
+        than a heuristic if the budget allows them all; "regal", a genetic algorithm guided by a
+        trained policy, which takes the devices to be alike, and starts from no heuristic; "brkga",
         the genetic algorithm alone; or one of `gopt.classical.HEURISTICS`, which do not search.
       evaluations: how many candidates a search may evaluate, what it starts from included; it
         evaluates one at least.
