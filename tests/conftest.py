@@ -1,6 +1,7 @@
 """Two CPU devices, so that what is spread over devices is tested; compiled programs are kept."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -8,5 +9,13 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax
+import pytest
 
 jax.config.update("jax_num_cpu_devices", 2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_are_freed() -> Iterator[None]:
+    """Each compiled program maps memory, and Linux lets a process have 65 530 maps."""
+    yield
+    jax.clear_caches()
