@@ -82,10 +82,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
         return float(by_family(values, families).mean())
 
     def interval(gain: np.ndarray) -> str:
-        if np.isnan(gain).any():
-            return ""
-        middle, error = common.mean_interval(by_family(100 * gain, families))
-        return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
+        return percent_interval(gain, families)
 
     possible, gap = over_families(1 - bound / standard), over_families(standard / known - 1)
     table = []
@@ -162,6 +159,14 @@ def _fitting(costs: np.ndarray, objective: str) -> np.ndarray:
 
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:+.0f}" if whole > 0 and not np.isnan(part) else ""
+
+
+def percent_interval(gain: np.ndarray, families: list[str]) -> str:
+    """Returns the mean over families of shares `[G]`, with its interval, in %; "" if one is NaN."""
+    if np.isnan(gain).any():
+        return ""
+    middle, error = common.mean_interval(by_family(100 * gain, families))
+    return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
 
 
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:

@@ -180,7 +180,7 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
         "best of gopt": Timed(
             best.Starts(given.value, proposed.value), given.seconds + proposed.seconds
         ),
-        **{name: alone for name in methods.ABLATION if "median" in name or "samples" in name},
+        **dict.fromkeys(methods.WITHOUT_BRKGA, alone),
     }
 
 

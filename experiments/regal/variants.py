@@ -11,7 +11,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.regal import graphs, methods, runs
-from experiments.regal.report import by_family
+from experiments.regal.report import percent_interval
 from gopt.graph import Op, from_ops
 from gopt.nets.graphs import to_graphs_tuple
 from gopt.systems import regal
@@ -75,9 +75,8 @@ def compare(
                 seconds[name].append(found.seconds or 0.0)
         families = [spec.workload for spec in specs]
         for name in policies:
-            gain = 100 * (1 - np.array(costs[name]) / np.array(costs["BRKGA"]))
-            middle, error = common.mean_interval(by_family(gain, families))
-            gains[name].append(f"{middle:+.2f} ± {error:.2f}")
+            gain = 1 - np.array(costs[name]) / np.array(costs["BRKGA"])
+            gains[name].append(percent_interval(gain, families))
         figures[split] = {"families": families, "costs": costs}
     common.save_json(folder / "variants.json", figures)
     common.show(

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.nets.graphs import OP_FEATURES, GraphsTuple, op_mask
+from gopt.nets.graphs import OP_FEATURES, GraphsTuple, op_mask, sides
 from gopt.systems.regal.settings import PLACES, STANDARD, Settings, is_led
 
 
@@ -68,8 +68,7 @@ def levels(places: jax.Array, *, devices: int, settings: Settings) -> Action:
     """
     places = jnp.where(is_led(settings), places, jnp.float32(list(STANDARD.values())))
     at = dict(zip(PLACES, jnp.moveaxis(places, -1, 0), strict=True))
-    angle = 2 * np.pi * np.arange(devices) / devices
-    means = 0.5 + places[..., :2] @ np.stack([np.cos(angle), np.sin(angle)])
+    means = 0.5 + places[..., :2] @ sides(np.arange(devices), devices).T
     deviations = jnp.broadcast_to(at["device_deviation"][..., None], means.shape)
     genes = jnp.stack(
         [
