@@ -118,5 +118,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "tolist"):
-        return value.tolist()
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            is_known = np.isfinite(array)
+            array = array.astype(object)
+            array[~is_known] = None  # JSON has no infinite numbers
+        return array.tolist()
     raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -21,21 +21,24 @@ def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> ja
     return -jnp.mean(lax.stop_gradient(reward - baseline) * log_prob)
 
 
-def leave_one_out(reward: jax.Array, baseline: jax.Array) -> jax.Array:
-    """Returns baselines that have seen the other samples of the same state, `[G, S]`.
+def leave_one_out(reward: jax.Array) -> jax.Array:
+    """Returns a baseline for each sample: the mean reward of the others of its state, `[..., S]`.
 
-    The mean of the other rewards and of the learned baseline, which counts as one more sample.
-    So the gradient stays unbiased, what the baseline has not learned yet is mostly taken out,
-    and a single sample is left with its baseline.
+    So the gradient stays unbiased, and nothing has to be learned.
 
     Args:
-      reward: S samples for each of G states, `[G, S]`.
-      baseline: estimates before the actions were known, `[G, 1]`.
+      reward: of S samples for each state, `[..., S]`.
+
+    Raises:
+      ValueError: there is only one sample.
 
     Source: Kool, van Hoof, Welling, "Buy 4 REINFORCE samples, get a baseline for free!", ICLR
-    2019 workshop; the learned baseline among the samples is our choice.
+    2019 workshop.
     """
-    return (baseline + jnp.sum(reward, 1, keepdims=True) - reward) / reward.shape[1]
+    samples = reward.shape[-1]
+    if samples < 2:
+        raise ValueError(f"reward has {samples} sample of each state: expected 2 at least")
+    return (jnp.sum(reward, -1, keepdims=True) - reward) / (samples - 1)
 
 
 def baseline_error(reward: jax.Array, baseline: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ from gopt.cost.execution import (
     decode,
     keys_shape,
     population_cost,
+    relaxed_cost,
     simulate,
 )
 from gopt.eager import Execution, execute
@@ -161,10 +162,11 @@ def schedule(
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       hardware: the machine, or the name of one of `gopt.hardware.PRESETS`.
       objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
-      method: "best", the strongest search without training (see `gopt.systems.best`), never worse
-        than a heuristic if the budget allows them all; "regal", a genetic algorithm guided by a
-        trained policy, which takes the devices to be alike, and starts from no heuristic; "brkga",
+      method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
+        genetic algorithm guided by a trained policy, which takes the devices to be alike; "brkga",
         the genetic algorithm alone; or one of `gopt.classical.HEURISTICS`, which do not search.
+        The first two start from all heuristics, and are never worse than those that the budget
+        allows.
       evaluations: how many candidates a search may evaluate, what it starts from included; it
         evaluates one at least.
       seed: of the search.
@@ -226,8 +228,13 @@ def _replay(problem: Problem, keys: Keys) -> tuple[Decision, Schedule]:
 
 @partial(jax.jit, static_argnames=("objective", "evaluations"))
 def _brkga(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Keys:
-    cost = population_cost(problem, objective)
-    return brkga.minimize(key, cost, keys_shape(problem), evaluations=evaluations).keys
+    return brkga.minimize(
+        key,
+        population_cost(problem, objective),
+        keys_shape(problem),
+        evaluations=evaluations,
+        relaxed=relaxed_cost(problem, objective),
+    ).keys
 
 
 def _regal(
@@ -238,42 +245,27 @@ def _regal(
     evaluations: int,
     weights: str | os.PathLike[str] | None,
 ) -> Keys:
-    from gopt.systems.regal import features, load_policy, schedules_compared
+    from gopt.systems import best, regal
 
-    params, settings = load_policy(weights, objective=objective, devices=problem.num_devices)
-    return _search_with_policy(
-        key,
-        params,
-        features(graph, problem, objective=objective),
-        problem,
-        objective=objective,
-        evaluations=max(1, evaluations - schedules_compared(objective)),
-        settings=settings,
-    )
-
-
-@partial(jax.jit, static_argnames=("objective", "evaluations", "settings"))
-def _search_with_policy(
-    key: jax.Array,
-    params: Any,
-    graphs: Any,
-    problem: Problem,
-    *,
-    objective: str,
-    evaluations: int,
-    settings: Any,
-) -> Keys:
-    from gopt.systems import regal
-
-    result = regal.search(
+    devices = problem.num_devices
+    params, settings = regal.load_policy(weights, objective=objective, devices=devices)
+    read = regal.features(graph, problem, objective=objective)
+    action = _action(params, read, devices=devices, settings=settings)
+    return best.search(
         key,
         problem,
-        regal.action(params, graphs, devices=problem.num_devices, settings=settings),
         objective=objective,
         evaluations=evaluations,
+        given=best.Starts(best.heuristic_keys(problem), action),
         settings=settings,
-    )
-    return result.keys
+    ).keys
+
+
+@partial(jax.jit, static_argnames=("devices", "settings"))
+def _action(params: Any, graphs: Any, *, devices: int, settings: Any) -> Any:
+    from gopt.systems import regal
+
+    return regal.action(params, graphs, devices=devices, settings=settings)
 
 
 def _costs(problem: Problem, schedule: Schedule) -> Costs:

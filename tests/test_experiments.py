@@ -51,6 +51,9 @@ def test_figures_are_json_values(tmp_path):
     path = tmp_path / "a.json"
     common.save_json(path, {"a": np.float32([1, 2]), "b": jnp.int32(3), "c": Path("x")})
     assert json.loads(path.read_text()) == {"a": [1, 2], "b": 3, "c": "x"}
+    common.save_json(path, {"a": np.float32([[1, np.inf], [np.nan, 2]]), "b": np.float32(np.inf)})
+    assert json.loads(path.read_text()) == {"a": [[1, None], [None, 2]], "b": None}
+    common.save_json(path, {"b": 3})
     with pytest.raises(TypeError, match="object is no JSON value"):
         common.save_json(path, object())
     assert json.loads(path.read_text())["b"] == 3

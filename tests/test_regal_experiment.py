@@ -18,6 +18,7 @@ from gopt.classical import HEURISTICS
 from gopt.cost.execution import OBJECTIVES
 from gopt.graph import Shape, check
 from gopt.kinds import KINDS
+from gopt.search import brkga
 from gopt.systems import regal as policies
 
 POLICY = policies.Settings(bins=4, width=8, rounds=1, steps=4)
@@ -146,15 +147,18 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     figures = json.loads((folder / "variants.json").read_text())
     assert [len(figures[split]["families"]) for split in ("validation", "test")] == [1, 2]
     costs = figures["test"]["costs"]
-    rows = ("untrained", *few)
-    assert set(costs) == {"BRKGA", *rows} and len({tuple(cost) for cost in costs.values()}) == 5
+    before = figures["test"]["untrained"]
+    assert set(costs) == {"BRKGA", *few} and set(before) == set(few)
+    assert len({tuple(cost) for cost in [*costs.values(), *before.values()]}) == 7
     lines = (folder / "variants.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
-    assert [row[0] for row in rows] == ["untrained", *few]
-    gain, error = common.mean_interval(
-        100 * (1 - np.array(costs["placement"]) / np.array(costs["BRKGA"]))
+    assert [row[0] for row in rows] == list(few)
+    standard, last, first = (
+        np.array(x) for x in (costs["BRKGA"], costs["placement"], before["placement"])
     )
-    assert rows[1][2] == f"{gain:+.2f} ± {error:.2f}"
+    for column, gain in ((2, 1 - last / standard), (4, (first - last) / standard)):
+        middle, error = common.mean_interval(100 * gain)
+        assert rows[0][column] == f"{middle:+.2f} ± {error:.2f}"
     trained = folder / "graph_as_sequence_(GAS)" / "peak_memory.npz"
     _, sizes = policies.load_policy(trained, objective="peak_memory", devices=2)
     assert sizes.network == "recurrent" and sizes.steps == POLICY.steps
@@ -217,7 +221,8 @@ def test_capacities_bind_where_they_are_part_of_the_objective():
         jax.device_get(runs._costs(case.host, case.heuristics.value)) for case in (free, tight)
     ]
     jax.tree.map(np.testing.assert_array_equal, *costs)
-    peak, makespan = costs[0].peak.max(1), costs[0].makespan
+    # The last candidate is the program's own order, which is no heuristic.
+    peak, makespan = costs[0].peak.max(1)[:-1], costs[0].makespan[:-1]
     assert (tight.host.capacity < free.host.capacity).all()
     assert peak.min() <= tight.host.capacity[0] < peak[makespan.argmin()]
     middle = np.sqrt(float(peak.min()) * float(peak[makespan.argmin()]))
@@ -236,6 +241,45 @@ def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
     settings(tmp_path, evaluations=methods.LEAST)
     with pytest.raises(ValueError, match=r"evaluations is 2: expected \d+ at least"):
         settings(tmp_path, evaluations=2)
+
+
+def test_the_variants_are_not_compared_where_brkga_need_not_fit(tmp_path):
+    for table in ("3", "all"):
+        with pytest.raises(ValueError, match="expected another for table 3"):
+            settings(tmp_path, table=table, objective="capped_makespan")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objective, monkeypatch):
+    case = runs.case(graphs.build(TEST[0]), objective)
+    learned = policies.init_params(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
+    starts = runs.starts(case, learned, 0)
+    minimize, relaxed = brkga.minimize, []
+
+    def record(*args: Any, **settings: Any) -> brkga.Result:
+        relaxed.append(settings["relaxed"] is not None)
+        return minimize(*args, **settings)
+
+    monkeypatch.setattr(brkga, "minimize", record)
+    searches = methods.searches(objective, 800, POLICY)
+    for name in ("BRKGA", "BRKGA from heuristics", "REGAL", "REGAL from heuristics"):
+        jax.eval_shape(searches[name], jax.random.key(0), case.problem, starts[name].value)
+    assert relaxed == 4 * [objective == "capped_makespan"]
+    stacked = jax.tree.map(lambda x: np.asarray(x)[None], case.host)
+    training.standard_costs(jax.random.key(0), stacked, objective=objective, evaluations=20)
+    assert relaxed[4:] == [objective == "capped_makespan"]
+
+
+def test_untrained_is_where_training_starts(tmp_path):
+    still = dataclasses.replace(POLICY, learning_rate=0.0, steps=1)
+    params, _ = train(tmp_path, policy=still, seed=3)
+    case = runs.case(graphs.build(TEST[0]), "makespan")
+    starts = runs.starts(case, (params, still), 3)
+    jax.tree.map(
+        np.testing.assert_array_equal, starts["REGAL untrained"].value, starts["REGAL"].value
+    )
+    other = runs.starts(case, (params, still), 4)["REGAL untrained"].value[0]
+    assert any((a != b).any() for a, b in zip(other, starts["REGAL"].value[0], strict=True))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -304,16 +348,23 @@ def test_costs_within_some_seconds():
 def test_methods_whose_schedules_do_not_fit_have_no_figures(tmp_path):
     def found(*costs: float) -> runs.Runs:
         cost = np.array(costs)
-        return runs.Runs(cost, np.array([5]), cost[:, None], None, 1.5)
+        history = np.stack([np.full(len(cost), np.inf), 2 * cost, cost], 1)
+        return runs.Runs(cost, np.array([5, 6, 7]), history, None, 1.5)
 
-    heuristics = {name: found(2.0**31) for name in HEURISTICS} | {"etf": found(220.0)}
-    rows = {"BRKGA": found(200.0, 200.0), "random search": found(300.0, 2.0**30)}
+    heuristics = {name: found(2.0**31) for name in HEURISTICS} | {"etf": found(200.0)}
+    rows = {"BRKGA": found(2.0**30, 2.0**31), "random search": found(300.0, 2.0**30)}
     row = report.Row("x", "a", {**heuristics, **rows, "REGAL": found(150.0, 150.0)}, {}, 100)
     report.report("title", [row], tmp_path, objective="capped_makespan")
+    for draw in (report.draw_searches, report.draw_tradeoff):
+        draw([row, row], tmp_path, objective="capped_makespan")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
-    assert cells["random search"] == [""] * 6 + ["1.5"]
-    assert cells["best heuristic"][0] == "-10.00" and cells["REGAL"][0] == "+25.00"
+    assert cells["random search"] == cells["BRKGA"] == [""] * 6 + ["1.5"]
+    # BRKGA need not fit; the best heuristic does.
+    assert cells["best heuristic"][0] == "0" and cells["REGAL"][0] == "+25.00"
+    assert {file.name for file in tmp_path.glob("*.png")} == {
+        *("convergence.png", "seconds.png", "tradeoff.png")
+    }
     assert all(row[2] == "" for row in cells.values())  # there is no tuned BRKGA
 
 

@@ -3,6 +3,7 @@
 python -m experiments.regal.graphs           # builds them all, and prints a table
 """
 
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,11 +84,14 @@ TRAIN: tuple[Spec, ...] = (
     *(
         Spec(
             "random_network",
-            dict(batch=batch, length=length, width=width, layers=4 + seed % 9, seed=seed),
-            True,
+            dict(batch=batch, length=length, width=width, layers=layers, seed=seed),
+            seed % 5 > 1,
         )
-        for seed, (batch, length, width) in enumerate(
-            12 * ((4, 512, 256), (64, 64, 128), (16, 128, 1024), (128, 32, 512))
+        for seed, ((batch, length, width), layers) in enumerate(
+            product(
+                ((4, 512, 256), (64, 64, 128), (16, 128, 1024), (128, 32, 512)),
+                (5, 6, 7, 9, 11, 13, 15, 18, 22, 27, 33, 40),
+            )
         )
     ),
 )

@@ -48,7 +48,7 @@ def _tight(problem: Problem) -> int:
     So there is a schedule that fits, and the fastest one does not, unless it is the lowest, too.
     """
     tried = best.heuristic_keys(problem)
-    costs = jax.device_get(_costs(problem, tried))
+    costs = jax.device_get(_costs(problem, jax.tree.map(lambda keys: keys[:-1], tried)))
     peak = costs.peak.max(-1).astype(np.float64)
     return int(np.sqrt(peak.min() * peak[costs.makespan.argmin()]))
 
@@ -158,11 +158,11 @@ def once(case: Case, objective: str, keys: Keys, evaluations: int, seconds: floa
 def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Timed]:
     """Returns what each of `methods.searches` starts from.
 
-    The policy, parameters and settings, is also taken as it is before training, to tell what its
-    initial proposals do from what it learned.
+    The policy, parameters and settings, is also taken as it is before training with this seed, to
+    tell what its initial proposals do from what it learned.
     """
     settings = learned[1]
-    first = regal.init_params(jax.random.key(seed), case.graphs.value, settings=settings)
+    first = regal.init_params(first_key(seed), case.graphs.value, settings=settings)
     untrained, trained = acted(case, (first, settings)), acted(case, learned)
     given, proposed = case.heuristics, case.proposed
     nothing, alone = Timed((), 0.0), Timed((trained.value, None), trained.seconds)
@@ -182,6 +182,11 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
         ),
         **dict.fromkeys(methods.WITHOUT_BRKGA, alone),
     }
+
+
+def first_key(seed: int) -> jax.Array:
+    """Returns the key of the parameters that training with a seed starts from."""
+    return jax.random.fold_in(jax.random.key(seed), 0)
 
 
 def acted(case: Case, learned: tuple[Any, regal.Settings]) -> Timed:

@@ -22,12 +22,12 @@ from rich.progress import (
 
 from experiments import common
 from experiments.regal.graphs import noisy
-from experiments.regal.runs import task
+from experiments.regal.runs import first_key, task
 from gopt import graph as graphs
 from gopt import padding
 from gopt import problem as problems
 from gopt.checkpoints import Checkpoints
-from gopt.cost.execution import keys_shape, population_cost
+from gopt.cost.execution import keys_shape, population_cost, relaxed_cost
 from gopt.graph import Graph
 from gopt.nets.graphs import GraphsTuple
 from gopt.parallel import spread
@@ -43,7 +43,7 @@ class Training:
     Attributes:
       evaluations: budget of each search; less than that of the test, for speed.
       graphs: graphs in a step, `G`.
-      samples: actions for each graph, `S`.
+      samples: actions for each graph, `S`; two at least.
       variants: noisy copies of each training graph, besides the graph itself.
       noise: spread of the log-normal noise on their sizes and costs.
       checkpoint_every: steps between checkpoints.
@@ -55,6 +55,10 @@ class Training:
     variants: int = 1
     noise: float = 0.1
     checkpoint_every: int = 25
+
+    def __post_init__(self) -> None:
+        if self.samples < 2:
+            raise ValueError(f"samples is {self.samples}: expected 2 at least, for a baseline")
 
 
 class Pool(NamedTuple):
@@ -72,8 +76,13 @@ def standard_costs(
 
     def one(row: tuple[jax.Array, Problem]) -> jax.Array:
         key, problem = row
-        cost = population_cost(problem, objective)
-        return brkga.minimize(key, cost, keys_shape(problem), evaluations=evaluations).cost
+        return brkga.minimize(
+            key,
+            population_cost(problem, objective),
+            keys_shape(problem),
+            evaluations=evaluations,
+            relaxed=relaxed_cost(problem, objective),
+        ).cost
 
     count = len(problem.num_ops)
     rows = np.repeat(np.arange(count), seeds)
@@ -136,7 +145,7 @@ def train(
     checkpoints = Checkpoints(folder, settings)
     root = jax.random.key(seed)
     first = jax.tree.map(lambda x: x[0], pools[0].graphs)
-    state = regal.init(jax.random.fold_in(root, 0), first, settings=policy)
+    state = regal.init(first_key(seed), first, settings=policy)
     done, state = checkpoints.restore(state)
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []

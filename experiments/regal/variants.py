@@ -12,8 +12,6 @@ from rich.progress import track
 from experiments import common
 from experiments.regal import graphs, methods, runs
 from experiments.regal.report import percent_interval
-from gopt.graph import Op, from_ops
-from gopt.nets.graphs import to_graphs_tuple
 from gopt.systems import regal
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -35,12 +33,6 @@ def settings(sizes: regal.Settings) -> dict[str, regal.Settings]:
     return {name: dataclasses.replace(sizes, **changes) for name, changes in VARIANTS.items()}
 
 
-def untrained(sizes: regal.Settings, seed: int) -> tuple[Any, regal.Settings]:
-    """Returns a policy before training: what the others gain without having learned."""
-    graph = to_graphs_tuple(from_ops([Op()]))
-    return regal.init_params(jax.random.key(seed), graph, settings=sizes), sizes
-
-
 def compare(
     policies: Mapping[str, tuple[Any, regal.Settings]],
     *,
@@ -50,40 +42,49 @@ def compare(
     seed: int,
     folder: Path,
 ) -> None:
-    """Prints and saves what REGAL gains over BRKGA with each of some policies, by split."""
-    searches = {
-        name: methods.compiled(objective, evaluations, sizes)["REGAL"]
-        for name, (_, sizes) in policies.items()
-    }
+    """Prints and saves what REGAL gains over BRKGA with each of some policies, by split.
+
+    Each is also searched from as it was before training, which tells what its guide does from
+    what it learned.
+    """
     standard = methods.compiled(objective, evaluations, regal.Settings())["BRKGA"]
     gains: dict[str, list[str]] = {name: [] for name in policies}
+    learned: dict[str, list[str]] = {name: [] for name in policies}
     seconds: dict[str, list[float]] = {name: [] for name in policies}
     figures: dict[str, Any] = {}
     for split in SPLITS:
         specs = graphs.SPLITS[split]
-        costs: dict[str, list[float]] = {name: [] for name in ("BRKGA", *policies)}
+        costs: dict[str, list[float]] = {}
+        before: dict[str, list[float]] = {}
         for index, spec in enumerate(track(specs, f"searching, {split}")):
             case = runs.case(graphs.build(spec), objective)
             keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), index), seeds)
             found = runs.run(standard, keys, case, objective, runs.Timed((), 0.0))
-            costs["BRKGA"].append(found.cost.mean(dtype=float))
-            for name, learned in policies.items():
-                action = runs.acted(case, learned)
-                start = runs.Timed((action.value, None), action.seconds)
-                found = runs.run(searches[name], keys, case, objective, start)
-                costs[name].append(found.cost.mean(dtype=float))
+            costs.setdefault("BRKGA", []).append(found.cost.mean(dtype=float))
+            for name, (params, sizes) in policies.items():
+                search = methods.compiled(objective, evaluations, sizes)["REGAL"]
+                first = regal.init_params(runs.first_key(seed), case.graphs.value, settings=sizes)
+                for kept, weights in ((before, first), (costs, params)):
+                    action = runs.acted(case, (weights, sizes))
+                    start = runs.Timed((action.value, None), action.seconds)
+                    found = runs.run(search, keys, case, objective, start)
+                    kept.setdefault(name, []).append(found.cost.mean(dtype=float))
                 seconds[name].append(found.seconds or 0.0)
         families = [spec.workload for spec in specs]
         for name in policies:
-            gain = 1 - np.array(costs[name]) / np.array(costs["BRKGA"])
-            gains[name].append(percent_interval(gain, families))
-        figures[split] = {"families": families, "costs": costs}
+            first, last = (np.array(x[name]) / costs["BRKGA"] for x in (before, costs))
+            gains[name].append(percent_interval(1 - last, families))
+            learned[name].append(percent_interval(first - last, families))
+        figures[split] = {"families": families, "costs": costs, "untrained": before}
     common.save_json(folder / "variants.json", figures)
     common.show(
         f"{objective}, {evaluations} evaluations, {seeds} seeds: improvement over BRKGA of REGAL, "
-        "by what its policy leads or is, %; each trained once; means and 95 % intervals over "
-        "families",
-        ("policy", *SPLITS, "core s a run"),
-        [(name, *gains[name], f"{np.mean(seconds[name]):.2f}") for name in policies],
+        "by what its policy leads or is, and how much of it was trained, %; each trained once; "
+        "means and 95 % intervals over families",
+        ("policy", *SPLITS, *(f"trained, {split}" for split in SPLITS), "core s a run"),
+        [
+            (name, *gains[name], *learned[name], f"{np.mean(seconds[name]):.2f}")
+            for name in policies
+        ],
         folder / "variants.md",
     )

@@ -10,6 +10,7 @@ optimization", Journal of Heuristics 17 (2011).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,8 @@ from jax import lax
 from gopt.search.population import Cost, Tree, assert_a_cost_each, coins, uniforms
 
 Proposal = Callable[[Tree], Tree]  # uniforms in [0, 1), one for each gene, to keys of mutants
+
+RELAXED = 0.5  # share of the evaluations with a relaxed cost, if there is one
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,18 @@ def minimize(
     proposal: Proposal = uniform,
     bias: Tree | float = 0.7,
     given: Tree | None = None,
+    relaxed: Cost | None = None,
 ) -> Result:
     """Returns the best candidate of a whole run; jit it, and vmap it over problems.
 
     Exactly `evaluations` candidates are evaluated: a last generation that does not fit whole is
     cut short, and so is a first population.
+
+    A relaxed cost comes first, if there is one: a whole run with a share `RELAXED` of the
+    evaluations, from whose last generation, and from the given candidates, the search goes on.
+    What it is worth by `cost` is known from then on only: the history is infinite before, and
+    the best is that of the rest. A budget that leaves less than two populations for either is
+    not shared.
 
     Args:
       key: random key.
@@ -172,17 +182,51 @@ def minimize(
       proposal: distribution of the genes of the first population and of mutants.
       bias: probability that a gene comes from the elite parent (see `ask`).
       given: candidates `[K, ...]` to start from.
+      relaxed: a cost like `cost` by which what violates constraints need not be worse than what
+        does not.
 
     Raises:
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
       AssertionError: `cost` does not return one cost for each candidate.
     """
     settings = settings or Settings()
-    p, fresh = settings.population, settings.population - settings.elites
+    p = settings.population
     count = 0 if given is None else len(jax.tree.leaves(given)[0])
     if evaluations < max(1, count):
         raise ValueError(f"evaluations is {evaluations}: expected {max(1, count)} at least")
 
+    run = partial(_run, template=template, settings=settings, proposal=proposal, bias=bias)
+    spent = round(RELAXED * evaluations)
+    if relaxed is None or min(spent, evaluations - spent) < 2 * p:
+        return run(key, cost, evaluations=evaluations, given=given)
+    to_relax, key = jax.random.split(key)
+    first = run(to_relax, relaxed, evaluations=spent, given=given)
+    start = first.last.keys
+    if given is not None:
+        start = jax.tree.map(
+            lambda own, found: jnp.concatenate([own, found[: p - count]]), given, start
+        )
+    last = run(key, cost, evaluations=evaluations - spent, given=start)
+    unknown = jnp.full(first.history.shape, jnp.inf, first.history.dtype)
+    return last._replace(
+        history=jnp.concatenate([unknown, last.history]),
+        evaluations=jnp.concatenate([first.evaluations, spent + last.evaluations]),
+    )
+
+
+def _run(
+    key: jax.Array,
+    cost: Cost,
+    *,
+    template: Tree,
+    evaluations: int,
+    settings: Settings,
+    proposal: Proposal,
+    bias: Tree | float,
+    given: Tree | None,
+) -> Result:
+    """Returns what one cost leads to; the arguments are those of `minimize`."""
+    p, fresh = settings.population, settings.population - settings.elites
     to_init, to_run, to_rest = jax.random.split(key, 3)
     first = init(to_init, template, settings=settings, proposal=proposal, given=given)
     if evaluations < p:

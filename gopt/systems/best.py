@@ -47,7 +47,15 @@ class Starts(NamedTuple):
     action: regal.Action | None  # where the genetic algorithm searches
 
 
-def search(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Result:
+def search(
+    key: jax.Array,
+    problem: Problem,
+    *,
+    objective: str,
+    evaluations: int,
+    given: Starts | None = None,
+    settings: regal.Settings | None = None,
+) -> Result:
     """Returns the best schedule found for one problem with exactly `evaluations` evaluations.
 
     What the heuristics try counts, and so do the orders that proposals choose from. If the budget
@@ -58,12 +66,16 @@ def search(key: jax.Array, problem: Problem, *, objective: str, evaluations: int
       problem: one problem, on the host.
       objective: one of `gopt.cost.execution.OBJECTIVES`.
       evaluations: budget.
+      given: what to start from; by default `starts`.
+      settings: of the policy whose action is given, if one is.
 
     Raises:
       ValueError: the budget is less than one, or there is no such objective.
     """
-    given = starts(problem, objective)
-    return _improve(key, problem, given, objective=objective, evaluations=evaluations)
+    given = given or starts(problem, objective)
+    return _improve(
+        key, problem, given, objective=objective, evaluations=evaluations, settings=settings
+    )
 
 
 def starts(problem: Problem, objective: str) -> Starts:
@@ -91,7 +103,13 @@ def tried(problem: Problem) -> int:
 
 
 def improve(
-    key: jax.Array, problem: Problem, given: Starts, *, objective: str, evaluations: int
+    key: jax.Array,
+    problem: Problem,
+    given: Starts,
+    *,
+    objective: str,
+    evaluations: int,
+    settings: regal.Settings | None = None,
 ) -> Result:
     """Returns the best schedule found, the given ones included; the rest is as in `search`.
 
@@ -103,19 +121,28 @@ def improve(
     evaluations = max(1, evaluations - tried(problem) - compared)
     problem = jax.tree.map(jnp.asarray, problem)
 
-    if given.action is not None:
-        return _evolve(key, problem, given, objective=objective, evaluations=evaluations)
-    return _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
+    if given.action is None:
+        return _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
+    found = regal.search(
+        key,
+        problem,
+        jax.tree.map(jnp.asarray, given.action),
+        objective=objective,
+        evaluations=evaluations,
+        settings=settings or regal.Settings(),
+        given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
+    )
+    return Result(found.keys, found.cost)
 
 
-_improve = jax.jit(improve, static_argnames=("objective", "evaluations"))
+_improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settings"))
 
 
 def proposed(problem: Problem, objective: str) -> regal.Action | None:
     """Returns an action of REGAL, if the genetic algorithm searches for the objective; on the host.
 
-    It is like that of REGAL's policy before it is trained, along the guide of the objective. But
-    there is no random network in it, and the middle of the graph is where the guide has it.
+    It is like that of REGAL's policy before it is trained, along the guide of the objective, but
+    that there is no random network in it.
     """
     if objective == "makespan" or problem.num_devices == 1:
         return None
@@ -143,21 +170,6 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
     led = regal.loosen_heavy(jnp.asarray(found), jnp.asarray(share), settings)
     action = regal.levels(led, devices=problem.num_devices, settings=settings)
     return jax.tree.map(np.asarray, action)
-
-
-def _evolve(
-    key: jax.Array, problem: Problem, given: Starts, *, objective: str, evaluations: int
-) -> Result:
-    found = regal.search(
-        key,
-        problem,
-        jax.tree.map(jnp.asarray, given.action),
-        objective=objective,
-        evaluations=evaluations,
-        settings=regal.Settings(),
-        given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
-    )
-    return Result(found.keys, found.cost)
 
 
 def _anneal(

@@ -288,6 +288,33 @@ def test_objectives():
         execution.objective(problem, cost, "memory")
 
 
+def test_the_relaxed_cost_of_capacities_grows_with_the_excess():
+    problem, keys = golden(False)
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], keys)
+    exact = evaluate(problem, keys)
+
+    def relaxed(*capacity: int) -> float:
+        tight = problem._replace(capacity=np.int32(capacity))
+        cost = execution.relaxed_cost(tight, "capped_makespan")(one)
+        chex.assert_shape(cost, (1,))
+        chex.assert_type(cost, jnp.float32)
+        return float(cost[0])
+
+    first, second = (int(peak) for peak in exact.peak)
+    assert second > 0
+    assert relaxed(first, second) == relaxed(2 * first, 2 * second) == exact.makespan
+    assert relaxed(first - 3, second) == pytest.approx(
+        int(exact.makespan) * (first / (first - 3)) ** 4
+    )
+    # The worst device counts.
+    assert relaxed(first - 3, 1) == pytest.approx(
+        int(exact.makespan) * max(first / (first - 3), second) ** 4
+    )
+    assert np.isfinite(relaxed(0, 0)) and relaxed(0, 0) > exact.makespan
+    assert execution.relaxed_cost(problem, "makespan") is None
+    assert execution.relaxed_cost(problem, "peak_memory") is None
+
+
 def test_a_schedule_that_fits_beats_any_that_does_not():
     problem, _ = golden(False)
     problem = problem._replace(capacity=np.int32([MAX_UNITS - 1, MAX_UNITS - 1]))

@@ -43,13 +43,12 @@ def reinforce_gradient(
     return result
 
 
-def leave_one_out(reward: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Baselines `[G, S]` of samples `[G, S]`: the mean of the others and of `baseline` `[G]`."""
+def leave_one_out(reward: np.ndarray) -> np.ndarray:
+    """Baselines `[G, S]` of samples `[G, S]`: the mean of the others."""
     reward = np.asarray(reward, np.float64)
     result = np.empty(reward.shape)
     for g, s in np.ndindex(*reward.shape):
-        others = [r for j, r in enumerate(reward[g]) if j != s]
-        result[g, s] = np.mean([baseline[g], *others])
+        result[g, s] = np.mean([r for j, r in enumerate(reward[g]) if j != s])
     return result
 
 
@@ -89,25 +88,23 @@ def regal_log_prob(
 
 def regal(
     places: np.ndarray,
-    baseline: np.ndarray,
     features: list[np.ndarray],
     taken: np.ndarray,
     reward: np.ndarray,
     exploration: float,
     quiet: float,
     varied: Sequence[str],
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """REGAL's loss, and its gradients by places `[G, N, K]` and baseline `[G]`.
+) -> tuple[float, np.ndarray]:
+    """REGAL's loss, and its gradient by places `[G, N, K]`.
 
     `features` has the rows of the real ops of each graph, `taken` is `[G, S, N, K]`,
     `reward` `[G, S]`; `varied` is as in `regal_log_prob`.
     """
-    places, baseline, reward = (np.asarray(x, np.float64) for x in (places, baseline, reward))
+    places, reward = (np.asarray(x, np.float64) for x in (places, reward))
     graphs, samples = reward.shape
-    advantage = reward - leave_one_out(reward, baseline)
+    advantage = reward - leave_one_out(reward)
     scaled = [row / (np.sqrt(np.mean(row**2)) + quiet) for row in advantage]
-    error = reward - baseline[:, None]
-    loss = np.mean(error**2)
+    loss = 0.0
     gradient = np.zeros_like(places)
     for g, rows in enumerate(features):
         n = len(rows)
@@ -115,4 +112,4 @@ def regal(
         for s in range(samples):
             loss -= scaled[g][s] * each[s] / (graphs * samples)
             gradient[g, :n] -= scaled[g][s] * slope[s] / (graphs * samples)
-    return float(loss), gradient, -2 * error.mean(1) / graphs
+    return float(loss), gradient

@@ -46,6 +46,41 @@ def test_default_sizes_are_exact_too():
     watched.assert_matches(result, [100, 80, 80, 40])
 
 
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_a_relaxed_cost_comes_first_and_hands_over_its_last_generation(count):
+    def far(keys: Any) -> jax.Array:
+        return jnp.sum((keys["a"] - 0.8) ** 2, -1)
+
+    first, last = Watched(far), Watched()
+    own = jax.tree.map(lambda x: x[:count], generation(3).keys)
+    result = run(jax.random.key(1), last, evaluations=200, settings=SIZES, given=own, relaxed=first)
+    jax.effects_barrier()
+    blocks = [20, *5 * [15], 5]
+    assert [len(block) for block in first.costs] == blocks
+    assert [len(block) for block in last.costs] == blocks
+    np.testing.assert_array_equal(first.genes[0][:count], genes(own))
+    np.testing.assert_array_equal(last.genes[0][:count], genes(own))
+    every = np.concatenate(first.genes)
+    elites = every[np.argsort(np.concatenate(first.costs), stable=True)]
+    np.testing.assert_array_equal(last.genes[0][count : count + 5], elites[: min(5, 20 - count)])
+    assert (result.history[:7] == np.inf).all()
+    np.testing.assert_array_equal(result.evaluations, np.cumsum(2 * blocks))
+    tail = result._replace(
+        history=result.history[7:], evaluations=result.evaluations[7:] - jnp.int32(100)
+    )
+    last.assert_matches(tail, blocks)
+
+
+@pytest.mark.parametrize("evaluations", [1, 50, 79])
+def test_a_small_budget_is_not_shared_with_a_relaxed_cost(evaluations):
+    watched = Watched()
+    some = dict(evaluations=evaluations, settings=SIZES)
+    result = run(jax.random.key(1), cost, relaxed=watched, **some)
+    jax.effects_barrier()
+    assert not watched.costs
+    jax.tree.map(np.testing.assert_array_equal, result, run(jax.random.key(1), cost, **some))
+
+
 def test_a_run_beats_its_first_population_and_never_worsens():
     result = run(jax.random.key(0), cost, evaluations=2000, settings=SIZES)
     assert (np.diff(result.history) <= 0).all()

@@ -1,5 +1,6 @@
 """A problem for searches that is not ours, and a record of what they evaluate."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,14 +28,15 @@ def population(genes: Any) -> dict[str, Any]:
 
 
 class Watched:
-    """The cost, with a record of all that was evaluated, in order."""
+    """A cost, with a record of all that was evaluated, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Callable[[Any], jax.Array] = cost) -> None:
+        self.of = of
         self.costs: list[np.ndarray] = []
         self.genes: list[np.ndarray] = []
 
     def __call__(self, keys: dict[str, Any]) -> jax.Array:
-        value = cost(keys)
+        value = self.of(keys)
         jax.debug.callback(self._note, keys, value, ordered=True)
         return value
 

@@ -3,16 +3,16 @@
 A message-passing network over the ops says of each of them where its genes should lie: the means
 and deviations of Betas, quantised, for its affinity to each device and for its priority. BRKGA
 draws part of its first population and of its mutants from those Betas, and the policy is trained
-by REINFORCE with a learned baseline on the cost that the search reaches, relative to standard
-BRKGA.
+by REINFORCE on the cost that the search reaches, relative to standard BRKGA.
 
 Source: Paliwal et al., "Reinforced genetic algorithm learning for optimizing computation
 graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Settings`. So are:
 
 - devices as directions in a plane, with one deviation for all of an op (`levels`), and what is
   put into the middle (`quantise`);
-- normal noise that ops of a graph share, instead of one draw for each op (`sample`), and
-  advantages by graph (`loss`);
+- normal noise that ops of a graph share, instead of one draw for each op (`sample`);
+- the other samples of a graph as its baseline, instead of a learned one, and advantages by graph
+  (`loss`);
 - the features, and that they are along a schedule which an untrained policy proposes (`guide`);
 - the Betas of transfers, and the share that stays uniform (`proposal`).
 """

@@ -21,20 +21,24 @@ class Action(NamedTuple):
 def quantise(places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
     """Returns the action of places `[..., N, L]`, with the leading axes of the places.
 
-    The origin of the plane is put into the middle of the graph: the mean of the ops, weighted by
-    the logarithm of the bytes that they make. The mean of the priorities of ops that run is put
-    to 1/2: what counts is mostly how they differ. Ops that read or make much are led less (see
+    The origin of the plane is where the guide has it: what the policy adds to `Settings.lean` times
+    the sides of the guide is moved to the mean of zero over the ops, weighted by the logarithm of
+    the bytes that they make. So a policy does not drift towards a device, and a guide on one device
+    stays there, however a policy scales its sides. The mean of the priorities of ops that run is
+    put to 1/2: what counts is mostly how they differ. Ops that read or make much are led less (see
     `loosen_heavy`).
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
     weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
-    middle = jnp.sum(plane * weight, -2, keepdims=True) / jnp.maximum(weight.sum(), 1e-6)
+    guide = settings.lean * features[:, [OP_FEATURES.index(f"side_{axis}") for axis in "xy"]]
+    added = jnp.sum((plane - guide) * weight, -2, keepdims=True)
+    added = added / jnp.maximum(weight.sum(), 1e-6)
     runs = mask & (features[:, OP_FEATURES.index("is_input")] == 0)
     priority = places[..., PLACES.index("priority")]
     mean = jnp.sum(priority * runs, -1, keepdims=True) / jnp.maximum(runs.sum(), 1)
-    places = places.at[..., :2].set(plane - middle)
+    places = places.at[..., :2].set(plane - added)
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
     places = loosen_heavy(places, features[:, OP_FEATURES.index("share")], settings)
     return levels(places, devices=devices, settings=settings)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.nets.graphs import OP_FEATURES, GraphsTuple, op_mask
-from gopt.nets.message_passing import MLP, MessagePassing
+from gopt.nets.message_passing import MessagePassing
 from gopt.nets.recurrent import Feedback, Recurrent
 from gopt.systems.regal.actions import Action, quantise
 from gopt.systems.regal.exploration import draw_noise
@@ -17,7 +17,7 @@ from gopt.systems.regal.settings import PLACES, STANDARD, Settings
 
 Tree = Any
 
-VERSION = 6  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 7  # of what the parameters of a policy mean; files of another one are refused
 
 
 _NETWORKS: dict[str, Callable[[Settings], nn.Module]] = {
@@ -31,7 +31,7 @@ _HEADS: dict[str, Callable[[Settings], Callable[[jax.Array], jax.Array]]] = {
 
 
 class Policy(nn.Module):
-    """Places of ops, and the baseline.
+    """Places of ops.
 
     Before it is trained, a policy proposes what a person would: what the guide does (see
     `gopt.systems.regal.guide`). To exchange the devices changes no cost, so that a policy that
@@ -50,32 +50,18 @@ class Policy(nn.Module):
         self.kernel = self.param("kernel", lambda _: _kernel(s))
         self.bias = self.param("bias", lambda _: _bias(s))
         self.head = _HEADS[s.head](s)
-        self.baseline = MLP(s.width, 1)
 
-    def __call__(self, graphs: GraphsTuple) -> tuple[jax.Array, jax.Array]:
-        """Returns places float32 `[N, L]`, in the order of `PLACES`, and the expected reward `[]`.
+    def __call__(self, graphs: GraphsTuple) -> jax.Array:
+        """Returns places float32 `[N, L]`, in the order of `PLACES`.
 
         Deviations, priority and elite bias lie in 0..1 mostly: from the first level to the last.
         """
-        return self.head(self._base(graphs)), self._expected(graphs)
-
-    def _base(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns what the network says of each op alone, `[N, L]`."""
         mask = op_mask(graphs)[:, None]
         ops = self.network(graphs)
         whole = jnp.sum(ops * mask, 0) / jnp.maximum(mask.sum(), 1)
         ops = jnp.concatenate([ops, jnp.broadcast_to(whole, ops.shape)], -1)
         features = cast(jax.Array, graphs.nodes["features"])
-        return 0.1 * self.learned(ops) + features @ self.kernel + self.bias
-
-    def _expected(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns the reward that is expected, by the features, which do not change in training.
-
-        It starts at -1, the reward of standard BRKGA.
-        """
-        features, mask = cast(jax.Array, graphs.nodes["features"]), op_mask(graphs)[:, None]
-        mean = jnp.sum(features * mask, 0) / jnp.maximum(mask.sum(), 1)
-        return 0.1 * self.baseline(mean)[0] - 1.0
+        return self.head(0.1 * self.learned(ops) + features @ self.kernel + self.bias)
 
 
 def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
@@ -83,22 +69,22 @@ def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> T
     return Policy(settings).init(key, graphs)
 
 
-def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> tuple[jax.Array, jax.Array]:
-    """Returns what `Policy` says of one graph."""
-    return cast(tuple[jax.Array, jax.Array], Policy(settings).apply(params, graphs))
+def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
+    """Returns what `Policy` says of one graph, float32 `[N, L]`."""
+    return cast(jax.Array, Policy(settings).apply(params, graphs))
 
 
 def sample(
     key: jax.Array, params: Tree, graphs: GraphsTuple, *, samples: int, settings: Settings
 ) -> jax.Array:
     """Returns places sampled around those of the policy for one graph, float32 `[S, N, L]`."""
-    places, _ = apply(params, graphs, settings=settings)
+    places = apply(params, graphs, settings=settings)
     return places + draw_noise(key, graphs, samples=samples, settings=settings)
 
 
 def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
     """Returns the action of one graph without exploration."""
-    places, _ = apply(params, graphs, settings=settings)
+    places = apply(params, graphs, settings=settings)
     return quantise(places, graphs, devices=devices, settings=settings)
 
 

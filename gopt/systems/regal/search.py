@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.execution import Keys, keys_shape, population_cost
+from gopt.cost.execution import Keys, keys_shape, population_cost, relaxed_cost
 from gopt.problem import Problem
 from gopt.search import brkga
 from gopt.search.proposals import beta_quantiles, from_quantiles
@@ -114,6 +114,7 @@ def search(
         proposal=proposal(problem, action, settings),
         bias=elite_bias(problem, action, settings),
         given=given,
+        relaxed=relaxed_cost(problem, objective),
     )
 
 

@@ -28,27 +28,26 @@ def loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the loss of one batch, and what to watch.
 
-    REINFORCE, plus the squared error of the learned baseline, with which the other samples of
-    the same graph are averaged. The advantage is divided by its root mean square over the samples
-    of the graph, so that graphs whose cost varies most do not drown the others. That biases the
-    gradient, by the order of 1/S; of one sample only the sign counts. `Settings.quiet` keeps
-    graphs on which no action makes a difference from counting as much.
+    REINFORCE; the baseline of a sample is the mean reward of the others of its graph. The
+    advantage is divided by its root mean square over the samples of the graph, so that graphs
+    whose cost varies most do not drown the others. That biases the gradient, by the order of 1/S;
+    of two samples only the sign counts.
+    `Settings.quiet` keeps graphs on which no action makes a difference from counting as much.
 
     Args:
       params: of the policy.
       graphs: `[G, ...]`.
       taken: places sampled, float32 `[G, S, N, L]`.
-      reward: float32 `[G, S]`.
+      reward: float32 `[G, S]`, of two samples at least.
       settings: the settings of the policy.
     """
-    places, baseline = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
+    places = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
-    baselines = losses.leave_one_out(reward, baseline[:, None])
-    scale = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
-    scale = scale + settings.quiet
-    policy = losses.reinforce(log_probs, reward / scale, baselines / scale)
-    error = losses.baseline_error(reward, baseline[:, None])
-    return policy + error, {"reward": reward.mean(), "baseline_error": error}
+    baselines = losses.leave_one_out(reward)
+    spread = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
+    scale = spread + settings.quiet
+    value = losses.reinforce(log_probs, reward / scale, baselines / scale)
+    return value, {"reward": reward.mean(), "spread": spread.mean()}
 
 
 def optimizer(settings: Settings) -> optax.GradientTransformation:
