@@ -246,7 +246,7 @@ def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
 def test_the_variants_are_not_compared_where_brkga_need_not_fit(tmp_path):
     for table in ("3", "all"):
         with pytest.raises(ValueError, match="expected another for table 3"):
-            settings(tmp_path, table=table, objective="capped_makespan")
+            regal.main(settings(tmp_path, table=table, objective="capped_makespan"))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
