@@ -30,9 +30,9 @@ from gopt.cost import execution
 from gopt.cost.execution import Keys, Schedule
 from gopt.parallel import spread
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
-from gopt.search import brkga
 from gopt.sources.instances import Instance, makespan_instance, peak_memory_instance
 from gopt.systems import best
+from gopt.systems.evolution import evolve
 
 METHODS = (*HEURISTICS, "brkga", "best")
 
@@ -166,9 +166,7 @@ def search(
         return best.improve(key, problem, given, objective=objective, evaluations=evaluations).keys
 
     def find_brkga(key: jax.Array, problem: Problem) -> Keys:
-        cost = execution.population_cost(problem, objective)
-        template = execution.keys_shape(problem)
-        return brkga.minimize(key, cost, template, evaluations=evaluations).keys
+        return evolve(key, problem, objective=objective, evaluations=evaluations).keys
 
     batch = (jax.numpy.stack(random), problems.stack(members))
     if method == "best":

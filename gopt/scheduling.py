@@ -16,9 +16,6 @@ from gopt.cost.execution import (
     Keys,
     Schedule,
     decode,
-    keys_shape,
-    population_cost,
-    relaxed_cost,
     simulate,
 )
 from gopt.eager import Execution, execute
@@ -27,8 +24,8 @@ from gopt.hardware import PRESETS, Hardware
 from gopt.kinds import KINDS
 from gopt.padding import pad
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
-from gopt.search import brkga
 from gopt.sources.jaxpr import Traced, trace
+from gopt.systems.evolution import evolve
 from gopt.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -228,13 +225,7 @@ def _replay(problem: Problem, keys: Keys) -> tuple[Decision, Schedule]:
 
 @partial(jax.jit, static_argnames=("objective", "evaluations"))
 def _brkga(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Keys:
-    return brkga.minimize(
-        key,
-        population_cost(problem, objective),
-        keys_shape(problem),
-        evaluations=evaluations,
-        relaxed=relaxed_cost(problem, objective),
-    ).keys
+    return evolve(key, problem, objective=objective, evaluations=evaluations).keys
 
 
 def _regal(

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from experiments.regal import tuned
 from gopt.classical import HEURISTICS, schedules_tried
-from gopt.cost.execution import OBJECTIVES, Keys, keys_shape, population_cost, relaxed_cost
+from gopt.cost.execution import OBJECTIVES, Keys, keys_shape, population_cost
 from gopt.parallel import spread
 from gopt.problem import Problem
-from gopt.search import brkga, local, random
+from gopt.search import local, random
 from gopt.systems import best, regal
+from gopt.systems.evolution import evolve
 
 DEVICES = 2
 # What the heuristics try, the program's own order, and the most that features compare.
@@ -74,10 +75,7 @@ def searches(
         return run(random.minimize, key, problem)
 
     def standard(key: jax.Array, problem: Problem, _: Any) -> Found:
-        return run(evolving(problem), key, problem)
-
-    def evolving(problem: Problem, given: Keys | None = None) -> Any:
-        return partial(brkga.minimize, given=given, relaxed=relaxed_cost(problem, objective))
+        return found(evolve(key, problem, objective=objective, evaluations=evaluations), 0)
 
     def proposed(key: jax.Array, problem: Problem, _: Any) -> Found:
         result = regal.search(
@@ -98,7 +96,10 @@ def searches(
         return partial(local.minimize, settings=how, neighbour=move, given=given)
 
     def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        return run(evolving(problem, given), key, problem, best.tried(problem))
+        tried = best.tried(problem)
+        left = evaluations - tried
+        result = evolve(key, problem, objective=objective, evaluations=left, given=given)
+        return found(result, tried)
 
     def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
         action, given = start

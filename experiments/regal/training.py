@@ -27,13 +27,12 @@ from gopt import graph as graphs
 from gopt import padding
 from gopt import problem as problems
 from gopt.checkpoints import Checkpoints
-from gopt.cost.execution import keys_shape, population_cost, relaxed_cost
 from gopt.graph import Graph
 from gopt.nets.graphs import GraphsTuple
 from gopt.parallel import spread
 from gopt.problem import Problem
-from gopt.search import brkga
 from gopt.systems import regal
+from gopt.systems.evolution import evolve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +75,7 @@ def standard_costs(
 
     def one(row: tuple[jax.Array, Problem]) -> jax.Array:
         key, problem = row
-        return brkga.minimize(
-            key,
-            population_cost(problem, objective),
-            keys_shape(problem),
-            evaluations=evaluations,
-            relaxed=relaxed_cost(problem, objective),
-        ).cost
+        return evolve(key, problem, objective=objective, evaluations=evaluations).cost
 
     count = len(problem.num_ops)
     rows = np.repeat(np.arange(count), seeds)

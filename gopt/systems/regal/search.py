@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.execution import Keys, keys_shape, population_cost, relaxed_cost
+from gopt.cost.execution import Keys
 from gopt.problem import Problem
 from gopt.search import brkga
 from gopt.search.proposals import beta_quantiles, from_quantiles
+from gopt.systems.evolution import evolve
 from gopt.systems.regal.actions import Action
 from gopt.systems.regal.settings import Settings
 
@@ -105,16 +106,15 @@ def search(
     for field, leaf, expected in zip(Action._fields, action, shapes, strict=True):
         if leaf.shape != expected:
             raise ValueError(f"action.{field} has shape {leaf.shape}: expected {expected}")
-    return brkga.minimize(
+    return evolve(
         key,
-        population_cost(problem, objective),
-        keys_shape(problem),
+        problem,
+        objective=objective,
         evaluations=evaluations,
         settings=population,
         proposal=proposal(problem, action, settings),
         bias=elite_bias(problem, action, settings),
         given=given,
-        relaxed=relaxed_cost(problem, objective),
     )
 
 

@@ -31,8 +31,8 @@ def loss(
     REINFORCE; the baseline of a sample is the mean reward of the others of its graph. The
     advantage is divided by its root mean square over the samples of the graph, so that graphs
     whose cost varies most do not drown the others. That biases the gradient, by the order of 1/S;
-    of two samples only the sign counts.
-    `Settings.quiet` keeps graphs on which no action makes a difference from counting as much.
+    of two samples only the sign counts. `Settings.quiet` keeps graphs on which no action makes a
+    difference from counting as much.
 
     Args:
       params: of the policy.
