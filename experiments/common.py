@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,22 @@ def versions() -> dict[str, str]:
             found[name] = "not installed"
     return {
         **found,
+        "revision": _revision(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
+
+
+def _revision() -> str:
+    """Returns the commit of this code, marked if files differ from it."""
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(describe, cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"  # not a checkout, or there is no git
+    return found.stdout.strip()
 
 
 def save_json(path: Path, value: Any) -> None:

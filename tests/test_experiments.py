@@ -1,6 +1,7 @@
 """What the experiments share, and the short ones."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -61,6 +62,26 @@ def test_figures_are_json_values(tmp_path):
 
 def test_versions_name_what_figures_depend_on():
     assert {"gopt", "jax", "numpy", "python", "machine"} <= set(common.versions())
+
+
+def test_figures_tell_the_commit_of_the_code(tmp_path, monkeypatch):
+    def git(*command: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
+        done = subprocess.run(
+            ["git", *who, *command], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(common, "__file__", str(tmp_path / "common.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert common.versions()["revision"] == "unknown"
+    git("init")
+    (tmp_path / "common.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "one")
+    assert common.versions()["revision"] == git("rev-parse", "--short=12", "HEAD")
+    (tmp_path / "common.py").write_text("2")
+    assert common.versions()["revision"].endswith("-dirty")
 
 
 # Workloads.
