@@ -44,8 +44,8 @@ class Settings:
     Attributes:
       instances: JSON file to read, a list of instances.
       solutions: JSON file to write, a list of solutions.
-      method: heft, etf, critical_path, depth_first, breadth_first, greedy_release or xla
-        (heuristics), brkga (with uniform keys) or best.
+      method: heft, etf, critical_path, depth_first, breadth_first, greedy_release, xla or
+        spectral_cut (heuristics), brkga (with uniform keys) or best.
       evaluations: budget of a search for each instance; a heuristic takes what it needs.
       seed: of everything random.
       every: solve every n-th instance only.

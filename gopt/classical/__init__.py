@@ -6,13 +6,14 @@ from gopt.classical.bounds import makespan_bound, peak_bound
 from gopt.classical.encode import keys_from_items
 from gopt.classical.list_scheduling import critical_path, etf, heft
 from gopt.classical.memory_orders import (
+    ORDERS,
     SPLITS,
     breadth_first,
     depth_first,
     greedy_release,
     xla,
 )
-from gopt.classical.spectral import spectral_places
+from gopt.classical.spectral import TURNS, op_places, spectral_cut, spectral_places
 from gopt.classical.xla_orders import XLA_ORDERS
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
@@ -25,6 +26,7 @@ HEURISTICS: dict[str, Callable[[Problem], Keys]] = {
     "breadth_first": breadth_first,
     "greedy_release": greedy_release,
     "xla": xla,
+    "spectral_cut": spectral_cut,
 }
 
 
@@ -33,6 +35,8 @@ def schedules_tried(name: str, devices: int) -> int:
     splits = devices + len(SPLITS) * (devices - 1)
     if name == "xla":
         return len(XLA_ORDERS) + splits
+    if name == "spectral_cut":
+        return len(ORDERS) + devices + TURNS * (devices - 1)
     return splits if name in ("depth_first", "breadth_first", "greedy_release") else 1
 
 
@@ -46,8 +50,10 @@ __all__ = (
     "heft",
     "keys_from_items",
     "makespan_bound",
+    "op_places",
     "peak_bound",
     "schedules_tried",
+    "spectral_cut",
     "spectral_places",
     "xla",
 )

@@ -185,15 +185,26 @@ def _per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:
     return np.where(problem.is_input, 0, total)
 
 
+def lowest_placement(problem: Problem, order: np.ndarray, wanted: Sequence[np.ndarray]) -> Keys:
+    """Returns the keys of an order with that of some placements which peaks least.
+
+    Args:
+      problem: one problem, on the host.
+      order: the ops, but for inputs, int64 `[K]`.
+      wanted: devices of the ops of the order, `[K]` each, see `serial`.
+    """
+    schedules = [serial(problem, order, devices) for devices in wanted]
+    device, items = min(schedules, key=lambda schedule: peaks(problem, *schedule).max())
+    return keys_from_items(problem, device, items)
+
+
 def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
     """Returns the keys of the best way to split an order over devices."""
     ops, devices = np.asarray(order, np.int64), problem.num_devices
     whole = [np.full(ops.size, device) for device in range(devices)]
     counts = range(2, devices + 1)
     split = [way(problem, ops, count) for way in SPLITS for count in counts]
-    schedules = [serial(problem, ops, wanted) for wanted in whole + split]
-    device, items = min(schedules, key=lambda schedule: peaks(problem, *schedule).max())
-    return keys_from_items(problem, device, items)
+    return lowest_placement(problem, ops, whole + split)
 
 
 def _pieces(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:

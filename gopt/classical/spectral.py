@@ -6,7 +6,54 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
+from gopt.classical.memory_orders import lowest_order, lowest_placement
+from gopt.cost.execution import Keys
+from gopt.problem import Problem
+
 EXACT = 8192  # ops; the eigenvectors of larger graphs are found by iteration
+TURNS = 12  # of the devices in the plane; our choice
+
+
+def spectral_cut(problem: Problem) -> Keys:
+    """Returns the keys of the order that peaks least on one device, parted along the spectrum.
+
+    Ops lie in the plane of the first two spectral places, and the first 2, 3, … devices are even
+    directions of it: each op runs on the one whose direction is nearest to its own, or on one near
+    that it is allowed on. Of `TURNS` turns of the devices, and of every device alone, that which
+    peaks least is kept. Graphs of three ops have no places, and are not parted. On the host.
+    """
+    order, devices = lowest_order(problem), problem.num_devices
+    wanted = [np.full(order.size, device) for device in range(devices)]
+    if devices > 1:
+        places = op_places(problem, 2)[:, order]
+        counts = range(2, devices + 1)
+        wanted += [_nearest(places, count, turn) for count in counts for turn in range(TURNS)]
+    return lowest_placement(problem, order, wanted)
+
+
+def _nearest(places: np.ndarray, devices: int, turn: int) -> np.ndarray:
+    """Returns the device in whose direction each of some places `[2, K]` lies most, int64 `[K]`."""
+    return np.argmax(sides(np.arange(devices) + turn / TURNS, devices) @ places, 0)
+
+
+def sides(device: np.ndarray, devices: int) -> np.ndarray:
+    """Returns devices `[N]` as unit vectors, evenly spread over the plane. float64 `[N, 2]`."""
+    angle = 2 * np.pi * np.asarray(device) / devices
+    return np.stack([np.cos(angle), np.sin(angle)], -1)
+
+
+def op_places(problem: Problem, count: int) -> np.ndarray:
+    """Returns the spectral places of the ops of a problem, float64 `[count, N]` without padding.
+
+    What ties two ops grows with the logarithm of the size of what is read.
+    """
+    n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
+    size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
+    tensor = problem.tensor[:e]
+    made = np.bincount(producer, size, minlength=n)
+    mean = size.mean() if t else 0.0
+    weight = np.log1p(size / mean)[tensor] if mean > 0 else np.zeros(e)
+    return spectral_places(producer[tensor], problem.consumer[:e], weight, made, count)
 
 
 def spectral_places(

@@ -35,15 +35,9 @@ class Guide(NamedTuple):
     """A schedule that features describe."""
 
     order: np.ndarray  # its ops, but for inputs, in the order of issue; int64
-    # Where in a plane, in which devices are directions (see `sides`), each op belongs; float64
-    # [N, 2]. None: where the first two spectral places have it.
+    # Where in a plane, in which devices are directions (see `gopt.classical.spectral.sides`), each
+    # op belongs; float64 [N, 2]. None: where the first two spectral places have it.
     side: np.ndarray | None = None
-
-
-def sides(device: np.ndarray, devices: int) -> np.ndarray:
-    """Returns devices `[N]` as unit vectors, evenly spread over the plane. float64 `[N, 2]`."""
-    angle = 2 * np.pi * np.asarray(device) / devices
-    return np.stack([np.cos(angle), np.sin(angle)], -1)
 
 
 def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:

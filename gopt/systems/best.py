@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from gopt.classical import HEURISTICS, schedules_tried, spectral_places
+from gopt.classical import HEURISTICS, op_places, schedules_tried
 from gopt.classical.memory_orders import turns
 from gopt.cost import execution
 from gopt.cost.construction import construct
@@ -153,8 +153,7 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
     read = np.bincount(reader, size[tensor], minlength=n)
     order, side = regal.guide(problem, objective=objective)
     if side is None:
-        tie = np.log1p(size / max(size.mean(), 1e-9))[tensor]
-        side = spectral_places(producer[tensor], reader, tie, made, 2).T
+        side = op_places(problem, 2).T
     settings = regal.Settings()
     found = np.zeros((problem.shape.ops, len(regal.PLACES)))
     share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket

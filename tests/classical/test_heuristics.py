@@ -14,7 +14,7 @@ from tests.reference.execution import run
 from tests.strategies import CHANNELS, NASTY, SMALL
 
 LIST = ("heft", "etf", "critical_path")
-MEMORY = ("depth_first", "breadth_first", "greedy_release", "xla")
+MEMORY = ("depth_first", "breadth_first", "greedy_release", "xla", "spectral_cut")
 
 
 def quick(examples):

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from gopt.classical import HEURISTICS, breadth_first, depth_first, greedy_release, xla
+from gopt.classical import (
+    HEURISTICS,
+    breadth_first,
+    depth_first,
+    greedy_release,
+    spectral_cut,
+    xla,
+)
 from gopt.classical.memory_orders import ORDERS as COMPARED
 from gopt.classical.memory_orders import held_at_peak, lowest_order, turns
 from gopt.graph import Op, Output, from_ops
@@ -14,7 +21,7 @@ from tests.reference.execution import run
 from tests.reference.features import peak_of_order
 from tests.strategies import SMALL
 
-ORDERS = (depth_first, breadth_first, greedy_release, xla)
+ORDERS = (depth_first, breadth_first, greedy_release, xla, spectral_cut)
 
 
 def peak(graph, order, devices=1, **settings):
@@ -113,7 +120,9 @@ def test_a_split_that_does_not_pay_is_not_made(order):
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("name", ("depth_first", "breadth_first", "greedy_release", "xla"))
+@pytest.mark.parametrize(
+    "name", ("depth_first", "breadth_first", "greedy_release", "xla", "spectral_cut")
+)
 def test_more_devices_are_never_worse(name, seed):
     rng = np.random.default_rng(seed)
     graph = strategies.random_graph(rng, 20, 0.15)

@@ -1,10 +1,18 @@
-"""Places of graphs that are too large to factorise against those of the exact eigenvectors."""
+"""Places of graphs that are too large to factorise, and the cut that is made along places."""
+
+import math
 
 import numpy as np
 import pytest
 
-from gopt.classical import spectral
+from gopt.classical import memory_orders, schedules_tried, spectral
+from gopt.graph import Op, Output, from_ops
+from gopt.hardware import homogeneous
+from gopt.problem import prepare
 from gopt.sources import synthetic
+from tests import strategies
+from tests.reference.execution import run
+from tests.strategies import SMALL
 
 COUNT = 3
 
@@ -47,3 +55,42 @@ def test_iterations_come_close_to_the_eigenvectors(monkeypatch, name):
     close = spectral.spectral_places(*args)
     for one, other in zip(exact, close, strict=True):
         assert abs(np.corrcoef(one, other)[0, 1]) > 0.999
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("devices", (1, 2, 3))
+def test_the_cut_that_peaks_least_is_kept(seed, devices):
+    rng = np.random.default_rng(seed)
+    graph = strategies.random_graph(rng, 20, 0.15)
+    problem = strategies.random_case(rng, graph, devices, allowed=0.7).problem(SMALL)
+    order = memory_orders.lowest_order(problem)
+    x, y = spectral.op_places(problem, 2)
+    tried = [[device] * len(order) for device in range(devices)]
+    for count in range(2, devices + 1):
+        for turn in range(spectral.TURNS):
+            ways = [2 * math.pi * (d + turn / spectral.TURNS) / count for d in range(count)]
+            along = [[x[op] * math.cos(w) + y[op] * math.sin(w) for w in ways] for op in order]
+            tried.append([reach.index(max(reach)) for reach in along])
+    peaks = [
+        memory_orders.peaks(problem, *memory_orders.serial(problem, order, np.array(wanted))).max()
+        for wanted in tried
+    ]
+    assert max(run(problem, spectral.spectral_cut(problem)).peak) == min(peaks)
+    assert schedules_tried("spectral_cut", devices) == len(memory_orders.ORDERS) + len(tried)
+
+
+def test_parts_that_hardly_touch_get_a_device_each():
+    """Two ladders whose tensors all live to the end, with one small use from one to the other."""
+    made = (Output(8, pinned=True), Output(1))
+    ops = []
+    for first in (0, 10):
+        ops.append(Op(inputs=((9, 1),) if first else (), outputs=made))
+        ops.append(Op(inputs=((first, 0),), outputs=made))
+        ops += [
+            Op(inputs=((op - 1, 0), (op - 2, 0)), outputs=made)
+            for op in range(first + 2, first + 10)
+        ]
+    problem = prepare(from_ops(ops), homogeneous(2))
+    schedule = run(problem, spectral.spectral_cut(problem))
+    assert {*schedule.device[:10]} | {*schedule.device[10:20]} == {0, 1}
+    assert len({*schedule.device[:10]}) == len({*schedule.device[10:20]}) == 1

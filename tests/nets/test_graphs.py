@@ -6,7 +6,9 @@ import pytest
 
 from gopt import graph as graphs
 from gopt import padding
+from gopt.classical.spectral import op_places, sides
 from gopt.graph import Graph, Op, Output, Shape
+from gopt.hardware import homogeneous
 from gopt.kinds import KINDS
 from gopt.nets.graphs import (
     OP_FEATURES,
@@ -14,10 +16,10 @@ from gopt.nets.graphs import (
     GraphsTuple,
     Guide,
     op_mask,
-    sides,
     to_graphs_tuple,
 )
 from gopt.nets.message_passing import MessagePassing
+from gopt.problem import prepare
 from tests.reference import features as reference
 from tests.strategies import HUBS, NASTY, SIZES, random_graph
 
@@ -243,6 +245,13 @@ def test_spectral_places_follow_bytes():
     ]
     place = np.sort(rows(graphs.from_ops(ops))[:, PLACES[0]])
     assert np.diff(place, prepend=-1).max() == pytest.approx(2 * 0.994, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_problems_have_the_places_of_their_graphs(seed):
+    graph, _ = clusters(np.random.default_rng(seed), 40)
+    found = op_places(prepare(padding.pad(graph, Shape(50, 50, 500)), homogeneous(2)), SPECTRAL)
+    np.testing.assert_allclose(found.T, rows(graph)[:40, PLACES], atol=1e-6)
 
 
 def test_small_graphs_have_no_places():

@@ -57,7 +57,7 @@ def test_best_beats_all_starts_and_costs_what_it_says(objective, devices, settin
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("evaluations", [1, 7, 8, 16, 24, 25, 26, 39, 40, 100, 101])
+@pytest.mark.parametrize("evaluations", [1, 8, 9, 18, 19, 43, 44, 62, 63, 100])
 def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     spent = []
 
@@ -75,7 +75,7 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     )
     left = max(1, evaluations - best.tried(case))
     assert sum(spent) == left
-    assert len(spent) == (2 if devices > 1 and left >= 25 else 1)
+    assert len(spent) == (2 if devices > 1 and left >= 28 else 1)
     assert found.keys.device.shape == (SMALL.ops, devices)
 
 
@@ -88,7 +88,7 @@ def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
     best.starts(case, "makespan")
     assert len(compared) > 0
     # Each memory order returns one of the schedules that it compares.
-    assert best.tried(case) == len(compared) - 4
+    assert best.tried(case) == len(compared) - 5
 
 
 @pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
@@ -104,14 +104,14 @@ def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, 
     for devices in (1, 2):
         case = problem(0, devices)
         given = best.starts(case, objective)
-        for evaluations in (100, 25, 1):
+        for evaluations in (100, 45, 1):
             jax.eval_shape(
                 partial(best.improve, objective=objective, evaluations=evaluations),
                 jax.random.key(0),
                 case,
                 given,
             )
-    assert spent == ([(78, 8), (3, 3), (1, 1)] if objective == "peak_memory" else [])
+    assert spent == ([(58, 9), (3, 3), (1, 1)] if objective == "peak_memory" else [])
 
 
 @pytest.mark.parametrize("devices", [2, 3])
@@ -136,7 +136,7 @@ def test_proposals_keep_the_lowest_order_and_part_a_chain(devices):
     assert np.ptp(first) >= 3
     if devices == 2:
         assert np.abs(first + action[:n, 1, 0] - (bins - 1)).max() <= 1
-    found = best.search(jax.random.key(0), case, objective="peak_memory", evaluations=60)
+    found = best.search(jax.random.key(0), case, objective="peak_memory", evaluations=150)
     assert found.cost <= 2 * 7
 
 

@@ -4,9 +4,10 @@ import pytest
 from gopt import padding
 from gopt.classical import critical_path, etf, heft
 from gopt.classical.memory_orders import lowest_order
+from gopt.classical.spectral import sides
 from gopt.graph import Graph, is_input
 from gopt.hardware import ideal
-from gopt.nets.graphs import OP_FEATURES, sides, to_graphs_tuple
+from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.problem import Problem, prepare
 from gopt.systems import regal
 from tests.reference.execution import run

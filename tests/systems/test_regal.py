@@ -9,10 +9,11 @@ import pytest
 
 from gopt import graph as graphs
 from gopt import padding
+from gopt.classical.spectral import sides
 from gopt.cost.execution import Keys, evaluate, objective
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.hardware import homogeneous
-from gopt.nets.graphs import OP_FEATURES, GraphsTuple, Guide, sides, to_graphs_tuple
+from gopt.nets.graphs import OP_FEATURES, GraphsTuple, Guide, to_graphs_tuple
 from gopt.nets.recurrent import Feedback
 from gopt.parallel import spread
 from gopt.problem import Problem, prepare

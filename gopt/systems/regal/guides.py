@@ -7,9 +7,10 @@ import numpy as np
 
 from gopt.classical import critical_path, etf, heft
 from gopt.classical.memory_orders import ORDERS, lowest_order
+from gopt.classical.spectral import sides
 from gopt.cost.execution import Keys, Schedule, decode, population_cost, simulate
 from gopt.graph import Graph
-from gopt.nets.graphs import GraphsTuple, Guide, sides, to_graphs_tuple
+from gopt.nets.graphs import GraphsTuple, Guide, to_graphs_tuple
 from gopt.problem import Problem
 
 _FAST: tuple[Callable[[Problem], Keys], ...] = (heft, etf, critical_path)
