@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
 
 
 def _revision() -> str:
-    """Returns the commit of this code, marked if files differ from it."""
+    """Returns the commit of this code, marked if files that it has were changed."""
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     here = Path(__file__).parent
     try:

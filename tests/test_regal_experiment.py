@@ -22,7 +22,9 @@ from gopt.search import brkga
 from gopt.systems import regal as policies
 
 POLICY = policies.Settings(bins=4, width=8, rounds=1, steps=4)
-TRAINING = training.Training(evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2)
+TRAINING = training.Training(
+    evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2, splits=("train",)
+)
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (
     graphs.Spec("rnnlm", {"length": 1, **LSTM}, True),
@@ -38,7 +40,7 @@ METHODS = methods.SEARCHES
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs; devices and cache are as the tests have set them up."""
-    monkeypatch.setattr(graphs, "TRAIN", TRAIN)
+    monkeypatch.setitem(graphs.SPLITS, "train", TRAIN)
     monkeypatch.setitem(graphs.SPLITS, "test", TEST)
     monkeypatch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
     monkeypatch.setattr(common, "start", lambda: None)
@@ -142,8 +144,10 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(variants, "VARIANTS", {name: variants.VARIANTS[name] for name in few})
     monkeypatch.setattr(variants, "SPLITS", ("validation", "test"))
     monkeypatch.setitem(graphs.SPLITS, "validation", TEST[:1])
-    regal.main(settings(tmp_path, table="3"))
+    both = dataclasses.replace(TRAINING, splits=("train", "validation"))
+    regal.main(settings(tmp_path, table="3", training=both))
     folder = tmp_path / "variants"
+    assert json.loads((folder / "settings.json").read_text())["training"]["splits"] == ["train"]
     figures = json.loads((folder / "variants.json").read_text())
     assert [len(figures[split]["families"]) for split in ("validation", "test")] == [1, 2]
     costs = figures["test"]["costs"]
@@ -221,12 +225,32 @@ def test_capacities_bind_where_they_are_part_of_the_objective():
         jax.device_get(runs._costs(case.host, case.heuristics.value)) for case in (free, tight)
     ]
     jax.tree.map(np.testing.assert_array_equal, *costs)
-    # The last candidate is the program's own order, which is no heuristic.
-    peak, makespan = costs[0].peak.max(1)[:-1], costs[0].makespan[:-1]
+    rows = [list(HEURISTICS).index(name) for name in runs.SCALE]
+    peak, makespan = costs[0].peak.max(1)[rows], costs[0].makespan[rows]
     assert (tight.host.capacity < free.host.capacity).all()
     assert peak.min() <= tight.host.capacity[0] < peak[makespan.argmin()]
     middle = np.sqrt(float(peak.min()) * float(peak[makespan.argmin()]))
     assert tight.host.capacity.tolist() == [int(middle)] * 2
+
+
+def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypatch):
+    both = dataclasses.replace(TRAINING, splits=("train", "validation"))
+    with pytest.raises(ValueError, match="split is 'validation', which the policy is to be"):
+        settings(tmp_path, split="validation", train=True, training=both)
+    settings(tmp_path, split="validation", train=True)
+
+    monkeypatch.setitem(graphs.SPLITS, "validation", TEST[:1])
+    regal.policy(settings(tmp_path, train=True, training=both))
+    weights = tmp_path / "peak_memory.npz"
+    regal.policy(settings(tmp_path, weights=weights))
+    with pytest.raises(ValueError, match="split is 'validation', which the policy was trained on"):
+        regal.policy(settings(tmp_path, split="validation", weights=weights))
+    assert sum(len(pool.standard) for pool in regal._pools("peak_memory", both, 0)) == 3 * (
+        TRAINING.variants + 1
+    )
+    for wrong in ((), ("train", "train")):
+        with pytest.raises(ValueError, match=r"splits is .*: expected some, each once"):
+            dataclasses.replace(TRAINING, splits=wrong)
 
 
 def test_training_and_weights_exclude_each_other(tmp_path):

@@ -47,8 +47,9 @@ class Settings:
         neither of them.
       train: train a policy, instead of loading `weights`.
       weights: a policy to evaluate; by default the one that ships for the objective.
-      split: graphs to evaluate on; none of their families is trained on. The transfer split is the
-        test split after XLA has optimised it, which takes minutes.
+      split: graphs to evaluate on, none of whose families the policy was trained on; those that
+        ship were trained on the validation split, too. The transfer split is the test split after
+        XLA has optimised it, which takes minutes.
       folder: where the run is saved, each table but the first in a folder of its own.
       seed: of everything random.
       policy: sizes of a policy that is trained; one that is loaded has its own.
@@ -84,27 +85,43 @@ class Settings:
             raise ValueError("weights are given, and train is set: expected one of them")
         if self.weights is not None and self.table not in ("1", "ablation"):
             raise ValueError(f"weights are given, and table is {self.table}: it has more policies")
+        if self.train and self.split in self.training.splits:
+            raise ValueError(
+                f"split is {self.split!r}, which the policy is to be trained on: expected another "
+                "one, or --training.splits train"
+            )
 
 
 def policy(settings: Settings) -> Learned:
-    """Returns the parameters and settings of the policy: trained now, or loaded."""
+    """Returns the parameters and settings of the policy: trained now, or loaded.
+
+    Raises:
+      ValueError: the policy that is loaded was trained on the split.
+    """
+    objective, versions = settings.objective, common.versions()
     if not settings.train:
-        return regal.load_policy(settings.weights, objective=settings.objective, devices=DEVICES)
+        origin = regal.load_origin(settings.weights, objective=objective)
+        if settings.split in origin.get("training", {}).get("splits", ()):
+            raise ValueError(
+                f"split is {settings.split!r}, which the policy was trained on: expected weights "
+                "of one trained with --training.splits train"
+            )
+        return regal.load_policy(settings.weights, objective=objective, devices=DEVICES)
     params, watched = trainer.train(
-        _pools(settings.objective, settings.training, settings.seed),
-        objective=settings.objective,
+        _pools(objective, settings.training, settings.seed),
+        objective=objective,
         policy=settings.policy,
         training=settings.training,
         seed=settings.seed,
         folder=settings.folder / "checkpoints",
     )
     common.save_json(settings.folder / "training.json", watched)
-    origin = {**dataclasses.asdict(settings), "versions": common.versions()}
+    origin = {**dataclasses.asdict(settings), "versions": versions}
     regal.save_policy(
-        settings.folder / f"{settings.objective}.npz",
+        settings.folder / f"{objective}.npz",
         params,
         settings.policy,
-        objective=settings.objective,
+        objective=objective,
         devices=DEVICES,
         origin=json.loads(json.dumps(origin, default=str)),
     )
@@ -113,7 +130,8 @@ def policy(settings: Settings) -> Learned:
 
 @cache
 def _pools(objective: str, training: trainer.Training, seed: int) -> list[trainer.Pool]:
-    train = [graphs.build(spec) for spec in track(graphs.TRAIN, "tracing training graphs")]
+    specs = [spec for split in training.splits for spec in graphs.SPLITS[split]]
+    train = [graphs.build(spec) for spec in track(specs, "tracing training graphs")]
     return trainer.pools(train, objective=objective, training=training, seed=seed)
 
 
@@ -154,15 +172,15 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
 
 
 def compare_variants(settings: Settings) -> None:
-    """Trains a policy of every variant, and compares them on every split."""
+    """Trains a policy of every variant on the training split, and compares them on the others."""
+    training = dataclasses.replace(settings.training, splits=("train",))
+    settings = dataclasses.replace(settings, train=True, weights=None, training=training)
     common.save_settings(settings.folder, settings)
     policies = {}
     for name, sizes in variants.settings(settings.policy).items():
         folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
         print(name)
-        policies[name] = policy(
-            dataclasses.replace(settings, train=True, weights=None, policy=sizes, folder=folder)
-        )
+        policies[name] = policy(dataclasses.replace(settings, policy=sizes, folder=folder))
     variants.compare(
         policies,
         objective=settings.objective,

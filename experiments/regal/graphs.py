@@ -32,7 +32,9 @@ class Spec(NamedTuple):
 # T5, are in the test set, BERT and GPT-2 in the training set, and HRNet has the blocks of ResNeXt.
 # Where the policy starts, and these sets, were chosen on training and validation graphs, but for
 # XLA's orders, which a run on the test set suggested; and all families of the test set had been
-# searched before, to test the policies before this one.
+# searched before, to test the policies before this one. All random networks are training steps:
+# with forward passes among them, which have little to gain in peak memory, so that what their
+# samples differ by is chance, a policy gained 1.4 % on the validation split, and 2.7 % without.
 TRAIN: tuple[Spec, ...] = (
     *(
         Spec("squeezenet", dict(batch=batch, size=size), True)
@@ -85,7 +87,7 @@ TRAIN: tuple[Spec, ...] = (
         Spec(
             "random_network",
             dict(batch=batch, length=length, width=width, layers=layers, seed=seed),
-            seed % 5 > 1,
+            True,
         )
         for seed, ((batch, length, width), layers) in enumerate(
             product(

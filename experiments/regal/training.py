@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ class Training:
       variants: noisy copies of each training graph, besides the graph itself.
       noise: spread of the log-normal noise on their sizes and costs.
       checkpoint_every: steps between checkpoints.
+      splits: whose graphs the policy trains on. Settings, but for the number of steps, were chosen
+        on the validation split, with policies of the training split alone.
     """
 
     evaluations: int = 2120
@@ -54,10 +56,13 @@ class Training:
     variants: int = 1
     noise: float = 0.1
     checkpoint_every: int = 25
+    splits: tuple[Literal["train", "validation"], ...] = ("train", "validation")
 
     def __post_init__(self) -> None:
         if self.samples < 2:
             raise ValueError(f"samples is {self.samples}: expected 2 at least, for a baseline")
+        if not self.splits or len(set(self.splits)) < len(self.splits):
+            raise ValueError(f"splits is {self.splits}: expected some, each once")
 
 
 class Pool(NamedTuple):

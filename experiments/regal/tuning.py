@@ -104,7 +104,7 @@ def main(settings: Settings) -> None:
     """Searches, and prints and saves what is found."""
     common.start()
     common.save_settings(settings.folder, settings)
-    firsts = {spec.workload: spec for spec in reversed(graphs.TRAIN)}
+    firsts = {spec.workload: spec for spec in reversed(graphs.SPLITS["train"])}
     pools = trainer.pools(
         [graphs.build(spec) for spec in track(firsts.values(), "tracing training graphs")],
         objective=settings.objective,

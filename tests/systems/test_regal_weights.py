@@ -33,19 +33,22 @@ def test_a_policy_is_loaded_as_it_was_saved(params, path):
     weights, settings = regal.load_policy(path, **FOR)
     assert settings == SETTINGS
     jax.tree.map(np.testing.assert_array_equal, weights, params)
-    assert load_weights(path)[1]["origin"] == {"seed": 3}
+    assert regal.load_origin(path, objective="makespan") == {"seed": 3}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_policies_that_ship_can_be_loaded(objective):
     weights, _ = regal.load_policy(objective=objective, devices=2)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
+    assert regal.load_origin(objective=objective)["training"]["evaluations"] > 0
 
 
 def test_no_policy_ships_for_the_objective():
     shipped = "capped_makespan, makespan, peak_memory"
     with pytest.raises(ValueError, match=f"'energy': gopt ships a policy for {shipped}; train"):
         regal.load_policy(objective="energy", devices=2)
+    with pytest.raises(ValueError, match=f"'energy': gopt ships a policy for {shipped}; train"):
+        regal.load_origin(objective="energy")
 
 
 def test_a_policy_for_something_else_raises(path):

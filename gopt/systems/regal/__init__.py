@@ -24,7 +24,7 @@ from gopt.systems.regal.policy import VERSION, Policy, action, apply, init_param
 from gopt.systems.regal.search import betas, elite_bias, proposal, rewards, search
 from gopt.systems.regal.settings import HEADS, NETWORKS, PARTS, PLACES, Settings
 from gopt.systems.regal.training import TrainState, gradient, init, loss, optimizer, update
-from gopt.systems.regal.weights import load_policy, save_policy
+from gopt.systems.regal.weights import load_origin, load_policy, save_policy
 
 __all__ = [
     "HEADS",
@@ -47,6 +47,7 @@ __all__ = [
     "init",
     "init_params",
     "levels",
+    "load_origin",
     "load_policy",
     "log_prob",
     "loosen_heavy",

@@ -68,7 +68,7 @@ class Settings:
     exploration: float = 0.1
     quiet: float = 2e-3
     learning_rate: float = 1e-3
-    steps: int = 100
+    steps: int = 120
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.parts) - set(PARTS))

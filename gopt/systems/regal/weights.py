@@ -66,13 +66,7 @@ def load_policy(
         objective, number of devices, version of gopt, or shape.
       FileNotFoundError: there is no such file.
     """
-    if path is None:
-        path = _SHIPPED / f"{objective}.npz"
-        if not path.exists():
-            ship = ", ".join(sorted(file.stem for file in _SHIPPED.glob("*.npz"))) or "none"
-            raise ValueError(
-                f"objective is {objective!r}: gopt ships a policy for {ship}; train one for this"
-            )
+    path = path or _shipped(objective)
     params, values = load_weights(path)
     for name, value in (("objective", objective), ("devices", devices), ("version", VERSION)):
         if values.get(name) != value:
@@ -96,3 +90,29 @@ def load_policy(
     if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
         raise ValueError(f"{path} holds parameters of other shapes than its settings say")
     return params, settings
+
+
+def load_origin(path: str | os.PathLike[str] | None = None, *, objective: str) -> dict[str, Any]:
+    """Returns how a policy was trained, as `save_policy` was told.
+
+    Args:
+      path: a file of `save_policy`; by default the policy that ships for the objective.
+      objective: what that one was trained for.
+
+    Raises:
+      ValueError: none ships for the objective, or the file is truncated or foreign.
+      FileNotFoundError: there is no such file.
+    """
+    _, values = load_weights(path or _shipped(objective))
+    return dict(values.get("origin", {}))
+
+
+def _shipped(objective: str) -> Path:
+    """Returns the file of the policy that ships for an objective."""
+    path = _SHIPPED / f"{objective}.npz"
+    if not path.exists():
+        ship = ", ".join(sorted(file.stem for file in _SHIPPED.glob("*.npz"))) or "none"
+        raise ValueError(
+            f"objective is {objective!r}: gopt ships a policy for {ship}; train one for this"
+        )
+    return path
