@@ -26,6 +26,10 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", "-.", ":")
 _PROFILE = 1.1  # in, height of the profile of one device
 _NAMED = 40  # bars are named in charts of at most so many items
+_PLAIN: dict[str, Any] = {
+    **{"frameon": False, "fontsize": _FONT - 1, "borderaxespad": 0.2},
+    **{"handlelength": 1.5, "columnspacing": 1},
+}
 _NEAR = 2.0  # a capacity is shown if it is at most so many times the largest peak
 
 
@@ -99,7 +103,7 @@ def convergence(
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     _require(histories, "histories")
-    figure, (axes,) = _figure([2.1])
+    figure, (axes,) = _figure([2.6])
     for index, (name, (evaluations, costs)) in enumerate(histories.items()):
         steps, runs = np.asarray(evaluations), np.asarray(costs, np.float64)
         if runs.ndim != 2 or steps.shape != runs.shape[1:]:
@@ -123,7 +127,7 @@ def convergence(
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(across)
     axes.set_ylabel(label)
-    axes.legend(frameon=False, fontsize=_FONT - 1)
+    _legend_across(figure)
     return figure
 
 
@@ -136,19 +140,18 @@ def tradeoff(
 
     Args:
       found: what each method takes, more than 0, and what it gains, by the names of the legend.
-      across: label of the axis of what methods take, with its unit; logarithmic.
+      across: label of the axis of what methods take, with its unit; logarithmic if that differs
+        tenfold.
       up: label of the axis of what they gain, with its unit.
 
     Raises:
       ValueError: nothing is found, or a method takes nothing.
     """
-    from matplotlib.ticker import NullFormatter
-
     _require(found, "found")
     for name, (cost, _) in found.items():
         if not cost > 0:
             raise ValueError(f"found[{name!r}] takes {cost}: expected more than 0")
-    figure, (axes,) = _figure([2.6])
+    figure, (axes,) = _figure([2.9])
     front: list[tuple[float, float]] = []
     for cost, gain in sorted(found.values(), key=lambda point: (point[0], -point[1])):
         if not front or gain > front[-1][1]:
@@ -157,14 +160,16 @@ def tradeoff(
     for index, (name, point) in enumerate(found.items()):
         marker, colour = _MARKERS[index % len(_MARKERS)], _COLOURS[index % len(_COLOURS)]
         axes.plot(*point, marker, color=colour, markersize=4, label=name)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    few = max(cost for cost, _ in front) < 10 * min(cost for cost, _ in front)
-    axes.xaxis.set_minor_formatter("{x:g}" if few else NullFormatter())
+    costs = [cost for cost, _ in found.values()]
+    if max(costs) > 10 * min(costs):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_xlim(left=0)
     axes.grid(linewidth=0.3, alpha=0.5)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    _legend(axes, columns=2)
+    _legend_across(figure)
     return figure
 
 
@@ -274,7 +279,7 @@ def _draw_gantt(
     axes.set_xlim(0, makespan / second or 1)
     axes.set_xlabel(f"time ({unit})")
     kinds = [Patch(color=_COMPUTE, label="compute"), Patch(color=_TRANSFER, label="transfer")]
-    _legend(axes, handles=kinds[: 1 + (len(lanes) > problem.num_devices)])
+    _legend(axes, columns=2, handles=kinds[: 1 + (len(lanes) > problem.num_devices)])
 
 
 def _draw_memory(
@@ -308,7 +313,7 @@ def _draw_memory(
             )
         ax.locator_params(axis="y", nbins=4)
         ax.set_ylabel(f"device {device}\nmemory ({unit})")
-        _legend(ax)
+        _legend(ax, columns=2)
     axes[0].set_ylim(bottom=0)
     axes[0].set_xlim(left=0)
     axes[-1].set_xlabel("items issued")
@@ -322,17 +327,13 @@ def _places(problem: Problem, schedule: Schedule) -> np.ndarray:
     return np.where(items < n, ops, (items - n) % problem.num_devices)
 
 
-def _legend(axes: "Axes", *, columns: int = 3, **kwargs: Any) -> None:
-    """Puts the legend above the axes, where it hides nothing."""
+def _legend(axes: "Axes", *, columns: int, **kwargs: Any) -> None:
+    """Puts a legend above the axes, where it hides nothing."""
     axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=columns,
-        frameon=False,
-        fontsize=_FONT - 1,
-        borderpad=0,
-        borderaxespad=0.2,
-        handlelength=1.5,
-        columnspacing=1,
-        **kwargs,
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0, **_PLAIN, **kwargs
     )
+
+
+def _legend_across(figure: "Figure") -> None:
+    """Puts a legend of long names above the axes, over the whole width of the figure."""
+    figure.legend(loc="outside upper left", ncols=2, **_PLAIN)

@@ -68,6 +68,10 @@ def legend(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def legend_across(axes):
+    return [text.get_text() for text in axes.figure.legends[0].get_texts()]
+
+
 def test_gantt_has_every_item_where_and_when_it_runs():
     chain = problem(4)
     figure = plots.gantt(chain, schedule(chain, [0, 0, 1, 1]), names=["x", "a", "b", "c"])
@@ -199,7 +203,7 @@ def test_convergence_is_the_mean_and_its_interval():
     assert axes.get_xscale() == "log"
     assert axes.get_xlabel() == "evaluations"
     assert axes.get_ylabel() == "makespan (ms)"
-    assert legend(axes) == ["search", "one run", "heuristic"]
+    assert legend_across(axes) == ["search", "one run", "heuristic"]
     assert png(figure)[0] == 700
 
 
@@ -215,9 +219,12 @@ def test_tradeoff_has_a_line_through_what_is_not_beaten():
     front, *points = axes.lines
     np.testing.assert_array_equal(front.get_xydata(), [(1, 2), (10, 5)])
     assert [tuple(point.get_xydata()[0]) for point in points] == list(found.values())
-    assert legend(axes) == list(found)
+    assert legend_across(axes) == list(found)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("core s", "gain, %")
     assert png(figure)[0] == 700
+    assert axes.get_xscale() == "linear" and axes.get_xlim()[0] == 0
+    (axes,) = plots.tradeoff(found | {"slower": (11.0, 5.0)}).axes
+    assert axes.get_xscale() == "log"
 
 
 @pytest.mark.parametrize(("found", "message"), [({}, "found"), ({"x": (0.0, 1.0)}, "'x'.*takes 0")])

@@ -26,7 +26,8 @@ SHORT = {
     "best of gopt": "best",
 }
 DRAWN = (
-    *("random search", "BRKGA", "REGAL", "REGAL from heuristics"),
+    *("random search", "BRKGA", "BRKGA from heuristics"),
+    *("REGAL untrained", "REGAL", "REGAL from heuristics"),
     *("samples of the policy", "annealing from the median"),
 )
 
@@ -188,13 +189,14 @@ def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
 def draw_searches(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
     """Saves the plots of best costs against evaluations and seconds, means over families.
 
-    The line of a search begins where its schedules of all graphs fit the memory.
+    The line of a search begins where it has a schedule of every graph that fits the memory, and
+    ends where it is over on all graphs.
     """
     families = [row.family for row in rows]
     against = _against(objective)
     final = _mean_costs(rows, objective)[against]
     limits = [row.found["BRKGA"].seconds or 0.0 for row in rows]
-    shares = np.geomspace(0.05, 8, 60)  # of the seconds of BRKGA
+    shares = np.geomspace(0.05, 8, 240)  # of the seconds of BRKGA
     histories, timed = {}, {}
     for name in (name for name in DRAWN if name in rows[0].found):
         each = [_fitting(row.found[name].history, objective).mean(0) for row in rows]
@@ -212,9 +214,13 @@ def draw_searches(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
                 for row, limit, last in zip(rows, limits, final, strict=True)
             ]
         )
-        has_begun = ~np.isnan(costs).any(0)
-        if has_begun.sum() > 1:
-            timed[name] = shares[has_begun], by_family(costs[:, has_begun], families)
+        over = max(
+            (row.found[name].seconds or 0.0) / limit
+            for row, limit in zip(rows, limits, strict=True)
+        )
+        is_drawn = ~np.isnan(costs).any(0) & (shares <= over)
+        if is_drawn.sum() > 1:
+            timed[name] = shares[is_drawn], by_family(costs[:, is_drawn], families)
     label = f"cost / final cost of {against}"
     common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
     figure = plots.convergence(timed, label=label, across="core s / core s of BRKGA")
