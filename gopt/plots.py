@@ -26,11 +26,11 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", "-.", ":")
 _PROFILE = 1.1  # in, height of the profile of one device
 _NAMED = 40  # bars are named in charts of at most so many items
-_PLAIN: dict[str, Any] = {
+_NEAR = 2.0  # a capacity is shown if it is at most so many times the largest peak
+_LEGEND: dict[str, Any] = {  # what all legends look like
     **{"frameon": False, "fontsize": _FONT - 1, "borderaxespad": 0.2},
     **{"handlelength": 1.5, "columnspacing": 1},
 }
-_NEAR = 2.0  # a capacity is shown if it is at most so many times the largest peak
 
 
 def gantt(problem: Problem, schedule: Schedule, *, names: Sequence[str] | None = None) -> "Figure":
@@ -330,10 +330,10 @@ def _places(problem: Problem, schedule: Schedule) -> np.ndarray:
 def _legend(axes: "Axes", *, columns: int, **kwargs: Any) -> None:
     """Puts a legend above the axes, where it hides nothing."""
     axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0, **_PLAIN, **kwargs
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0, **_LEGEND, **kwargs
     )
 
 
 def _legend_across(figure: "Figure") -> None:
     """Puts a legend of long names above the axes, over the whole width of the figure."""
-    figure.legend(loc="outside upper left", ncols=2, **_PLAIN)
+    figure.legend(loc="outside upper left", ncols=2, **_LEGEND)

@@ -49,7 +49,7 @@ def task(graph: Graph, objective: str) -> Problem:
 
 
 def _tight(problem: Problem) -> int:
-    """Returns the geometric mean of two peaks of heuristics, units: the lowest, and the fastest's.
+    """Returns the geometric mean of two peaks of `SCALE`, units: the lowest, and the fastest's.
 
     So there is a schedule that fits, and the fastest one does not, unless it is the lowest, too.
     """

@@ -80,8 +80,7 @@ def compare(
     common.show(
         f"{objective}, {evaluations} evaluations, {seeds} seeds: improvement over BRKGA of REGAL, "
         "by what its policy leads or is, and how much of it was trained, %; each trained once, on "
-        "the training split alone; "
-        "means and 95 % intervals over families",
+        "the training split alone; means and 95 % intervals over families",
         ("policy", *SPLITS, *(f"trained, {split}" for split in SPLITS), "core s a run"),
         [
             (name, *gains[name], *learned[name], f"{np.mean(seconds[name]):.2f}")

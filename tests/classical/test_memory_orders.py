@@ -11,8 +11,7 @@ from gopt.classical import (
     spectral_cut,
     xla,
 )
-from gopt.classical.memory_orders import ORDERS as COMPARED
-from gopt.classical.memory_orders import held_at_peak, lowest_order, turns
+from gopt.classical.memory_orders import ORDERS, held_at_peak, lowest_order, turns
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import ideal
 from gopt.problem import prepare
@@ -21,7 +20,7 @@ from tests.reference.execution import run
 from tests.reference.features import peak_of_order
 from tests.strategies import SMALL
 
-ORDERS = (depth_first, breadth_first, greedy_release, xla, spectral_cut)
+MEMORY = (depth_first, breadth_first, greedy_release, xla, spectral_cut)
 
 
 def peak(graph, order, devices=1, **settings):
@@ -96,7 +95,7 @@ def test_ties_go_to_the_lowest_index():
     assert order_of(graph, breadth_first) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", MEMORY)
 def test_devices_share_what_stays(order):
     """Eight tensors that stay are spread evenly over 1, 2 and 4 devices."""
     graph = from_ops([Op(outputs=(Output(6, pinned=True),)) for _ in range(8)])
@@ -104,14 +103,14 @@ def test_devices_share_what_stays(order):
         assert peak(graph, order, devices) == [48 // devices] * devices
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", MEMORY)
 def test_inputs_are_spread_with_their_readers(order):
     ops = [Op("input", outputs=(Output(10, pinned=True),)) for _ in range(4)]
     ops += [Op(inputs=((k, 0),), outputs=(Output(1, pinned=True),)) for k in range(4)]
     assert peak(from_ops(ops), order, 2) == [22, 22]
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", MEMORY)
 def test_a_split_that_does_not_pay_is_not_made(order):
     """A chain holds two tensors at a time anywhere; a copy would only add to that."""
     ops = [Op(outputs=(Output(5),))]
@@ -134,7 +133,7 @@ def test_more_devices_are_never_worse(name, seed):
     assert best == sorted(best, reverse=True)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", MEMORY)
 def test_ops_are_balanced_over_the_devices_that_they_are_allowed_on(order):
     """Pieces would be cut for three devices and leave 24 and 12; greedy balance leaves 18 each."""
     graph = from_ops([Op(outputs=(Output(6, pinned=True),)) for _ in range(6)])
@@ -148,10 +147,10 @@ def test_the_lowest_order_and_what_it_holds_at_its_peak(seed):
     graph = strategies.random_graph(rng, 1 + seed // 2, (0.0, 0.1, 0.3)[seed % 3])
     problem = strategies.random_case(rng, graph, 1).problem(SMALL if seed % 2 else None)
     order = lowest_order(problem)
-    peaks = [peak_of_order(problem, list(each(problem)))[0] for each in COMPARED]
+    peaks = [peak_of_order(problem, list(each(problem)))[0] for each in ORDERS]
     peak, place, held = peak_of_order(problem, order.tolist())
     assert peak == min(peaks)
-    assert order.tolist() == list(COMPARED[int(np.argmin(peaks))](problem))
+    assert order.tolist() == list(ORDERS[int(np.argmin(peaks))](problem))
     found, at = held_at_peak(problem, order)
     assert at == place
     np.testing.assert_array_equal(found, held)
@@ -177,5 +176,5 @@ def test_each_of_the_orders_may_be_the_lowest():
         rng = np.random.default_rng(seed)
         problem = prepare(strategies.random_graph(rng, 14, 0.2), ideal(1))
         order = lowest_order(problem).tolist()
-        chosen |= {each.__name__ for each in COMPARED if list(each(problem)) == order}
-    assert chosen == {each.__name__ for each in COMPARED}
+        chosen |= {each.__name__ for each in ORDERS if list(each(problem)) == order}
+    assert chosen == {each.__name__ for each in ORDERS}
