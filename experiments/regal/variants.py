@@ -14,6 +14,8 @@ from experiments.regal import graphs, methods, runs
 from experiments.regal.report import percent_interval
 from gopt.systems import regal
 
+# Before it is trained, such a policy proposes what standard BRKGA draws, and not what the guide does.
+UNIFORM = {"lean": 0.0, "follow": 0.0, "device_deviation": 1.0, "priority_deviation": 1.0}
 VARIANTS: dict[str, dict[str, Any]] = {
     "placement": {"parts": ("placement",)},
     "scheduling": {"parts": ("scheduling",)},
@@ -24,6 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "placement, scheduling, transfers": {"parts": ("placement", "scheduling", "transfers")},
     "graph as sequence (GAS)": {"network": "recurrent"},
     "autoregressive head": {"head": "autoregressive"},
+    "started from uniform keys": UNIFORM,
 }
 SPLITS = ("validation", "test", "transfer")
 

@@ -93,7 +93,7 @@ def _kernel(settings: Settings) -> jax.Array:
     kernel = np.zeros((len(OP_FEATURES), len(PLACES)), np.float32)
     for axis in ("x", "y"):
         kernel[OP_FEATURES.index(f"side_{axis}"), PLACES.index(axis)] = settings.lean
-    kernel[OP_FEATURES.index("turn"), PLACES.index("priority")] = 1
+    kernel[OP_FEATURES.index("turn"), PLACES.index("priority")] = settings.follow
     return jnp.asarray(kernel)
 
 

@@ -43,6 +43,7 @@ class Settings:
       trust: share of the first population, and of the mutants, that is drawn from the Betas; the
         rest is uniform, so that an action that is wrong for a graph costs little.
       lean: how far the means of devices part at first, towards the sides of the guide.
+      follow: how far the means of priorities follow the order of the guide at first.
       heavy: share of all bytes with which the proposals for an op are narrowed 1/e as much (see
         `loosen_heavy`). In graphs of thirty tensors and less they hardly are.
       device_deviation: place of the first deviations of devices among the levels, in 0..1.
@@ -62,6 +63,7 @@ class Settings:
     rounds: int = 4
     trust: float = 0.8
     lean: float = 0.3
+    follow: float = 1.0
     heavy: float = 0.03
     device_deviation: float = 0.9
     priority_deviation: float = 0.3
