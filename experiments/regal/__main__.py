@@ -42,7 +42,8 @@ class Settings:
       objective: what is minimised.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph.
-      long: budget of more runs of the strongest searches, for the best known only; 0: none.
+      long: budget of a second, longer run of every search, for the best known, and for what each
+        reaches in the seconds of the slowest; 0: none.
       solver_seconds: of CP-SAT on every graph, and METIS runs, too (needs the extra `solvers`); 0:
         neither of them.
       train: train a policy, instead of loading `weights`.
@@ -71,12 +72,12 @@ class Settings:
     training: trainer.Training = field(default_factory=trainer.Training)
 
     def __post_init__(self) -> None:
-        for name in ("evaluations", "long"):
-            budget = getattr(self, name)
-            if budget < LEAST and (name == "evaluations" or budget != 0):
-                raise ValueError(
-                    f"{name} is {budget}: expected {LEAST} at least, for the heuristics"
-                )
+        if self.evaluations < LEAST:
+            raise ValueError(
+                f"evaluations is {self.evaluations}: expected {LEAST} at least, for the heuristics"
+            )
+        if self.long and self.long < self.evaluations:
+            raise ValueError(f"long is {self.long}: expected 0, or {self.evaluations} at least")
         if self.solver_seconds < 0:
             raise ValueError(f"solver_seconds is {self.solver_seconds}: expected 0 or more")
         if self.solver_seconds and not all(map(find_spec, ("ortools", "pymetis"))):
@@ -152,11 +153,12 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         found = runs.heuristics(case, objective)
         if settings.solver_seconds:
             found |= runs.solvers(case, objective, settings.solver_seconds)
-        for name in (name for name in searches if name in compiled):
+        names = [name for name in searches if name in compiled]
+        for name in names:
             found[name] = runs.run(compiled[name], keys, case, objective, starts[name])
         long = {
             name: runs.run(longer[name], keys, case, objective, starts[name])
-            for name in (methods.STRONGEST if settings.long else ())
+            for name in (names if settings.long else ())
         }
         bound = runs.bound(case, objective)
         rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, bound))
@@ -167,7 +169,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
     report(title, rows, settings.folder, objective=objective)
     draw_searches(rows, settings.folder, objective=objective)
     draw_tradeoff(rows, settings.folder, objective=objective)
-    draw_schedules(case.problem, rows[-1].found, settings.folder)
+    draw_schedules(case.problem, rows[-1], settings.folder)
     print(f"saved in {settings.folder}")
 
 

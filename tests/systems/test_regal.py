@@ -166,19 +166,20 @@ def test_places_do_not_depend_on_padding_or_on_the_batch():
     np.testing.assert_allclose(together[2] / scale, places / scale, atol=1e-5)
 
 
-def test_an_untrained_policy_follows_the_guide():
-    settings = regal.Settings(width=8, rounds=1)
+@pytest.mark.parametrize(("lean", "follow"), [(0.3, 1.0), (0.5, 0.0), (0.0, 0.4)])
+def test_an_untrained_policy_follows_the_guide(lean, follow):
+    settings = regal.Settings(width=8, rounds=1, lean=lean, follow=follow)
     state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), one(0))
     places = regal.apply(state.params, one(0), settings=settings)
     n = 23
     features = one(0).nodes["features"][:n]
     expected = np.zeros((n, PLACES))
     for axis in range(2):
-        expected[:, axis] = settings.lean * features[:, OP_FEATURES.index(f"side_{'xy'[axis]}")]
+        expected[:, axis] = lean * features[:, OP_FEATURES.index(f"side_{'xy'[axis]}")]
     expected[:, 2:6] = settings.device_deviation, 0, settings.priority_deviation, 0.4
-    expected[:, 3] = features[:, OP_FEATURES.index("turn")]
+    expected[:, 3] = follow * features[:, OP_FEATURES.index("turn")]
     np.testing.assert_allclose(places[:n], expected, atol=0.1)
-    assert np.ptp(expected[:, 0]) > 0.4
+    assert np.ptp(expected[:, 0]) >= 1.4 * lean and np.ptp(expected[:, 3]) >= 0.9 * follow
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
