@@ -580,11 +580,25 @@ def test_tuning_keeps_the_best_of_each_round(monkeypatch):
     assert found[-1]["levels"]["elite_bias"] > tuned.STANDARD.elite_bias
 
 
+def test_what_is_kept_is_confirmed_with_other_random_numbers(monkeypatch):
+    keys = []
+
+    def rewards(key: Any, pool: int, levels: Any, _: Any) -> np.ndarray:
+        """A pool of one graph, and one of two."""
+        keys.append((pool, *jax.random.key_data(key).tolist()))
+        return np.array([[one.elite_bias for one in levels]] * pool) - float(pool)
+
+    monkeypatch.setattr(tuning, "rewards", rewards)
+    kept = [tuned.STANDARD._replace(elite_bias=bias) for bias in (3, 1)]
+    settings = tuning.Settings(confirmations=3)
+    assert tuning.confirm([1, 2], kept, settings) == pytest.approx([3 - 5 / 3, 1 - 5 / 3])
+    assert len(keys) == len(set(keys)) == 6
+
+
 def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
     """Where time is what counts and transfers take long, one device for all is better."""
-    settings = tuning.Settings(
-        objective="makespan", rounds=1, candidates=2, folder=tmp_path, training=TRAINING
-    )
+    sizes = {"rounds": 1, "candidates": 2, "confirmations": 1}
+    settings = tuning.Settings(objective="makespan", **sizes, folder=tmp_path, training=TRAINING)
     every = [tuned.STANDARD, tuned.STANDARD._replace(devices=((15, 0), (0, 0)))]
     (pool, *_), key = pools(), jax.random.key(0)
     reward = tuning.rewards(key, pool, every, settings)
@@ -593,9 +607,17 @@ def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
     np.testing.assert_array_equal(again[:, ::-1], reward)  # the same luck for all
 
     tuning.main(settings)
-    (row,) = json.loads((tmp_path / "tuning.json").read_text())
-    assert np.isfinite(row["reward"])
-    assert f"'elite_bias': {row['levels']['elite_bias']}" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "tuning.json").read_text())
+    (row,), (standard, *rest) = saved["rounds"], saved["confirmed"]
+    assert tuple(standard["levels"]["priority"]) == tuned.STANDARD.priority
+    assert [kept["levels"] for kept in [standard, *rest]][-1] == row["levels"]
+    best = max(saved["confirmed"], key=lambda kept: kept["reward"])
+    printed = capsys.readouterr().out
+    assert f"reward {best['reward']:.4f}, standard {standard['reward']:.4f}" in printed
+    assert f"elite_bias={best['levels']['elite_bias']}" in printed
+    # A schedule that does not fit costs more than all others, and counts as one.
+    worst = tuning.rewards(key, pool._replace(standard=pool.standard / 1e6), every, settings)
+    assert (worst == tuning.WORST).all()
 
 
 # Graphs.

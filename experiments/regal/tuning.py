@@ -3,7 +3,9 @@
     python -m experiments.regal.tuning
 
 In every round the best levels so far are searched from again, beside some that differ from them in
-a few places; the best of the round are kept. One graph of each training family counts, its first.
+a few places; the best of the round are kept. At last all that were kept, and the levels of standard
+BRKGA, are compared once more with other random numbers, so that the best are not the luckiest. One
+graph of each training family counts, its first.
 """
 
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from gopt.systems import regal
 
 CHANGED = 0.3  # of the levels, in each of those that are tried
 STEP = 3.0  # deviation of a change
+WORST = -2.0  # least reward: a schedule that does not fit the memory costs millions of others
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,21 @@ class Settings:
       objective: what is minimised.
       rounds: how often levels are compared.
       candidates: how many are compared in a round.
+      confirmations: searches of each of those that were kept, on every graph, at last.
       seed: of everything random.
       folder: where what was found is saved.
-      training: budget of a run.
+      training: budget of a run, that of the tables; what is good for less is not for more.
     """
 
     objective: str = "peak_memory"
     rounds: int = 30
     candidates: int = 8
+    confirmations: int = 4
     seed: int = 0
     folder: Path = Path("runs/tuning")
-    training: trainer.Training = field(default_factory=partial(trainer.Training, variants=0))
+    training: trainer.Training = field(
+        default_factory=partial(trainer.Training, evaluations=5000, variants=0)
+    )
 
 
 def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
@@ -70,10 +77,21 @@ def tune(pools: Sequence[trainer.Pool], settings: Settings) -> list[dict[str, An
     return found
 
 
+def confirm(
+    pools: Sequence[trainer.Pool], tried: Sequence[tuned.Levels], settings: Settings
+) -> list[float]:
+    """Returns the mean reward of each of some levels, with random numbers that no round had."""
+    keys = jax.random.split(jax.random.key(settings.seed), settings.confirmations)
+    each = [
+        rewards(key, pool, tried, settings) for key in track(keys, "confirming") for pool in pools
+    ]
+    return np.concatenate(each).mean(0).tolist()
+
+
 def rewards(
     key: jax.Array, pool: trainer.Pool, tried: Sequence[tuned.Levels], settings: Settings
 ) -> np.ndarray:
-    """Returns the rewards of levels on the graphs of a pool, `[G, A]`."""
+    """Returns the rewards of levels on the graphs of a pool, `WORST` at least, `[G, A]`."""
     graphs, levels = len(pool.standard), len(tried)
     each = [tuned.action(jax.tree.map(lambda x: x[0], pool.problem), one) for one in tried]
     actions = jax.tree.map(lambda *x: jnp.tile(jnp.stack(x), (graphs, *(1,) * x[0].ndim)), *each)
@@ -82,7 +100,8 @@ def rewards(
     )
     keys = jnp.repeat(jax.random.split(key, graphs), levels)  # the same luck for all
     search = _search(settings.objective, settings.training.evaluations)
-    return np.asarray(search(keys, problem, standard, actions)).reshape(graphs, levels)
+    found = np.asarray(search(keys, problem, standard, actions)).reshape(graphs, levels)
+    return np.maximum(found, WORST)
 
 
 @cache
@@ -112,8 +131,15 @@ def main(settings: Settings) -> None:
         seed=settings.seed,
     )
     found = tune(pools, settings)
-    common.save_json(settings.folder / "tuning.json", found)
-    print(f"reward {found[-1]['reward']:.4f}: {found[-1]['levels']}")
+    kept = list(dict.fromkeys([tuned.STANDARD, *(tuned.Levels(**row["levels"]) for row in found)]))
+    confirmed = confirm(pools, kept, settings)
+    best = int(np.argmax(confirmed))
+    final = [
+        {"levels": levels._asdict(), "reward": reward}
+        for levels, reward in zip(kept, confirmed, strict=True)
+    ]
+    common.save_json(settings.folder / "tuning.json", {"rounds": found, "confirmed": final})
+    print(f"reward {confirmed[best]:.4f}, standard {confirmed[0]:.4f}: {kept[best]}")
 
 
 if __name__ == "__main__":
