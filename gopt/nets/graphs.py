@@ -9,11 +9,11 @@ import jraph
 import numpy as np
 
 from gopt.classical.memory_orders import held_at_peak, lowest_order, turns
-from gopt.classical.spectral import spectral_places
+from gopt.classical.spectral import op_places
 from gopt.graph import RANK, Graph, Shape, is_input, shape_of
 from gopt.hardware import homogeneous
 from gopt.padding import pad
-from gopt.problem import prepare
+from gopt.problem import Problem, prepare
 
 GraphsTuple: TypeAlias = jraph.GraphsTuple
 
@@ -93,7 +93,8 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
     by_size = np.argsort(size, kind="stable")
     largest[producer[by_size]] = by_size
     dimensions = np.where(largest[:, None] >= 0, np.maximum(np.asarray(graph.shape)[largest], 0), 0)
-    spectral = spectral_places(sender, consumer, _relative(size)[tensor], made, SPECTRAL)
+    problem = prepare(graph, homogeneous(1))
+    spectral = op_places(problem, SPECTRAL)
     columns = [
         *(_relative(np.asarray(getattr(graph, field))[:n]) for field in OP_FEATURES[:2]),
         np.log1p(np.asarray(graph.workspace)[:n] / max(1.0, size.mean() if t else 1.0)),
@@ -103,7 +104,7 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
         *(np.log1p(c) for c in (per_op(consumer), per_op(sender), per_op(producer))),
         *(depth / longest, height / longest, (depth.max() - depth - height) / longest),
         *(index / n, (last - index) / n, (index - first) / n),
-        *_along_the_guide(graph, guide, spectral),
+        *_along_the_guide(problem, guide, spectral),
         np.asarray(is_input(graph))[:n],
         per_op(producer, np.asarray(graph.pinned)[:t]) > 0,
         *spectral,
@@ -142,10 +143,10 @@ def graph_network(
 
 
 def _along_the_guide(
-    graph: Graph, guide: Guide | None, spectral: np.ndarray
+    problem: Problem, guide: Guide | None, spectral: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """Returns turn, is_late, held, side_x and side_y of each op."""
-    problem, count = prepare(graph, homogeneous(1)), spectral.shape[1]
+    count = spectral.shape[1]
     order, side = guide or Guide(lowest_order(problem))
     turn = turns(problem, order)
     held, peak = held_at_peak(problem, order)
