@@ -140,8 +140,9 @@ def searches(
         return run(moving(problem, guess(problem, start[0]), how), key, problem, compared)
 
     def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> Found:
-        keys, cost = best.improve(key, problem, given, objective=objective, evaluations=evaluations)
-        return Found(keys, cost, cost[None], jnp.array([evaluations]))
+        return Found(
+            *best.improve(key, problem, given, objective=objective, evaluations=evaluations)
+        )
 
     return {
         "random search": chance,

@@ -27,7 +27,7 @@ SHORT = {
 }
 DRAWN = (
     *("random search", "BRKGA", "BRKGA from heuristics"),
-    *("REGAL untrained", "REGAL", "REGAL from heuristics"),
+    *("REGAL untrained", "REGAL", "REGAL from heuristics", "best of gopt"),
     *("samples of the policy", "annealing from the median"),
 )
 

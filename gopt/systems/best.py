@@ -38,6 +38,8 @@ class Result(NamedTuple):
 
     keys: Keys  # of the schedule, as `gopt.cost.execution` decodes them
     cost: jax.Array  # float32 [], its objective
+    history: jax.Array  # float32 [K], best cost by then; infinite where it is not known
+    evaluations: jax.Array  # int32 [K], made until then, those of what it starts from included
 
 
 class Starts(NamedTuple):
@@ -117,13 +119,15 @@ def improve(
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    compared = 0 if given.action is None else regal.schedules_compared(objective)
-    evaluations = max(1, evaluations - tried(problem) - compared)
+    before = tried(problem)
+    before += 0 if given.action is None else regal.schedules_compared(objective)
+    evaluations = max(1, evaluations - before)
     problem = jax.tree.map(jnp.asarray, problem)
 
     if given.action is None:
-        return _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
-    found = regal.search(
+        found = _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
+        return found._replace(evaluations=before + found.evaluations)
+    result = regal.search(
         key,
         problem,
         jax.tree.map(jnp.asarray, given.action),
@@ -132,7 +136,7 @@ def improve(
         settings=settings or regal.Settings(),
         given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
     )
-    return Result(found.keys, found.cost)
+    return Result(result.keys, result.cost, result.history, before + result.evaluations)
 
 
 _improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settings"))
@@ -182,16 +186,25 @@ def _anneal(
     to_build, to_plain = jax.random.split(key)
     origins = _origins(given)
     least = len(origins.priority) + len(given.priority) + 1
+    history: list[jax.Array] = []
+    spent: list[jax.Array] = []
+    budget = 0
     # On one device there is nothing to leave to a greedy choice, and plain keys are enough.
     if problem.num_devices > 1 and evaluations >= least:
         budget = len(origins.priority) + round((1 - PLAIN) * (evaluations - least))
         built = anneal(to_build, _built_cost(problem, objective), origins, budget)
         found, _ = construct(problem, built.keys)
         given = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), given, found)
-        evaluations -= budget
-    given = jax.tree.map(lambda leaf: leaf[:evaluations], given)
-    last = anneal(to_plain, execution.population_cost(problem, objective), given, evaluations)
-    return Result(last.keys, last.cost)
+        history, spent = [built.history], [built.evaluations]
+    given = jax.tree.map(lambda leaf: leaf[: evaluations - budget], given)
+    cost = execution.population_cost(problem, objective)
+    last = anneal(to_plain, cost, given, evaluations - budget)
+    return Result(
+        last.keys,
+        last.cost,
+        lax.cummin(jnp.concatenate([*history, last.history])),
+        jnp.concatenate([*spent, budget + last.evaluations]),
+    )
 
 
 def _built_cost(problem: Problem, objective: str) -> local.Cost:

@@ -52,6 +52,9 @@ def test_best_beats_all_starts_and_costs_what_it_says(objective, devices, settin
             for row in range(len(starts.priority))
         ]
         assert measure(case, found.keys, objective) == found.cost <= min(costs)
+        assert (np.minimum.accumulate(found.history) == found.history).all()
+        assert (np.diff(found.evaluations) > 0).all()
+        assert (found.history[-1], found.evaluations[-1]) == (found.cost, 500)
         wins += found.cost < min(costs)
     assert wins > 0 or devices == 1
 
