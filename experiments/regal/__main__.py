@@ -183,6 +183,7 @@ def compare_variants(settings: Settings) -> None:
         folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
         print(name)
         policies[name] = policy(dataclasses.replace(settings, policy=sizes, folder=folder))
+        jax.clear_caches()  # programs of all variants at once are more than a process may map
     variants.compare(
         policies,
         objective=settings.objective,
