@@ -37,7 +37,7 @@ class Settings:
 
     Attributes:
       table: 1, all methods on one objective and split; 3, what the policy leads and is, on all
-        splits, each policy trained first (four hours); ablation, what the genetic algorithm is for;
+        splits, each policy trained first (hours); ablation, what the genetic algorithm is for;
         runtime, table 1 for both objectives of time; all, also table 1 on the transfer split.
       objective: what is minimised.
       evaluations: budget of every search on every graph.
