@@ -327,7 +327,7 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     def row(name: str, family: str, bound: int, **rows: runs.Runs) -> report.Row:
         heuristics = {name: found(220.0) for name in HEURISTICS}
         rows["tuned BRKGA"] = rows["BRKGA"]._replace(cost=rows["BRKGA"].cost * 1.1)
-        return report.Row(name, family, {**heuristics, **rows}, {}, bound)
+        return report.Row(name, family, {**heuristics, **rows}, {}, {}, bound)
 
     rows = [
         row("x", "b", 100, BRKGA=found(190.0, 210.0), REGAL=found(180.0)),
@@ -344,7 +344,7 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     # of REGAL 12.5, 0 and 0 %.
     _, error = common.mean_interval([5, 20])
     assert cells["REGAL"][0] == f"+12.50 ± {error:.2f}"
-    assert all(row[1] == "" for row in cells.values())  # two graphs have no longer runs
+    assert all(row[1] == "" for row in cells.values())  # none was run for as long as others
     assert cells["REGAL"][3:] == ["+33", "3.12", "+83", "1.5"]
     # 180 and 200 against 220, 80 against 110.
     middle, error = common.mean_interval([100 * (1 - 190 / 220), 100 * (1 - 80 / 110)])
@@ -358,26 +358,41 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
 
 
 def test_the_table_tells_what_is_reached_in_equal_seconds(tmp_path):
-    def found(seconds: float, *history: float, ready: float = 0.0) -> runs.Runs:
-        costs = np.array([history])
-        done = 10 * np.arange(1, len(history) + 1)
-        return runs.Runs(costs[:, -1], done, costs, None, seconds, ready)
+    def found(cost: float) -> runs.Runs:
+        costs = np.array([cost, cost + 10])
+        return runs.Runs(costs, np.array([5]), costs[:, None], None, 1.0)
 
-    each = {name: found(1.0, 90.0)._replace(seconds=None) for name in HEURISTICS}
-    each |= {"BRKGA": found(2.0, 120.0, 100.0), "REGAL": found(4.0, 70.0, ready=2.0)}
-    each |= {"best of gopt": found(3.0, 60.0), "CP-SAT": found(9.0, 10.0)}
-    # In 4 seconds BRKGA has 40 evaluations. The other search is better if it plans for fewer.
-    long = {"BRKGA": found(9.0, *(120.0, 100.0, 95.0, 80.0), *(40.0,) * 5)}
-    long |= {"REGAL": found(8.0, 75.0, 72.0, ready=2.0)}
-    long |= {"best of gopt": found(6.0, 80.0, 65.0)}
-    rows = [report.Row(name, name, each, long, 5) for name in ("x", "y")]
+    def row(name: str, share: float) -> report.Row:
+        each = {heuristic: found(85.0)._replace(seconds=None) for heuristic in HEURISTICS}
+        each |= {"BRKGA": found(95.0), "REGAL": found(75.0), "CP-SAT": found(45.0)}
+        timed = {"BRKGA": found(75.0), "REGAL": found(75.0 - share)}
+        return report.Row(name, name, each, {}, timed, 5)
+
+    rows = [row("x", 8), row("y", 16)]
+    assert [each.known for each in rows] == [45, 45]
     report.report("title", rows, tmp_path, objective="peak_memory")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     reached = {r[1].strip(): r[3].strip() for r in (line.split("|") for line in table)}
+    middle, error = common.mean_interval([10, 20])
     assert reached == {
         **{"XLA's order, split": "-12.50 ± 0.00", "best heuristic": "-12.50 ± 0.00"},
-        **{"BRKGA": "", "REGAL": "+12.50 ± 0.00", "best of gopt": "+25.00 ± 0.00", "CP-SAT": ""},
+        **{"BRKGA": "", "REGAL": f"{middle:+.2f} ± {error:.2f}", "CP-SAT": ""},
     }
+    saved = json.loads((tmp_path / "runs.json").read_text())
+    assert saved[1]["timed"]["REGAL"]["cost"] == [59, 69]
+
+
+def test_budgets_take_the_seconds_of_the_slowest_search():
+    def found(seconds: float, ready: float, evaluations: int = 5000) -> runs.Runs:
+        return runs.Runs(
+            np.ones(2), np.array([9, evaluations]), np.ones((2, 2)), None, seconds, ready
+        )
+
+    first = {"a": found(1.0, 0.0), "b": found(3.0, 2.0), "once": found(1.0, 0.9, 1)}
+    second = {"a": found(2.0, 0.0), "b": found(4.0, 3.0), "once": found(9.0, 0.9, 1)}
+    rows = [each | {"heft": found(50.0, 0.0)} for each in (first, second)]
+    # On average b takes 3.5 s, of which 2.5 s to be ready; a takes 1.5 s.
+    assert runs.equal_budgets(rows, ["a", "b", "once"]) == {"a": 11700, "b": 5000}
 
 
 def test_costs_within_some_seconds():
@@ -400,7 +415,7 @@ def test_methods_whose_schedules_do_not_fit_have_no_figures(tmp_path):
 
     heuristics = {name: found(2.0**31) for name in HEURISTICS} | {"etf": found(200.0)}
     rows = {"BRKGA": found(2.0**30, 2.0**31), "random search": found(300.0, 2.0**30)}
-    row = report.Row("x", "a", {**heuristics, **rows, "REGAL": found(150.0, 150.0)}, {}, 100)
+    row = report.Row("x", "a", {**heuristics, **rows, "REGAL": found(150.0, 150.0)}, {}, {}, 100)
     report.report("title", [row], tmp_path, objective="capped_makespan")
     for draw in (report.draw_searches, report.draw_tradeoff):
         draw([row, row], tmp_path, objective="capped_makespan")
@@ -420,20 +435,24 @@ def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):
     pytest.importorskip("pymetis")
     short = settings(tmp_path / "short")
     regal.main(short)
-    regal.main(dataclasses.replace(short, folder=tmp_path / "long", long=600, solver_seconds=1.0))
+    more = {"long": 600, "solver_seconds": 1.0, "equal_seconds": True}
+    monkeypatch.setattr(runs, "equal_budgets", lambda found, names: dict.fromkeys(names, 200))
+    regal.main(dataclasses.replace(short, folder=tmp_path / "long", **more))
     before, after = (
         json.loads((tmp_path / name / "runs.json").read_text()) for name in ("short", "long")
     )
     for old, new in zip(before, after, strict=True):
         assert set(new["found"]) == {*old["found"], "GP + DFS", "CP-SAT"}
         assert all(new["found"][name]["cost"] == old["found"][name]["cost"] for name in METHODS)
-        assert not old["long"] and set(new["long"]) == {*METHODS}
+        assert not old["long"] and set(new["long"]) == {*methods.STRONGEST}
         assert old["bound"] == new["bound"] <= new["known"] <= old["known"]
         heuristics = [new["found"][name]["cost"][0] for name in HEURISTICS]
         assert new["found"]["CP-SAT"]["cost"][0] <= min(heuristics)
         for method in methods.SEARCHES:
             assert new["found"][method]["evaluations"][-1] == short.evaluations
         assert all(found["evaluations"][-1] == 600 for found in new["long"].values())
+        assert not old["timed"] and set(new["timed"]) == {*METHODS}
+        assert all(found["evaluations"][-1] == 200 for found in new["timed"].values())
     assert any(new["known"] < old["known"] for old, new in zip(before, after, strict=True))
     rows = (tmp_path / "long" / "table.md").read_text().splitlines()[4:]
     assert [row.split("|")[1].strip() for row in rows][2:4] == ["GP + DFS", "CP-SAT"]
@@ -580,7 +599,7 @@ def test_tuning_keeps_the_best_of_each_round(monkeypatch):
     assert found[-1]["levels"]["elite_bias"] > tuned.STANDARD.elite_bias
 
 
-def test_what_is_kept_is_confirmed_with_other_random_numbers(monkeypatch):
+def test_levels_are_confirmed_by_several_searches_on_all_graphs(monkeypatch):
     keys = []
 
     def rewards(key: Any, pool: int, levels: Any, _: Any) -> np.ndarray:
@@ -590,9 +609,33 @@ def test_what_is_kept_is_confirmed_with_other_random_numbers(monkeypatch):
 
     monkeypatch.setattr(tuning, "rewards", rewards)
     kept = [tuned.STANDARD._replace(elite_bias=bias) for bias in (3, 1)]
-    settings = tuning.Settings(confirmations=3)
-    assert tuning.confirm([1, 2], kept, settings) == pytest.approx([3 - 5 / 3, 1 - 5 / 3])
+    found = tuning.confirm(jax.random.key(0), [1, 2], kept, tuning.Settings(confirmations=3))
+    assert found == pytest.approx([3 - 5 / 3, 1 - 5 / 3])
     assert len(keys) == len(set(keys)) == 6
+
+
+def test_what_wins_is_compared_with_the_standard_by_other_random_numbers(tmp_path, monkeypatch):
+    asked: dict[Any, list[Any]] = {}
+
+    def rewards(key: Any, pool: Any, levels: Any, _: Any) -> np.ndarray:
+        """Those of a large elite bias are high."""
+        asked.setdefault(tuple(jax.random.key_data(key).tolist()), []).append(list(levels))
+        return np.array([[float(one.elite_bias) for one in levels]])
+
+    monkeypatch.setattr(tuning, "rewards", rewards)
+    monkeypatch.setattr(training, "pools", lambda *_, **__: [None])
+    settings = tuning.Settings(rounds=4, candidates=3, confirmations=2, folder=tmp_path)
+    tuning.main(settings)
+    assert all(len(tried) == 1 for tried in asked.values()) and len(asked) == 4 + 2 + 2
+    *_, last = asked.values()
+    saved = json.loads((tmp_path / "tuning.json").read_text())
+    best = max(saved["confirmed"], key=lambda kept: kept["reward"])
+    assert [levels.elite_bias for levels in last[0]] == [
+        tuned.STANDARD.elite_bias,
+        best["levels"]["elite_bias"],
+    ]
+    assert saved["best"]["reward"] == best["levels"]["elite_bias"]
+    assert saved["best"]["standard"] == tuned.STANDARD.elite_bias
 
 
 def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
@@ -608,13 +651,9 @@ def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
 
     tuning.main(settings)
     saved = json.loads((tmp_path / "tuning.json").read_text())
-    (row,), (standard, *rest) = saved["rounds"], saved["confirmed"]
-    assert tuple(standard["levels"]["priority"]) == tuned.STANDARD.priority
-    assert [kept["levels"] for kept in [standard, *rest]][-1] == row["levels"]
-    best = max(saved["confirmed"], key=lambda kept: kept["reward"])
-    printed = capsys.readouterr().out
-    assert f"reward {best['reward']:.4f}, standard {standard['reward']:.4f}" in printed
-    assert f"elite_bias={best['levels']['elite_bias']}" in printed
+    (row,), (kept,) = saved["rounds"], saved["confirmed"]
+    assert row["levels"] == kept["levels"] == saved["best"]["levels"]
+    assert f"reward {saved['best']['reward']:.4f}, that of standard" in capsys.readouterr().out
     # A schedule that does not fit costs more than all others, and counts as one.
     worst = tuning.rewards(key, pool._replace(standard=pool.standard / 1e6), every, settings)
     assert (worst == tuning.WORST).all()

@@ -42,8 +42,9 @@ class Settings:
       objective: what is minimised.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph.
-      long: budget of a second, longer run of every search, for the best known, and for what each
-        reaches in the seconds of the slowest; 0: none.
+      long: budget of more runs of the strongest searches, for the best known only; 0: none.
+      equal_seconds: run every search of table 1 and of the ablation once more, with as many
+        evaluations as take the seconds of the slowest one, on average over the graphs.
       solver_seconds: of CP-SAT on every graph, and METIS runs, too (needs the extra `solvers`); 0:
         neither of them.
       train: train a policy, instead of loading `weights`.
@@ -62,6 +63,7 @@ class Settings:
     evaluations: int = 5000
     seeds: int = 2
     long: int = 0
+    equal_seconds: bool = False
     solver_seconds: float = 0.0
     train: bool = False
     weights: Path | None = None
@@ -144,7 +146,9 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
     compiled = methods.compiled(objective, settings.evaluations, settings.policy)
     longer = methods.compiled(objective, settings.long, settings.policy)
     rows: list[Row] = []
+    cases = []
     root = jax.random.key(settings.seed)
+    names = [name for name in searches if name in compiled]
     for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
         graph = graphs.build(spec)
         case = runs.case(graph, objective)
@@ -153,15 +157,25 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         found = runs.heuristics(case, objective)
         if settings.solver_seconds:
             found |= runs.solvers(case, objective, settings.solver_seconds)
-        names = [name for name in searches if name in compiled]
         for name in names:
             found[name] = runs.run(compiled[name], keys, case, objective, starts[name])
         long = {
             name: runs.run(longer[name], keys, case, objective, starts[name])
-            for name in (names if settings.long else ())
+            for name in (methods.STRONGEST if settings.long else ())
         }
         bound = runs.bound(case, objective)
-        rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, bound))
+        rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, {}, bound))
+        cases.append((case, keys, starts))
+    if settings.equal_seconds:
+        budgets = runs.equal_budgets([row.found for row in rows], names)
+        timed = {
+            name: methods.compiled(objective, budget, settings.policy)[name]
+            for name, budget in budgets.items()
+        }
+        each = track(zip(rows, cases, strict=True), "searching for equal seconds", len(rows))
+        for row, (case, keys, starts) in each:
+            for name, search in timed.items():
+                row.timed[name] = runs.run(search, keys, case, objective, starts[name])
     title = (
         f"{objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
         f"{settings.seeds} seeds, {settings.split} split"

@@ -21,6 +21,7 @@ DEVICES = 2
 # What the heuristics try, the program's own order, and the most that features compare.
 LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS)
 LEAST += max(regal.schedules_compared(objective) for objective in OBJECTIVES)
+STRONGEST = ("REGAL from heuristics", "best of gopt")
 SEARCHES = (
     *("random search", "BRKGA", "tuned BRKGA"),
     *("local search from heuristics", "BRKGA from heuristics"),

@@ -38,13 +38,15 @@ class Row(NamedTuple):
     name: str
     family: str
     found: dict[str, Runs]
-    long: dict[str, Runs]  # of the searches, with a larger budget
+    long: dict[str, Runs]  # of larger budgets
+    timed: dict[str, Runs]  # of budgets with which all take the same seconds
     bound: int  # no schedule costs less
 
     @property
     def known(self) -> float:
         """The least cost known, by any method."""
-        return float(min(runs.cost.min() for runs in [*self.found.values(), *self.long.values()]))
+        every = [*self.found.values(), *self.long.values(), *self.timed.values()]
+        return float(min(runs.cost.min() for runs in every))
 
 
 def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> None:
@@ -57,8 +59,8 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
       memory, over the best heuristic, because BRKGA does not find one that fits on all graphs;
     - of room: that, as a share of what there is between what is compared with and the lower bound,
       which perhaps no schedule reaches; what is never freed is part of the bound;
-    - at equal seconds: the same improvement, if all searches get the seconds that the slowest of
-      them takes on that graph; nothing if there are no longer runs to tell what the others reach;
+    - at equal seconds: the same improvement, if all searches get as many evaluations as take the
+      seconds of the slowest one, on average over the graphs; nothing if they were not run so;
     - gap to the best known cost, of all methods, seeds and longer runs;
     - of headroom: the share that is closed of that gap of what is compared with;
     - seconds of one core for a run, without compilation.
@@ -70,7 +72,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
     mean = _mean_costs(rows, objective)
     known, bound = (np.array([getattr(row, field) for row in rows]) for field in ("known", "bound"))
     against = _against(objective)
-    standard, timed_mean = mean[against], _equal_seconds(rows, objective)
+    standard, timed = mean[against], _equal_seconds(rows, objective)
     other = mean.get("tuned BRKGA", np.full(len(rows), np.nan))
 
     def over_families(values: np.ndarray) -> float:
@@ -84,14 +86,14 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
     for method, cost in mean.items():
         gain = 1 - cost / standard
         left = over_families(cost / known - 1)
-        timed = [runs[method].seconds for runs in results if method in runs]
-        seconds = [each for each in timed if each is not None]
+        each = [runs[method].seconds for runs in results if method in runs]
+        seconds = [second for second in each if second is not None]
         is_standard = method == against
         table.append(
             (
                 method,
                 "0" if is_standard else interval(gain),
-                "" if is_standard else interval(1 - timed_mean[method] / timed_mean[against]),
+                "" if is_standard else interval(1 - timed[method] / timed[against]),
                 "0" if method == "tuned BRKGA" else interval(1 - cost / other),
                 "0" if is_standard else _share(over_families(gain), possible),
                 "" if np.isnan(left) else f"{100 * left:.2f}",
@@ -121,13 +123,13 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
         ],
         folder / "graphs.md",
     )
-    fields = ("cost", "evaluations", "history", "seconds")
+    fields = ("cost", "evaluations", "history", "seconds", "ready")
     figures = [
         {
             **{"graph": row.name, "family": row.family, "bound": row.bound, "known": row.known},
             **{
                 kind: {m: {f: getattr(each, f) for f in fields} for m, each in runs.items()}
-                for kind, runs in (("found", row.found), ("long", row.long))
+                for kind, runs in (("found", row.found), ("long", row.long), ("timed", row.timed))
             },
         }
         for row in rows
@@ -147,24 +149,15 @@ def _mean_costs(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
 
 
 def _equal_seconds(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
-    """Returns what `_mean_costs` does, had all searches the seconds of the slowest of a graph.
+    """Returns what `_mean_costs` does of the runs that take the same seconds; NaN without them.
 
-    Of the run of the table and the longer one, cut off there, the better counts: some searches
-    plan with their budget. NaN where a method takes more seconds, or if there are no longer runs.
+    Heuristics take less than all searches that start from them, and count as they are.
     """
-
-    def timed(row: Row) -> Row:
-        limit = max(row.found[name].seconds or 0.0 for name in row.long)
-        found = {}
-        for name, runs in row.found.items():
-            cost = runs.cost if runs.seconds is None else runs.within(limit)
-            longer = row.long[name].within(limit) if name in row.long else cost
-            found[name] = runs._replace(cost=np.fmin(cost, longer))
-        return row._replace(found=found)
-
-    if all(row.long for row in rows):
-        return _mean_costs([timed(row) for row in rows], objective)
-    return dict.fromkeys(_mean_costs(rows, objective), np.full(len(rows), np.nan))
+    mean = _mean_costs(rows, objective)
+    longer = _mean_costs([row._replace(found=row.found | row.timed) for row in rows], objective)
+    is_timed = {*rows[0].timed, "XLA's order, split", "best heuristic"} if rows[0].timed else {}
+    unknown = np.full(len(rows), np.nan)
+    return {name: longer[name] if name in is_timed else unknown for name in mean}
 
 
 def _against(objective: str) -> str:

@@ -1,7 +1,7 @@
 """What methods start from on one graph, and what they reach."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -227,6 +227,29 @@ def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) 
     return Runs(
         result.cost, result.evaluations[0], result.history, best_keys, seconds, start.seconds
     )
+
+
+def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> dict[str, int]:
+    """Returns how many evaluations take some searches as long as the slowest of them, in hundreds.
+
+    On average over graphs: to be ready takes as long as before, and evaluations last equally long.
+    What evaluates less than the others, and so does not use its budget, is left out.
+
+    Args:
+      found: what each of them reached on every graph, with one budget.
+      names: of the searches.
+    """
+    budget = max(int(found[0][name].evaluations[-1]) for name in names)
+    names = [name for name in names if found[0][name].evaluations[-1] == budget]
+    seconds, ready = (
+        {name: np.mean([getattr(each[name], field) for each in found]) for name in names}
+        for field in ("seconds", "ready")
+    )
+    limit = max(seconds.values())
+    return {
+        name: 100 * round(budget * (limit - ready[name]) / (seconds[name] - ready[name]) / 100)
+        for name in names
+    }
 
 
 def bound(case: Case, objective: str) -> int:

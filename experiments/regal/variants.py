@@ -14,7 +14,7 @@ from experiments.regal import graphs, methods, runs
 from experiments.regal.report import percent_interval
 from gopt.systems import regal
 
-# Such a policy proposes at first what standard BRKGA draws, and not what the guide does.
+# Such a policy proposes at first about what standard BRKGA draws; it still reads the guide.
 UNIFORM = {"lean": 0.0, "follow": 0.0, "device_deviation": 1.0, "priority_deviation": 1.0}
 VARIANTS: dict[str, dict[str, Any]] = {
     "placement": {"parts": ("placement",)},

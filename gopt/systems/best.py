@@ -38,7 +38,7 @@ class Result(NamedTuple):
 
     keys: Keys  # of the schedule, as `gopt.cost.execution` decodes them
     cost: jax.Array  # float32 [], its objective
-    history: jax.Array  # float32 [K], best cost by then; infinite where it is not known
+    history: jax.Array  # float32 [K], best cost evaluated by then, infinite where it is not known
     evaluations: jax.Array  # int32 [K], made until then, those of what it starts from included
 
 
@@ -165,9 +165,8 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
     found[:n, :2] = settings.lean * side[:n]
     turn = turns(problem, order)[:n]
     runs = ~np.asarray(problem.is_input[:n])
-    found[:n, regal.PLACES.index("priority")] = (
-        turn - (turn[runs].mean() if runs.any() else 0) + 0.5
-    )
+    late = turn - (turn[runs].mean() if runs.any() else 0)
+    found[:n, regal.PLACES.index("priority")] = settings.follow * late + 0.5
     for place in ("device_deviation", "priority_deviation"):
         found[:, regal.PLACES.index(place)] = getattr(settings, place)
     led = regal.loosen_heavy(jnp.asarray(found), jnp.asarray(share), settings)

@@ -6,7 +6,7 @@ import pytest
 
 from gopt import graph as graphs
 from gopt import padding
-from gopt.classical.spectral import op_places, sides
+from gopt.classical.spectral import op_places, sides, spectral_places
 from gopt.graph import Graph, Op, Output, Shape
 from gopt.hardware import homogeneous
 from gopt.kinds import KINDS
@@ -248,10 +248,17 @@ def test_spectral_places_follow_bytes():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_problems_have_the_places_of_their_graphs(seed):
+def test_places_are_of_uses_tied_by_the_logarithm_of_their_sizes(seed):
     graph, _ = clusters(np.random.default_rng(seed), 40)
+    uses = slice(int(graph.num_uses))
+    tensor, reader = graph.tensor[uses], graph.consumer[uses]
+    size = np.asarray(graph.size[: int(graph.num_tensors)], np.float64)
+    made = np.bincount(graph.producer[: len(size)], size, minlength=40)
+    weight = np.log1p(size / size.mean())[tensor]
+    expected = spectral_places(graph.producer[tensor], reader, weight, made, SPECTRAL)
+    np.testing.assert_allclose(rows(graph)[:40, PLACES], expected.T, atol=1e-6)
     found = op_places(prepare(padding.pad(graph, Shape(50, 50, 500)), homogeneous(2)), SPECTRAL)
-    np.testing.assert_allclose(found.T, rows(graph)[:40, PLACES], atol=1e-6)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_small_graphs_have_no_places():

@@ -17,7 +17,7 @@ from gopt.systems.regal.settings import PLACES, STANDARD, Settings
 
 Tree = Any
 
-VERSION = 7  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 8  # of what the parameters of a policy mean; files of another one are refused
 
 
 _NETWORKS: dict[str, Callable[[Settings], nn.Module]] = {
