@@ -258,5 +258,5 @@ def draw_schedules(problem: Problem, row: Row, folder: Path) -> None:
         "memory": plots.memory_profile(problem, schedules),
     }
     for name, figure in figures.items():
-        figure.axes[0].set_title(row.name)
+        figure.suptitle(row.name, fontsize="medium")
         common.save_figure(folder / f"{name}.png", figure)
