@@ -393,6 +393,9 @@ def test_budgets_take_the_seconds_of_the_slowest_search():
     rows = [each | {"heft": found(50.0, 0.0)} for each in (first, second)]
     # On average b takes 3.5 s, of which 2.5 s to be ready; a takes 1.5 s.
     assert runs.equal_budgets(rows, ["a", "b", "once"]) == {"a": 11700, "b": 5000}
+    # The slowest keeps a budget that is no hundreds: with fewer, heuristics would not be paid.
+    few = [{"a": found(1.0, 0.0, 130), "b": found(3.0, 2.0, 130)}]
+    assert runs.equal_budgets(few, ["a", "b"]) == {"a": 400, "b": 130}
 
 
 def test_costs_within_some_seconds():
@@ -654,7 +657,7 @@ def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
     (row,), (kept,) = saved["rounds"], saved["confirmed"]
     assert row["levels"] == kept["levels"] == saved["best"]["levels"]
     assert f"reward {saved['best']['reward']:.4f}, that of standard" in capsys.readouterr().out
-    # A schedule that does not fit costs more than all others, and counts as one.
+    # A cost that is very much higher, as where a schedule does not fit, counts no more than this.
     worst = tuning.rewards(key, pool._replace(standard=pool.standard / 1e6), every, settings)
     assert (worst == tuning.WORST).all()
 

@@ -155,7 +155,7 @@ def _equal_seconds(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]
     """
     mean = _mean_costs(rows, objective)
     longer = _mean_costs([row._replace(found=row.found | row.timed) for row in rows], objective)
-    is_timed = {*rows[0].timed, "XLA's order, split", "best heuristic"} if rows[0].timed else {}
+    is_timed = {*rows[0].timed, "XLA's order, split", "best heuristic"} if rows[0].timed else set()
     unknown = np.full(len(rows), np.nan)
     return {name: longer[name] if name in is_timed else unknown for name in mean}
 

@@ -230,10 +230,11 @@ def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) 
 
 
 def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> dict[str, int]:
-    """Returns how many evaluations take some searches as long as the slowest of them, in hundreds.
+    """Returns how many evaluations take some searches as long as the slowest of them.
 
     On average over graphs: to be ready takes as long as before, and evaluations last equally long.
-    What evaluates less than the others, and so does not use its budget, is left out.
+    In hundreds, and no less than they had. What evaluates less than the others, and so does not use
+    its budget, is left out.
 
     Args:
       found: what each of them reached on every graph, with one budget.
@@ -246,10 +247,8 @@ def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> 
         for field in ("seconds", "ready")
     )
     limit = max(seconds.values())
-    return {
-        name: 100 * round(budget * (limit - ready[name]) / (seconds[name] - ready[name]) / 100)
-        for name in names
-    }
+    longer = {name: (limit - ready[name]) / (seconds[name] - ready[name]) for name in names}
+    return {name: max(budget, 100 * round(budget * longer[name] / 100)) for name in names}
 
 
 def bound(case: Case, objective: str) -> int:

@@ -4,8 +4,8 @@
 
 In every round the best levels so far are searched from again, beside some that differ from them in
 a few places; the best of the round are kept. All that were kept are compared once more with other
-random numbers, and the best of them with standard BRKGA with others again, so that luck is neither
-what they win by nor part of the reward that is printed. One graph of each training family counts,
+random numbers, so that less of what they win by is luck, and the best of them with standard BRKGA
+with others again: that is the reward which is printed. One graph of each training family counts,
 its first.
 """
 
