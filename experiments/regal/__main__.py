@@ -148,7 +148,6 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
     rows: list[Row] = []
     cases = []
     root = jax.random.key(settings.seed)
-    names = [name for name in searches if name in compiled]
     for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
         graph = graphs.build(spec)
         case = runs.case(graph, objective)
@@ -157,7 +156,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         found = runs.heuristics(case, objective)
         if settings.solver_seconds:
             found |= runs.solvers(case, objective, settings.solver_seconds)
-        for name in names:
+        for name in searches:
             found[name] = runs.run(compiled[name], keys, case, objective, starts[name])
         long = {
             name: runs.run(longer[name], keys, case, objective, starts[name])
@@ -167,7 +166,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, {}, bound))
         cases.append((case, keys, starts))
     if settings.equal_seconds:
-        budgets = runs.equal_budgets([row.found for row in rows], names)
+        budgets = runs.equal_budgets([row.found for row in rows], searches)
         timed = {
             name: methods.compiled(objective, budget, settings.policy)[name]
             for name, budget in budgets.items()

@@ -53,8 +53,8 @@ def searches(
 ) -> dict[str, Callable[[jax.Array, Problem, Any], Found]]:
     """Returns the searches: each maps (key, problem, what it starts from) to a result.
 
-    BRKGA is among them as tuned for the objective if it was. Where memory binds, all that is made
-    of BRKGA minimises a relaxed cost first (see `relaxed_cost`); the other searches do not.
+    Where memory binds, all that is made of BRKGA minimises a relaxed cost first (see
+    `relaxed_cost`); the other searches do not.
 
     Args:
       objective: what is minimised.
@@ -148,7 +148,7 @@ def searches(
     return {
         "random search": chance,
         "BRKGA": standard,
-        **({"tuned BRKGA": proposed} if objective in tuned.TUNED else {}),
+        "tuned BRKGA": proposed,
         "local search from heuristics": climb,
         "BRKGA from heuristics": seeded,
         "REGAL untrained": learned,

@@ -29,12 +29,11 @@ class Levels(NamedTuple):
 MIDDLE, WIDEST = SETTINGS.bins // 2, SETTINGS.bins - 1
 UNIFORM = (MIDDLE, WIDEST)
 STANDARD = Levels((UNIFORM, UNIFORM), UNIFORM, UNIFORM, int(0.4 * SETTINGS.bins))
-# What the rounds of `python -m experiments.regal.tuning` ended with on training graphs, with 2 120
-# evaluations, before random networks were among the graphs, and before what rounds keep was
-# confirmed. For the makespan under capacities it was not searched.
+# What `python -m experiments.regal.tuning --objective ...` found.
 TUNED = {
-    "peak_memory": Levels(((11, 8), (11, 15)), (15, 2), (8, 4), 5),
-    "makespan": Levels(((0, 6), (9, 15)), (0, 12), (15, 15), 1),
+    "peak_memory": Levels(((6, 15), (7, 11)), (15, 15), (0, 12), 1),
+    "makespan": Levels(((0, 15), (6, 4)), (0, 14), (15, 15), 2),
+    "capped_makespan": Levels(((1, 11), (8, 15)), (1, 15), (6, 15), 3),
 }
 
 
