@@ -140,6 +140,7 @@ def _pools(objective: str, training: trainer.Training, seed: int) -> list[traine
 
 def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> None:
     """Runs some searches, with heuristics and solvers beside them, on every graph of a split."""
+    jax.clear_caches()  # programs of several tables at once are more than a process may map
     settings = dataclasses.replace(settings, policy=learned[1])
     common.save_settings(settings.folder, settings)
     objective = settings.objective
@@ -166,6 +167,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, {}, bound))
         cases.append((case, keys, starts))
     if settings.equal_seconds:
+        jax.clear_caches()  # those of other budgets
         budgets = runs.equal_budgets([row.found for row in rows], searches)
         timed = {
             name: methods.compiled(objective, budget, settings.policy)[name]
