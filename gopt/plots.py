@@ -15,6 +15,7 @@ from gopt.units import memory_unit, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 WIDTH = 3.5  # in
@@ -100,8 +101,6 @@ def convergence(
     Raises:
       ValueError: there are no histories, or the shapes of one do not agree.
     """
-    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
-
     _require(histories, "histories")
     figure, (axes,) = _figure([2.6])
     for index, (name, (evaluations, costs)) in enumerate(histories.items()):
@@ -121,10 +120,7 @@ def convergence(
             error = _interval(runs)
             axes.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    is_large = max(np.max(steps) for steps, _ in histories.values()) >= 1000
-    axes.xaxis.set_major_formatter(EngFormatter(sep="") if is_large else "{x:g}")
-    axes.xaxis.set_minor_locator(NullLocator())
+    _label_decades(axes.xaxis)
     axes.set_xlabel(across)
     axes.set_ylabel(label)
     _legend_across(figure)
@@ -132,45 +128,63 @@ def convergence(
 
 
 def tradeoff(
-    found: Mapping[str, tuple[float, float]], *, across: str = "time, s", up: str = "gain"
+    found: Mapping[str, tuple[float, float]], *, across: str = "time, s", up: str = "cost"
 ) -> "Figure":
-    """Returns what methods gain against what they take, with a line through those that none beats.
+    """Returns what methods reach against what they take, with a line through those that none beats.
 
-    A method is beaten by one that takes no more, gains no less, and is not the same in both.
+    Less is better in both. A method is beaten by one that takes no more, reaches no more, and is
+    not the same in both. An axis is logarithmic if its values differ tenfold.
 
     Args:
-      found: what each method takes, more than 0, and what it gains, by the names of the legend.
-      across: label of the axis of what methods take, with its unit; logarithmic if that differs
-        tenfold.
-      up: label of the axis of what they gain, with its unit.
+      found: what each method takes, more than 0, and what it reaches, at least 0, by the names of
+        the legend.
+      across: label of the axis of what methods take, with its unit.
+      up: label of the axis of what they reach, with its unit.
 
     Raises:
-      ValueError: nothing is found, or a method takes nothing.
+      ValueError: nothing is found, a method takes nothing, or what it reaches is negative.
     """
     _require(found, "found")
-    for name, (cost, _) in found.items():
-        if not cost > 0:
-            raise ValueError(f"found[{name!r}] takes {cost}: expected more than 0")
+    for name, (taken, reached) in found.items():
+        if not taken > 0:
+            raise ValueError(f"found[{name!r}] takes {taken}: expected more than 0")
+        if not reached >= 0:
+            raise ValueError(f"found[{name!r}] reaches {reached}: expected 0 or more")
     figure, (axes,) = _figure([2.9])
     front: list[tuple[float, float]] = []
-    for cost, gain in sorted(found.values(), key=lambda point: (point[0], -point[1])):
-        if not front or gain > front[-1][1]:
-            front.append((cost, gain))
+    for taken, reached in sorted(found.values()):
+        if not front or reached < front[-1][1]:
+            front.append((taken, reached))
     axes.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=0.8)
     for index, (name, point) in enumerate(found.items()):
         marker, colour = _MARKERS[index % len(_MARKERS)], _COLOURS[index % len(_COLOURS)]
         axes.plot(*point, marker, color=colour, markersize=4, label=name)
-    costs = [cost for cost, _ in found.values()]
-    if max(costs) > 10 * min(costs):
+    takes, reaches = zip(*found.values(), strict=True)
+    if max(takes) > 10 * min(takes):
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
+        _label_decades(axes.xaxis)
     else:
         axes.set_xlim(left=0)
+    if max(reaches) > 10 * min(reaches) > 0:
+        axes.set_yscale("log")
+        _label_decades(axes.yaxis)
+    else:
+        axes.set_ylim(bottom=0)
     axes.grid(linewidth=0.3, alpha=0.5)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     _legend_across(figure)
     return figure
+
+
+def _label_decades(axis: "Axis") -> None:
+    """Labels 1, 2 and 5 of every decade of a logarithmic axis."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+    is_large = axis.get_data_interval()[1] >= 1000
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(EngFormatter(sep="") if is_large else "{x:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def _require(values: Mapping[str, Any], field: str) -> None:

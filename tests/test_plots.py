@@ -209,25 +209,42 @@ def test_convergence_is_the_mean_and_its_interval():
 
 def test_tradeoff_has_a_line_through_what_is_not_beaten():
     found = {
-        "quick": (1.0, 2.0),
-        "beaten": (2.0, 1.0),
-        "slow": (10.0, 5.0),
-        "same gain": (3.0, 2.0),
+        "quick": (1.0, 5.0),
+        "beaten": (2.0, 6.0),
+        "slow": (10.0, 2.0),
+        "as good": (3.0, 5.0),
     }
-    figure = plots.tradeoff(found, across="core s", up="gain, %")
+    figure = plots.tradeoff(found, across="core s", up="gap, %")
     (axes,) = figure.axes
     front, *points = axes.lines
-    np.testing.assert_array_equal(front.get_xydata(), [(1, 2), (10, 5)])
+    np.testing.assert_array_equal(front.get_xydata(), [(1, 5), (10, 2)])
     assert [tuple(point.get_xydata()[0]) for point in points] == list(found.values())
     assert legend_across(axes) == list(found)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("core s", "gain, %")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("core s", "gap, %")
     assert png(figure)[0] == 700
-    assert axes.get_xscale() == "linear" and axes.get_xlim()[0] == 0
-    (axes,) = plots.tradeoff(found | {"slower": (11.0, 5.0)}).axes
-    assert axes.get_xscale() == "log"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
+    assert (axes.get_xlim()[0], axes.get_ylim()[0]) == (0, 0)
 
 
-@pytest.mark.parametrize(("found", "message"), [({}, "found"), ({"x": (0.0, 1.0)}, "'x'.*takes 0")])
+def test_axes_of_a_tradeoff_are_logarithmic_where_values_differ_tenfold():
+    def scales(*found):
+        (axes,) = plots.tradeoff(dict(zip("xyz", found, strict=False))).axes
+        return axes.get_xscale(), axes.get_yscale()
+
+    assert scales((1.0, 5.0), (11.0, 2.0)) == ("log", "linear")
+    assert scales((1.0, 5.0), (2.0, 51.0)) == ("linear", "log")
+    assert scales((1.0, 5.0), (2.0, 0.0)) == ("linear", "linear")  # the best known itself
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({}, "found"),
+        ({"x": (0.0, 1.0)}, "'x'.*takes 0"),
+        ({"x": (1.0, -1.0)}, "'x'.*reaches -1"),
+        ({"x": (1.0, np.nan)}, "'x'.*reaches nan"),
+    ],
+)
 def test_a_tradeoff_of_nothing(found, message):
     with pytest.raises(ValueError, match=message):
         plots.tradeoff(found)

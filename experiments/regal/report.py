@@ -235,16 +235,16 @@ def draw_searches(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
 
 
 def draw_tradeoff(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
-    """Saves the plot of improvements against seconds, means over families and over graphs."""
+    """Saves the plot of gaps against seconds, means over families and over graphs."""
     families = [row.family for row in rows]
-    mean, against = _mean_costs(rows, objective), _against(objective)
+    mean, known = _mean_costs(rows, objective), np.array([row.known for row in rows])
     points = {}
     for name, first in rows[0].found.items():
-        gain = by_family(100 * (1 - mean.get(name, np.nan) / mean[against]), families).mean()
-        if first.seconds is not None and not np.isnan(gain):
+        gap = by_family(100 * (mean.get(name, np.nan) / known - 1), families).mean()
+        if first.seconds is not None and not np.isnan(gap):
             seconds = np.mean([row.found[name].seconds for row in rows])
-            points[name] = float(seconds), float(gain)
-    figure = plots.tradeoff(points, across="core s a run", up=f"improvement over {against}, %")
+            points[name] = float(seconds), float(gap)
+    figure = plots.tradeoff(points, across="core s a run", up="gap to best known, %")
     common.save_figure(folder / "tradeoff.png", figure)
 
 
