@@ -133,7 +133,7 @@ def tradeoff(
     """Returns what methods reach against what they take, with a line through those that none beats.
 
     Less is better in both. A method is beaten by one that takes no more, reaches no more, and is
-    not the same in both. An axis is logarithmic if its values differ tenfold.
+    not the same in both. An axis is logarithmic if values differ more than tenfold and none is 0.
 
     Args:
       found: what each method takes, more than 0, and what it reaches, at least 0, by the names of
@@ -158,7 +158,7 @@ def tradeoff(
     axes.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=0.8)
     for index, (name, point) in enumerate(found.items()):
         marker, colour = _MARKERS[index % len(_MARKERS)], _COLOURS[index % len(_COLOURS)]
-        axes.plot(*point, marker, color=colour, markersize=4, label=name)
+        axes.plot(*point, marker, color=colour, markersize=4, label=name, clip_on=False)
     takes, reaches = zip(*found.values(), strict=True)
     if max(takes) > 10 * min(takes):
         axes.set_xscale("log")
@@ -178,10 +178,11 @@ def tradeoff(
 
 
 def _label_decades(axis: "Axis") -> None:
-    """Labels 1, 2 and 5 of every decade of a logarithmic axis."""
+    """Labels 1, 2 and 5 of every decade of a logarithmic axis; large counts as 1k, 2k, 5k."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-    is_large = axis.get_data_interval()[1] >= 1000
+    least, most = axis.get_data_interval()
+    is_large = least >= 1 and most >= 1000
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(EngFormatter(sep="") if is_large else "{x:g}")
     axis.set_minor_locator(NullLocator())

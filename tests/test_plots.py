@@ -233,7 +233,17 @@ def test_axes_of_a_tradeoff_are_logarithmic_where_values_differ_tenfold():
 
     assert scales((1.0, 5.0), (11.0, 2.0)) == ("log", "linear")
     assert scales((1.0, 5.0), (2.0, 51.0)) == ("linear", "log")
-    assert scales((1.0, 5.0), (2.0, 0.0)) == ("linear", "linear")  # the best known itself
+    assert scales((1.0, 50.0), (2.0, 0.0)) == ("linear", "linear")  # the best known itself
+
+
+def test_large_counts_are_labelled_in_thousands_and_small_values_as_they_are():
+    def labels(*costs):
+        figure = plots.tradeoff({str(cost): (cost, 1.0) for cost in costs})
+        figure.canvas.draw()
+        return {label.get_text() for label in figure.axes[0].get_xticklabels()}
+
+    assert {"100", "1k", "2k", "5k"} <= labels(100.0, 5000.0)
+    assert {"0.05", "1", "20"} <= labels(0.03, 40.0) and "1000" in labels(0.03, 1200.0)
 
 
 @pytest.mark.parametrize(

@@ -418,19 +418,44 @@ def test_methods_whose_schedules_do_not_fit_have_no_figures(tmp_path):
 
     heuristics = {name: found(2.0**31) for name in HEURISTICS} | {"etf": found(200.0)}
     rows = {"BRKGA": found(2.0**30, 2.0**31), "random search": found(300.0, 2.0**30)}
+    rows |= {"tuned BRKGA": found(2.0**30, 120.0)}
     row = report.Row("x", "a", {**heuristics, **rows, "REGAL": found(150.0, 150.0)}, {}, {}, 100)
     report.report("title", [row], tmp_path, objective="capped_makespan")
     for draw in (report.draw_searches, report.draw_tradeoff):
         draw([row, row], tmp_path, objective="capped_makespan")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
-    assert cells["random search"] == cells["BRKGA"] == [""] * 6 + ["1.5"]
+    for name in rows:
+        assert cells[name] == [""] * 6 + ["1.5"]
     # BRKGA need not fit; the best heuristic does.
     assert cells["best heuristic"][0] == "0" and cells["REGAL"][0] == "+25.00"
     assert {file.name for file in tmp_path.glob("*.png")} == {
         *("convergence.png", "seconds.png", "tradeoff.png")
     }
-    assert all(row[2] == "" for row in cells.values())  # there is no tuned BRKGA
+    assert all(row[2] == "" for row in cells.values())  # tuned BRKGA does not fit
+
+
+def test_the_tradeoff_is_of_gaps_and_seconds(tmp_path, monkeypatch):
+    def found(cost: float, seconds: float | None) -> runs.Runs:
+        one = np.array([cost])
+        return runs.Runs(one, np.array([9]), one[None], None, seconds)
+
+    def row(family: str, known: float, taken: float, gap: float) -> report.Row:
+        heuristics = {name: found(8 * known, None) for name in HEURISTICS}
+        each = {"BRKGA": found((1 + gap) * known, taken), "REGAL": found(1.5 * known, 2.0)}
+        each["random search"] = found(2.0**30, 1.0)
+        long = {"REGAL": found(known, 9.0)}
+        return report.Row("x", family, {**heuristics, **each}, long, {}, 1)
+
+    drawn = {}
+    monkeypatch.setattr(report.plots, "tradeoff", lambda points, **_: drawn.update(points))
+    monkeypatch.setattr(report.common, "save_figure", lambda *_: None)
+    rows = [row("a", 100.0, 1.0, 0.2), row("a", 10.0, 3.0, 0.4), row("b", 10.0, 5.0, 0.9)]
+    report.draw_tradeoff(rows, tmp_path, objective="capped_makespan")
+    assert drawn == {
+        "BRKGA": (3.0, pytest.approx(60.0)),  # a mean over graphs, and one over families
+        "REGAL": (2.0, pytest.approx(50.0)),
+    }
 
 
 def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):

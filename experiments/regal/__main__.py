@@ -46,7 +46,7 @@ class Settings:
       equal_seconds: run every search of table 1 and of the ablation once more, with as many
         evaluations as take the seconds of the slowest one, on average over the graphs.
       solver_seconds: of CP-SAT on every graph, and METIS runs, too (needs the extra `solvers`); 0:
-        neither of them.
+        neither of them. CP-SAT has no model of the makespan under capacities, and no row there.
       train: train a policy, instead of loading `weights`.
       weights: a policy to evaluate; by default the one that ships for the objective.
       split: graphs to evaluate on, none of whose families the policy was trained on; those that

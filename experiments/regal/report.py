@@ -61,7 +61,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
       which perhaps no schedule reaches; what is never freed is part of the bound;
     - at equal seconds: the same improvement, if all searches get as many evaluations as take the
       seconds of the slowest one, on average over the graphs; nothing if they were not run so;
-    - gap to the best known cost, of all methods, seeds and longer runs;
+    - gap to the best known cost, of all methods, seeds, longer runs and those at equal seconds;
     - of headroom: the share that is closed of that gap of what is compared with;
     - seconds of one core for a run, without compilation.
 
@@ -94,7 +94,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
                 method,
                 "0" if is_standard else interval(gain),
                 "" if is_standard else interval(1 - timed[method] / timed[against]),
-                "0" if method == "tuned BRKGA" else interval(1 - cost / other),
+                "0" if cost is other and not np.isnan(left) else interval(1 - cost / other),
                 "0" if is_standard else _share(over_families(gain), possible),
                 "" if np.isnan(left) else f"{100 * left:.2f}",
                 "0" if is_standard else _share(gap - left, gap),
