@@ -1,0 +1,10 @@
+"""Figures of schedules and searches. Every function returns a new matplotlib `Figure`.
+
+Figures are made without pyplot: nothing is shown, and no global state is kept. They are as wide
+as a column of a paper (3.5 in).
+"""
+
+from gopt.plots.schedules import gantt, memory_profile, overview
+from gopt.plots.searches import convergence, tradeoff
+
+__all__ = ["convergence", "gantt", "memory_profile", "overview", "tradeoff"]
