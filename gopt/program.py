@@ -78,6 +78,11 @@ class Program:
 
         return function
 
+    def arguments(self) -> tuple[Any, ...]:
+        """Returns the arguments as shapes."""
+        shapes = map(shape_of, self.inputs)
+        return jax.tree.unflatten(self.in_tree, shapes)
+
     def check_arguments(self, args: tuple[Any, ...]) -> list[Any]:
         """Returns the leaves of arguments.
 
@@ -89,7 +94,7 @@ class Program:
         if tree != self.in_tree:
             raise ValueError(f"arguments have structure {tree}, expected {self.in_tree}")
         for index, (leaf, variable) in enumerate(zip(leaves, self.inputs, strict=True)):
-            got, expected = jax.typeof(leaf), _aval(variable)
+            got, expected = jax.typeof(leaf), aval_of(variable)
             if (got.shape, got.dtype) != (expected.shape, expected.dtype):
                 path = jax.tree.leaves_with_path(args)[index][0]
                 name = f"args{jax.tree_util.keystr(path)}"
@@ -111,7 +116,7 @@ class Program:
         for k, i in enumerate(map(int, order)):
             if i in ran or not 0 <= i < count:
                 raise ValueError(f"order[{k}] is {i}: expected each of 0..{count - 1} once")
-            for atom in _variables(self.equations[i].invars):
+            for atom in variables(self.equations[i].invars):
                 if atom in producer and producer[atom] not in ran:
                     names = [self.equations[j].primitive.name for j in (i, producer[atom])]
                     raise ValueError(
@@ -152,8 +157,8 @@ def trace_program(
 
 def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Returns the results of one equation; `values` has one for each variable and literal read."""
-    inputs = [Var(_aval(atom)) for atom in equation.invars]
-    outputs = [Var(_aval(variable)) for variable in equation.outvars]
+    inputs = [Var(aval_of(atom)) for atom in equation.invars]
+    outputs = [Var(aval_of(variable)) for variable in equation.outvars]
     alone = equation.replace(invars=list[Atom](inputs), outvars=outputs)
     info = DebugInfo("equation", "equation", None, None)
     jaxpr = Jaxpr((), inputs, outputs, [alone], debug_info=info)
@@ -224,7 +229,7 @@ class _Builder:
         def read(atom: Atom) -> Atom:
             if isinstance(atom, Var):
                 return env[atom]
-            return self._constant(atom.val) if _aval(atom).shape else atom
+            return self._constant(atom.val) if aval_of(atom).shape else atom
 
         for eqn in jaxpr.eqns:
             info = eqn.source_info
@@ -232,7 +237,7 @@ class _Builder:
             atoms = [read(atom) for atom in eqn.invars]
             outputs: Sequence[Atom]
             if eqn.primitive.name in CALLS:
-                outputs = self.inline(_body(eqn), atoms, names)
+                outputs = self.inline(body_of(eqn), atoms, names)
             elif eqn.primitive.name == "scan" and 0 < eqn.params["length"] <= self.max_trips:
                 outputs = self._iterations(eqn, atoms, names)
             elif eqn.effects:
@@ -261,14 +266,13 @@ class _Builder:
         for i in reversed(range(length)) if eqn.params["reverse"] else range(length):
             select = partial(lax.index_in_dim, index=i, axis=0, keepdims=False)
             slices = [self._apply(select, [x], scope) for x in scanned]
-            results = self.inline(_body(eqn), [*consts, *carry, *slices], scope)
+            results = self.inline(body_of(eqn), [*consts, *carry, *slices], scope)
             carry, collected[i] = results[:num_carry], results[num_carry:]
         columns = zip(*collected, strict=True)
         return carry + [self._apply(_stack, column, scope) for column in columns]
 
     def _apply(self, fn: Callable[..., Any], inputs: Sequence[Atom], scope: Any) -> Atom:
-        avals = map(_aval, inputs)
-        shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        shapes = map(shape_of, inputs)
         (output,) = self.inline(jax.make_jaxpr(fn)(*shapes), inputs, scope)
         return output
 
@@ -284,22 +288,35 @@ def _stack(*rows: jax.Array) -> jax.Array:
     return lax.concatenate([lax.expand_dims(row, (0,)) for row in rows], 0)
 
 
-def _body(eqn: JaxprEqn) -> ClosedJaxpr:
+def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
+    """Returns the one jaxpr among the parameters of an equation.
+
+    Raises:
+      ValueError: there is none, or there are several.
+    """
     bodies = [p for p in eqn.params.values() if isinstance(p, Jaxpr | ClosedJaxpr)]
     if len(bodies) != 1:
         raise ValueError(f"equation {eqn.primitive.name} has {len(bodies)} jaxprs, expected 1")
     return bodies[0] if isinstance(bodies[0], ClosedJaxpr) else ClosedJaxpr(bodies[0], ())
 
 
-def _aval(atom: Atom) -> Any:
+def aval_of(atom: Atom) -> Any:
+    """Returns the abstract value of a variable or literal: shape, dtype, size."""
     return atom.aval
+
+
+def shape_of(atom: Atom) -> jax.ShapeDtypeStruct:
+    """Returns the shape and the dtype of a variable or literal, to trace with."""
+    aval = aval_of(atom)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _fresh(variable: Var) -> Var:
     return type(variable)(variable.aval)
 
 
-def _variables(atoms: Iterable[Atom]) -> Iterable[Var]:
+def variables(atoms: Iterable[Atom]) -> Iterable[Var]:
+    """Returns the variables among atoms, with repetitions."""
     return (atom for atom in atoms if isinstance(atom, Var))
 
 
@@ -307,10 +324,10 @@ def _live(
     equations: Sequence[JaxprEqn], outputs: Sequence[Atom]
 ) -> tuple[tuple[JaxprEqn, ...], set[Var]]:
     """Returns the equations that the outputs depend on, and all variables that are read."""
-    live = set(_variables(outputs))
+    live = set(variables(outputs))
     kept = []
     for eqn in reversed(equations):
         if not live.isdisjoint(eqn.outvars):
-            live.update(_variables(eqn.invars))
+            live.update(variables(eqn.invars))
             kept.append(eqn)
     return tuple(reversed(kept)), live

@@ -17,7 +17,7 @@ captured arrays and outputs are pinned. Buffers are never reused for a result: a
 moves few bytes, but its result is a tensor of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
 from gopt.graph import Graph, Op, Output, from_ops
-from gopt.program import Atom, Program, from_jaxpr, trace_program, unroll
+from gopt.program import Atom, Program, aval_of, body_of, from_jaxpr, trace_program, unroll
 from gopt.sources.costs import IN_PLACE, flops, moved, num_bytes
 
 _IDENTITIES = frozenset(
@@ -36,7 +36,7 @@ _IDENTITIES = frozenset(
 )
 
 # Primitives that share a kind of `gopt.kinds` with another.
-_KIND = {"stack": "concatenate", "unstack": "split", "scatter-sub": "scatter_add"}
+_KIND = {"jit": "fusion", "stack": "concatenate", "unstack": "split", "scatter-sub": "scatter_add"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,17 +118,32 @@ def from_program(program: Program) -> Traced:
     Raises:
       ValueError: the program has no input, no constant and no equation.
     """
-    ops, equations = _ops(program)
+    return traced(program, *ops_of(program))
+
+
+def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Traced:
+    """Returns the graph of ops of a program.
+
+    Args:
+      program: what the ops were made from.
+      ops: its inputs and constants, then the ops of its equations.
+      equations: for each op the index of its equation, -1 for inputs and constants.
+
+    Raises:
+      ValueError: there are no ops.
+    """
     arguments = jax.tree.unflatten(program.in_tree, range(len(program.inputs)))
     names = [f"args{jax.tree_util.keystr(p)}" for p, _ in jax.tree.leaves_with_path(arguments)]
     names += [f"constants[{k}]" for k in range(len(program.constants))]
-    names += [_name(program.equations[i]) for i in equations if i >= 0]
+    names += [name_of(program.equations[i]) for i in equations if i >= 0]
     return Traced(from_ops(ops), program, tuple(names), tuple(equations))
 
 
-def _name(eqn: JaxprEqn) -> str:
-    scope = str(eqn.source_info.name_stack)
-    return f"{scope}/{eqn.primitive.name}" if scope else eqn.primitive.name
+def name_of(eqn: JaxprEqn) -> str:
+    """Returns the scope and the primitive of an equation, of a call the name of what it calls."""
+    scope, name = str(eqn.source_info.name_stack), eqn.primitive.name
+    name = eqn.params["name"] if name == "jit" else name
+    return f"{scope}/{name}" if scope else name
 
 
 class _Tensor(NamedTuple):
@@ -139,8 +154,12 @@ class _Tensor(NamedTuple):
     size: float
 
 
-def _ops(program: Program) -> tuple[list[Op], list[int]]:
-    """Returns the ops in the order of the program, and the index of the equation of each."""
+def ops_of(program: Program, *, made: Collection[int] = ()) -> tuple[list[Op], list[int]]:
+    """Returns the ops of a program in its order, and for each the index of its equation.
+
+    Inputs and constants come first; they have no equation, -1. Equations in `made` are ops even if
+    they only show what others make.
+    """
     sources = (*program.inputs, *program.constants)
     returned = {atom for atom in program.outputs if isinstance(atom, Var)}
     # Like a literal, a variable without a tensor is made on the fly by whoever reads it.
@@ -152,7 +171,8 @@ def _ops(program: Program) -> tuple[list[Op], list[int]]:
     rows: list[tuple[int, JaxprEqn, list[_Tensor]]] = []
     for index, eqn in enumerate(program.equations):
         viewed = [(v, find(atom)) for v, atom in zip(eqn.outvars, _viewed(eqn), strict=False)]
-        if viewed and all(v not in returned or (t and t.size == _size(v)) for v, t in viewed):
+        is_view = viewed and all(v not in returned or (t and t.size == _size(v)) for v, t in viewed)
+        if is_view and index not in made:
             tensors.update((v, t) for v, t in viewed if t)
         else:
             op = len(sources) + len(rows)
@@ -163,7 +183,7 @@ def _ops(program: Program) -> tuple[list[Op], list[int]]:
     pinned = {tensors[v] for v in (*lent, *program.constants, *returned)}
 
     def outputs(op: int, variables: Sequence[Var]) -> tuple[Output, ...]:
-        made = [(_Tensor(op, k, _size(v)), _aval(v)) for k, v in enumerate(variables)]
+        made = [(_Tensor(op, k, _size(v)), aval_of(v)) for k, v in enumerate(variables)]
         return tuple(Output(t.size, a.shape, a.dtype.name, t in pinned) for t, a in made)
 
     ops = [Op("input", outputs=outputs(op, [v]), bytes=0.0) for op, v in enumerate(sources)]
@@ -184,7 +204,7 @@ def _ops(program: Program) -> tuple[list[Op], list[int]]:
 
 def _viewed(eqn: JaxprEqn) -> list[Atom | None]:
     """Returns what each result only shows, `None` if it is made of nothing; empty for real ops."""
-    name, out = eqn.primitive.name, _aval(eqn.outvars[0])
+    name, out = eqn.primitive.name, aval_of(eqn.outvars[0])
     if name == "iota":
         return [None]
     if name in _IDENTITIES:
@@ -194,13 +214,9 @@ def _viewed(eqn: JaxprEqn) -> list[Atom | None]:
         "broadcast_in_dim": lambda seen: seen.size in (1, out.size),
         "convert_element_type": lambda seen: seen.dtype == out.dtype,
     }
-    if name in same and same[name](_aval(eqn.invars[0])):
+    if name in same and same[name](aval_of(eqn.invars[0])):
         return [eqn.invars[0]]
     return []
-
-
-def _aval(atom: Atom) -> Any:
-    return atom.aval
 
 
 def _size(atom: Atom) -> float:
@@ -216,6 +232,13 @@ class _Work(NamedTuple):
 def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
     name, params = eqn.primitive.name, eqn.params
     written = sum(map(_size, eqn.outvars))
+    if name == "jit":  # a kernel: what is inside stays out of memory
+        inside, _ = ops_of(from_jaxpr(body_of(eqn)))
+        return _Work(
+            flops=sum(op.flops for op in inside),
+            bytes=sum(t.size for t in read) + written,
+            workspace=max(op.workspace for op in inside),
+        )
     if name == "scan":
         body = _body_work(params["jaxpr"])
         return _Work(params["length"] * body.flops, params["length"] * body.bytes, body.workspace)
@@ -238,7 +261,7 @@ def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
 
 def _body_work(jaxpr: ClosedJaxpr) -> _Work:
     """Returns one run of a body; its workspace is the peak of what it makes, results included."""
-    ops, _ = _ops(from_jaxpr(jaxpr))
+    ops, _ = ops_of(from_jaxpr(jaxpr))
     return _Work(sum(op.flops for op in ops), sum(op.bytes or 0.0 for op in ops), _peak(ops))
 
 

@@ -1,0 +1,151 @@
+"""A schedule becomes a program: a JAX function that XLA runs in the order planned.
+
+XLA schedules by data dependencies alone, so an order is made of them: where a kernel does not read
+what the one before it made, `lax.optimization_barrier` ties an operand of it to that. Barriers
+also keep XLA from computing again, inside a kernel, what another one has written for it: that would
+keep the operands of both in memory.
+
+Source: our own; measured in `experiments/apply.py`.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import JaxprEqn, Var
+
+from gopt.kernels.buffers import overwritten
+from gopt.kernels.labels import Values, dependent, kernels_of, labelled, read
+from gopt.program import Program, variables
+from gopt.sources import hlo_text
+from gopt.sources.costs import num_bytes
+from gopt.sources.jaxpr import name_of
+
+# On a CPU, XLA schedules for concurrency unless it is told to save memory.
+MEMORY_SCHEDULER: dict[str, dict[str, Any]] = {
+    "cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+}
+
+# On a CPU, XLA removes barriers before it fuses and schedules unless it is told not to. What they
+# do not tie, such as numbers that XLA repeats in a buffer, should still come late.
+COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
+    "cpu": {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse_barrier_expander"},
+}
+
+_LIGHT = 1e-3  # of the largest result: what is smaller is not worth a place in the order
+
+
+def ordered(program: Program) -> Callable[..., Any]:
+    """Returns a function of the traced arguments whose kernels run in the order of a program.
+
+    It has the values of the program's function and can be differentiated and vmapped. Under
+    `jax.jit` the order is kept with the `COMPILER_OPTIONS` of the platform, see `jit_ordered`. What
+    depends on arguments alone and is small runs when XLA likes.
+
+    Args:
+      program: one equation for each kernel, in order; see `gopt.kernels.group`.
+    """
+    return labelled(program, _Chain(program))
+
+
+def jit_ordered(program: Program) -> jax.stages.Wrapped:
+    """Returns `ordered(program)` jitted for the default backend, donated arguments included."""
+    donated = jax.tree.unflatten(program.in_tree, program.donated)
+    return jax.jit(
+        ordered(program),
+        donate_argnums=[i for i, leaves in enumerate(donated) if any(jax.tree.leaves(leaves))],
+        compiler_options=COMPILER_OPTIONS.get(jax.default_backend()),
+    )
+
+
+def check_order(program: Program, compiled: jax.stages.Compiled) -> None:
+    """Checks that a compiled function runs its kernels in the order of a program.
+
+    Args:
+      program: as it was given to `ordered`.
+      compiled: its function, compiled. What has no place in the order may run at any time.
+
+    Raises:
+      ValueError: XLA runs a kernel before one that comes before it in the program; the message
+        names both.
+    """
+    light = _light(program)
+    ends: dict[int, int] = {}
+    module = hlo_text.parse(compiled.as_text() or "")
+    placed = dependent(module)
+    for time, (instruction, labels) in enumerate(kernels_of(module)):
+        if instruction.name in placed:
+            ends |= dict.fromkeys(labels - light, time)
+    for before, after in itertools.pairwise(sorted(ends)):
+        if ends[before] > ends[after]:
+            names = [f"{k} ({name_of(program.equations[k])})" for k in (before, after)]
+            raise ValueError(f"kernel {names[0]} runs after kernel {names[1]}, expected before")
+
+
+def written_over(program: Program) -> dict[int, Var]:
+    """Returns the kernels of `ordered(program)` that write over an operand, and which.
+
+    XLA writes over what a kernel reads directly, not over what comes out of a barrier. So a value
+    that a barrier holds for one reader alone is not written over.
+    """
+    over = overwritten(program, alone=False)
+    held = {v for tie in _ties(program).values() for v in tie}
+    alone = overwritten(program, alone=True)
+    return {k: v for k, v in over.items() if not (k in alone and v in held)}
+
+
+class _Chain:
+    """Ties kernels to those before them; called before each of them."""
+
+    def __init__(self, program: Program):
+        self.over = written_over(program)
+        self.ties = _ties(program)
+
+    def __call__(self, position: int, kernel: JaxprEqn, values: Values, tied: Values) -> list[Any]:
+        """Returns what a kernel reads: from behind a barrier with what the one before it made."""
+        operands = [read(atom, tied, values) for atom in kernel.invars]
+        if position not in self.ties:
+            return operands
+        over, ties = self.over.get(position), self.ties[position]
+        covered = [k for k, a in enumerate(kernel.invars) if isinstance(a, Var) and a is not over]
+        if ties and not covered:
+            covered = list(range(len(operands)))
+        for k, atom in enumerate(kernel.invars):
+            if atom is over and k not in covered:
+                operands[k] = values[over]
+        if covered:
+            items = [jnp.asarray(operands[k]) for k in covered] + [values[v] for v in ties]
+            behind = lax.optimization_barrier(items)
+            for k, value in zip(covered, behind, strict=False):
+                operands[k] = value
+            # XLA drops what is not read from a barrier, and with it the order.
+            tied |= zip(ties, behind[len(covered) :], strict=True)
+        return operands
+
+
+def _ties(program: Program) -> dict[int, list[Var]]:
+    """Returns for each kernel with a place in the order what the one before it made for others."""
+    light = _light(program)
+    found = {}
+    latest: list[Var] = []
+    for position, kernel in enumerate(program.equations):
+        if position not in light:
+            found[position] = [v for v in latest if v not in kernel.invars]
+            latest = [v for v in kernel.outvars if type(v) is Var]
+    return found
+
+
+def _light(program: Program) -> set[int]:
+    """Returns the kernels that depend on arguments alone and make next to nothing."""
+    sizes = [sum(num_bytes(v.aval) for v in e.outvars) for e in program.equations]
+    bound = _LIGHT * max(sizes, default=0.0)
+    given = {*program.inputs, *program.constants}
+    found = set()
+    for position, (equation, size) in enumerate(zip(program.equations, sizes, strict=True)):
+        if size <= bound and given.issuperset(variables(equation.invars)):
+            found.add(position)
+            given |= set(equation.outvars)
+    return found

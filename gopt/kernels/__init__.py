@@ -1,0 +1,7 @@
+"""Programs at the grain that XLA executes: what it fuses, and the buffers that it shares."""
+
+from gopt.kernels.buffers import kernel_graph
+from gopt.kernels.duplicates import merge_duplicates
+from gopt.kernels.grouping import Group, group, groups, materialised
+
+__all__ = ("Group", "group", "groups", "kernel_graph", "materialised", "merge_duplicates")

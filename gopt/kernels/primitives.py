@@ -1,0 +1,34 @@
+"""Which primitives XLA clones into kernels, and which can write over what they read."""
+
+# Each element of the result depends on the same element of the operands.
+ELEMENT_WISE = frozenset(
+    (
+        *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2"),
+        *("atanh", "cbrt", "ceil", "clamp", "clz", "convert_element_type", "copy", "cos", "cosh"),
+        *("digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor"),
+        *("ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic"),
+        *("lt", "max", "min", "mul", "name", "ne", "neg", "nextafter", "not", "or"),
+        *("population_count", "pow", "reduce_precision", "rem", "round", "rsqrt", "select_n"),
+        *("shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh"),
+        *("sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
+    )
+)
+
+# The result shows, places or repeats elements of the operands.
+MOVES = frozenset(
+    (
+        *("bitcast_convert_type", "broadcast_in_dim", "concatenate", "dynamic_slice"),
+        *("expand_dims", "iota", "pad", "reshape", "rev", "slice", "split", "squeeze"),
+        *("transpose",),
+    )
+)
+
+CLONED = ELEMENT_WISE | MOVES
+
+# The result may take the place of the first operand, and of no other.
+UPDATES = frozenset(
+    (
+        *("dynamic_update_slice", "scatter", "scatter-add", "scatter-sub", "scatter-mul"),
+        *("scatter-min", "scatter-max"),
+    )
+)

@@ -1,0 +1,52 @@
+"""What XLA needs beside operands and results while it runs a kernel."""
+
+from collections.abc import Sequence
+
+import jax
+from jax.extend.core import Var
+
+from gopt.kernels.labels import is_view, kernels_of
+from gopt.program import Program
+from gopt.sources import hlo_cost, hlo_text
+from gopt.sources.hlo_text import Instruction, Module
+
+
+def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, float]:
+    """Returns for kernels, by the first result, the bytes that they need only while they run.
+
+    Where XLA takes several steps for one (operands are copied in another layout, gradients of
+    convolutions are cut from larger ones), that is the most that their results take together, but
+    for that of the last.
+
+    Args:
+      program: of kernels.
+      compiled: its labelled function, compiled.
+    """
+    module = hlo_text.parse(compiled.as_text() or "")
+    steps: list[list[Instruction]] = [[] for _ in program.equations]
+    for instruction, labels in kernels_of(module):
+        for label in labels:
+            steps[label].append(instruction)
+    return {
+        kernel.outvars[0]: _workspace(module, instructions)
+        for kernel, instructions in zip(program.equations, steps, strict=True)
+    }
+
+
+def _workspace(module: Module, steps: Sequence[Instruction]) -> float:
+    if len(steps) < 2:
+        return 0.0
+    position = {step.name: k for k, step in enumerate(steps)}
+    last = list(range(len(steps)))
+    for k, step in enumerate(steps):
+        for operand in module.entry.operands(step):
+            while is_view(operand):
+                operand = module.entry.operands(operand)[0]
+            if operand.name in position:
+                last[position[operand.name]] = k
+    sizes = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
+    used = [
+        sum(size for size, until in zip(sizes[: k + 1], last, strict=False) if until >= k)
+        for k in range(len(steps))
+    ]
+    return float(max(max(used) - sizes[-1], 0))

@@ -1,0 +1,72 @@
+"""What a compiled function really needs: memory as XLA plans it, time as the process spends it."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+
+class Memory(NamedTuple):
+    """Bytes of one device that a compiled function needs while it runs."""
+
+    arguments: int
+    outputs: int
+    temporaries: int
+    aliases: int  # of outputs that are written over donated arguments
+
+    @property
+    def total(self) -> int:
+        """All together; what outputs share with arguments counts once."""
+        return self.arguments + self.beside
+
+    @property
+    def beside(self) -> int:
+        """What is needed beside the arguments."""
+        return self.outputs + self.temporaries - self.aliases
+
+
+def memory(compiled: jax.stages.Compiled) -> Memory:
+    """Returns the memory that XLA has planned for a compiled function.
+
+    Captured arrays, which are part of the program, are not counted.
+
+    Raises:
+      ValueError: the backend does not tell.
+    """
+    stats = compiled.memory_analysis()
+    if stats is None:
+        raise ValueError("the backend does not report the memory of compiled functions")
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
+    )
+
+
+def seconds(runs: Mapping[str, Callable[[], Any]], *, repeats: int = 10) -> dict[str, float]:
+    """Returns the least time that each of several functions took, run in turn, in s.
+
+    On a CPU that is time of all cores that the process spends, which other processes do not change;
+    elsewhere it is time on the wall. Every function runs once before, which is not counted.
+
+    Args:
+      runs: functions without arguments; what they return is waited for.
+      repeats: how often each is timed.
+
+    Raises:
+      ValueError: `repeats` is less than 1.
+    """
+    if repeats < 1:
+        raise ValueError(f"repeats is {repeats}: expected 1 at least")
+    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    for run in runs.values():
+        jax.block_until_ready(run())
+    best = dict.fromkeys(runs, float("inf"))
+    for _ in range(repeats):
+        for name, run in runs.items():
+            begin = clock()
+            jax.block_until_ready(run())
+            best[name] = min(best[name], clock() - begin)
+    return best

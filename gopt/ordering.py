@@ -1,0 +1,186 @@
+"""The order of kernels in which XLA needs least memory: searched by the model, confirmed by XLA."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import Var
+
+from gopt.apply import MEMORY_SCHEDULER, check_order, jit_ordered, written_over
+from gopt.classical import HEURISTICS, keys_from_items
+from gopt.cost.execution import Keys, Schedule, decode, simulate
+from gopt.hardware import homogeneous
+from gopt.kernels import group, groups, kernel_graph, materialised, merge_duplicates
+from gopt.kernels.buffers import overwritten
+from gopt.kernels.packing import packed_bytes
+from gopt.kernels.workspace import workspaces
+from gopt.measure import Memory, memory
+from gopt.padding import pad
+from gopt.problem import Problem, prepare
+from gopt.program import Program, trace_program
+from gopt.systems import best
+from gopt.units import format_bytes
+
+
+class Candidate(NamedTuple):
+    """A way to run a function, compiled."""
+
+    name: str
+    function: Any  # jitted, of the traced arguments
+    predicted: int | None  # bytes beside arguments by the model; `None` for XLA's own orders
+    memory: Memory  # as XLA plans it
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ordering:
+    """Ways to run a function, and the memory that each needs. Print it for a table.
+
+    Attributes:
+      candidates: XLA's own program first.
+      num_equations: of the traced function.
+      num_kernels: that XLA makes of them.
+    """
+
+    candidates: tuple[Candidate, ...]
+    num_equations: int
+    num_kernels: int
+
+    @property
+    def before(self) -> Candidate:
+        """XLA's own program."""
+        return self.candidates[0]
+
+    @cached_property
+    def after(self) -> Candidate:
+        """The candidate that needs least memory; XLA's own program where none needs less."""
+        return min(self.candidates, key=lambda candidate: candidate.memory.total)
+
+    def apply(self) -> Any:
+        """Returns the function of `after`, jitted."""
+        return self.after.function
+
+    def __str__(self) -> str:
+        before = self.before.memory
+        lines = [
+            f"{self.num_equations} equations, {self.num_kernels} kernels; "
+            f"{format_bytes(before.arguments)} of arguments, and beside them:",
+            f"{'':24}{'predicted':>12}{'measured':>12}{'change':>10}",
+        ]
+        for name, _, predicted, needs in self.candidates:
+            change = f"{100 * (needs.beside / before.beside - 1):+.1f} %" if before.beside else ""
+            text = "" if predicted is None else format_bytes(predicted)
+            lines.append(f"{name:24}{text:>12}{format_bytes(needs.beside):>12}{change:>10}")
+        kept = " (nothing needs less)" if self.after is self.before else ""
+        return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
+
+
+def least_memory(
+    fn: Callable[..., Any],
+    *args: Any,
+    donate_argnums: int | Sequence[int] = (),
+    evaluations: int = 3000,
+    confirm: int = 2,
+    seed: int = 0,
+) -> Ordering:
+    """Returns ways to run `fn(*args)` on the default device, and what memory each needs.
+
+    The function is compiled to see what XLA fuses, the order of its kernels is searched, and the
+    orders that the model says to be best are compiled. Nothing runs.
+
+    Args:
+      fn: any function of pytrees of arrays.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
+      donate_argnums: positions of the arguments whose buffers may be reused.
+      evaluations: how many orders the search may evaluate.
+      confirm: how many orders are compiled, besides that of the program and XLA's own.
+      seed: of the search.
+
+    Raises:
+      ValueError: an argument is out of range, the function cannot be traced (see
+        `gopt.program.trace_program`), or XLA does not keep an order on this backend.
+    """
+    if evaluations < 1:
+        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    if confirm < 0:
+        raise ValueError(f"confirm is {confirm}: expected 0 at least")
+    traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+    candidates = list(_own(fn, args, donate_argnums))
+    program = merge_duplicates(traced)
+    program = group(program, groups(program, materialised(program)))
+    if not program.equations:
+        return Ordering(tuple(candidates), len(traced.equations), 0)
+    first, compiled = _confirm("program order", program, args)
+    workspace = workspaces(program, compiled)
+    candidates.append(first._replace(predicted=_packed(program, workspace)))
+    orders = [
+        (_packed(other, workspace), name, other)
+        for name, other in _orders(program, workspace, evaluations, seed).items()
+    ]
+    for packed, name, other in sorted(orders, key=itemgetter(0))[:confirm]:
+        candidate, _ = _confirm(name, other, args)
+        candidates.append(candidate._replace(predicted=packed))
+    return Ordering(tuple(candidates), len(traced.equations), len(program.equations))
+
+
+def _own(
+    fn: Callable[..., Any], args: tuple[Any, ...], donate_argnums: int | Sequence[int]
+) -> Iterator[Candidate]:
+    """Returns XLA's own program, with its default scheduler and with the one that saves memory."""
+    named = {"XLA": {}, "XLA, memory scheduler": MEMORY_SCHEDULER.get(jax.default_backend())}
+    for name, options in named.items():
+        if options is not None:
+            function = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
+            yield Candidate(name, function, None, memory(function.lower(*args).compile()))
+
+
+def _confirm(
+    name: str, program: Program, args: tuple[Any, ...]
+) -> tuple[Candidate, jax.stages.Compiled]:
+    """Returns a program in its order as a candidate, and compiled.
+
+    Raises:
+      ValueError: XLA does not keep the order.
+    """
+    function = jit_ordered(program)
+    compiled = function.lower(*args).compile()
+    check_order(program, compiled)
+    return Candidate(name, function, None, memory(compiled)), compiled
+
+
+def _packed(program: Program, workspace: Mapping[Var, float]) -> int:
+    """Returns the bytes that kernels need beside arguments in the order of their program."""
+    graph = kernel_graph(program, workspace, written_over(program)).graph
+    problem = prepare(pad(graph), homogeneous(1))
+    count = int(problem.num_ops)
+    return packed_bytes(
+        problem, _replay(problem, keys_from_items(problem, [0] * count, range(count)))
+    )
+
+
+def _orders(
+    program: Program, workspace: Mapping[Var, float], evaluations: int, seed: int
+) -> dict[str, Program]:
+    """Returns a program in other orders: the one found by search, and those of heuristics."""
+    graph = kernel_graph(program, workspace, overwritten(program, alone=True))
+    problem = prepare(pad(graph.graph), homogeneous(1))
+    given = best.starts(problem, "peak_memory")
+    key = jax.random.key(seed)
+    found = best.search(key, problem, objective="peak_memory", evaluations=evaluations, given=given)
+    heuristics = [jax.tree.map(itemgetter(k), given.keys) for k in range(len(HEURISTICS))]
+    orders: dict[tuple[int, ...], str] = {}
+    for name, keys in zip(("searched", *HEURISTICS), (found.keys, *heuristics), strict=True):
+        order = _replay(problem, keys).order[: int(problem.num_ops)]
+        orders.setdefault(tuple(order.tolist()), name)
+    return {name: graph.with_order(order) for order, name in orders.items()}
+
+
+def _replay(problem: Problem, keys: Keys) -> Schedule:
+    return jax.device_get(_simulate(problem, keys))
+
+
+@jax.jit
+def _simulate(problem: Problem, keys: Keys) -> Schedule:
+    return simulate(problem, decode(problem, keys))

@@ -1,0 +1,55 @@
+"""What is computed twice is computed once, and only that."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt.kernels import merge_duplicates
+from gopt.program import trace_program
+
+X = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
+
+
+def names(program):
+    return [equation.primitive.name for equation in program.equations]
+
+
+def merged(fn, *args):
+    program = merge_duplicates(trace_program(fn, *args))
+    for ours, theirs in zip(
+        jax.tree.leaves(program.as_function()(*args)), jax.tree.leaves(fn(*args)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    return names(program)
+
+
+def test_equations_that_do_the_same_are_merged_with_all_that_follows():
+    def fn(x):
+        return (jnp.sin(x) * 2.0).sum() + (jnp.sin(x) * 2.0).sum()
+
+    assert merged(fn, X) == ["sin", "mul", "reduce_sum", "add"]
+
+
+def test_an_output_that_was_merged_is_still_returned():
+    assert merged(lambda x: (jnp.tanh(x), jnp.tanh(x)), X) == ["tanh"]
+
+
+def test_operands_parameters_literals_and_types_tell_equations_apart():
+    def fn(x, y):
+        return x - y, y - x, x.sum(0), x.sum(1), x + 1.0, x + 2.0, x / 0.0, x / -0.0
+
+    assert len(merged(fn, X, X[::-1])) == 8
+
+
+def test_literals_of_another_type_are_others():
+    def fn(x):
+        return jax.lax.full((2,), 1), jax.lax.full((2,), 1.0), jax.lax.full((2,), True), x
+
+    assert len(merged(fn, X)) == 3
+
+
+def test_parameters_that_cannot_be_compared_keep_equations_apart():
+    def loop(x):
+        return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)
+
+    assert merged(lambda x: loop(x) + loop(x), X).count("scan") in (1, 2)

@@ -1,0 +1,95 @@
+"""Addresses as XLA gives them, against a plain search of gaps."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gopt import Op, Output, from_ops, pad, prepare
+from gopt.classical import keys_from_items
+from gopt.cost.execution import decode, simulate
+from gopt.hardware import homogeneous
+from gopt.kernels.packing import packed_bytes
+from tests.reference import packing as reference
+from tests.strategies import SMALL
+
+
+@jax.jit
+def replay(problem, keys):
+    return simulate(problem, decode(problem, keys))
+
+
+def schedule_of(ops, order=None):
+    problem = prepare(pad(from_ops(ops), SMALL), homogeneous(1))
+    order = range(len(ops)) if order is None else order
+    keys = keys_from_items(problem, [0] * len(ops), order)
+    return problem, jax.device_get(replay(problem, keys))
+
+
+@st.composite
+def programs(draw):
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    ops = []
+    for k in range(draw(st.integers(1, 12))):
+        reads = sorted(rng.choice(k, min(k, rng.integers(0, 3)), replace=False).tolist())
+        ops.append(
+            Op(
+                "input" if k == 0 and rng.random() < 0.3 else "add",
+                inputs=tuple((j, 0) for j in reads),
+                outputs=(Output(64.0 * rng.integers(0, 9), pinned=bool(rng.random() < 0.2)),),
+                workspace=64.0 * rng.integers(0, 4) if k and rng.random() < 0.3 else 0.0,
+            )
+        )
+    return ops
+
+
+def lives(ops):
+    tensors = []
+    for k, op in enumerate(ops):
+        if op.kind == "input":
+            continue
+        (made,) = op.outputs
+        readers = [j for j, other in enumerate(ops) if (k, 0) in other.inputs]
+        tensors.append((made.size, k, len(ops) if made.pinned else max([k, *readers])))
+    tensors += [(op.workspace, k, k) for k, op in enumerate(ops)]
+    return [tensor for tensor in tensors if tensor[0]]
+
+
+@given(programs())
+@settings(max_examples=100, deadline=None)
+def test_tensors_take_what_a_search_of_all_gaps_finds(ops):
+    problem, schedule = schedule_of(ops)
+    tensors = lives(ops)
+    expected = min(
+        reference.pack(tensors, lambda t: (-t[0], t[1] - t[2])),
+        reference.pack(tensors, lambda t: (t[1] - t[2], -t[0])),
+    )
+    assert packed_bytes(problem, schedule) == expected
+
+
+@given(programs())
+@settings(max_examples=50, deadline=None)
+def test_tensors_take_no_less_than_what_lives_at_once(ops):
+    problem, schedule = schedule_of(ops)
+    inputs = sum(op.outputs[0].size for op in ops if op.kind == "input")
+    assert packed_bytes(problem, schedule) >= int(schedule.peak[0]) * problem.unit - inputs
+
+
+def test_sizes_are_rounded_up_to_lines():
+    problem, schedule = schedule_of([Op(outputs=(Output(1.0, pinned=True),)) for _ in range(3)])
+    assert packed_bytes(problem, schedule) == 3 * 64
+
+
+def test_gaps_cost():
+    """A short tensor at the bottom leaves a hole that the next, which is larger, cannot take."""
+    ops = [
+        Op(outputs=(Output(128.0),)),
+        Op(inputs=((0, 0),), outputs=(Output(192.0),)),
+        Op(inputs=((1, 0),), outputs=(Output(192.0),)),
+        Op(inputs=((1, 0), (2, 0)), outputs=(Output(64.0, pinned=True),)),
+    ]
+    problem, schedule = schedule_of(ops)
+    assert packed_bytes(problem, schedule) >= 448
+    assert int(schedule.peak[0]) * problem.unit == pytest.approx(448)
