@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import common, large, workloads
+from experiments import apply, common, large, workloads
 from gopt.graph import is_input
 from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
@@ -137,3 +137,29 @@ def test_a_stage_runs_in_a_process_of_its_own(monkeypatch):
     monkeypatch.undo()  # what is patched cannot be sent to a process
     found = large.apart("prepare", "layered", large.Settings(ops=30))
     assert found["graph"] == "layered" and found["running"] > 0
+
+
+def test_orders_are_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(apply, "NODES", 8)
+    settings = apply.Settings(
+        models=("dlrm forward",), wirings=2, evaluations=20, confirm=1, repeats=1, folder=tmp_path
+    )
+    monkeypatch.setattr(apply, "model", lambda name: apply.wired(7))  # tables of 2 GiB otherwise
+    apply.main(settings)
+    found = json.loads((tmp_path / "apply.json").read_text())
+    assert [row["name"] for row in found] == ["wired 1000", "wired 1001", "dlrm forward"]
+    assert all(0 < row["found"] <= row["default"] for row in found)
+    assert all(row["default_seconds"] > 0 for row in found)
+    assert "2 wired networks" in (tmp_path / "table.md").read_text()
+
+
+def test_a_model_that_is_not_known_is_named(tmp_path):
+    with pytest.raises(ValueError, match="models has 'nothing'"):
+        apply.main(apply.Settings(models=("nothing",), wirings=0, folder=tmp_path))
+
+
+def test_each_model_of_the_table_can_be_made():
+    for name in apply.MODELS:
+        case = apply.model(name)
+        assert callable(case.fn)
+        assert case.donated == ((0, 1) if name.endswith("step") else ())
