@@ -43,11 +43,12 @@ def test_example_of_the_docstring_runs(tmp_path, monkeypatch, capsys):
 
 def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     monkeypatch.chdir(tmp_path)
     names = {}
     exec("\n".join(examples), names)
     assert "peak memory" in capsys.readouterr().out
     assert (tmp_path / "schedule.png").stat().st_size > 1000
+    assert names["ordering"].after.memory.beside < 0.8 * names["ordering"].before.memory.beside
     assert names["result"].evaluations[-1] == 5000
     jax.tree.map(np.testing.assert_array_equal, names["result_on_all_devices"], names["result"])
