@@ -1,7 +1,7 @@
 """The order of kernels in which XLA needs least memory: searched by the model, confirmed by XLA."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -13,14 +13,16 @@ from gopt.apply import MEMORY_SCHEDULER, check_order, jit_ordered, written_over
 from gopt.classical import HEURISTICS, keys_from_items
 from gopt.cost.execution import Keys, Schedule, decode, simulate
 from gopt.hardware import homogeneous
-from gopt.kernels import group, groups, kernel_graph, materialised, merge_duplicates
+from gopt.kernels import chains, group, groups, kernel_graph, materialised, merge_duplicates
 from gopt.kernels.buffers import overwritten
 from gopt.kernels.packing import packed_bytes
+from gopt.kernels.primitives import CLONED
 from gopt.kernels.workspace import workspaces
 from gopt.measure import Memory, memory
 from gopt.padding import pad
 from gopt.problem import Problem, prepare
 from gopt.program import Program, trace_program
+from gopt.sources.jaxpr import Traced
 from gopt.systems import best
 from gopt.units import format_bytes
 
@@ -108,21 +110,30 @@ def least_memory(
         raise ValueError(f"confirm is {confirm}: expected 0 at least")
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
     candidates = list(_own(fn, args, donate_argnums))
-    program = merge_duplicates(traced)
-    program = group(program, groups(program, materialised(program)))
-    if not program.equations:
-        return Ordering(tuple(candidates), len(traced.equations), 0)
-    first, compiled = _confirm("program order", program, args)
-    workspace = workspaces(program, compiled)
-    candidates.append(first._replace(predicted=_packed(program, workspace)))
-    orders = [
-        (_packed(other, workspace), name, other)
-        for name, other in _orders(program, workspace, evaluations, seed).items()
-    ]
-    for packed, name, other in sorted(orders, key=itemgetter(0))[:confirm]:
+    found: list[tuple[int, str, Program]] = []
+    num_kernels = 0
+    for kind, program in _variants(traced).items():
+        program = group(program, groups(program, materialised(program)))
+        if not program.equations:
+            continue
+        num_kernels = num_kernels or len(program.equations)
+        first, compiled = _confirm(f"program order{kind}", program, args)
+        workspace = workspaces(program, compiled)
+        candidates.append(first._replace(predicted=_packed(program, workspace)))
+        for name, other in _orders(program, workspace, evaluations, seed).items():
+            found.append((_packed(other, workspace), f"{name}{kind}", other))
+    for packed, name, other in sorted(found, key=itemgetter(0))[:confirm]:
         candidate, _ = _confirm(name, other, args)
         candidates.append(candidate._replace(predicted=packed))
-    return Ordering(tuple(candidates), len(traced.equations), len(program.equations))
+    return Ordering(tuple(candidates), len(traced.equations), num_kernels)
+
+
+def _variants(traced: Program) -> dict[str, Program]:
+    """Returns a program with duplicates merged, as XLA merges them, and with cheap ones apart."""
+    merged, apart = merge_duplicates(traced), merge_duplicates(traced, but=CLONED)
+    if len(apart.equations) == len(merged.equations):
+        return {"": merged}
+    return {"": merged, ", duplicates apart": apart}
 
 
 def _own(
@@ -163,18 +174,46 @@ def _packed(program: Program, workspace: Mapping[Var, float]) -> int:
 def _orders(
     program: Program, workspace: Mapping[Var, float], evaluations: int, seed: int
 ) -> dict[str, Program]:
-    """Returns a program in other orders: the one found by search, and those of heuristics."""
-    graph = kernel_graph(program, workspace, overwritten(program, alone=True))
+    """Returns a program in other orders: those found by search, and those of heuristics.
+
+    The search has half its evaluations for the order of chains, and half for that of kernels.
+    """
+    kernels = kernel_graph(program, workspace, overwritten(program, alone=True))
+    parts = chains(program)
+    coarse = group(program, parts)
+    # While a chain runs it takes what its last kernel takes: less than it does, or the same.
+    joined = kernel_graph(coarse, workspace, overwritten(coarse, alone=True))
+    part_of = {id(chain): part for chain, part in zip(coarse.equations, parts, strict=True)}
+
+    def unfolded(order: list[int]) -> Program:
+        found = [part_of[id(chain)] for chain in joined.with_order(order).equations]
+        return replace(program, equations=tuple(program.equations[k] for p in found for k in p))
+
+    half = max(evaluations // 2, 1)
+    names = ["searched", *HEURISTICS]
+    result = {
+        name: kernels.with_order(order)
+        for name, order in zip(names, _searched(kernels, half, seed), strict=True)
+    }
+    result["searched in chains"] = unfolded(_searched(joined, half, seed)[0])
+    orders = {tuple(map(id, other.equations)): name for name, other in reversed(result.items())}
+    return {name: other for name, other in result.items() if name in orders.values()}
+
+
+def _searched(graph: Traced, evaluations: int, seed: int) -> list[list[int]]:
+    """Returns orders of the ops of a graph: the one found by search, then those of heuristics."""
     problem = prepare(pad(graph.graph), homogeneous(1))
     given = best.starts(problem, "peak_memory")
-    key = jax.random.key(seed)
-    found = best.search(key, problem, objective="peak_memory", evaluations=evaluations, given=given)
+    found = best.search(
+        jax.random.key(seed),
+        problem,
+        objective="peak_memory",
+        evaluations=evaluations,
+        given=given,
+    )
     heuristics = [jax.tree.map(itemgetter(k), given.keys) for k in range(len(HEURISTICS))]
-    orders: dict[tuple[int, ...], str] = {}
-    for name, keys in zip(("searched", *HEURISTICS), (found.keys, *heuristics), strict=True):
-        order = _replay(problem, keys).order[: int(problem.num_ops)]
-        orders.setdefault(tuple(order.tolist()), name)
-    return {name: graph.with_order(order) for order, name in orders.items()}
+    count = int(problem.num_ops)
+    return [_replay(problem, keys).order[:count].tolist() for keys in (found.keys, *heuristics)]
 
 
 def _replay(problem: Problem, keys: Keys) -> Schedule:

@@ -1,7 +1,8 @@
 """Programs at the grain that XLA executes: what it fuses, and the buffers that it shares."""
 
 from gopt.kernels.buffers import kernel_graph
+from gopt.kernels.chains import chains
 from gopt.kernels.duplicates import merge_duplicates
 from gopt.kernels.grouping import Group, group, groups, materialised
 
-__all__ = ("Group", "group", "groups", "kernel_graph", "materialised", "merge_duplicates")
+__all__ = ("Group", "chains", "group", "groups", "kernel_graph", "materialised", "merge_duplicates")

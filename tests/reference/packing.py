@@ -1,4 +1,4 @@
-"""Addresses of tensors, one after another, found by trying every gap."""
+"""Places of tensors, one after another, found by trying every place and every gap."""
 
 
 def pack(tensors, key):
@@ -20,3 +20,26 @@ def pack(tensors, key):
                 gaps.append((room, low))
         placed.append((size, min(gaps)[1], start, end))
     return max((at + n for n, at, _, _ in placed), default=0)
+
+
+def meets(a, b):
+    return a[1] <= b[2] and b[1] <= a[2]
+
+
+def packed(tensors, outputs):
+    """Returns the bytes of tensors and outputs, all as `(size, start, end)`.
+
+    A tensor shares the place of an output that is as large, of equal ones the last, if it meets
+    nothing there; what finds no place is packed by size or by length, whichever takes less.
+    """
+    places = [[output] for output in outputs]
+    rest = []
+    for tensor in sorted(tensors, key=lambda t: (-t[0], t[1])):
+        for place in reversed(places):
+            if place[0][0] >= tensor[0] and not any(meets(tensor, other) for other in place):
+                place.append(tensor)
+                break
+        else:
+            rest.append(tensor)
+    orders = (lambda t: (-t[0], t[1] - t[2], t[1]), lambda t: (t[1] - t[2], -t[0], t[1]))
+    return sum(output[0] for output in outputs) + min(pack(rest, key) for key in orders)
