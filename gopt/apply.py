@@ -41,9 +41,11 @@ _LIGHT = 1e-3  # of the largest result: what is smaller is not worth a place in 
 def ordered(program: Program) -> Callable[..., Any]:
     """Returns a function of the traced arguments whose kernels run in the order of a program.
 
-    It has the values of the program's function and can be differentiated and vmapped. Under
-    `jax.jit` the order is kept with the `COMPILER_OPTIONS` of the platform, see `jit_ordered`. What
-    depends on arguments alone and is small runs when XLA likes.
+    It has the values of the program's function, and can be vmapped and differentiated. Its
+    derivatives are those of the equations: custom rules are gone, see `Program.as_function`, so
+    trace the gradient where a rule matters. Under `jax.jit` the order is kept with the
+    `COMPILER_OPTIONS` of the platform, see `jit_ordered`. What reads nothing, or arguments alone to
+    make next to nothing, runs when XLA likes.
 
     Args:
       program: one equation for each kernel, in order; see `gopt.kernels.group`.
@@ -66,19 +68,21 @@ def check_order(program: Program, compiled: jax.stages.Compiled) -> None:
 
     Args:
       program: as it was given to `ordered`.
-      compiled: its function, compiled. What has no place in the order may run at any time.
+      compiled: its function, compiled. What has no place in the order may run at any time, and so
+        may all but the last of the steps of one kernel; of kernels that XLA has simplified away
+        nothing is said.
 
     Raises:
       ValueError: XLA runs a kernel before one that comes before it in the program; the message
         names both.
     """
-    light = _light(program)
+    unplaced = _unplaced(program)
     ends: dict[int, int] = {}
     module = hlo_text.parse(compiled.as_text() or "")
     placed = dependent(module)
     for time, (instruction, labels) in enumerate(kernels_of(module)):
         if instruction.name in placed:
-            ends |= dict.fromkeys(labels - light, time)
+            ends |= dict.fromkeys(labels - unplaced, time)
     for before, after in itertools.pairwise(sorted(ends)):
         if ends[before] > ends[after]:
             names = [f"{k} ({name_of(program.equations[k])})" for k in (before, after)]
@@ -128,24 +132,30 @@ class _Chain:
 
 def _ties(program: Program) -> dict[int, list[Var]]:
     """Returns for each kernel with a place in the order what the one before it made for others."""
-    light = _light(program)
+    unplaced = _unplaced(program)
     found = {}
     latest: list[Var] = []
     for position, kernel in enumerate(program.equations):
-        if position not in light:
+        if position not in unplaced:
             found[position] = [v for v in latest if v not in kernel.invars]
             latest = [v for v in kernel.outvars if type(v) is Var]
     return found
 
 
-def _light(program: Program) -> set[int]:
-    """Returns the kernels that depend on arguments alone and make next to nothing."""
+def _unplaced(program: Program) -> set[int]:
+    """Returns the kernels that run when XLA likes.
+
+    Those are what depends on arguments alone and makes next to nothing, and what reads nothing, not
+    even a literal that could be tied.
+    """
     sizes = [sum(num_bytes(v.aval) for v in e.outvars) for e in program.equations]
     bound = _LIGHT * max(sizes, default=0.0)
     given = {*program.inputs, *program.constants}
     found = set()
     for position, (equation, size) in enumerate(zip(program.equations, sizes, strict=True)):
-        if size <= bound and given.issuperset(variables(equation.invars)):
+        if not equation.invars:
+            found.add(position)
+        elif size <= bound and given.issuperset(variables(equation.invars)):
             found.add(position)
             given |= set(equation.outvars)
     return found

@@ -45,14 +45,20 @@ def memory(compiled: jax.stages.Compiled) -> Memory:
     )
 
 
-def seconds(runs: Mapping[str, Callable[[], Any]], *, repeats: int = 10) -> dict[str, float]:
+def seconds(
+    functions: Mapping[str, Callable[..., Any]],
+    arguments: Callable[[], tuple[Any, ...]] = tuple,
+    *,
+    repeats: int = 10,
+) -> dict[str, float]:
     """Returns the least time that each of several functions took, run in turn, in s.
 
-    On a CPU that is time of all cores that the process spends, which other processes do not change;
-    elsewhere it is time on the wall. Every function runs once before, which is not counted.
+    On a CPU that is time of all cores that the process spends, on which other processes have little
+    influence; elsewhere it is time on the wall. Every function runs once before, not counted.
 
     Args:
-      runs: functions without arguments; what they return is waited for.
+      functions: what they return is waited for.
+      arguments: makes the arguments of each run, anew because a run may consume them; not counted.
       repeats: how often each is timed.
 
     Raises:
@@ -61,12 +67,12 @@ def seconds(runs: Mapping[str, Callable[[], Any]], *, repeats: int = 10) -> dict
     if repeats < 1:
         raise ValueError(f"repeats is {repeats}: expected 1 at least")
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
-    for run in runs.values():
-        jax.block_until_ready(run())
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(repeats):
-        for name, run in runs.items():
+    best = dict.fromkeys(functions, float("inf"))
+    for turn in range(repeats + 1):
+        for name, function in functions.items():
+            args = jax.block_until_ready(arguments())
             begin = clock()
-            jax.block_until_ready(run())
-            best[name] = min(best[name], clock() - begin)
+            jax.block_until_ready(function(*args))
+            if turn:
+                best[name] = min(best[name], clock() - begin)
     return best

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import Var
 
-from gopt.apply import MEMORY_SCHEDULER, check_order, jit_ordered, written_over
+from gopt.apply import MEMORY_SCHEDULER, jit_ordered, written_over
 from gopt.classical import HEURISTICS, keys_from_items
 from gopt.cost.execution import Keys, Schedule, decode, simulate
 from gopt.hardware import homogeneous
@@ -90,10 +90,14 @@ def least_memory(
     """Returns ways to run `fn(*args)` on the default device, and what memory each needs.
 
     The function is compiled to see what XLA fuses, the order of its kernels is searched, and the
-    orders that the model says to be best are compiled. Nothing runs.
+    orders that the model says to be best are compiled. Nothing runs. Orders were only measured on
+    CPUs; on other backends XLA may not keep them, and what it needs is what is reported.
+
+    What comes back has the values of the function. In another order than XLA's own it has lost
+    custom derivative rules, so give the gradient, not the function that it is of.
 
     Args:
-      fn: any function of pytrees of arrays.
+      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       donate_argnums: positions of the arguments whose buffers may be reused.
       evaluations: how many orders the search may evaluate.
@@ -102,13 +106,14 @@ def least_memory(
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see
-        `gopt.program.trace_program`), or XLA does not keep an order on this backend.
+        `gopt.program.trace_program`), or it runs on several devices.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     if confirm < 0:
         raise ValueError(f"confirm is {confirm}: expected 0 at least")
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+    _check_one_device(args, traced)
     candidates = list(_own(fn, args, donate_argnums))
     found: list[tuple[int, str, Program]] = []
     num_kernels = 0
@@ -126,6 +131,17 @@ def least_memory(
         candidate, _ = _confirm(name, other, args)
         candidates.append(candidate._replace(predicted=packed))
     return Ordering(tuple(candidates), len(traced.equations), num_kernels)
+
+
+def _check_one_device(args: tuple[Any, ...], program: Program) -> None:
+    for path, leaf in jax.tree.leaves_with_path(args):
+        sharding = getattr(leaf, "sharding", None)
+        if sharding is not None and sharding.num_devices > 1:
+            name = f"args{jax.tree_util.keystr(path)}"
+            raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
+    for equation in program.equations:
+        if equation.primitive.name == "shard_map":
+            raise ValueError("the function has a shard_map: expected one that runs on one device")
 
 
 def _variants(traced: Program) -> dict[str, Program]:
@@ -150,14 +166,9 @@ def _own(
 def _confirm(
     name: str, program: Program, args: tuple[Any, ...]
 ) -> tuple[Candidate, jax.stages.Compiled]:
-    """Returns a program in its order as a candidate, and compiled.
-
-    Raises:
-      ValueError: XLA does not keep the order.
-    """
+    """Returns a program in its order as a candidate, and compiled."""
     function = jit_ordered(program)
     compiled = function.lower(*args).compile()
-    check_order(program, compiled)
     return Candidate(name, function, None, memory(compiled)), compiled
 
 
@@ -196,8 +207,11 @@ def _orders(
         for name, order in zip(names, _searched(kernels, half, seed), strict=True)
     }
     result["searched in chains"] = unfolded(_searched(joined, half, seed)[0])
-    orders = {tuple(map(id, other.equations)): name for name, other in reversed(result.items())}
-    return {name: other for name, other in result.items() if name in orders.values()}
+    different: dict[tuple[int, ...], str] = {}
+    for name, other in result.items():
+        different.setdefault(tuple(map(id, other.equations)), name)
+    different.pop(tuple(map(id, program.equations)), None)
+    return {name: result[name] for name in different.values()}
 
 
 def _searched(graph: Traced, evaluations: int, seed: int) -> list[list[int]]:

@@ -24,15 +24,20 @@ def test_what_is_written_over_a_donated_argument_counts_once():
 
 def test_functions_are_timed_in_turn():
     calls = []
-    runs = {name: lambda name=name: calls.append(name) for name in "ab"}
-    found = seconds(runs, repeats=3)
+    functions = {name: lambda name=name: calls.append(name) for name in "ab"}
+    found = seconds(functions, repeats=3)
     assert calls == ["a", "b"] * 4
     assert all(0 <= value < 1 for value in found.values())
 
 
+def test_every_run_has_arguments_of_its_own():
+    double = jax.jit(lambda x: x + x, donate_argnums=0)
+    assert seconds({"double": double}, lambda: (X + 0,), repeats=3)["double"] >= 0
+
+
 def test_longer_work_takes_longer():
     work = jax.jit(lambda x: jax.lax.fori_loop(0, 500, lambda _, y: jnp.sin(y @ x), x))
-    found = seconds({"none": lambda: X, "work": lambda: work(X)}, repeats=3)
+    found = seconds({"none": lambda x: x, "work": work}, lambda: (X,), repeats=3)
     assert found["work"] > found["none"]
 
 

@@ -90,3 +90,16 @@ def test_side_effects_are_named():
 
     with pytest.raises(ValueError, match="side effects"):
         least_memory(prints, S)
+
+
+def test_an_argument_that_is_returned_is_not_overwritten():
+    result = least_memory(lambda w, x: (x, w - 0.1 * (w @ x)), W, W, donate_argnums=0)
+    assert all(candidate.memory.aliases == 128 * 128 * 4 for candidate in result.candidates)
+
+
+def test_functions_on_several_devices_are_named():
+    mesh = jax.make_mesh((1,), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+    fn = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
+    with pytest.raises(ValueError, match="shard_map"):
+        least_memory(fn, S)

@@ -146,14 +146,19 @@ class _Sharing:
 
 
 def _replacements(program: Program) -> Iterator[tuple[Var, Var]]:
-    """Returns donated arguments and the outputs that JAX pairs them with, in order by type."""
+    """Returns donated arguments and the outputs that JAX pairs them with, in order by type.
+
+    Arguments that nothing reads, and outputs that nothing makes, are left out.
+    """
+    read = {v for equation in program.equations for v in variables(equation.invars)}
+    made = {v for equation in program.equations for v in equation.outvars}
     waiting = defaultdict[Hashable, deque[Var]](deque)
     for v, donated in zip(program.inputs, program.donated, strict=True):
-        if donated:
+        if donated and v in read:
             waiting[_type(v)].append(v)
     for v in dict.fromkeys(variables(program.outputs)):
-        if queue := waiting[_type(v)]:
-            yield queue.popleft(), v
+        if v in made and waiting[_type(v)]:
+            yield waiting[_type(v)].popleft(), v
 
 
 def _type(v: Var) -> Hashable:

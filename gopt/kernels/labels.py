@@ -8,7 +8,7 @@ import jax
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from gopt.program import Atom, Program, run_equation
-from gopt.sources.hlo_text import Instruction, Module
+from gopt.sources.hlo_text import Computation, Instruction, Module
 
 _LABEL = re.compile(r"\bgopt(\d+)/")
 _VIEWS = frozenset(("bitcast", "get-tuple-element", "tuple", "opt-barrier"))
@@ -80,6 +80,23 @@ def kernels_of(module: Module) -> list[tuple[Instruction, set[int]]]:
 def is_view(instruction: Instruction) -> bool:
     """Returns whether an instruction shows its operands and makes nothing."""
     return instruction.opcode in _VIEWS
+
+
+def shown(computation: Computation, instruction: Instruction) -> list[Instruction]:
+    """Returns what has made what a view shows; of what is no view, itself."""
+    if instruction.opcode == "tuple":
+        return [
+            i for operand in computation.operands(instruction) for i in shown(computation, operand)
+        ]
+    if not is_view(instruction):
+        return [instruction]
+    (source,) = computation.operands(instruction)
+    if instruction.opcode == "get-tuple-element":
+        while source.opcode == "opt-barrier":
+            (source,) = computation.operands(source)
+        if source.opcode == "tuple":
+            source = computation.operands(source)[int(instruction.attributes["index"])]
+    return shown(computation, source)
 
 
 def dependent(module: Module) -> set[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 from jax.extend.core import Var
 
-from gopt.kernels.labels import is_view, kernels_of
+from gopt.kernels.labels import kernels_of, shown
 from gopt.program import Program
 from gopt.sources import hlo_cost, hlo_text
 from gopt.sources.hlo_text import Instruction, Module
@@ -37,14 +37,15 @@ def _workspace(module: Module, steps: Sequence[Instruction]) -> float:
     if len(steps) < 2:
         return 0.0
     position = {step.name: k for k, step in enumerate(steps)}
+    sizes = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
     last = list(range(len(steps)))
     for k, step in enumerate(steps):
         for operand in module.entry.operands(step):
-            while is_view(operand):
-                operand = module.entry.operands(operand)[0]
-            if operand.name in position:
-                last[position[operand.name]] = k
-    sizes = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
+            for made in shown(module.entry, operand):
+                if made.name in position:
+                    last[position[made.name]] = k
+                    if step.opcode == "while":  # it runs in the buffers of what it starts from
+                        sizes[position[made.name]] = 0
     used = [
         sum(size for size, until in zip(sizes[: k + 1], last, strict=False) if until >= k)
         for k in range(len(steps))

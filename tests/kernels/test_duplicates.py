@@ -48,11 +48,11 @@ def test_literals_of_another_type_are_others():
     assert len(merged(fn, X)) == 3
 
 
-def test_parameters_that_cannot_be_compared_keep_equations_apart():
+def test_loops_with_bodies_of_their_own_stay_apart():
     def loop(x):
         return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)
 
-    assert merged(lambda x: loop(x) + loop(x), X).count("scan") in (1, 2)
+    assert merged(lambda x: loop(x) + loop(x), X).count("scan") == 2
 
 
 def test_some_primitives_can_be_left_apart():

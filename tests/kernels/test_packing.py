@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,13 +90,12 @@ def test_outputs_lend_their_places_until_they_are_made():
 
 
 def test_gaps_cost():
-    """A short tensor at the bottom leaves a hole that the next, which is larger, cannot take."""
     ops = [
         Op(outputs=(Output(128.0),)),
         Op(inputs=((0, 0),), outputs=(Output(192.0),)),
-        Op(inputs=((1, 0),), outputs=(Output(192.0),)),
-        Op(inputs=((1, 0), (2, 0)), outputs=(Output(64.0, pinned=True),)),
+        Op(inputs=((0, 0), (1, 0)), outputs=(Output(128.0),)),
+        Op(inputs=((0, 0), (2, 0)), outputs=(Output(128.0),)),
+        Op(inputs=((1, 0), (2, 0)), outputs=(Output(192.0),)),
     ]
     problem, schedule = schedule_of(ops)
-    assert packed_bytes(problem, schedule) >= 448
-    assert int(schedule.peak[0]) * problem.unit == pytest.approx(448)
+    assert packed_bytes(problem, schedule) == int(schedule.peak[0]) * problem.unit + 64
