@@ -16,7 +16,6 @@ from gopt.hardware import homogeneous
 from gopt.kernels import chains, group, groups, kernel_graph, materialised, merge_duplicates
 from gopt.kernels.buffers import overwritten
 from gopt.kernels.packing import packed_bytes
-from gopt.kernels.primitives import CLONED
 from gopt.kernels.workspace import workspaces
 from gopt.measure import Memory, memory
 from gopt.padding import pad
@@ -145,11 +144,14 @@ def _check_one_device(args: tuple[Any, ...], program: Program) -> None:
 
 
 def _variants(traced: Program) -> dict[str, Program]:
-    """Returns a program with duplicates merged, as XLA merges them, and with cheap ones apart."""
-    merged, apart = merge_duplicates(traced), merge_duplicates(traced, but=CLONED)
-    if len(apart.equations) == len(merged.equations):
+    """Returns a program with duplicates merged, as XLA merges them, and as it is.
+
+    The second keeps what `jax.checkpoint` asks to be computed again.
+    """
+    merged = merge_duplicates(traced)
+    if len(merged.equations) == len(traced.equations):
         return {"": merged}
-    return {"": merged, ", duplicates apart": apart}
+    return {"": merged, ", duplicates apart": traced}
 
 
 def _own(

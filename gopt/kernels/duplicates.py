@@ -1,6 +1,6 @@
 """Equations that compute the same thing, merged as XLA merges them."""
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +9,11 @@ from jax.extend.core import JaxprEqn, Literal, Var
 from gopt.program import Atom, Program
 
 
-def merge_duplicates(program: Program, *, but: Collection[str] = ()) -> Program:
+def merge_duplicates(program: Program) -> Program:
     """Returns the program with the first of all equations that do the same to the same values.
 
-    Args:
-      program: as it was traced.
-      but: names of primitives whose equations stay apart. What is merged is held from the first
-        reader to the last, which can take more memory than to compute it twice.
+    What is merged is held from its first reader to its last. That can take more memory than to
+    compute it again, which is what `jax.checkpoint` asks for.
     """
     kept: dict[Hashable, JaxprEqn] = {}
     same: dict[Var, Var] = {}
@@ -25,8 +23,7 @@ def merge_duplicates(program: Program, *, but: Collection[str] = ()) -> Program:
 
     for equation in program.equations:
         equation = equation.replace(invars=[merged(atom) for atom in equation.invars])
-        is_apart = equation.primitive.name in but
-        key = id(equation) if is_apart else _key(equation)
+        key = _key(equation)
         if key in kept:
             same |= zip(equation.outvars, kept[key].outvars, strict=True)
         else:

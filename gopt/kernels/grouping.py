@@ -25,7 +25,10 @@ def materialised(program: Program) -> frozenset[int]:
 
     It is compiled for the default backend, from shapes alone; nothing runs.
     """
-    compiled = jax.jit(labelled(program)).lower(*program.arguments()).compile()
+    # XLA would merge equations that do the same, and keep the label of one alone.
+    options = {"xla_disable_hlo_passes": "cse"}
+    function = jax.jit(labelled(program), compiler_options=options)
+    compiled = function.lower(*program.arguments()).compile()
     found = kernels_of(hlo_text.parse(compiled.as_text() or ""))
     return frozenset(label for _, labels in found for label in labels)
 

@@ -53,12 +53,3 @@ def test_loops_with_bodies_of_their_own_stay_apart():
         return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)
 
     assert merged(lambda x: loop(x) + loop(x), X).count("scan") == 2
-
-
-def test_some_primitives_can_be_left_apart():
-    def fn(x):
-        return (x @ x.T).sum() + (x @ x.T).sum() + jnp.sin(x).sum() + jnp.sin(x).sum()
-
-    program = merge_duplicates(trace_program(fn, X), but={"sin"})
-    assert names(program).count("dot_general") == 1
-    assert names(program).count("sin") == 2
