@@ -65,15 +65,16 @@ class Ordering:
 
     def __str__(self) -> str:
         before = self.before.memory
+        width = 2 + max(len(candidate.name) for candidate in self.candidates)
         lines = [
             f"{self.num_equations} equations, {self.num_kernels} kernels; "
             f"{format_bytes(before.arguments)} of arguments, and beside them:",
-            f"{'':24}{'predicted':>12}{'measured':>12}{'change':>10}",
+            f"{'':{width}}{'predicted':>12}{'measured':>12}{'change':>10}",
         ]
         for name, _, predicted, needs in self.candidates:
             change = f"{100 * (needs.beside / before.beside - 1):+.1f} %" if before.beside else ""
             text = "" if predicted is None else format_bytes(predicted)
-            lines.append(f"{name:24}{text:>12}{format_bytes(needs.beside):>12}{change:>10}")
+            lines.append(f"{name:{width}}{text:>12}{format_bytes(needs.beside):>12}{change:>10}")
         kept = " (nothing needs less)" if self.after is self.before else ""
         return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
 
@@ -121,13 +122,13 @@ def least_memory(
         if not program.equations:
             continue
         num_kernels = num_kernels or len(program.equations)
-        first, compiled = _confirm(f"program order{kind}", program, args)
+        first, compiled = _compiled(f"program order{kind}", program, args)
         workspace = workspaces(program, compiled)
         candidates.append(first._replace(predicted=_packed(program, workspace)))
         for name, other in _orders(program, workspace, evaluations, seed).items():
             found.append((_packed(other, workspace), f"{name}{kind}", other))
     for packed, name, other in sorted(found, key=itemgetter(0))[:confirm]:
-        candidate, _ = _confirm(name, other, args)
+        candidate, _ = _compiled(name, other, args)
         candidates.append(candidate._replace(predicted=packed))
     return Ordering(tuple(candidates), len(traced.equations), num_kernels)
 
@@ -165,7 +166,7 @@ def _own(
             yield Candidate(name, function, None, memory(function.lower(*args).compile()))
 
 
-def _confirm(
+def _compiled(
     name: str, program: Program, args: tuple[Any, ...]
 ) -> tuple[Candidate, jax.stages.Compiled]:
     """Returns a program in its order as a candidate, and compiled."""
@@ -194,7 +195,7 @@ def _orders(
     kernels = kernel_graph(program, workspace, overwritten(program, alone=True))
     parts = chains(program)
     coarse = group(program, parts)
-    # While a chain runs it takes what its last kernel takes: less than it does, or the same.
+    # What kernels before the last of a chain take for a moment is left out here, not in `_packed`.
     joined = kernel_graph(coarse, workspace, overwritten(coarse, alone=True))
     part_of = {id(chain): part for chain, part in zip(coarse.equations, parts, strict=True)}
 

@@ -38,9 +38,9 @@ def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
 
     Args:
       program: to be grouped.
-      written: equations whose results should be written to memory. So are outputs, and results of
-        equations that are too dear to be computed in several kernels. What is made of literals
-        alone is not, but for buffers that are filled before others write into them.
+      written: equations whose results should be written to memory. So are outputs, buffers that
+        are filled before others write into them, and what several kernels read and is too dear to
+        be computed in each, unless it is made of literals alone.
     """
     equations = program.equations
     producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
@@ -61,7 +61,7 @@ def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
         for v in variables(_updated(equation))
         if v in producer and equations[producer[v]].primitive.name == "broadcast_in_dim"
     }
-    roots = returned | filled | (set(written) - fixed)
+    roots = returned | filled | set(written)
     members: dict[int, list[int]] = {}
     of: list[set[int]] = [set() for _ in equations]  # roots of the groups of each equation
     for index in reversed(range(len(equations))):

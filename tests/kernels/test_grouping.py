@@ -110,3 +110,15 @@ def test_a_group_that_reads_what_is_not_made_is_named():
         group(program, [(1,)])
     with pytest.raises(ValueError, match="output 0 is made by no group"):
         group(program, [(0,)])
+
+
+def test_what_xla_writes_though_it_is_made_of_literals_is_a_group():
+    def fn(x):
+        noise = jax.random.normal(jax.random.key(0), (64, 64))
+        return (x @ noise).sum(), (noise @ x).sum(), jnp.tanh(x) @ noise
+
+    args = (jnp.ones((64, 64)),)
+    program = merge_duplicates(trace_program(fn, *args))
+    parts = groups(program, materialised(program))
+    assert sum("random_bits" in primitives(program, part) for part in parts) <= 1
+    check(program, parts, args)
