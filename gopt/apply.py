@@ -9,6 +9,7 @@ Source: our own; measured in `experiments/apply.py`.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -97,8 +98,8 @@ def written_over(program: Program) -> dict[int, Var]:
     """
     over = overwritten(program, alone=False)
     held = {v for tie in _ties(program).values() for v in tie}
-    alone = overwritten(program, alone=True)
-    return {k: v for k, v in over.items() if not (k in alone and v in held)}
+    readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
+    return {k: v for k, v in over.items() if readers[v] > 1 or v not in held}
 
 
 class _Chain:

@@ -32,7 +32,8 @@ class Program:
     """A function as equations in the order in which they run.
 
     Attributes:
-      equations: what runs, without calls. Each variable is bound once.
+      equations: what runs, without calls but those of `gopt.kernels.group`. Each variable is bound
+        once.
       inputs: variables of the flattened arguments.
       outputs: variables or literals of the flattened result.
       constants: variables of the arrays that the function closes over.

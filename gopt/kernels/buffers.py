@@ -15,8 +15,9 @@ from dataclasses import replace
 from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph import Op, Output
-from gopt.kernels.primitives import CLONED, ELEMENT_WISE, UPDATES
+from gopt.kernels.primitives import CLONED, ELEMENT_WISE
 from gopt.program import Program, aval_of, body_of, variables
+from gopt.sources.costs import IN_PLACE
 from gopt.sources.jaxpr import Traced, ops_of, traced
 
 Tensor = tuple[int, int]  # (op, output)
@@ -57,7 +58,8 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
 
     Args:
       program: of kernels, in the order in which they run.
-      alone: only operands that nobody else reads, so that it is true of every order.
+      alone: only operands that nobody else reads, so that it is true of every order, but for what
+        barriers hold; see `gopt.apply.written_over`.
     """
     readers: dict[Var, list[int]] = {}
     for index, kernel in enumerate(program.equations):
@@ -196,6 +198,6 @@ def _only_in_place(kernel: JaxprEqn, operand: Var) -> bool:
 
 def _is_in_place(equation: JaxprEqn, operands: set[Var]) -> bool:
     name = equation.primitive.name
-    if name in UPDATES:
+    if name in IN_PLACE:
         return operands.isdisjoint(variables(equation.invars[1:]))
     return name in ELEMENT_WISE

@@ -13,9 +13,10 @@ import jax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from gopt.kernels.labels import kernels_of, labelled
-from gopt.kernels.primitives import CLONED, UPDATES
+from gopt.kernels.primitives import CLONED
 from gopt.program import Atom, Program, shape_of, variables
 from gopt.sources import hlo_text
+from gopt.sources.costs import IN_PLACE
 
 Group = tuple[int, ...]
 
@@ -110,7 +111,7 @@ def _updated(equation: JaxprEqn) -> Sequence[Atom]:
     """Returns what XLA needs in memory because it writes over it."""
     if equation.primitive.name in ("scan", "while"):
         return equation.invars
-    return equation.invars[:1] if equation.primitive.name in UPDATES else ()
+    return equation.invars[:1] if equation.primitive.name in IN_PLACE else ()
 
 
 def _call(body: Sequence[JaxprEqn], reads: Sequence[Var]) -> JaxprEqn:

@@ -1,4 +1,4 @@
-"""Which primitives XLA clones into kernels, and which can write over what they read."""
+"""Which primitives XLA clones into kernels that read them."""
 
 # Each element of the result depends on the same element of the operands.
 ELEMENT_WISE = frozenset(
@@ -24,11 +24,3 @@ MOVES = frozenset(
 )
 
 CLONED = ELEMENT_WISE | MOVES
-
-# The result may take the place of the first operand, and of no other.
-UPDATES = frozenset(
-    (
-        *("dynamic_update_slice", "scatter", "scatter-add", "scatter-sub", "scatter-mul"),
-        *("scatter-min", "scatter-max"),
-    )
-)

@@ -120,5 +120,6 @@ def test_what_xla_writes_though_it_is_made_of_literals_is_a_group():
     args = (jnp.ones((64, 64)),)
     program = merge_duplicates(trace_program(fn, *args))
     parts = groups(program, materialised(program))
-    assert sum("random_bits" in primitives(program, part) for part in parts) <= 1
+    for name in ("random_bits", "erf_inv"):  # not again in each of the three readers
+        assert sum(name in primitives(program, part) for part in parts) == 1
     check(program, parts, args)
