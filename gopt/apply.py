@@ -31,9 +31,10 @@ MEMORY_SCHEDULER: dict[str, dict[str, Any]] = {
 }
 
 # On a CPU, XLA removes barriers before it fuses and schedules unless it is told not to. What they
-# do not tie, such as numbers that XLA repeats in a buffer, should still come late.
+# do not tie, such as numbers that XLA repeats in a buffer, should still come late, and go early: if
+# kernels shared such a buffer ("cse"), it would be held from the first of them to the last.
 COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
-    "cpu": {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse_barrier_expander"},
+    "cpu": {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse_barrier_expander,cse"},
 }
 
 _LIGHT = 1e-3  # of the largest result: what is smaller is not worth a place in the order
