@@ -55,6 +55,7 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
 
     What XLA could compute again is not written over by the last of several readers, because it
     would be (see `gopt.apply`). Nor are arguments, but for donated ones, which are not among these.
+    Nor are products that XLA makes in another shape than that which the kernel reads.
 
     Args:
       program: of kernels, in the order in which they run.
@@ -67,7 +68,8 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
             readers.setdefault(v, []).append(index)
     returned = set(variables(program.outputs))
     dear = {v for kernel in program.equations if not _is_cloned(kernel) for v in kernel.outvars}
-    made = {v for kernel in program.equations for v in kernel.outvars} - returned
+    shaped = [kernel for kernel in program.equations if not _is_flattened(kernel)]
+    made = {v for kernel in shaped for v in kernel.outvars} - returned
     found = {}
     for index, kernel in enumerate(program.equations):
         last = [v for v in _overwritable(kernel) if v in made and readers[v][-1] == index]
@@ -78,8 +80,27 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
 
 
 def _is_cloned(kernel: JaxprEqn) -> bool:
-    root = body_of(kernel).jaxpr.eqns[-1] if kernel.primitive.name == "jit" else kernel
-    return root.primitive.name in CLONED
+    return _root(kernel).primitive.name in CLONED
+
+
+def _is_flattened(kernel: JaxprEqn) -> bool:
+    """Returns whether XLA joins dimensions of the result, which it shows as they were to readers.
+
+    That is what becomes of products if an operand has several dimensions of its own.
+    """
+    root = _root(kernel)
+    if root.primitive.name != "dot_general":
+        return False
+    pairs = zip(*root.params["dimension_numbers"], strict=True)  # contracted and batch, by operand
+    own = [
+        aval_of(operand).ndim - len(contracted) - len(batch)
+        for operand, (contracted, batch) in zip(root.invars, pairs, strict=True)
+    ]
+    return max(own) > 1
+
+
+def _root(kernel: JaxprEqn) -> JaxprEqn:
+    return body_of(kernel).jaxpr.eqns[-1] if kernel.primitive.name == "jit" else kernel
 
 
 class _Sharing:

@@ -1,13 +1,15 @@
 """What XLA needs beside operands and results while it runs a kernel."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import jax
 from jax.extend.core import Var
 
 from gopt.kernels.labels import kernels_of, shown
-from gopt.program import Program
+from gopt.program import Program, aval_of, variables
 from gopt.sources import hlo_cost, hlo_text
+from gopt.sources.costs import num_bytes
 from gopt.sources.hlo_text import Instruction, Module
 
 
@@ -16,7 +18,7 @@ def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, flo
 
     Where XLA takes several steps for one (operands are copied in another layout, gradients of
     convolutions are cut from larger ones), that is the most that their results take together, but
-    for that of the last.
+    for that of the last, less what operands have freed that nobody else reads.
 
     Args:
       program: of kernels.
@@ -24,21 +26,33 @@ def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, flo
     """
     module = hlo_text.parse(compiled.as_text() or "")
     steps: list[list[Instruction]] = [[] for _ in program.equations]
+    made_by: dict[str, int] = {}  # kernels, by the names of their last steps
     for instruction, labels in kernels_of(module):
         for label in labels:
             steps[label].append(instruction)
+    for kernel, instructions in enumerate(steps):
+        if instructions:
+            made_by[instructions[-1].name] = kernel
+    readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
+    kept = set(variables(program.outputs))
+    freed = {}  # bytes, by the name of the step that makes them
+    for name, kernel in made_by.items():
+        made = program.equations[kernel].outvars
+        if len(made) == 1 and readers[made[0]] == 1 and made[0] not in kept:
+            freed[name] = num_bytes(aval_of(made[0]))
     return {
-        kernel.outvars[0]: _workspace(module, instructions)
+        kernel.outvars[0]: _workspace(module, instructions, freed)
         for kernel, instructions in zip(program.equations, steps, strict=True)
     }
 
 
-def _workspace(module: Module, steps: Sequence[Instruction]) -> float:
+def _workspace(module: Module, steps: Sequence[Instruction], freed: Mapping[str, float]) -> float:
     if len(steps) < 2:
         return 0.0
     position = {step.name: k for k, step in enumerate(steps)}
-    sizes = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
+    sizes: list[float] = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
     last = list(range(len(steps)))
+    read: dict[str, int] = {}  # operands that nobody else reads, and the last step that does
     for k, step in enumerate(steps):
         for operand in module.entry.operands(step):
             for made in shown(module.entry, operand):
@@ -46,8 +60,11 @@ def _workspace(module: Module, steps: Sequence[Instruction]) -> float:
                     last[position[made.name]] = k
                     if step.opcode == "while":  # it runs in the buffers of what it starts from
                         sizes[position[made.name]] = 0
+                elif made.name in freed:
+                    read[made.name] = k
     used = [
         sum(size for size, until in zip(sizes[: k + 1], last, strict=False) if until >= k)
+        - sum(freed[name] for name, until in read.items() if until < k)
         for k in range(len(steps))
     ]
     return float(max(max(used) - sizes[-1], 0))
