@@ -122,16 +122,34 @@ class _Sharing:
         self.waits = set[tuple[int, int]]()  # (op that comes first, op that comes later)
 
     def overwrite_arguments(self) -> None:
-        """Puts what replaces a donated argument into its buffer, where that needs no copy."""
+        """Puts what replaces a donated argument into its buffer, where that needs no copy.
+
+        There is also what is written over the argument first, and then over that.
+        """
         for source, made in _replacements(self.program):
-            argument, result = self.tensor[source], self.tensor.get(made)
-            if result is None or result[0] < self.first:
+            result = self.tensor.get(made)
+            if result is None or result[0] < self.first or not self._overwrite(source, result):
                 continue
-            writer, readers = result[0], self.readers[argument]
-            in_place = source in _overwritable(self.kernels[writer - self.first])
-            if all(op < writer or (op == writer and in_place) for op in readers):
-                self.buffer[result] = argument
-                self.waits |= {(op, writer) for op in readers if op != writer}
+            for v in _overwritable(self.kernels[result[0] - self.first]):
+                between = self.tensor[v]
+                if (
+                    between[0] in self.readers[self.tensor[source]]
+                    and self.readers[between] == [result[0]]
+                    and not self._output(between).pinned
+                    and self._overwrite(source, between)
+                ):
+                    break
+
+    def _overwrite(self, source: Var, result: Tensor) -> bool:
+        """Puts a result into the buffer of an argument, if all readers come first."""
+        argument, writer = self.tensor[source], result[0]
+        readers = self.readers[argument]
+        in_place = source in _overwritable(self.kernels[writer - self.first])
+        if not all(op < writer or (op == writer and in_place) for op in readers):
+            return False
+        self.buffer[result] = argument
+        self.waits |= {(op, writer) for op in readers if op != writer}
+        return True
 
     def overwrite_operands(self, over: Mapping[int, Var]) -> None:
         """Puts what kernels make into the buffers of operands."""
