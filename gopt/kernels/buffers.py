@@ -131,9 +131,10 @@ class _Sharing:
             if result is None or result[0] < self.first or not self._overwrite(source, result):
                 continue
             for v in _overwritable(self.kernels[result[0] - self.first]):
-                between = self.tensor[v]
+                between = self.tensor.get(v)
                 if (
-                    between[0] in self.readers[self.tensor[source]]
+                    between
+                    and between[0] in self.readers[self.tensor[source]]
                     and self.readers[between] == [result[0]]
                     and not self._output(between).pinned
                     and self._overwrite(source, between)
@@ -154,8 +155,10 @@ class _Sharing:
     def overwrite_operands(self, over: Mapping[int, Var]) -> None:
         """Puts what kernels make into the buffers of operands."""
         for op, index in enumerate(self.equations):
-            if index in over and (op, 0) not in self.buffer:
-                tensor = self.tensor[over[index]]
+            operand = over.get(index)
+            # What only shows another tensor has none of its own.
+            if operand in self.tensor and (op, 0) not in self.buffer:
+                tensor = self.tensor[operand]
                 self.buffer[op, 0] = self.buffer.get(tensor, tensor)
 
     def ops(self) -> list[Op]:

@@ -26,23 +26,27 @@ def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, flo
     """
     module = hlo_text.parse(compiled.as_text() or "")
     steps: list[list[Instruction]] = [[] for _ in program.equations]
-    made_by: dict[str, int] = {}  # kernels, by the names of their last steps
     for instruction, labels in kernels_of(module):
         for label in labels:
             steps[label].append(instruction)
-    for kernel, instructions in enumerate(steps):
-        if instructions:
-            made_by[instructions[-1].name] = kernel
-    readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
-    kept = set(variables(program.outputs))
-    freed = {}  # bytes, by the name of the step that makes them
-    for name, kernel in made_by.items():
-        made = program.equations[kernel].outvars
-        if len(made) == 1 and readers[made[0]] == 1 and made[0] not in kept:
-            freed[name] = num_bytes(aval_of(made[0]))
+    freed = _freed(program, steps)
     return {
         kernel.outvars[0]: _workspace(module, instructions, freed)
         for kernel, instructions in zip(program.equations, steps, strict=True)
+    }
+
+
+def _freed(program: Program, steps: Sequence[Sequence[Instruction]]) -> dict[str, float]:
+    """Returns the bytes of what one kernel alone reads, by the instruction that makes it."""
+    readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
+    returned = set(variables(program.outputs))
+    ends = Counter(instructions[-1].name for instructions in steps if instructions)
+    return {
+        instructions[-1].name: num_bytes(aval_of(v))
+        for kernel, instructions in zip(program.equations, steps, strict=True)
+        for v in kernel.outvars[:1]
+        if len(kernel.outvars) == 1 and readers[v] == 1 and v not in returned
+        if instructions and ends[instructions[-1].name] == 1
     }
 
 

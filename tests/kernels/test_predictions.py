@@ -1,0 +1,90 @@
+"""What the model says that a program needs is what XLA plans for it, cause by cause."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from gopt import pad, prepare
+from gopt.apply import jit_ordered, written_over
+from gopt.classical import keys_from_items
+from gopt.cost.execution import decode, simulate
+from gopt.hardware import homogeneous
+from gopt.kernels import group, groups, kernel_graph
+from gopt.kernels.packing import packed_bytes
+from gopt.kernels.workspace import workspaces
+from gopt.measure import memory
+from gopt.program import trace_program
+
+VIEWS = ("broadcast_in_dim", "reshape", "slice", "squeeze", "transpose")
+
+
+@jax.jit
+def replay(problem, keys):
+    return simulate(problem, decode(problem, keys))
+
+
+def needs(fn, *args, donate_argnums=()):
+    """Returns predicted and planned bytes beside arguments; all but views is a kernel."""
+    program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    written = [k for k, e in enumerate(program.equations) if e.primitive.name not in VIEWS]
+    program = group(program, groups(program, written))
+    compiled = jit_ordered(program).lower(*program.arguments()).compile()
+    traced = kernel_graph(program, workspaces(program, compiled), written_over(program))
+    problem = prepare(pad(traced.graph), homogeneous(1))
+    count = int(problem.num_ops)
+    schedule = jax.device_get(replay(problem, keys_from_items(problem, [0] * count, range(count))))
+    return packed_bytes(problem, schedule), memory(compiled).beside
+
+
+def shape(*dims):
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+def flattened(x, v, w):
+    """Multiplies what XLA takes for 512 rows, and shows in `[8, 64, 256]` to `tanh`."""
+    return jnp.tanh(x @ v) @ w
+
+
+def transposed(x):
+    """Multiplies heads that are copied to the front, after which nobody needs the first copy."""
+    heads = [jnp.sin(x[i]) for i in range(3)]
+    scores = jnp.einsum("qhd,khd->hqk", heads[0], heads[1])
+    return jnp.einsum("hqk,khd->hqd", scores, heads[2]).sum()
+
+
+def repeated(x):
+    """Multiplies by repeated numbers before and after much else is held."""
+
+    def mixed(x):
+        return x @ jnp.full((256, 256), 0.5)
+
+    wide = jnp.concatenate([jnp.sin(mixed(x))] * 16)
+    return mixed(jnp.cos(wide).reshape(16, 16, 256).sum(axis=0))
+
+
+def replaced(m, x):
+    """Replaces `m` by what is added to what it has been scaled to long before."""
+    scaled = 0.9 * m
+    return scaled + jnp.tanh(jnp.tanh(x @ x) @ x), x @ x[0]
+
+
+SQUARE = shape(128, 128)
+CASES = {
+    "flattened": ((flattened, shape(8, 64, 64), shape(64, 256), shape(256, 64)), ()),
+    "transposed": ((transposed, shape(3, 64, 8, 32)), ()),
+    "repeated": ((repeated, shape(16, 256)), ()),
+    "replaced": ((replaced, SQUARE, SQUARE), 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_xla_plans_what_the_model_says(name):
+    args, donated = CASES[name]
+    predicted, planned = needs(*args, donate_argnums=donated)
+    assert predicted == pytest.approx(planned, rel=0.01)
+
+
+def test_what_is_only_shown_is_not_written_over():
+    program = trace_program(lambda x: jnp.sin((x + 1.0)[0]).sum(), SQUARE)
+    program = group(program, [(k,) for k in range(len(program.equations))])
+    assert kernel_graph(program, {}, written_over(program)).equations
