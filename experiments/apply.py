@@ -6,10 +6,10 @@ Memory is what XLA plans beside the arguments: outputs and temporaries, less wha
 donated arguments. Time is process time of all cores, the least of several runs in turn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,32 +17,18 @@ import numpy as np
 import tyro
 from rich.progress import track
 
-from experiments import common
+from experiments import common, wired
+from experiments.cases import MODELS, Case
 from gopt.measure import seconds
 from gopt.ordering import Ordering, least_memory
-from gopt.sources.synthetic import small_world
+from gopt.plots import style
 from gopt.units import format_bytes, format_seconds
-from gopt.workloads import WORKLOADS
 
-NODES, NEIGHBOURS, REWIRING = 32, 4, 0.75
-FIRST_SEED = 1000  # of the wirings that are measured; none is used to choose anything
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-# Inference of single images or short texts, and training steps of small batches.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "nasnet_a forward": ("forward", {}),
-    "amoebanet forward": ("forward", {}),
-    "inception_v3 forward": ("forward", {}),
-    "unet forward": ("forward", {}),
-    "densenet forward": ("forward", {}),
-    "randwire forward": ("forward", {}),
-    "switch forward": ("forward", {}),
-    "dlrm forward": ("forward", {}),
-    "bert forward": ("forward", {"layers": 6}),
-    "unet step": ("train_step", {"size": 284}),
-    "nasnet_a step": ("train_step", {"size": 96, "cells": 2}),
-    "bert step": ("train_step", {"layers": 2}),
-    "gpt2 step": ("train_step", {"layers": 2, "length": 128}),
-}
+# Seeds of the wirings that are measured; none is used to choose anything.
+FIRST_SEEDS = {"plain": 1000, "convolutional": 2000}
 
 
 @dataclass(frozen=True)
@@ -50,8 +36,8 @@ class Settings:
     """What is measured.
 
     Attributes:
-      models: of `MODELS`.
-      wirings: how many randomly wired networks, besides.
+      models: of `experiments.cases.MODELS`.
+      wirings: how many randomly wired networks of each kind, besides.
       evaluations: of each search.
       confirm: orders that are compiled for each model.
       repeats: how often each program is timed; 0 for not at all.
@@ -66,40 +52,6 @@ class Settings:
     repeats: int = 5
     seed: int = 0
     folder: Path = Path("runs/apply")
-
-
-class Case(NamedTuple):
-    """A function with its arguments as shapes."""
-
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    donated: tuple[int, ...] = ()
-
-
-def wired(seed: int) -> Case:
-    """Returns a randomly wired network: nodes of `relu(sum of inputs) @ w`, all of one size."""
-    edges = small_world(np.random.default_rng(seed), NODES, NEIGHBOURS, REWIRING).tolist()
-    read = [[u for u, v in edges if v == node] for node in range(NODES)]
-    ends = sorted(set(range(NODES)) - {u for u, _ in edges})
-
-    def network(x: jax.Array, weights: Sequence[jax.Array]) -> list[jax.Array]:
-        made: list[jax.Array] = []
-        for node, w in enumerate(weights):
-            inputs = [made[u] for u in read[node]] or [x]
-            made.append(jax.nn.relu(sum(inputs[1:], inputs[0])) @ w)
-        return [made[node] for node in ends]
-
-    rows = jax.ShapeDtypeStruct((256, 64), jnp.float32)
-    return Case(network, (rows, [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * NODES))
-
-
-def model(name: str) -> Case:
-    """Returns one of `MODELS`."""
-    mode, sizes = MODELS[name]
-    workload = WORKLOADS[name.split()[0]](**sizes)
-    if mode == "forward":
-        return Case(*workload.forward())
-    return Case(*workload.train_step(), (0, 1))
 
 
 class Measured(NamedTuple):
@@ -117,6 +69,8 @@ class Measured(NamedTuple):
     chosen: str  # the best of all, XLA's included: what is timed
     default_seconds: float
     found_seconds: float
+    group: str = ""  # whose mean is reported, of randomly wired networks
+    optimum: int | None = None  # the least that any order needs, where that is known
 
 
 def measure(name: str, case: Case, settings: Settings) -> Measured:
@@ -149,6 +103,13 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     )
 
 
+def measure_wired(kind: str, seed: int, settings: Settings) -> Measured:
+    """Returns the same of a randomly wired network, and its optimum."""
+    case = wired.KINDS[kind](seed)
+    row = measure(f"{kind} {seed}", case, settings)
+    return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))
+
+
 def _times(result: Ordering, case: Case, repeats: int) -> tuple[float, float]:
     """Returns the seconds of XLA's own program and of the chosen one, on random arguments."""
     if not repeats:
@@ -178,57 +139,87 @@ def main(settings: Settings) -> None:
     unknown = sorted(set(settings.models) - set(MODELS))
     if unknown:
         raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(MODELS)}")
-    wirings = [f"wired {FIRST_SEED + k}" for k in range(settings.wirings)]
-    found = []
-    for name in track([*wirings, *settings.models], "measuring"):
-        case = wired(int(name.split()[1])) if name in wirings else model(name)
-        found.append(measure(name, case, settings))
+    wirings = [
+        (kind, first + k) for kind, first in FIRST_SEEDS.items() for k in range(settings.wirings)
+    ]
+    found = [measure_wired(*wiring, settings) for wiring in track(wirings, "wired networks")]
+    found += [measure(name, MODELS[name](), settings) for name in track(settings.models, "models")]
     common.save_settings(settings.folder, settings)
     common.save_json(settings.folder / "apply.json", [row._asdict() for row in found])
+    report(found, settings.folder)
+
+
+def report(found: Sequence[Measured], folder: Path) -> None:
+    """Prints the table, and saves it and the figure."""
+    groups: dict[str, list[Measured]] = {}
+    for row in found:
+        if row.group:
+            groups.setdefault(row.group, []).append(row)
+    rows = {f"{len(rows)} {name}": _mean(rows) for name, rows in groups.items()}
+    rows |= {row.name: row for row in found if not row.group}
     columns = (
         *("model", "equations", "kernels", "arguments", "XLA", "XLA's memory scheduler, %"),
-        *("program order, %", "gopt, %", "predicted, %", "chosen", "XLA, time", "its time, %"),
+        *("program order, %", "gopt, %", "predicted, %", "over the optimum, %", "chosen"),
+        *("XLA, time", "its time, %"),
     )
-    rows = [_row(row) for row in found if row.name not in wirings]
-    if wirings:
-        rows.insert(0, _mean([row for row in found if row.name in wirings]))
-    common.show("Memory beside arguments, through XLA", columns, rows, settings.folder / "table.md")
+    cells = [_row(name, row) for name, row in rows.items()]
+    common.show("Memory beside arguments, through XLA", columns, cells, folder / "table.md")
+    if rows:
+        common.save_figure(folder / "apply.png", draw(rows))
 
 
-def _row(row: Measured) -> tuple[Any, ...]:
+def draw(rows: Mapping[str, Measured]) -> "Figure":
+    """Returns what XLA's other scheduler and gopt need of each model, in % of XLA's default."""
+    figure, (axes,) = style.new_figure([0.5 + 0.17 * len(rows)])
+    heights = np.arange(len(rows))
+    drawn = (
+        ("memory_scheduler", "XLA's memory scheduler", "s", 3.5, "full", style.COLOURS[1]),
+        ("predicted", "gopt, predicted", "o", 5.5, "none", style.COLOURS[6]),
+        ("found", "gopt", "o", 3.0, "full", style.COLOURS[0]),
+    )
+    for field, label, marker, size, fill, colour in drawn:
+        shares = [100 * getattr(row, field) / row.default for row in rows.values()]
+        look: dict[str, Any] = {"markersize": size, "fillstyle": fill, "markeredgewidth": 0.7}
+        axes.plot(shares, heights, marker, color=colour, label=label, **look)
+    axes.axvline(100, color="0.4", linewidth=0.8, linestyle="--", label="XLA's default", zorder=0)
+    axes.set_yticks(heights, list(rows))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(linewidth=0.3, alpha=0.5)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("memory, % of XLA's default")
+    style.legend_across(figure)
+    return figure
+
+
+def _row(name: str, row: Measured) -> tuple[Any, ...]:
     return (
-        row.name,
+        name,
         row.equations,
         row.kernels,
         format_bytes(row.arguments),
         format_bytes(row.default),
-        *(_percent(getattr(row, name), row.default) for name in _COMPARED),
+        *(_percent(getattr(row, field), row.default) for field in _COMPARED),
+        _percent(row.found, row.optimum or 0),
         row.chosen,
         "" if np.isnan(row.default_seconds) else format_seconds(row.default_seconds),
         _percent(row.found_seconds, row.default_seconds),
     )
 
 
-def _mean(rows: Sequence[Measured]) -> tuple[Any, ...]:
-    """Returns the row of the randomly wired networks: geometric means."""
+def _mean(rows: Sequence[Measured]) -> Measured:
+    """Returns the geometric means of randomly wired networks."""
 
-    def mean(name: str) -> float:
-        values = [getattr(row, name) for row in rows]
-        return float(np.exp(np.mean(np.log(values))))
+    def mean(field: str) -> float:
+        return float(np.exp(np.mean(np.log([getattr(row, field) for row in rows]))))
 
     own = sum(row.chosen.startswith("XLA") for row in rows)
-    time = mean("default_seconds")
-    return (
-        f"{len(rows)} wired networks",
-        f"{mean('equations'):.0f}",
-        f"{mean('kernels'):.0f}",
-        format_bytes(round(mean("arguments"))),
-        format_bytes(round(mean("default"))),
-        *(_percent(mean(name), mean("default")) for name in _COMPARED),
-        f"gopt {len(rows) - own}, XLA {own}",
-        "" if np.isnan(time) else format_seconds(time),
-        _percent(mean("found_seconds"), time),
-    )
+    means: dict[str, Any] = {}
+    for field in Measured._fields:
+        if field.endswith("_seconds"):
+            means[field] = mean(field)
+        elif field not in ("name", "chosen", "group"):
+            means[field] = round(mean(field))
+    return rows[0]._replace(chosen=f"gopt {len(rows) - own}, XLA {own}", **means)
 
 
 _COMPARED = ("memory_scheduler", "program_order", "found", "predicted")

@@ -1,0 +1,222 @@
+"""How well the memory that gopt predicts for an order of kernels agrees with what XLA plans for it.
+
+    python -m experiments.prediction
+
+Each model is compiled in orders between a good heuristic one and random ones. For each order, the
+memory beside arguments is predicted twice: from all equations, each of which makes tensors of its
+own, and from kernels, with the buffers that XLA shares and the addresses that it gives.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tyro
+from jax.extend.core import Var
+from rich.progress import track
+from scipy import stats
+
+from experiments import common, wired
+from experiments.cases import Case, forward, step, towers
+from gopt.apply import jit_ordered, written_over
+from gopt.classical import keys_from_items
+from gopt.classical.memory_orders import lowest_order
+from gopt.cost.execution import Keys, Schedule, decode, simulate
+from gopt.graph import Graph
+from gopt.hardware import homogeneous
+from gopt.kernels import Group, group, groups, kernel_graph, materialised, merge_duplicates
+from gopt.kernels.packing import packed_bytes
+from gopt.kernels.workspace import workspaces
+from gopt.measure import memory
+from gopt.padding import pad
+from gopt.problem import Problem, prepare, to_bytes
+from gopt.program import Program, trace_program
+from gopt.sources.jaxpr import Traced, from_program
+from gopt.units import format_bytes
+
+# Small, because each is compiled once for every order. No wiring is one that `apply` measures.
+MODELS: dict[str, Callable[[], Case]] = {
+    "wired, plain, 3000": partial(wired.plain, 3000),
+    "wired, plain, 3001": partial(wired.plain, 3001),
+    "wired, convolutional, 3000": partial(wired.convolutional, 3000),
+    "wired, convolutional, 3001": partial(wired.convolutional, 3001),
+    "randwire forward": partial(forward, "randwire"),
+    "nasnet_a forward": partial(forward, "nasnet_a", cells=1),
+    "amoebanet forward": partial(forward, "amoebanet", cells=1),
+    "dlrm forward": partial(forward, "dlrm"),
+    "towers forward": towers,
+    "unet step": partial(step, "unet", size=188),
+    "bert step": partial(step, "bert", layers=1, batch=8),
+}
+
+RESOLUTION = 0.005  # of the least measured: tables of barriers, say, which nobody plans for
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      models: of `MODELS`.
+      orders: of each model, 2 at least.
+      seed: of the orders.
+      folder: where the run is saved.
+    """
+
+    models: tuple[str, ...] = tuple(MODELS)
+    orders: int = 16
+    seed: int = 0
+    folder: Path = Path("runs/prediction")
+
+
+class Order(NamedTuple):
+    """What one order of kernels needs beside arguments, in bytes."""
+
+    share: float  # of chance in it: 0 is the best heuristic order, 1 an order drawn at random
+    measured: int
+    equations: int  # predicted from equations
+    kernels: int  # predicted from kernels
+
+
+class Row(NamedTuple):
+    """A model in several orders."""
+
+    name: str
+    equations: int
+    kernels: int
+    orders: tuple[Order, ...]
+
+
+def measure(name: str, case: Case, settings: Settings) -> Row:
+    """Returns what a model needs in several orders, and what is predicted."""
+    traced = trace_program(case.fn, *case.args, donate_argnums=case.donated)
+    plain = merge_duplicates(traced)
+    parts = groups(plain, materialised(plain))
+    program = group(plain, parts)
+    part_of = {id(kernel): part for kernel, part in zip(program.equations, parts, strict=True)}
+    compiled = jit_ordered(program).lower(*case.args).compile()
+    workspace = workspaces(program, compiled)
+    orders = []
+    for share, other in drawn(kernel_graph(program, workspace, {}), settings.orders, settings.seed):
+        compiled = jit_ordered(other).lower(*case.args).compile()
+        expanded = _expanded(plain, [part_of[id(kernel)] for kernel in other.equations])
+        orders.append(
+            Order(
+                share=share,
+                measured=memory(compiled).beside,
+                equations=peak_beside_inputs(from_program(expanded).graph),
+                kernels=packed(other, workspace),
+            )
+        )
+    return Row(name, len(traced.equations), len(program.equations), tuple(orders))
+
+
+def drawn(graph: Traced, count: int, seed: int) -> Iterator[tuple[float, Program]]:
+    """Returns orders of a graph's program, from the best heuristic one to one drawn at random.
+
+    The turn of an op is drawn, for a growing share; the rest is its turn in the heuristic order.
+    """
+    problem, rng = prepare(pad(graph.graph), homogeneous(1)), np.random.default_rng(seed)
+    ops = int(problem.num_ops)
+    inputs = np.flatnonzero(problem.is_input[:ops]).tolist()
+    good = keys_from_items(problem, [0] * ops, [*inputs, *lowest_order(problem)])
+    for share in np.linspace(0, 1, count).tolist():
+        turns = (1 - share) * good.priority + share * rng.random(len(good.priority))
+        turns[inputs] = 0  # no op waits for them
+        schedule = _replay(problem, good._replace(priority=np.float32(turns)))
+        yield share, graph.with_order(schedule.order[:ops].tolist())
+
+
+def peak_beside_inputs(graph: Graph) -> int:
+    """Returns the most bytes in use when ops run as they are listed, less those of all inputs."""
+    problem, schedule = _as_listed(graph)
+    tensors = int(problem.num_tensors)
+    is_given = np.asarray(problem.is_input)[np.asarray(problem.producer)[:tensors]]
+    inputs = np.asarray(problem.size, np.int64)[:tensors][is_given].sum()
+    return int(to_bytes(problem, schedule.peak.max() - inputs))
+
+
+def packed(program: Program, workspace: Mapping[Var, float]) -> int:
+    """Returns the bytes that kernels need beside arguments, as `least_memory` predicts them."""
+    return packed_bytes(*_as_listed(kernel_graph(program, workspace, written_over(program)).graph))
+
+
+def _as_listed(graph: Graph) -> tuple[Problem, Schedule]:
+    problem = prepare(pad(graph), homogeneous(1))
+    count = int(problem.num_ops)
+    return problem, _replay(problem, keys_from_items(problem, [0] * count, range(count)))
+
+
+def _replay(problem: Problem, keys: Keys) -> Schedule:
+    return jax.device_get(_simulate(problem, keys))
+
+
+@jax.jit
+def _simulate(problem: Problem, keys: Keys) -> Schedule:
+    return simulate(problem, decode(problem, keys))
+
+
+def _expanded(program: Program, parts: Sequence[Group]) -> Program:
+    """Returns a program in the order of its groups; what is in several runs with the first."""
+    order = dict.fromkeys(index for part in parts for index in part)
+    return replace(program, equations=tuple(program.equations[index] for index in order))
+
+
+def agreement(row: Row, field: str) -> tuple[float, float]:
+    """Returns the rank correlation of predicted and measured bytes, and the error, in %.
+
+    The correlation is Spearman's, not a number where all orders need the same; what differs by less
+    than `RESOLUTION` is a tie. The error is the median of absolute values.
+    """
+    measured = np.array([order.measured for order in row.orders], np.float64)
+    predicted = np.array([getattr(order, field) for order in row.orders], np.float64)
+    error = 100 * float(np.median(np.abs(predicted / measured - 1)))
+    ranked = [np.round(values / (RESOLUTION * measured.min())) for values in (predicted, measured)]
+    if any(np.ptp(values) == 0 for values in ranked):
+        return float("nan"), error
+    return float(stats.spearmanr(*ranked).statistic), error
+
+
+def main(settings: Settings) -> None:
+    """Measures all models, prints the table and saves it."""
+    unknown = sorted(set(settings.models) - set(MODELS))
+    if unknown:
+        raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(MODELS)}")
+    if settings.orders < 2:
+        raise ValueError(f"orders is {settings.orders}: expected 2 at least")
+    common.save_settings(settings.folder, settings)
+    found = []
+    for name in track(settings.models, "models"):
+        found.append(measure(name, MODELS[name](), settings))
+        rows = [{**row._asdict(), "orders": [o._asdict() for o in row.orders]} for row in found]
+        common.save_json(settings.folder / "prediction.json", rows)
+    columns = (
+        *("model", "equations", "kernels", "least measured", "most, %"),
+        *("rank correlation, equations", "error, %"),
+        *("rank correlation, kernels", "error, %"),
+    )
+    common.show(
+        f"Memory beside arguments in {settings.orders} orders, predicted and measured",
+        columns,
+        [_cells(row) for row in found],
+        settings.folder / "table.md",
+    )
+
+
+def _cells(row: Row) -> tuple[Any, ...]:
+    measured = [order.measured for order in row.orders]
+    cells = []
+    for field in ("equations", "kernels"):
+        correlation, error = agreement(row, field)
+        cells += ["" if np.isnan(correlation) else f"{correlation:.2f}", f"{error:.1f}"]
+    most = f"{100 * (max(measured) / min(measured) - 1):+.0f}"
+    return row.name, row.equations, row.kernels, format_bytes(min(measured)), most, *cells
+
+
+if __name__ == "__main__":
+    common.start(1)
+    main(tyro.cli(Settings, description=__doc__))
