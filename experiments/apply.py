@@ -17,10 +17,10 @@ import numpy as np
 import tyro
 from rich.progress import track
 
+import gopt
 from experiments import common, wired
 from experiments.cases import MODELS, Case
 from gopt.measure import seconds
-from gopt.ordering import Ordering, least_memory
 from gopt.plots import style
 from gopt.units import format_bytes, format_seconds
 
@@ -75,7 +75,7 @@ class Measured(NamedTuple):
 
 def measure(name: str, case: Case, settings: Settings) -> Measured:
     """Returns what XLA's program and the one that gopt chooses need."""
-    result = least_memory(
+    result = gopt.schedule(
         case.fn,
         *case.args,
         donate_argnums=case.donated,
@@ -83,20 +83,21 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
         confirm=settings.confirm,
         seed=settings.seed,
     )
-    needs = {candidate.name: candidate.memory.beside for candidate in result.candidates}
-    ours = [candidate for candidate in result.candidates if candidate.predicted is not None]
-    best = min(ours, key=lambda candidate: candidate.memory.beside)
+    needs = {c.name: c.memory for c in result.candidates if c.memory is not None}
+    own = needs["XLA"]
+    ours = [candidate for candidate in result.candidates if candidate.kernels is not None]
+    best = min(ours, key=lambda candidate: needs[candidate.name].beside)
     times = _times(result, case, settings.repeats)
     return Measured(
         name=name,
-        equations=result.num_equations,
-        kernels=result.num_kernels,
-        arguments=result.before.memory.arguments,
-        default=result.before.memory.beside,
-        memory_scheduler=needs.get("XLA, memory scheduler", needs["XLA"]),
-        program_order=needs["program order"],
-        found=best.memory.beside,
-        predicted=best.predicted or 0,
+        equations=len(result.program.equations),
+        kernels=sum(index >= 0 for index in result.before.traced.equations),
+        arguments=own.arguments,
+        default=own.beside,
+        memory_scheduler=needs.get("XLA, memory scheduler", own).beside,
+        program_order=needs["program order"].beside,
+        found=needs[best.name].beside,
+        predicted=best.peak[0] - own.arguments,
         chosen=result.after.name,
         default_seconds=times[0],
         found_seconds=times[1],
@@ -110,7 +111,7 @@ def measure_wired(kind: str, seed: int, settings: Settings) -> Measured:
     return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))
 
 
-def _times(result: Ordering, case: Case, repeats: int) -> tuple[float, float]:
+def _times(result: gopt.Scheduling, case: Case, repeats: int) -> tuple[float, float]:
     """Returns the seconds of XLA's own program and of the chosen one, on random arguments."""
     if not repeats:
         return float("nan"), float("nan")

@@ -7,7 +7,7 @@ memory beside arguments is predicted twice: from all equations, each of which ma
 own, and from kernels, with the buffers that XLA shares and the addresses that it gives.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,22 +16,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import tyro
-from jax.extend.core import Var
 from rich.progress import track
 from scipy import stats
 
 from experiments import common, wired
 from experiments.cases import Case, forward, step, towers
-from gopt.apply import jit_ordered, written_over
+from gopt.apply import jit_ordered
+from gopt.candidates import Kernels, kernels_of, modelled
 from gopt.classical import keys_from_items
 from gopt.classical.memory_orders import lowest_order
 from gopt.cost.execution import Keys, Schedule, decode, simulate
 from gopt.graph import Graph
 from gopt.hardware import homogeneous
-from gopt.kernels import Group, group, groups, kernel_graph, materialised, merge_duplicates
-from gopt.kernels.packing import packed_bytes
-from gopt.kernels.workspace import workspaces
+from gopt.kernels import Group, kernel_graph
 from gopt.measure import memory
+from gopt.ordering import candidate_of
 from gopt.padding import pad
 from gopt.problem import Problem, prepare, to_bytes
 from gopt.program import Program, trace_program
@@ -94,28 +93,27 @@ class Row(NamedTuple):
 def measure(name: str, case: Case, settings: Settings) -> Row:
     """Returns what a model needs in several orders, and what is predicted."""
     traced = trace_program(case.fn, *case.args, donate_argnums=case.donated)
-    plain = merge_duplicates(traced)
-    parts = groups(plain, materialised(plain))
-    program = group(plain, parts)
-    part_of = {id(kernel): part for kernel, part in zip(program.equations, parts, strict=True)}
-    compiled = jit_ordered(program).lower(*case.args).compile()
-    workspace = workspaces(program, compiled)
+    kernels = kernels_of(traced, merged=True)
+    part_of = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
+    graph = kernel_graph(kernels.program, kernels.workspace, {})
     orders = []
-    for share, other in drawn(kernel_graph(program, workspace, {}), settings.orders, settings.seed):
+    for share, other in drawn(kernels, graph, settings.orders, settings.seed):
         compiled = jit_ordered(other).lower(*case.args).compile()
-        expanded = _expanded(plain, [part_of[id(kernel)] for kernel in other.equations])
+        expanded = _expanded(kernels.source, [part_of[id(kernel)] for kernel in other.equations])
         orders.append(
             Order(
                 share=share,
                 measured=memory(compiled).beside,
                 equations=peak_beside_inputs(from_program(expanded).graph),
-                kernels=packed(other, workspace),
+                kernels=candidate_of("", kernels, other).peak[0],
             )
         )
-    return Row(name, len(traced.equations), len(program.equations), tuple(orders))
+    return Row(name, len(traced.equations), len(kernels.program.equations), tuple(orders))
 
 
-def drawn(graph: Traced, count: int, seed: int) -> Iterator[tuple[float, Program]]:
+def drawn(
+    kernels: Kernels, graph: Traced, count: int, seed: int
+) -> Iterator[tuple[float, Program]]:
     """Returns orders of a graph's program, from the best heuristic one to one drawn at random.
 
     The turn of an op is drawn, for a growing share; the rest is its turn in the heuristic order.
@@ -127,32 +125,18 @@ def drawn(graph: Traced, count: int, seed: int) -> Iterator[tuple[float, Program
     for share in np.linspace(0, 1, count).tolist():
         turns = (1 - share) * good.priority + share * rng.random(len(good.priority))
         turns[inputs] = 0  # no op waits for them
-        schedule = _replay(problem, good._replace(priority=np.float32(turns)))
-        yield share, graph.with_order(schedule.order[:ops].tolist())
+        keys = good._replace(priority=np.float32(turns))
+        yield share, modelled("", kernels, graph, problem, keys).order
 
 
 def peak_beside_inputs(graph: Graph) -> int:
     """Returns the most bytes in use when ops run as they are listed, less those of all inputs."""
-    problem, schedule = _as_listed(graph)
-    tensors = int(problem.num_tensors)
+    problem = prepare(pad(graph), homogeneous(1))
+    count, tensors = int(problem.num_ops), int(problem.num_tensors)
+    schedule = _simulate(problem, keys_from_items(problem, [0] * count, range(count)))
     is_given = np.asarray(problem.is_input)[np.asarray(problem.producer)[:tensors]]
     inputs = np.asarray(problem.size, np.int64)[:tensors][is_given].sum()
     return int(to_bytes(problem, schedule.peak.max() - inputs))
-
-
-def packed(program: Program, workspace: Mapping[Var, float]) -> int:
-    """Returns the bytes that kernels need beside arguments, as `least_memory` predicts them."""
-    return packed_bytes(*_as_listed(kernel_graph(program, workspace, written_over(program)).graph))
-
-
-def _as_listed(graph: Graph) -> tuple[Problem, Schedule]:
-    problem = prepare(pad(graph), homogeneous(1))
-    count = int(problem.num_ops)
-    return problem, _replay(problem, keys_from_items(problem, [0] * count, range(count)))
-
-
-def _replay(problem: Problem, keys: Keys) -> Schedule:
-    return jax.device_get(_simulate(problem, keys))
 
 
 @jax.jit

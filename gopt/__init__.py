@@ -1,13 +1,14 @@
 """Placement and scheduling of computation graphs, learned and searched, in JAX.
 
-What happens to the ops of a training step on two GPUs, and how it could be better:
+The order of kernels in which a model needs least memory, and the model in that order:
 
-    import gopt, jax, jax.numpy as jnp
+    import gopt
+    from gopt.workloads import nasnet_a
 
-    step = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w) @ w.T))
-    result = gopt.schedule(step, jnp.ones((512, 512)), jnp.ones((64, 512)))
+    model, shapes = nasnet_a(cells=1).forward()
+    result = gopt.schedule(model, *shapes)
     print(result)
-    result.plot().savefig("schedule.png")
+    infer = result.apply()
 
 The parts work on their own too: `gopt.search.brkga` minimises any function of random keys,
 `gopt.losses` has policy-gradient losses, and `evaluate` costs schedules of any graph under
@@ -15,6 +16,7 @@ The parts work on their own too: `gopt.search.brkga` minimises any function of r
 """
 
 from gopt import classical, cost, losses, search
+from gopt.candidates import Candidate
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import (
     OBJECTIVES,
@@ -31,6 +33,8 @@ from gopt.cost.execution import (
 from gopt.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.hardware import PRESETS, Hardware, homogeneous
 from gopt.padding import pad
+from gopt.placement import Staged
+from gopt.plans import Plan, load_plan
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.scheduling import Scheduling, schedule
 from gopt.sources.jaxpr import Traced, trace
@@ -39,6 +43,7 @@ __all__ = (
     "HEURISTICS",
     "OBJECTIVES",
     "PRESETS",
+    "Candidate",
     "Cost",
     "Decision",
     "Graph",
@@ -46,9 +51,11 @@ __all__ = (
     "Keys",
     "Op",
     "Output",
+    "Plan",
     "Problem",
     "Schedule",
     "Scheduling",
+    "Staged",
     "Traced",
     "classical",
     "cost",
@@ -58,6 +65,7 @@ __all__ = (
     "from_ops",
     "homogeneous",
     "keys_shape",
+    "load_plan",
     "losses",
     "pad",
     "population_cost",

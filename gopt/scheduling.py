@@ -1,129 +1,149 @@
-"""From a JAX function to a schedule of its ops on the devices of a machine."""
+"""From a JAX function to a schedule of its kernels, and back to a function that runs by it."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from gopt.classical import HEURISTICS
+from gopt.candidates import Candidate, kernels_of, modelled
 from gopt.classical.encode import keys_from_items
-from gopt.cost.execution import (
-    OBJECTIVES,
-    Decision,
-    Keys,
-    Schedule,
-    decode,
-    simulate,
-)
-from gopt.eager import Execution, execute
-from gopt.graph import Graph
+from gopt.cost.execution import OBJECTIVES
 from gopt.hardware import PRESETS, Hardware
+from gopt.kernels.buffers import unshared_graph
 from gopt.kinds import KINDS
+from gopt.methods import METHODS, find
+from gopt.ordering import through_xla
 from gopt.padding import pad
-from gopt.problem import Problem, prepare, to_bytes, to_seconds
-from gopt.sources.jaxpr import Traced, trace
-from gopt.systems.evolution import evolve
+from gopt.plans import Plan, make_plan
+from gopt.problem import prepare, to_seconds
+from gopt.program import Program, trace_program, unroll
 from gopt.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METHODS: tuple[str, ...] = ("best", "regal", "brkga", *HEURISTICS)
-
-
-class Costs(NamedTuple):
-    """What a schedule costs under the execution model, `gopt.cost.execution`."""
-
-    makespan: float  # s
-    peak: tuple[int, ...]  # bytes, for each device; approximate if transfers are asynchronous
-    fits: bool  # no device holds more than its capacity
-
 
 class Row(NamedTuple):
-    """An op or a transfer of a schedule."""
+    """A kernel, an input or a transfer of a schedule."""
 
-    name: str  # of the op; of the op whose tensor is sent
+    name: str  # of the kernel; of the kernel whose tensor is sent
     kind: str  # one of `gopt.kinds.KINDS`, or "transfer"
-    device: int  # where the op runs; where the tensor goes
+    device: int  # where the kernel runs; where the tensor goes
     start: float  # s
     end: float  # s
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scheduling:
-    """A schedule of a JAX function, and what it costs. Print it for a summary.
+    """Ways to run a function, and what each costs. Print it for a table.
 
     Attributes:
-      traced: the graph of the function, its program and the names of its ops.
-      problem: the padded graph on the machine, quantised.
+      program: the function as equations.
+      max_trips: every `scan` of at most so many iterations was unrolled.
       objective: what was minimised.
       method: what found the schedule.
-      keys: the candidate that was found.
-      decision: what it decodes to.
-      schedule: what happens when it is carried out.
-      reference: the schedule before: all ops on device 0 in the order of the program.
+      candidates: what was compared, as it is without gopt first: XLA's own program on this machine;
+        on another, all kernels on device 0 in the order of the program.
     """
 
-    traced: Traced
-    problem: Problem
+    program: Program
+    max_trips: int
     objective: str
     method: str
-    keys: Keys
-    decision: Decision
-    schedule: Schedule
-    reference: Schedule
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def before(self) -> Candidate:
+        """What there is without gopt."""
+        return self.candidates[0]
 
     @cached_property
-    def before(self) -> Costs:
-        """Costs of all ops on device 0, in the order of the program."""
-        return _costs(self.problem, self.reference)
+    def after(self) -> Candidate:
+        """What was chosen: through XLA what needs least memory, its own program where none less."""
+        measured = [(c.memory.total, k) for k, c in enumerate(self.candidates) if c.memory]
+        return self.candidates[min(measured)[1] if measured else -1]
 
     @cached_property
-    def after(self) -> Costs:
-        """Costs of the schedule."""
-        return _costs(self.problem, self.schedule)
+    def plan(self) -> Plan | None:
+        """What was chosen as a plan, to be saved; `None` if that is XLA's own program."""
+        if self.after.kernels is None:
+            return None
+        return make_plan(self.after, self.program, self.max_trips)
+
+    def apply(self, devices: Sequence[jax.Device] | None = None) -> Any:
+        """Returns the function as scheduled: same arguments, same values.
+
+        On one device that is a jitted function. On several it is a `gopt.placement.Staged`.
+
+        Args:
+          devices: for each device of the machine one to run on, by default the first ones of JAX.
+            One may stand for several.
+
+        Raises:
+          ValueError: a device is missing; the message says which.
+        """
+        if self.after.function is not None:
+            return self.after.function
+        assert self.plan is not None  # XLA's own program is compiled
+        return self.plan.carry_out(self.program, devices)
 
     def rows(self) -> list[Row]:
-        """Returns ops and transfers in the order in which they are issued."""
-        n, d = self.problem.shape.ops, self.problem.num_devices
-        items = self.schedule.order[: int(self.schedule.num_items)]
-        start = to_seconds(self.problem, self.schedule.start[items]).tolist()
-        end = to_seconds(self.problem, self.schedule.end[items]).tolist()
-        names, kind = self.traced.names, self.traced.graph.kind
+        """Returns kernels, inputs and transfers in the order in which they are issued."""
+        traced, problem, schedule = self.after.traced, self.after.problem, self.after.schedule
+        n, d = problem.shape.ops, problem.num_devices
+        items = schedule.order[: int(schedule.num_items)]
+        start = to_seconds(problem, schedule.start[items]).tolist()
+        end = to_seconds(problem, schedule.end[items]).tolist()
         rows = []
         for item, begin, finish in zip(items.tolist(), start, end, strict=True):
             if item < n:
-                what = names[item], KINDS[kind[item]], int(self.schedule.device[item])
+                kind = KINDS[traced.graph.kind[item]]
+                what = traced.names[item], kind, int(schedule.device[item])
             else:
                 tensor, device = divmod(item - n, d)
-                what = names[self.problem.producer[tensor]], "transfer", device
+                what = traced.names[problem.producer[tensor]], "transfer", device
             rows.append(Row(*what, begin, finish))
         return rows
 
-    def execute(self, *args: Any, devices: Sequence[jax.Device] | None = None) -> Execution:
-        """Runs the function op by op as scheduled, and counts the bytes of what it keeps.
-
-        For a look at what a schedule does, not for speed: see `gopt.eager.execute`.
-
-        Raises:
-          ValueError: the arguments are not like the traced ones, or there are fewer devices than
-            the machine has.
-        """
-        return execute(self.traced, self.problem, self.schedule, *args, devices=devices)
-
     def plot(self) -> "Figure":
-        """Returns a Gantt chart of the schedule above the memory in use, before and after."""
+        """Returns the memory in use before and after; on several devices below a Gantt chart."""
         from gopt import plots
 
-        schedules = {"before": self.reference, "after": self.schedule}
-        return plots.overview(self.problem, schedules, names=self.traced.names)
+        chosen = {"before": self.before, "after": self.after}
+        if self.before.memory is None:
+            schedules = {name: candidate.schedule for name, candidate in chosen.items()}
+            return plots.overview(self.after.problem, schedules, names=self.after.traced.names)
+        return plots.confirmed_memory(
+            {name: (c.problem, c.schedule) for name, c in chosen.items()},
+            {name: c.memory.total for name, c in chosen.items() if c.memory},
+        )
 
     def __str__(self) -> str:
+        return self._on_a_machine() if self.before.memory is None else self._through_xla()
+
+    def _through_xla(self) -> str:
+        """A line for each candidate: memory beside the arguments, predicted and planned by XLA."""
+        width = 2 + max(len(candidate.name) for candidate in self.candidates)
+        arguments, before = _beside(self.before)[0], _beside(self.before)[2]
+        lines = [
+            f"{len(self.program.equations)} equations, {_num_kernels(self.candidates)} kernels; "
+            f"{format_bytes(arguments)} of arguments, and beside them:",
+            f"{'':{width}}{'predicted':>12}{'XLA needs':>12}{'change':>10}",
+        ]
+        for candidate in self.candidates:
+            _, predicted, needs = _beside(candidate)
+            texts = format_bytes(predicted), format_bytes(needs), _change(before, needs)
+            lines.append(f"{candidate.name:{width}}{texts[0]:>12}{texts[1]:>12}{texts[2]:>10}")
+        kept = " (nothing needs less)" if self.after is self.before else ""
+        return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
+
+    def _on_a_machine(self) -> str:
+        """A line for each cost before and after, by the model."""
         before, after = self.before, self.after
-        count, devices = int(self.problem.num_ops), self.problem.num_devices
+        count, devices = int(after.problem.num_ops), after.problem.num_devices
         lines = [
             f"{self.objective} of {count} ops on {devices} devices, by {self.method}",
             f"{'':14}{'before':>12}{'after':>12}{'change':>10}",
@@ -132,10 +152,10 @@ class Scheduling:
         ]
         for device, peaks in enumerate(zip(before.peak, after.peak, strict=True)):
             lines.append(_line(f"  device {device}", *peaks, format_bytes))
-        sent = int(self.reference.num_items) - count, int(self.schedule.num_items) - count
-        lines.append(_line("transfers", *sent, str))
-        for name, costs in (("before", before), ("after", after)):
-            if not costs.fits:
+        sent = [int(candidate.schedule.num_items) - count for candidate in (before, after)]
+        lines.append(_line("transfers", sent[0], sent[1], str))
+        for name, candidate in (("before", before), ("after", after)):
+            if not candidate.fits:
                 lines.append(f"{name}: needs more memory than the devices have")
         return "\n".join(lines)
 
@@ -143,21 +163,34 @@ class Scheduling:
 def schedule(
     fn: Callable[..., Any],
     *args: Any,
-    hardware: Hardware | str = "2xh100",
+    hardware: Hardware | str | None = None,
     objective: str = "peak_memory",
     method: str = "best",
     evaluations: int = 5000,
+    confirm: int = 2,
     seed: int = 0,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     weights: str | os.PathLike[str] | None = None,
 ) -> Scheduling:
-    """Returns a schedule of the ops of `fn(*args)` on a machine; nothing is run or allocated.
+    """Returns a schedule of the kernels of `fn(*args)`, to be looked at and to be applied.
+
+    The function is compiled for the default backend to see what XLA fuses; what it fuses is one
+    kernel, and kernels are what is scheduled. Nothing is run or allocated.
+
+    By default the machine is the default device of this one: the order of the kernels is searched
+    for the least memory, the best few orders are compiled, and what needs least memory by XLA's own
+    account is chosen; XLA's own program where nothing needs less. (Orders were measured on CPUs so
+    far. Other backends may not keep them; what XLA needs is what is reported.) On a machine that is
+    given, schedules are those of the performance model, see `gopt.cost.execution`.
+
+    What comes back has the values of the function, but no custom derivative rules: so schedule the
+    gradient, not the function that it is of.
 
     Args:
-      fn: any function of pytrees of arrays.
+      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
-      hardware: the machine, or the name of one of `gopt.hardware.PRESETS`.
+      hardware: a machine, or the name of one of `gopt.hardware.PRESETS`; by default this one.
       objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
       method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
         genetic algorithm guided by a trained policy, which takes the devices to be alike; "brkga",
@@ -166,107 +199,83 @@ def schedule(
         allows.
       evaluations: how many candidates a search may evaluate, what it starts from included; it
         evaluates one at least.
+      confirm: on this machine, how many orders are compiled besides XLA's and the program's.
       seed: of the search.
-      donate_argnums: positions of the arguments that are freed after their last use.
+      donate_argnums: positions of the arguments whose buffers may be reused.
       max_trips: every `scan` of at most so many iterations is unrolled.
       weights: file of `gopt.systems.regal.save_policy` with a policy for "regal"; by default the
         one that ships for the objective.
 
     Raises:
-      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`),
-        the machine is not valid (see `gopt.prepare`), or there is no policy for "regal".
+      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
+        runs on several devices, the machine is not valid (see `gopt.prepare`), or there is no
+        policy for "regal".
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+    if hardware is None and objective != "peak_memory":
+        raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    if confirm < 0:
+        raise ValueError(f"confirm is {confirm}: expected 0 at least")
     if isinstance(hardware, str):
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
-    traced = trace(fn, *args, donate_argnums=donate_argnums, max_trips=max_trips)
+    program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    program = unroll(program, max_trips=max_trips) if max_trips else program
+    if hardware is None:
+        ways = through_xla(
+            fn,
+            args,
+            program,
+            donate_argnums=donate_argnums,
+            method=method,
+            evaluations=evaluations,
+            confirm=confirm,
+            seed=seed,
+            weights=weights,
+        )
+        return Scheduling(program, max_trips, objective, method, tuple(ways))
+    kernels = kernels_of(program, merged=True)
+    traced = unshared_graph(kernels.program, kernels.workspace)
     graph = pad(traced.graph)
     problem = prepare(graph, hardware)
-    key = jax.random.key(seed)
-    if method in HEURISTICS:
-        keys = HEURISTICS[method](problem)
-    elif method == "brkga":
-        keys = _brkga(key, problem, objective=objective, evaluations=evaluations)
-    elif method == "regal":
-        keys = _regal(key, graph, problem, objective, evaluations, weights)
-    else:
-        from gopt.systems import best
-
-        result = best.search(key, problem, objective=objective, evaluations=evaluations)
-        keys = result.keys
-    count = int(problem.num_ops)
-    program_order = keys_from_items(problem, [0] * count, range(count))
-    decision, found = jax.device_get(_replay(problem, keys))
-    _, reference = jax.device_get(_replay(problem, program_order))
-    return Scheduling(
-        traced=traced,
-        problem=problem,
-        objective=objective,
-        method=method,
-        keys=jax.device_get(keys),
-        decision=decision,
-        schedule=found,
-        reference=reference,
-    )
-
-
-@jax.jit
-def _replay(problem: Problem, keys: Keys) -> tuple[Decision, Schedule]:
-    decision = decode(problem, keys)
-    return decision, simulate(problem, decision)
-
-
-@partial(jax.jit, static_argnames=("objective", "evaluations"))
-def _brkga(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Keys:
-    return evolve(key, problem, objective=objective, evaluations=evaluations).keys
-
-
-def _regal(
-    key: jax.Array,
-    graph: Graph,
-    problem: Problem,
-    objective: str,
-    evaluations: int,
-    weights: str | os.PathLike[str] | None,
-) -> Keys:
-    from gopt.systems import best, regal
-
-    devices = problem.num_devices
-    params, settings = regal.load_policy(weights, objective=objective, devices=devices)
-    read = regal.features(graph, problem, objective=objective)
-    action = _action(params, read, devices=devices, settings=settings)
-    return best.search(
-        key,
+    found = find(
+        method,
+        graph,
         problem,
         objective=objective,
         evaluations=evaluations,
-        given=best.Starts(best.heuristic_keys(problem), action),
-        settings=settings,
-    ).keys
-
-
-@partial(jax.jit, static_argnames=("devices", "settings"))
-def _action(params: Any, graphs: Any, *, devices: int, settings: Any) -> Any:
-    from gopt.systems import regal
-
-    return regal.action(params, graphs, devices=devices, settings=settings)
-
-
-def _costs(problem: Problem, schedule: Schedule) -> Costs:
-    return Costs(
-        makespan=float(to_seconds(problem, schedule.makespan)),
-        peak=tuple(to_bytes(problem, schedule.peak).tolist()),
-        fits=bool((schedule.peak <= problem.capacity).all()),
+        seed=seed,
+        weights=weights,
     )
+    count = int(problem.num_ops)
+    in_order = keys_from_items(problem, [0] * count, range(count))
+    candidates = (
+        modelled("program order", kernels, traced, problem, in_order),
+        modelled(method, kernels, traced, problem, found),
+    )
+    return Scheduling(program, max_trips, objective, method, candidates)
+
+
+def _num_kernels(candidates: Sequence[Candidate]) -> int:
+    return sum(index >= 0 for index in candidates[0].traced.equations)
+
+
+def _beside(candidate: Candidate) -> tuple[int, int, int]:
+    """Returns bytes of arguments, and what is predicted and what XLA needs beside them."""
+    assert candidate.memory is not None  # all candidates of this machine are compiled
+    arguments = candidate.memory.arguments
+    return arguments, candidate.peak[0] - arguments, candidate.memory.beside
 
 
 def _line(name: str, before: Any, after: Any, text: Callable[[Any], str]) -> str:
-    change = f"{100 * (after / before - 1):+.1f} %" if before else ""
-    return f"{name:14}{text(before):>12}{text(after):>12}{change:>10}"
+    return f"{name:14}{text(before):>12}{text(after):>12}{_change(before, after):>10}"
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * (after / before - 1):+.1f} %" if before else ""

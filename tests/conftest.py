@@ -1,4 +1,4 @@
-"""Two CPU devices, so that what is spread over devices is tested; compiled programs are kept."""
+"""Four CPU devices, so that what is spread over devices is tested; compiled programs are kept."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 import jax
 import pytest
 
-jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_num_cpu_devices", 4)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -28,8 +28,8 @@ def arguments(count: int) -> tuple:
     return x, tree
 
 
-def test_there_are_two_devices():
-    assert jax.device_count() == 2
+def test_there_are_several_devices():
+    assert jax.device_count() == 4
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
@@ -51,7 +51,7 @@ def test_each_device_gets_a_share_of_the_rows():
         return 2 * x
 
     np.testing.assert_array_equal(spread(fn)(jnp.arange(5.0)), 2 * np.arange(5.0))
-    assert set(seen) == {(3,)}
+    assert set(seen) == {(2,)}
 
 
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (2, 2), (3, 2)])
@@ -63,7 +63,7 @@ def test_no_row_is_computed_again_but_the_last_one(count, devices):
         return 2 * x
 
     x = jnp.arange(float(count))
-    np.testing.assert_array_equal(jax.jit(spread(fn))(x), 2 * x)
+    np.testing.assert_array_equal(jax.jit(spread(fn, num_devices=devices))(x), 2 * x)
     jax.effects_barrier()
     assert len(seen) == -(-count // devices) * devices and set(seen) == set(range(count))
 
@@ -90,14 +90,14 @@ def test_random_keys_are_rows_too():
     np.testing.assert_array_equal(spread(fn)(keys), fn(keys))
 
 
-@pytest.mark.parametrize("count", [-1, 0, 3])
+@pytest.mark.parametrize("count", [-1, 0, 5])
 def test_numbers_of_devices_that_there_are_not_raise(count):
-    with pytest.raises(ValueError, match=rf"num_devices is {count}: expected 1\.\.2"):
+    with pytest.raises(ValueError, match=rf"num_devices is {count}: expected 1\.\.4"):
         spread(rows, num_devices=count)
 
 
 def test_devices_that_leave_out_a_process_raise(monkeypatch):
-    devices = 4 * jax.devices()
+    devices = 2 * jax.devices()
     monkeypatch.setattr(jax, "devices", lambda: devices)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(ValueError, match="num_devices is 4: expected 1, or the 8 of all processes"):

@@ -38,16 +38,30 @@ def kernel_graph(
       ValueError: the program has no input, no constant and no equation.
     """
     kept = replace(program, donated=(False,) * len(program.inputs))
-    fills = [k for k, e in enumerate(kept.equations) if e.primitive.name == "broadcast_in_dim"]
-    ops, equations = ops_of(kept, made=fills)
-    for op, index in enumerate(equations):
-        if index >= 0:
-            needed = workspace.get(program.equations[index].outvars[0], 0.0)
-            ops[op] = replace(ops[op], workspace=ops[op].workspace + needed)
+    ops, equations = _ops(kept, workspace)
     sharing = _Sharing(program, ops, equations)
     sharing.overwrite_arguments()
     sharing.overwrite_operands(over)
     return traced(program, sharing.ops(), equations)
+
+
+def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> Traced:
+    """Returns the graph of kernels that are functions of their own.
+
+    Every result has a buffer of its own, and donated arguments are freed after their last reader.
+    The rest is as in `kernel_graph`.
+    """
+    return traced(program, *_ops(program, workspace))
+
+
+def _ops(program: Program, workspace: Mapping[Var, float]) -> tuple[list[Op], list[int]]:
+    fills = [k for k, e in enumerate(program.equations) if e.primitive.name == "broadcast_in_dim"]
+    ops, equations = ops_of(program, made=fills)
+    for op, index in enumerate(equations):
+        if index >= 0:
+            needed = workspace.get(program.equations[index].outvars[0], 0.0)
+            ops[op] = replace(ops[op], workspace=ops[op].workspace + needed)
+    return ops, equations
 
 
 def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:

@@ -6,8 +6,9 @@ last of which, its root, makes what the kernel writes. Cheap equations may be in
 XLA clones them into several kernels.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
@@ -21,17 +22,23 @@ from gopt.sources.costs import IN_PLACE
 Group = tuple[int, ...]
 
 
-def materialised(program: Program) -> frozenset[int]:
-    """Returns the equations whose results XLA writes to memory when it compiles the program.
+def materialised(program: Program, options: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    """Returns the equations whose results XLA writes to memory, in the order in which it does.
 
-    It is compiled for the default backend, from shapes alone; nothing runs.
+    The program is compiled for the default backend, from shapes alone; nothing runs.
+
+    Args:
+      program: to be compiled.
+      options: of the compiler, besides its own.
     """
-    # XLA would merge equations that do the same, and keep the label of one alone.
-    options = {"xla_disable_hlo_passes": "cse"}
-    function = jax.jit(labelled(program), compiler_options=options)
+    # XLA would merge equations that do the same, and keep the label of one alone. How well the
+    # code of kernels is optimised does not matter.
+    own = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
+    function = jax.jit(labelled(program), compiler_options={**own, **(options or {})})
     compiled = function.lower(*program.arguments()).compile()
     found = kernels_of(hlo_text.parse(compiled.as_text() or ""))
-    return frozenset(label for _, labels in found for label in labels)
+    # What takes several steps is written by the last.
+    return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))
 
 
 def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:

@@ -4,7 +4,7 @@ Figures are made without pyplot: nothing is shown, and no global state is kept. 
 as a column of a paper (3.5 in).
 """
 
-from gopt.plots.schedules import gantt, memory_profile, overview
+from gopt.plots.schedules import confirmed_memory, gantt, memory_profile, overview
 from gopt.plots.searches import convergence, tradeoff
 
-__all__ = ["convergence", "gantt", "memory_profile", "overview", "tradeoff"]
+__all__ = ["confirmed_memory", "convergence", "gantt", "memory_profile", "overview", "tradeoff"]

@@ -53,6 +53,41 @@ def memory_profile(problem: Problem, schedules: Mapping[str, Schedule]) -> "Figu
     return figure
 
 
+def confirmed_memory(
+    schedules: Mapping[str, tuple[Problem, Schedule]], planned: Mapping[str, int]
+) -> "Figure":
+    """Returns the memory in use on one device against the kernels run, and what XLA plans.
+
+    Lines are what the model has in use, arguments included; dots above them what XLA plans.
+
+    Args:
+      schedules: by name, with the problem of each, on one device.
+      planned: bytes that XLA plans for each.
+
+    Raises:
+      ValueError: there are no schedules.
+    """
+    require(schedules, "schedules")
+    figure, (axes,) = new_figure([1.6 * _PROFILE])
+    unit, scale = memory_unit(max(planned.values()))
+    for index, (name, (problem, schedule)) in enumerate(schedules.items()):
+        items = np.asarray(schedule.order)[: int(schedule.num_items)]
+        kernels = ~np.asarray(problem.is_input)[items]
+        used = to_bytes(problem, np.asarray(schedule.usage)[: len(items)][kernels]) / scale
+        colour, style = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
+        label = f"{name}, XLA plans {planned[name] / scale:.3g} {unit}"
+        axes.step(
+            np.arange(used.size), used, where="post", color=colour, linestyle=style, label=label
+        )
+        axes.axhline(planned[name] / scale, color=colour, linestyle=":", linewidth=0.9)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("kernels run")
+    axes.set_ylabel(f"memory in use ({unit})")
+    legend(axes, columns=1)
+    return figure
+
+
 def overview(
     problem: Problem, schedules: Mapping[str, Schedule], *, names: Sequence[str] | None = None
 ) -> "Figure":

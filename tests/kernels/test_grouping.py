@@ -97,7 +97,8 @@ def test_nasty_programs(fn):
 def test_xla_writes_the_results_of_products_and_of_the_program():
     program = merge_duplicates(trace_program(net, *ARGS))
     written = materialised(program)
-    assert written <= set(range(len(program.equations)))
+    assert set(written) <= set(range(len(program.equations)))
+    assert len(set(written)) == len(written)
     names = primitives(program, sorted(written))
     assert names.count("dot_general") == 3
     # XLA fuses one of `mul` and `add` into the other.

@@ -1,0 +1,88 @@
+"""Plans that are saved, loaded and carried out again."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gopt
+from gopt.hardware import homogeneous
+from gopt.measure import memory
+from gopt.plans import fingerprint, load_plan
+from gopt.program import trace_program
+from tests.test_ordering import S, W, wired
+
+X = jnp.linspace(0, 1, 64).reshape(8, 8)
+
+
+def branches(x, scale=1.0):
+    """Each of many products reads one of a few: in this order all of the few are kept."""
+    made = [jnp.tanh(x @ (x + k)) @ x for k in range(6)]
+    last = [(scale * a) @ a for a in made]
+    return sum(last[1:], last[0])
+
+
+def loop(x):
+    return jax.lax.scan(lambda c, _: (jnp.tanh(c @ x), c.sum()), x, length=3)
+
+
+@pytest.mark.parametrize("fn", [branches, loop])
+@pytest.mark.parametrize("hardware", [homogeneous(1), homogeneous(2)])
+def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
+    settings = {"hardware": hardware, "method": "brkga", "evaluations": 1, "max_trips": 3}
+    plan = gopt.schedule(fn, X, **settings).plan
+    plan.save(tmp_path / "plan.json")
+    again = load_plan(tmp_path / "plan.json")
+    assert again == plan
+    function = again.apply(fn, X)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), function(X), fn(X))
+
+
+def test_a_plan_needs_the_memory_that_was_confirmed():
+    result = gopt.schedule(wired, S, [W] * 20, evaluations=100)
+    assert result.plan is not None
+    found = memory(result.plan.apply(wired, S, [W] * 20).lower(S, [W] * 20).compile())
+    assert found == result.after.memory
+
+
+def test_xlas_own_program_is_no_plan():
+    assert gopt.schedule(jnp.sin, X).plan is None
+
+
+@pytest.mark.parametrize("changed", [lambda x: branches(x, 2.0), lambda x: branches(x)[0], jnp.sin])
+def test_a_plan_of_another_program_is_refused(changed):
+    plan = gopt.schedule(branches, X, hardware="2xh100", method="heft").plan
+    with pytest.raises(ValueError, match="the plan is of another program"):
+        plan.apply(changed, X)
+    with pytest.raises(ValueError, match="the plan is of another program"):
+        plan.apply(branches, X[:4, :4])
+
+
+def test_fingerprints_are_those_of_equations():
+    def other(y):
+        return loop(y)
+
+    def custom(x):
+        return jax.lax.scan(lambda c, _: (jax.nn.relu(c), None), x, length=2)[0]
+
+    def mark(fn, *args, **kwargs):
+        return fingerprint(trace_program(fn, *args, **kwargs))
+
+    assert mark(loop, X) == mark(other, X)
+    assert mark(custom, X) == mark(lambda x: custom(x), X)
+    different = [
+        mark(loop, X),
+        mark(loop, X, donate_argnums=0),
+        mark(loop, X[:4, :4]),
+        mark(lambda x: jax.lax.scan(lambda c, _: (jnp.tanh(c @ x), c.sum()), x, length=4), X),
+        mark(lambda x: jax.lax.scan(lambda c, _: (jnp.sin(c @ x), c.sum()), x, length=3), X),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_files_that_are_no_plans_are_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    for text in ("", "[]", "{}", '{"format": 0}', '{"format": 1}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="is no plan of gopt"):
+            load_plan(path)
