@@ -171,7 +171,7 @@ def report(found: Sequence[Measured], folder: Path) -> None:
 
 def draw(rows: Mapping[str, Measured]) -> "Figure":
     """Returns what XLA's other scheduler and gopt need of each model, in % of XLA's default."""
-    figure, (axes,) = style.new_figure([0.5 + 0.17 * len(rows)])
+    figure, (axes,) = style.new_figure([0.8 + 0.17 * len(rows)])
     heights = np.arange(len(rows))
     drawn = (
         ("memory_scheduler", "XLA's memory scheduler", "s", 3.5, "full", style.COLOURS[1]),

@@ -60,7 +60,8 @@ def towers(*, batch: int = 256, groups: int = 8, width: int = 64) -> Case:
         x = first = jnp.concatenate([*vectors, *pairs], axis=1)
         for weights, offsets in cross:
             x = first * (x @ weights + offsets) + x
-        return jax.nn.sigmoid(_dense(x, head)[:, 0])
+        weights, offsets = head[-1]
+        return jax.nn.sigmoid(_dense(x, head[:-1]) @ weights + offsets)[:, 0]
 
     def layers(*widths: int) -> list[Layer]:
         return [(floats(a, b), floats(b)) for a, b in itertools.pairwise(widths)]

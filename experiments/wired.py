@@ -3,7 +3,9 @@
 Wirings are those of `gopt.sources.synthetic.small_world`, as in RandWire (Xie et al., 2019).
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,12 +54,21 @@ def optimum(seed: int, case: Case) -> int:
     """Returns the bytes beside arguments that the network of a seed needs in its best order.
 
     A node is two steps: a sum, which may write over what it is the last to read, and a product,
-    which may not. Nodes that read the same may share their sum, all or none of them. What XLA needs
-    while it computes a product is left out, and so are vectors of single channels.
+    which may not. Nodes that read the same may share their sum, all or none of them; in the first
+    case those that begin with the same may share what it adds up to. What XLA needs while it
+    computes a product is left out, and so are vectors of single channels.
     """
-    shape = case.args[0]
+    shape, read_by = case.args[0], wiring(seed)
     size = shape.size * shape.dtype.itemsize
-    return size * min(_least_tensors(wiring(seed), shared) for shared in (False, True))
+    beginnings = Counter(
+        read[:length] for read in read_by.reads for length in range(2, len(read) + 1)
+    )
+    common = [begin for begin, count in beginnings.items() if count > 1]
+    least = _least_tensors(read_by, False, ())
+    for count in range(len(common) + 1):
+        for chosen in itertools.combinations(common, count):
+            least = min(least, _least_tensors(read_by, True, chosen))
+    return size * least
 
 
 def _network(seed: int, layer: Callable[..., jax.Array], shape: Any, weights: Any) -> Case:
@@ -82,17 +93,35 @@ def _convolution(x: jax.Array, weights: Sequence[jax.Array]) -> jax.Array:
     return (x - mean) * (scale * jax.lax.rsqrt(variance + 1e-3)) + offset
 
 
-def _least_tensors(wiring: Wiring, shared: bool) -> int:
-    """Returns the most tensors that are held at once in the best order."""
-    reads: list[tuple[int, ...]] = []  # of steps
-    sums: dict[Any, int] = {}
+def _least_tensors(wiring: Wiring, shared: bool, begun: Collection[tuple[int, ...]]) -> int:
+    """Returns the most tensors that are held at once in the best order.
+
+    Args:
+      wiring: of the network.
+      shared: whether nodes that read the same share their sum.
+      begun: beginnings of what nodes read that are added up once for all of them.
+    """
+    reads: list[list[int]] = []  # of steps
+    sums: dict[Any, int] = {}  # steps
     product: list[int] = []  # steps, by node
+
+    def add(read: tuple[int, ...], most: int) -> int:
+        """Appends the step that adds up some nodes, of which `most` may have been begun."""
+        length = next((k for k in range(most, 1, -1) if read[:k] in begun), 0)
+        begin = [begin_with(read[:length])] if length else []
+        reads.append(begin + [product[u] for u in read[length:]])
+        return len(reads) - 1
+
+    def begin_with(begin: tuple[int, ...]) -> int:
+        if ("begin", begin) not in sums:
+            sums["begin", begin] = add(begin, len(begin) - 1)
+        return sums["begin", begin]
+
     for node, read in enumerate(wiring.reads):
         key = read if shared and read else node
         if key not in sums:
-            sums[key] = len(reads)
-            reads.append(tuple(product[u] for u in read))
+            sums[key] = add(read, len(read))
         product.append(len(reads))
-        reads.append((sums[key],))
+        reads.append([sums[key]])
     kept = [product[node] for node in wiring.ends]
     return least_peak([1] * len(reads), reads, kept, over=sums.values())
