@@ -50,11 +50,7 @@ def through_xla(
       confirm: how many orders are compiled besides that of the program and XLA's own.
       seed: of each search.
       weights: file with a policy.
-
-    Raises:
-      ValueError: the function runs on several devices.
     """
-    _check_one_device(args, program)
     found: list[Candidate] = []
     for kernels in _variants(program):
         if kernels.merged:
@@ -69,17 +65,6 @@ def through_xla(
     for candidate in sorted(found, key=attrgetter("peak"))[:confirm]:
         function = jit_ordered(candidate.traced.program)
         yield _confirmed(candidate, function, function.lower(*args).compile())
-
-
-def _check_one_device(args: tuple[Any, ...], program: Program) -> None:
-    for path, leaf in jax.tree.leaves_with_path(args):
-        sharding = getattr(leaf, "sharding", None)
-        if sharding is not None and sharding.num_devices > 1:
-            name = f"args{jax.tree_util.keystr(path)}"
-            raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
-    for equation in program.equations:
-        if equation.primitive.name == "shard_map":
-            raise ValueError("the function has a shard_map: expected one that runs on one device")
 
 
 def _variants(program: Program) -> list[Kernels]:

@@ -242,9 +242,10 @@ class _Builder:
             elif eqn.primitive.name == "scan" and 0 < eqn.params["length"] <= self.max_trips:
                 outputs = self._iterations(eqn, atoms, names)
             elif eqn.effects:
+                effects = sorted(type(effect).__name__ for effect in eqn.effects)
                 raise ValueError(
-                    f"equation {eqn.primitive.name} has side effects "
-                    f"{sorted(map(str, eqn.effects))}: a program must be pure"
+                    f"equation {eqn.primitive.name} has side effects ({', '.join(effects)}): "
+                    "a program must be pure"
                 )
             else:
                 outputs = [_fresh(v) for v in eqn.outvars]

@@ -226,6 +226,7 @@ def schedule(
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    _check_one_device(args, program)
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if hardware is None:
         ways = through_xla(
@@ -260,6 +261,17 @@ def schedule(
         modelled(method, kernels, traced, problem, found),
     )
     return Scheduling(program, max_trips, objective, method, candidates)
+
+
+def _check_one_device(args: tuple[Any, ...], program: Program) -> None:
+    for path, leaf in jax.tree.leaves_with_path(args):
+        sharding = getattr(leaf, "sharding", None)
+        if sharding is not None and sharding.num_devices > 1:
+            name = f"args{jax.tree_util.keystr(path)}"
+            raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
+    for equation in program.equations:
+        if equation.primitive.name == "shard_map":
+            raise ValueError("the function has a shard_map: expected one that runs on one device")
 
 
 def _num_kernels(candidates: Sequence[Candidate]) -> int:
