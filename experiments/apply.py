@@ -3,7 +3,8 @@
     python -m experiments.apply
 
 Memory is what XLA plans beside the arguments: outputs and temporaries, less what is written over
-donated arguments. Time is process time of all cores, the least of several runs in turn.
+donated arguments. Time is process time of all cores, the least of several runs in turn. Randomly
+wired networks are also compared with the least that any order needs (see `experiments.wired`).
 """
 
 from collections.abc import Mapping, Sequence
