@@ -41,15 +41,15 @@ class Settings:
       wirings: how many randomly wired networks of each kind, besides.
       evaluations: of each search.
       confirm: orders that are compiled for each model.
-      repeats: how often each program is timed; 0 for not at all.
+      repeats: how often each program is timed at least; 0 for not at all.
       seed: of the searches.
       folder: where the run is saved.
     """
 
     models: tuple[str, ...] = tuple(MODELS)
     wirings: int = 20
-    evaluations: int = 5000
-    confirm: int = 3
+    evaluations: int = 20_000
+    confirm: int = 4
     repeats: int = 5
     seed: int = 0
     folder: Path = Path("runs/apply")
@@ -132,7 +132,9 @@ def _times(result: gopt.Scheduling, case: Case, repeats: int) -> tuple[float, fl
         )
 
     functions = {"own": result.before.function, "chosen": result.after.function}
-    found = seconds(functions, fresh, repeats=repeats)
+    once = sum(seconds(functions, fresh, repeats=1).values())
+    # Short programs are timed for a second, since their times scatter.
+    found = seconds(functions, fresh, repeats=max(repeats, min(int(1 / once), 200)))
     return found["own"], found["chosen"]
 
 

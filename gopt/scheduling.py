@@ -166,7 +166,7 @@ def schedule(
     hardware: Hardware | str | None = None,
     objective: str = "peak_memory",
     method: str = "best",
-    evaluations: int = 5000,
+    evaluations: int = 20_000,
     confirm: int = 2,
     seed: int = 0,
     donate_argnums: int | Sequence[int] = (),
