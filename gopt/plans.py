@@ -18,8 +18,9 @@ from gopt.candidates import Candidate
 from gopt.files import write_whole
 from gopt.kernels import Group, group, merge_duplicates
 from gopt.kernels.buffers import unshared_graph
-from gopt.placement import Staged, Transfer, stages
+from gopt.placement import Staged
 from gopt.program import Program, trace_program, unroll
+from gopt.stages import Transfer, stages
 
 _FORMAT = 1
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -99,7 +100,7 @@ class Plan:
         workspace = zip((e.outvars[0] for e in kernels.equations), self.workspace, strict=True)
         traced = unshared_graph(kernels, dict(workspace))
         actions = stages(traced, self.device, self.transfers, self.peak)
-        return Staged(traced, self.device, tuple(actions), tuple(devices[: len(self.peak)]))
+        return Staged(traced, self.device, actions, devices[: len(self.peak)])
 
     def kernels(self, program: Program) -> Program:
         """Returns the program that was planned as kernels, in the order of the plan."""

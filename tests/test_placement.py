@@ -12,7 +12,8 @@ from jax import lax
 import gopt
 from gopt.apply import check_order
 from gopt.hardware import homogeneous
-from gopt.placement import Send, Stage, Staged
+from gopt.placement import Staged
+from gopt.stages import Send, Stage
 from gopt.workloads import WORKLOADS
 
 TABLE = np.linspace(0, 1, 48, dtype=np.float32).reshape(8, 6)
@@ -153,6 +154,18 @@ def test_a_stage_is_as_long_as_nothing_is_sent():
     assert len(stage.program.equations) == len(result.plan.groups)
 
 
+class Watched:
+    """A stage; what lives is counted while its results are there beside what it has read."""
+
+    def __init__(self, compiled, count):
+        self.compiled, self.count = compiled, count
+
+    def __call__(self, *reads):
+        made = self.compiled(*reads)
+        self.count()
+        return made
+
+
 def test_memory_is_that_of_the_arrays_that_live(monkeypatch):
     """Between actions, what JAX says that each device holds is what the account says."""
     fn, args = CASES["branches"]
@@ -164,11 +177,12 @@ def test_memory_is_that_of_the_arrays_that_live(monkeypatch):
     put, first = jax.device_put, {device: k for k, device in enumerate(jax.devices())}
 
     def count():
+        # Two arrays may be one buffer.
+        live = {a.unsafe_buffer_pointer(): a for a in jax.live_arrays() if id(a) not in before}
         held = [0] * 4
-        for array in jax.live_arrays():
-            if id(array) not in before:
-                (device,) = array.devices()
-                held[first[device]] += array.nbytes
+        for array in live.values():
+            (device,) = array.devices()
+            held[first[device]] += array.nbytes
         most[:] = map(max, most, held)
 
     def watched(value, device):
@@ -176,10 +190,13 @@ def test_memory_is_that_of_the_arrays_that_live(monkeypatch):
         count()
         return array
 
+    account = placed.memory()
     monkeypatch.setattr(jax, "device_put", watched)
+    monkeypatch.setattr(placed, "_compiled", [Watched(c, count) for c in placed._compiled])
     placed(*given)
-    for counted, account in zip(most, placed.memory(), strict=True):
-        assert 0 < counted <= account
+    # Inside stages little is needed but what they make.
+    for counted, planned in zip(most, account, strict=True):
+        assert 0.9 * planned < counted <= planned
 
 
 def test_arrays_are_where_the_schedule_leaves_them():
