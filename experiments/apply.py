@@ -70,6 +70,7 @@ class Measured(NamedTuple):
     chosen: str  # the best of all, XLA's included: what is timed
     default_seconds: float
     found_seconds: float
+    difference: float  # of the values of the two that are timed, see `Ran`
     group: str = ""  # whose mean is reported, of randomly wired networks
     optimum: int | None = None  # the least that any order needs, where that is known
 
@@ -88,7 +89,7 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     own = needs["XLA"]
     ours = [candidate for candidate in result.candidates if candidate.kernels is not None]
     best = min(ours, key=lambda candidate: needs[candidate.name].beside)
-    times = _times(result, case, settings.repeats)
+    ran = run(result, case, settings.repeats)
     return Measured(
         name=name,
         equations=len(result.program.equations),
@@ -100,8 +101,9 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
         found=needs[best.name].beside,
         predicted=best.peak[0] - own.arguments,
         chosen=result.after.name,
-        default_seconds=times[0],
-        found_seconds=times[1],
+        default_seconds=ran.own,
+        found_seconds=ran.chosen,
+        difference=ran.difference,
     )
 
 
@@ -112,18 +114,19 @@ def measure_wired(kind: str, seed: int, settings: Settings) -> Measured:
     return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))
 
 
-def _times(result: gopt.Scheduling, case: Case, repeats: int) -> tuple[float, float]:
-    """Returns the seconds of XLA's own program and of the chosen one, on random arguments."""
+class Ran(NamedTuple):
+    """XLA's own program and the chosen one, on the same random arguments."""
+
+    own: float  # s
+    chosen: float  # s
+    difference: float  # of the values, the largest, as a share of the largest of the same array
+
+
+def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
+    """Returns how long both programs take, and how far their values are apart."""
     if not repeats:
-        return float("nan"), float("nan")
-    rng = np.random.default_rng(0)
-
-    def draw(shape: jax.ShapeDtypeStruct) -> jax.Array:
-        if jnp.issubdtype(shape.dtype, jnp.floating):
-            return jnp.asarray(rng.uniform(0.1, 0.2, shape.shape), shape.dtype)
-        return jnp.zeros(shape.shape, shape.dtype)
-
-    args = jax.tree.map(draw, case.args)
+        return Ran(float("nan"), float("nan"), float("nan"))
+    args = _draw(case.args)
 
     def fresh() -> tuple[Any, ...]:
         """Returns arguments of which those that are donated may be consumed."""
@@ -132,10 +135,36 @@ def _times(result: gopt.Scheduling, case: Case, repeats: int) -> tuple[float, fl
         )
 
     functions = {"own": result.before.function, "chosen": result.after.function}
+    values = [function(*fresh()) for function in functions.values()]
+    difference = max(jax.tree.leaves(jax.tree.map(_difference, *values)), default=0.0)
+    del values
     once = sum(seconds(functions, fresh, repeats=1).values())
     # Short programs are timed for a second, since their times scatter.
     found = seconds(functions, fresh, repeats=max(repeats, min(int(1 / once), 200)))
-    return found["own"], found["chosen"]
+    return Ran(found["own"], found["chosen"], difference)
+
+
+def _draw(shapes: Any) -> Any:
+    """Returns random arrays that keep the scale of what runs through a network."""
+    rng = np.random.default_rng(0)
+
+    def draw(shape: jax.ShapeDtypeStruct) -> jax.Array:
+        if not jnp.issubdtype(shape.dtype, jnp.floating):
+            return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)
+        if len(shape.shape) < 2:  # scales, offsets, variances
+            return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
+        deviation = max(np.prod(shape.shape[:-1]), 1) ** -0.5
+        return jnp.asarray(deviation * rng.standard_normal(shape.shape, np.float32), shape.dtype)
+
+    return jax.tree.map(draw, shapes)
+
+
+def _difference(ours: jax.Array, theirs: jax.Array) -> float:
+    """Returns the largest difference of two arrays, as a share of the largest value."""
+    if not ours.size:
+        return 0.0
+    a, b = np.float64(ours), np.float64(theirs)
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
 
 
 def main(settings: Settings) -> None:
@@ -164,7 +193,7 @@ def report(found: Sequence[Measured], folder: Path) -> None:
     columns = (
         *("model", "equations", "kernels", "arguments", "XLA", "XLA's memory scheduler, %"),
         *("program order, %", "gopt, %", "predicted, %", "over the optimum, %", "chosen"),
-        *("XLA, time", "its time, %"),
+        *("XLA, time", "its time, %", "values differ by"),
     )
     cells = [_row(name, row) for name, row in rows.items()]
     common.show("Memory beside arguments, through XLA", columns, cells, folder / "table.md")
@@ -207,11 +236,12 @@ def _row(name: str, row: Measured) -> tuple[Any, ...]:
         row.chosen,
         "" if np.isnan(row.default_seconds) else format_seconds(row.default_seconds),
         _percent(row.found_seconds, row.default_seconds),
+        "" if np.isnan(row.difference) else f"{row.difference:.0e}",
     )
 
 
 def _mean(rows: Sequence[Measured]) -> Measured:
-    """Returns the geometric means of randomly wired networks."""
+    """Returns the geometric means of randomly wired networks; of differences the largest."""
 
     def mean(field: str) -> float:
         return float(np.exp(np.mean(np.log([getattr(row, field) for row in rows]))))
@@ -221,6 +251,8 @@ def _mean(rows: Sequence[Measured]) -> Measured:
     for field in Measured._fields:
         if field.endswith("_seconds"):
             means[field] = mean(field)
+        elif field == "difference":
+            means[field] = max(row.difference for row in rows)
         elif field not in ("name", "chosen", "group"):
             means[field] = round(mean(field))
     return rows[0]._replace(chosen=f"gopt {len(rows) - own}, XLA {own}", **means)
