@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 
 import gopt
 from gopt.sources.synthetic import small_world
@@ -95,26 +96,47 @@ def test_settings_are_checked(kwargs, message):
         gopt.schedule(jnp.sin, S, **kwargs)
 
 
-def test_side_effects_are_named():
-    def prints(x):
-        jax.debug.print("{}", x)
-        return x + 1
+def prints(x):
+    jax.debug.print("{}", x)
+    return x + 1
 
-    with pytest.raises(ValueError, match="side effects"):
-        gopt.schedule(prints, S)
+
+def asks(x):
+    return io_callback(lambda x: x, S, x) + 1
+
+
+def sharded(x):
+    mesh, spec = jax.sharding.Mesh(jax.devices()[:2], ("i",)), jax.sharding.PartitionSpec("i")
+    return jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+
+@pytest.mark.parametrize("hardware", [None, "2xh100"])
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (prints, "equation debug_print has side effects"),
+        (asks, "equation io_callback has side effects"),
+        (sharded, "the function has a shard_map"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_named(fn, message, hardware):
+    with pytest.raises(ValueError, match=message):
+        gopt.schedule(fn, S, hardware=hardware)
+
+
+def test_pure_callbacks_run():
+    def fn(x, w):
+        return jnp.tanh(jax.pure_callback(lambda x: 2 * np.asarray(x), S, x @ w)) @ w
+
+    args = jnp.ones(S.shape), jnp.ones(W.shape)
+    for hardware in (None, "2xh100"):
+        function = gopt.schedule(fn, *args, hardware=hardware, evaluations=50).apply()
+        np.testing.assert_allclose(function(*args), fn(*args), rtol=1e-5)
 
 
 def test_an_argument_that_is_returned_is_not_overwritten():
     result = gopt.schedule(lambda w, x: (x, w - 0.1 * (w @ x)), W, W, donate_argnums=0)
     assert all(candidate.memory.aliases == 128 * 128 * 4 for candidate in result.candidates)
-
-
-def test_functions_on_several_devices_are_named():
-    mesh = jax.make_mesh((1,), ("i",))
-    spec = jax.sharding.PartitionSpec("i")
-    fn = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
-    with pytest.raises(ValueError, match="shard_map"):
-        gopt.schedule(fn, S)
 
 
 def test_what_is_checkpointed_is_computed_again():
