@@ -41,7 +41,7 @@ class Settings:
       wirings: how many randomly wired networks of each kind, besides.
       evaluations: of each search.
       confirm: orders that are compiled for each model.
-      repeats: how often each program is timed at least; 0 for not at all.
+      repeats: how often each program is timed; 0 for not at all.
       seed: of the searches.
       folder: where the run is saved.
     """
@@ -87,7 +87,7 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     )
     needs = {c.name: c.memory for c in result.candidates if c.memory is not None}
     own = needs["XLA"]
-    ours = [candidate for candidate in result.candidates if candidate.kernels is not None]
+    ours = [candidate for candidate in result.candidates if candidate.options is None]
     best = min(ours, key=lambda candidate: needs[candidate.name].beside)
     ran = run(result, case, settings.repeats)
     return Measured(
@@ -138,9 +138,7 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
     values = [function(*fresh()) for function in functions.values()]
     difference = max(jax.tree.leaves(jax.tree.map(_difference, *values)), default=0.0)
     del values
-    once = sum(seconds(functions, fresh, repeats=1).values())
-    # Short programs are timed for a second, since their times scatter.
-    found = seconds(functions, fresh, repeats=max(repeats, min(int(1 / once), 200)))
+    found = seconds(functions, fresh, repeats=repeats)
     return Ran(found["own"], found["chosen"], difference)
 
 

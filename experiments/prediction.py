@@ -21,7 +21,7 @@ from scipy import stats
 
 from experiments import common, wired
 from experiments.cases import Case, forward, step, towers
-from gopt.apply import jit_ordered
+from gopt.apply import beside, jit_ordered
 from gopt.candidates import Kernels, kernels_of, modelled
 from gopt.classical import keys_from_items
 from gopt.classical.memory_orders import lowest_order
@@ -30,7 +30,6 @@ from gopt.graph import Graph
 from gopt.hardware import homogeneous
 from gopt.kernels import Group, kernel_graph
 from gopt.measure import memory
-from gopt.ordering import candidate_of
 from gopt.padding import pad
 from gopt.problem import Problem, prepare, to_bytes
 from gopt.program import Program, trace_program
@@ -105,7 +104,7 @@ def measure(name: str, case: Case, settings: Settings) -> Row:
                 share=share,
                 measured=memory(compiled).beside,
                 equations=peak_beside_inputs(from_program(expanded).graph),
-                kernels=candidate_of("", kernels, other).peak[0],
+                kernels=beside(other, kernels.workspace),
             )
         )
     return Row(name, len(traced.equations), len(kernels.program.equations), tuple(orders))

@@ -10,16 +10,22 @@ Source: our own; measured in `experiments/apply.py`.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, Var
+from jax.sharding import SingleDeviceSharding
 
-from gopt.kernels.buffers import overwritten
+from gopt.hardware import homogeneous
+from gopt.kernels.buffers import kernel_graph, overwritten
 from gopt.kernels.labels import Values, dependent, kernels_of, labelled, read
+from gopt.kernels.packing import packed_bytes
+from gopt.padding import pad
+from gopt.problem import prepare
 from gopt.program import Program, variables
 from gopt.sources import hlo_text
 from gopt.sources.costs import num_bytes
@@ -55,13 +61,20 @@ def ordered(program: Program) -> Callable[..., Any]:
     return labelled(program, _Chain(program))
 
 
-def jit_ordered(program: Program) -> jax.stages.Wrapped:
-    """Returns `ordered(program)` jitted for the default backend, donated arguments included."""
+def jit_ordered(program: Program, device: jax.Device | None = None) -> jax.stages.Wrapped:
+    """Returns `ordered(program)` jitted, donated arguments included.
+
+    Args:
+      program: see `ordered`.
+      device: where it runs, by default where its arguments are.
+    """
     donated = jax.tree.unflatten(program.in_tree, program.donated)
+    platform = device.platform if device else jax.default_backend()
     return jax.jit(
         ordered(program),
         donate_argnums=[i for i, leaves in enumerate(donated) if any(jax.tree.leaves(leaves))],
-        compiler_options=COMPILER_OPTIONS.get(jax.default_backend()),
+        compiler_options=COMPILER_OPTIONS.get(platform),
+        out_shardings=SingleDeviceSharding(device) if device else None,
     )
 
 
@@ -101,6 +114,18 @@ def written_over(program: Program) -> dict[int, Var]:
     held = {v for tie in _ties(program).values() for v in tie}
     readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
     return {k: v for k, v in over.items() if readers[v] > 1 or v not in held}
+
+
+def beside(program: Program, workspace: Mapping[Var, float]) -> int:
+    """Returns the bytes that `ordered(program)` needs beside arguments through XLA, by the model.
+
+    Args:
+      program: see `ordered`.
+      workspace: bytes that kernels need only while they run, by the first result.
+    """
+    graph = kernel_graph(program, workspace, written_over(program)).graph
+    problem = prepare(pad(graph), homogeneous(1))
+    return packed_bytes(problem, np.arange(int(problem.num_ops)))
 
 
 class _Chain:

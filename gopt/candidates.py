@@ -89,7 +89,7 @@ class Candidate(NamedTuple):
     """A schedule of the kernels of a function."""
 
     name: str
-    kernels: Kernels | None  # to carry it out; `None` for XLA's own program
+    kernels: Kernels
     traced: Traced  # the graph of the kernels
     problem: Problem  # the graph on a machine, quantised
     keys: Keys  # that decode to the schedule
@@ -97,6 +97,7 @@ class Candidate(NamedTuple):
     peak: tuple[int, ...]  # bytes that each device holds by the model, arguments included
     function: Any = None  # jitted, of the traced arguments; `None` if it was not compiled
     memory: Memory | None = None  # as XLA plans it; `None` if it was not compiled
+    options: dict[str, Any] | None = None  # of the compiler, if it is XLA's own program
 
     @property
     def makespan(self) -> float:

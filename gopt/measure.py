@@ -1,10 +1,13 @@
 """What a compiled function really needs: memory as XLA plans it, time as the process spends it."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+
+_TURN = 0.05  # s, what is timed at once at least
 
 
 class Memory(NamedTuple):
@@ -54,11 +57,13 @@ def seconds(
     """Returns the least time that each of several functions took, run in turn, in s.
 
     On a CPU that is time of all cores that the process spends, on which other processes have little
-    influence; elsewhere it is time on the wall. Every function runs once before, not counted.
+    influence; elsewhere it is time on the wall. Every function runs once before, not counted. Short
+    functions are called several times in each turn, because the system counts the time of threads
+    in ticks.
 
     Args:
       functions: what they return is waited for.
-      arguments: makes the arguments of each run, anew because a run may consume them; not counted.
+      arguments: makes the arguments of each call, anew because it may consume them; not counted.
       repeats: how often each is timed.
 
     Raises:
@@ -67,12 +72,27 @@ def seconds(
     if repeats < 1:
         raise ValueError(f"repeats is {repeats}: expected 1 at least")
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
-    best = dict.fromkeys(functions, float("inf"))
-    for turn in range(repeats + 1):
+    calls: dict[str, int] = {}
+    for name, function in functions.items():
+        _time(function, arguments, 1, time.perf_counter)  # it may be compiled
+        once = _time(function, arguments, 1, time.perf_counter)
+        calls[name] = max(1, math.ceil(_TURN / once))
+    best = dict.fromkeys(functions, math.inf)
+    for _ in range(repeats):
         for name, function in functions.items():
-            args = jax.block_until_ready(arguments())
-            begin = clock()
-            jax.block_until_ready(function(*args))
-            if turn:
-                best[name] = min(best[name], clock() - begin)
+            best[name] = min(best[name], _time(function, arguments, calls[name], clock))
     return best
+
+
+def _time(
+    function: Callable[..., Any],
+    arguments: Callable[[], tuple[Any, ...]],
+    calls: int,
+    clock: Callable[[], float],
+) -> float:
+    """Returns the seconds of one of several calls."""
+    given = jax.block_until_ready([arguments() for _ in range(calls)])
+    begin = clock()
+    for args in given:
+        jax.block_until_ready(function(*args))
+    return (clock() - begin) / calls

@@ -90,7 +90,7 @@ def _own(
         candidate = candidate_of(name, kernels, kernels.in_order_of_xla(written))
         function = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
         compiled = function.lower(*args).compile()
-        return _confirmed(candidate._replace(kernels=None), function, compiled)
+        return _confirmed(candidate._replace(options=options), function, compiled)
 
     yield own("XLA", kernels.written, {})
     saving = MEMORY_SCHEDULER.get(jax.default_backend())
@@ -105,7 +105,7 @@ def candidate_of(name: str, kernels: Kernels, program: Program) -> Candidate:
     count = int(problem.num_ops)
     keys = keys_from_items(problem, [0] * count, range(count))
     candidate = modelled(name, kernels, traced, problem, keys)
-    return candidate._replace(peak=(packed_bytes(problem, candidate.schedule),))
+    return candidate._replace(peak=(packed_bytes(problem, candidate.schedule.order),))
 
 
 def _confirmed(candidate: Candidate, function: Any, compiled: jax.stages.Compiled) -> Candidate:

@@ -1,17 +1,28 @@
 """A placement becomes a program: stages on several devices, and what is sent between them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Var
 from jax.sharding import SingleDeviceSharding
 
-from gopt.apply import COMPILER_OPTIONS, ordered
+from gopt.apply import beside, jit_ordered
 from gopt.measure import memory
-from gopt.program import Atom, run_equation, shape_of
+from gopt.program import Atom, Program, aval_of, shape_of
 from gopt.sources.jaxpr import Traced
-from gopt.stages import Send, Stage, Tensors
+from gopt.stages import Ledger, Place, Send, Stage, Tensors, Transfer, segments
+
+_SLACK = 1e-3  # of the peak: tables of the tensors of a stage, which no model knows
+
+
+class Action(NamedTuple):
+    """A stage, compiled, or a transfer, and what nobody reads afterwards."""
+
+    what: Stage | Send
+    compiled: Any  # `None` for a transfer
+    dead: list[Place]
 
 
 class Staged:
@@ -19,51 +30,92 @@ class Staged:
 
     It is driven from the host, which waits for nothing: devices run at once where the data allows
     it. It cannot be jitted or differentiated, so place the gradient, not the function that it is
-    of. What is donated is deleted after its last reader.
+    of. What is donated is deleted after its last reader, unless one device stands for several.
+
+    A stage holds what it reads until it ends, and what it makes from its start. Where that takes
+    more than the schedule has on the device at its peak, the stage is halved.
 
     Attributes:
-      traced: the kernels, in the order in which they run.
-      device: of each op. `[N]`
       actions: what happens, in order.
       devices: of JAX, one for each of the schedule. `[D]`
+      memory: bytes that each device needs at its peak: what it holds between stages, arguments and
+        captured arrays included, and what XLA plans for a stage. `[D]`
+      predicted: the same with what the model of `gopt.kernels` says of a stage. `[D]`
     """
 
     def __init__(
         self,
         traced: Traced,
+        workspace: Mapping[Var, float],
         device: Sequence[int],
-        actions: Sequence[Stage | Send],
+        transfers: Sequence[Transfer],
+        peak: Sequence[int],
         devices: Sequence[jax.Device],
     ):
-        self.traced, self.device = traced, tuple(device)
-        self.actions, self.devices = tuple(actions), tuple(devices)
-        self._tensors = Tensors(traced)
-        self._compiled: list[Any] = [self._compile(action) for action in self.actions]
-        self._dead = _dead(self.actions, self._tensors, self.device)
+        """Compiles all stages.
 
-    def _compile(self, action: Stage | Send) -> jax.stages.Compiled | None:
-        if isinstance(action, Send):
-            return None
-        on = SingleDeviceSharding(self.devices[action.device])
-        shapes = [
-            jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=on)
-            for s in map(shape_of, action.program.inputs)
+        Args:
+          traced: kernels in the order in which they run, see `gopt.kernels.buffers`.
+          workspace: bytes that kernels need only while they run, by the first result.
+          device: of each op. `[N]`
+          transfers: in the order in which they happen.
+          peak: bytes that each device may hold, where shorter stages can help it. `[D]`
+          devices: of JAX. `[D]`
+        """
+        self.devices = tuple(devices)
+        self._program, self._tensors, self._device = traced.program, Tensors(traced), tuple(device)
+        ledger = Ledger(self._tensors, device, transfers, len(devices))
+        most, predicted = list(ledger.used), list(ledger.used)
+        self.actions: list[Action] = []
+        for segment in segments(self._tensors, device, transfers):
+            if isinstance(segment, Send):
+                dead, on = ledger.send(segment), segment.device
+                self.actions.append(Action(segment, None, dead))
+                most[on] = max(most[on], ledger.used[on])
+                predicted[on] = max(predicted[on], ledger.used[on])
+                continue
+            for stage, compiled in self._stages(segment, ledger, peak):
+                on = stage.device
+                model = beside(self._tensors.program_of(stage), workspace)
+                most[on] = max(most[on], ledger.used[on] + memory(compiled).beside)
+                predicted[on] = max(predicted[on], ledger.used[on] + model)
+                self.actions.append(Action(stage, compiled, ledger.run(stage)))
+        self.memory, self.predicted = tuple(most), tuple(predicted)
+        inputs = len(self._program.inputs)
+        self._constants = [
+            jax.device_put(value, self.devices[on])
+            for value, on in zip(self._program.values, device[inputs:], strict=False)
         ]
-        options = COMPILER_OPTIONS.get(self.devices[action.device].platform)
-        function = jax.jit(ordered(action.program), compiler_options=options, out_shardings=on)
-        return function.lower(*shapes).compile()
+
+    def _stages(
+        self, ops: Sequence[int], ledger: Ledger, peak: Sequence[int]
+    ) -> Iterator[tuple[Stage, jax.stages.Compiled]]:
+        """Yields ops of one device as stages that keep to the peak, compiled."""
+        stage = ledger.stage(ops)
+        program = self._tensors.program_of(stage)
+        device = self.devices[stage.device]
+        compiled = jit_ordered(program, device).lower(*_on(program, device)).compile()
+        bound = (1 + _SLACK) * peak[stage.device]
+        if len(ops) > 1 and ledger.used[stage.device] + memory(compiled).beside > bound:
+            half = len(ops) // 2
+            yield from self._stages(ops[:half], ledger, peak)
+            # By now the caller has entered what came before.
+            yield from self._stages(ops[half:], ledger, peak)
+        else:
+            yield stage, compiled
 
     def place(self, *args: Any) -> tuple[Any, ...]:
         """Returns the arguments, each array on the device where the schedule has it.
 
         A call does that with what is elsewhere, but then the caller's array takes memory, too.
+
+        Raises:
+          ValueError: the arguments differ from the traced ones in structure, shape or dtype.
         """
-        leaves, tree = jax.tree.flatten(args)
-        placed = [
-            jax.device_put(leaf, self.devices[on])
-            for leaf, on in zip(leaves, self.device, strict=False)
-        ]
-        return jax.tree.unflatten(tree, placed)
+        leaves = self._program.check_arguments(args)
+        on = [self.devices[k] for k in self._device[: len(leaves)]]
+        placed = [jax.device_put(leaf, device) for leaf, device in zip(leaves, on, strict=True)]
+        return jax.tree.unflatten(self._program.in_tree, placed)
 
     def __call__(self, *args: Any) -> Any:
         """Returns the value of the function, each array on the device that makes it.
@@ -71,78 +123,47 @@ class Staged:
         Raises:
           ValueError: the arguments differ from the traced ones in structure, shape or dtype.
         """
-        program = self.traced.program
-        given = (*program.check_arguments(args), *program.values)
-        held: dict[tuple[int, int], Any] = {}
-        for source in self._tensors.sources:
-            on = self.device[source]
-            held[source, on] = jax.device_put(given[source], self.devices[on])
-        for action, compiled, dead in zip(self.actions, self._compiled, self._dead, strict=True):
-            on = action.device
-            # No other name than that in `held` keeps an array.
-            if isinstance(action, Send):
-                held[action.tensor, on] = jax.device_put(
-                    held[action.tensor, action.source], self.devices[on]
-                )
+        placed = jax.tree.leaves(self.place(*args))
+        for leaf, there, is_donated in zip(
+            jax.tree.leaves(args), placed, self._program.donated, strict=True
+        ):
+            if is_donated and isinstance(leaf, jax.Array) and leaf.devices() != there.devices():
+                leaf.delete()
+        given = (*placed, *self._constants)
+        held = {(k, self._device[k]): given[k] for k in self._tensors.sources}
+        del placed, given  # no other name than that in `held` keeps an array
+        for what, compiled, dead in self.actions:
+            on = what.device
+            if isinstance(what, Send):
+                there = jax.device_put(held[what.tensor, what.source], self.devices[on])
+                held[what.tensor, on] = there
+                del there
             else:
-                places = [(tensor, on) for tensor in action.makes]
-                reads = (held[tensor, on] for tensor in action.reads)
+                places = [(tensor, on) for tensor in what.makes]
+                reads = (held[tensor, on] for tensor in what.reads)
                 held |= zip(places, compiled(*reads), strict=True)
-            for tensor, where in dead:
-                self._drop(tensor, where, held)
+            for place in dead:
+                self._drop(place, held)
         values = {self._tensors.made[tensor]: value for (tensor, _), value in held.items()}
-        results = [self._read(atom, values) for atom in program.outputs]
-        return jax.tree.unflatten(program.out_tree, results)
+        results = [self._result(atom, values) for atom in self._program.outputs]
+        return jax.tree.unflatten(self._program.out_tree, results)
 
-    def _drop(self, tensor: int, on: int, held: dict[tuple[int, int], Any]) -> None:
+    def _drop(self, place: Place, held: dict[Place, Any]) -> None:
         """Lets a tensor go. The caller may still name a donated argument, so that is deleted."""
-        array = held.pop((tensor, on))
+        (tensor, on), array = place, held.pop(place)
         # Where one device stands for two, the array may be on both.
         alone = len(set(self.devices)) == len(self.devices)
-        if alone and tensor < self._tensors.num_sources and on == self.device[tensor]:
+        if alone and tensor < self._tensors.num_sources and on == self._device[tensor]:
             array.delete()
 
-    def _read(self, atom: Atom, values: dict[Var, Any]) -> Any:
-        if not isinstance(atom, Var):
-            return atom.val
-        for view in self._tensors.views([atom]):
-            results = run_equation(view, [self._read(operand, values) for operand in view.invars])
-            values |= zip(view.outvars, results, strict=True)
-        return values[atom]
-
-    def memory(self) -> tuple[int, ...]:
-        """Returns the bytes that each device needs at its peak.
-
-        That is what it holds between stages, arguments included, and what XLA plans for a stage.
-        """
-        tensors = self._tensors
-        used, peak = [0] * len(self.devices), [0] * len(self.devices)
-        for source in tensors.sources:
-            used[self.device[source]] += tensors.size[source]
-        for action, compiled, dead in zip(self.actions, self._compiled, self._dead, strict=True):
-            on = action.device
-            makes = [action.tensor] if isinstance(action, Send) else action.makes
-            made = sum(tensors.size[tensor] for tensor in makes)
-            needed = made if isinstance(action, Send) else memory(compiled).beside
-            peak[on] = max(peak[on], used[on] + needed)
-            used[on] += made
-            for tensor, place in dead:
-                used[place] -= tensors.size[tensor]
-        return tuple(map(max, peak, used))
+    def _result(self, atom: Atom, values: dict[Var, Any]) -> Any:
+        if isinstance(atom, Var):
+            return values[atom]
+        return jax.device_put(jnp.asarray(atom.val, aval_of(atom).dtype), self.devices[0])
 
 
-def _dead(
-    actions: Sequence[Stage | Send], tensors: Tensors, device: Sequence[int]
-) -> list[list[tuple[int, int]]]:
-    """Returns what nobody reads after each action: tensors and where they are."""
-    last: dict[tuple[int, int], int] = {}
-    for index, action in enumerate(actions):
-        if isinstance(action, Send):
-            last[action.tensor, action.source] = index
-        else:
-            last |= dict.fromkeys(((tensor, action.device) for tensor in action.reads), index)
-    result: list[list[tuple[int, int]]] = [[] for _ in actions]
-    for (tensor, on), index in last.items():
-        if not tensors.stays(tensor, on, device):
-            result[index].append((tensor, on))
-    return result
+def _on(program: Program, device: jax.Device) -> list[jax.ShapeDtypeStruct]:
+    """Returns the inputs of a program as shapes on a device."""
+    sharding = SingleDeviceSharding(device)
+    shapes = map(shape_of, program.inputs)
+    return [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in shapes]

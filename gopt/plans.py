@@ -20,7 +20,7 @@ from gopt.kernels import Group, group, merge_duplicates
 from gopt.kernels.buffers import unshared_graph
 from gopt.placement import Staged
 from gopt.program import Program, trace_program, unroll
-from gopt.stages import Transfer, stages
+from gopt.stages import Transfer
 
 _FORMAT = 1
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -32,6 +32,7 @@ class Plan:
 
     Attributes:
       fingerprint: of the program, see `fingerprint`.
+      platform: backend whose kernels they are, such as "cpu".
       max_trips: every `scan` of at most so many iterations is unrolled.
       merged: whether equations that compute the same are merged first.
       groups: equations of each kernel, in the order in which the kernels run. `[K]`
@@ -39,9 +40,11 @@ class Plan:
       device: of each op: arguments, captured arrays, kernels that are no views. `[N]`
       transfers: what goes from one device to another, in order.
       peak: bytes that each device holds by the model. `[D]`
+      options: of the compiler, if XLA's own program needs least; `None` for a plan of gopt.
     """
 
     fingerprint: str
+    platform: str
     max_trips: int
     merged: bool
     groups: tuple[Group, ...]
@@ -49,6 +52,7 @@ class Plan:
     device: tuple[int, ...]
     transfers: tuple[Transfer, ...]
     peak: tuple[int, ...]
+    options: dict[str, Any] | None = None
 
     def apply(
         self,
@@ -67,11 +71,11 @@ class Plan:
           *args: as it was planned for; shapes are enough.
           donate_argnums: positions of the arguments whose buffers may be reused.
           devices: for each device of the plan one to run on, by default the first ones of JAX. One
-            may stand for several.
+            may stand for several. A plan for one device may leave it to the arguments.
 
         Raises:
-          ValueError: the plan is of another program, a device is missing, or XLA does not keep the
-            order; the message says which.
+          ValueError: the plan is of another program or backend, a device is missing, or XLA does
+            not keep the order; the message says which.
         """
         program = trace_program(fn, *args, donate_argnums=donate_argnums)
         program = unroll(program, max_trips=self.max_trips) if self.max_trips else program
@@ -81,6 +85,8 @@ class Plan:
                 f"{len(program.inputs)} arrays, fingerprint {fingerprint(program)}, "
                 f"expected {self.fingerprint}"
             )
+        if self.options is not None:
+            return jax.jit(fn, donate_argnums=donate_argnums, compiler_options=self.options)
         function = self.carry_out(program, devices)
         if len(self.peak) == 1:
             check_order(self.kernels(program), function.lower(*args).compile())
@@ -88,23 +94,37 @@ class Plan:
 
     def carry_out(self, program: Program, devices: Sequence[jax.Device] | None = None) -> Any:
         """Returns the function of the program that was planned, as in `apply`."""
-        kernels = self.kernels(program)
-        if len(self.peak) == 1:
-            return jit_ordered(kernels)
-        devices = jax.devices() if devices is None else devices
-        if len(devices) < len(self.peak):
+        kernels, count = self.kernels(program), len(self.peak)
+        if devices is None:
+            devices = jax.devices() if count > 1 else (None,)
+        if len(devices) < count:
             raise ValueError(
-                f"device {len(devices)} is missing: expected {len(self.peak)} devices; "
+                f"device {len(devices)} is missing: expected {count} devices; "
                 "one may be named twice"
             )
-        workspace = zip((e.outvars[0] for e in kernels.equations), self.workspace, strict=True)
-        traced = unshared_graph(kernels, dict(workspace))
-        actions = stages(traced, self.device, self.transfers, self.peak)
-        return Staged(traced, self.device, actions, devices[: len(self.peak)])
+        first = devices[0]  # of one device, `None` if the arguments say where it is
+        platform = first.platform if first else jax.default_backend()
+        if platform != self.platform:
+            raise ValueError(f"the plan is for the kernels of {self.platform}, not of {platform}")
+        if count == 1:
+            return jit_ordered(kernels, first)
+        ends = (kernel.outvars[0] for kernel in kernels.equations)
+        workspace = dict(zip(ends, self.workspace, strict=True))
+        traced = unshared_graph(kernels, workspace)
+        if len(self.device) != int(traced.graph.num_ops):
+            raise ValueError(
+                f"the plan has devices for {len(self.device)} ops: "
+                f"expected {int(traced.graph.num_ops)}"
+            )
+        return Staged(traced, workspace, self.device, self.transfers, self.peak, devices[:count])
 
     def kernels(self, program: Program) -> Program:
         """Returns the program that was planned as kernels, in the order of the plan."""
-        return group(merge_duplicates(program) if self.merged else program, self.groups)
+        source = merge_duplicates(program) if self.merged else program
+        for k, part in enumerate(self.groups):
+            if not all(0 <= index < len(source.equations) for index in part):
+                raise ValueError(f"groups[{k}] is {part}: expected equations of the program")
+        return group(source, self.groups)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan to a JSON file, whole or not at all."""
@@ -113,16 +133,58 @@ class Plan:
             temporary.write_text(json.dumps(row) + "\n")
 
 
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Returns the plan in a file that `Plan.save` wrote.
+
+    Raises:
+      ValueError: the file is no plan, or of another version.
+    """
+    try:
+        row = json.loads(Path(path).read_text())
+        if row.pop("format") != _FORMAT:
+            raise ValueError("another version")
+        plan = Plan(
+            **{
+                **row,
+                "max_trips": int(row["max_trips"]),
+                "groups": tuple(tuple(map(int, part)) for part in row["groups"]),
+                "workspace": tuple(map(float, row["workspace"])),
+                "device": tuple(map(int, row["device"])),
+                "transfers": tuple(Transfer(*map(int, sent)) for sent in row["transfers"]),
+                "peak": tuple(map(int, row["peak"])),
+            }
+        )
+        _check(plan)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no plan of gopt, format {_FORMAT}: {error}") from error
+    return plan
+
+
+def _check(plan: Plan) -> None:
+    ops, devices = range(len(plan.device)), range(len(plan.peak))
+    if len(plan.workspace) != len(plan.groups):
+        raise ValueError(
+            f"workspace has {len(plan.workspace)} entries: expected one for each group"
+        )
+    if not plan.peak:
+        raise ValueError("peak is empty: expected one for each device")
+    for op, on in enumerate(plan.device):
+        if on not in devices:
+            raise ValueError(f"device[{op}] is {on}: expected 0..{len(devices) - 1}")
+    for k, sent in enumerate(plan.transfers):
+        if sent.op not in ops or sent.device not in devices or sent.output < 0:
+            raise ValueError(f"transfers[{k}] is {tuple(sent)}: expected one of an op")
+
+
 def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:
     """Returns the plan that carries a candidate out.
 
     Args:
-      candidate: a schedule of the kernels of the program; not XLA's own.
+      candidate: a schedule of the kernels of the program.
       program: as it was traced, with every `scan` of at most `max_trips` iterations unrolled.
       max_trips: see `Plan`.
     """
     kernels, schedule = candidate.kernels, candidate.schedule
-    assert kernels is not None  # checked by the caller
     groups = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
     order = candidate.order.equations
     ops = candidate.problem.shape.ops
@@ -140,6 +202,7 @@ def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:
         ran += item in number and number[item] >= len(sources)
     return Plan(
         fingerprint=fingerprint(program),
+        platform=jax.default_backend(),
         max_trips=max_trips,
         merged=kernels.merged,
         groups=tuple(groups[id(kernel)] for kernel in order),
@@ -147,31 +210,8 @@ def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:
         device=tuple(schedule.device[[*sources, *run]].tolist()),
         transfers=tuple(transfers),
         peak=candidate.peak,
+        options=candidate.options,
     )
-
-
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Returns the plan in a file that `Plan.save` wrote.
-
-    Raises:
-      ValueError: the file is no plan, or of another version.
-    """
-    try:
-        row = json.loads(Path(path).read_text())
-        if row.pop("format") != _FORMAT:
-            raise ValueError("another version")
-        return Plan(
-            **{
-                **row,
-                "groups": tuple(map(tuple, row["groups"])),
-                "workspace": tuple(row["workspace"]),
-                "device": tuple(row["device"]),
-                "transfers": tuple(Transfer(*sent) for sent in row["transfers"]),
-                "peak": tuple(row["peak"]),
-            }
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no plan of gopt, format {_FORMAT}: {error}") from error
 
 
 def fingerprint(program: Program) -> str:
@@ -200,8 +240,9 @@ def _lines(jaxpr: Jaxpr) -> Iterator[str]:
         reads, makes = (" ".join(map(name, atoms)) for atoms in (equation.invars, equation.outvars))
         yield f"\n{makes} = {equation.primitive.name} {reads}"
         for key, value in sorted(equation.params.items()):
-            yield f"\n {key}"
-            yield from _value(value)
+            if key != "name":  # of what is called
+                yield f"\n {key}"
+                yield from _value(value)
     yield "\n" + " ".join(map(name, jaxpr.outvars))
 
 
@@ -212,8 +253,10 @@ def _value(value: Any) -> Iterator[str]:
     if isinstance(value, Jaxpr):
         yield from _lines(value)
     elif isinstance(value, tuple | list):
+        yield "("
         for part in value:
             yield from _value(part)
+        yield ")"
     elif isinstance(value, frozenset):
         yield from sorted(map(repr, value))
     else:

@@ -6,7 +6,7 @@ its iterations. Whatever the order of the equations, the function that comes bac
 values, because it evaluates the very equations that were traced.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -300,6 +300,17 @@ def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
     if len(bodies) != 1:
         raise ValueError(f"equation {eqn.primitive.name} has {len(bodies)} jaxprs, expected 1")
     return bodies[0] if isinstance(bodies[0], ClosedJaxpr) else ClosedJaxpr(bodies[0], ())
+
+
+def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
+    """Yields equations, and those of all bodies in them."""
+    for equation in equations:
+        yield equation
+        for parameter in equation.params.values():
+            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                body = part.jaxpr if isinstance(part, ClosedJaxpr) else part
+                if isinstance(body, Jaxpr):
+                    yield from every_equation(body.eqns)
 
 
 def aval_of(atom: Atom) -> Any:

@@ -19,11 +19,14 @@ from gopt.ordering import through_xla
 from gopt.padding import pad
 from gopt.plans import Plan, make_plan
 from gopt.problem import prepare, to_seconds
-from gopt.program import Program, trace_program, unroll
+from gopt.program import Program, every_equation, trace_program, unroll
 from gopt.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_SHARDED = ("shard_map", "sharding_constraint")
 
 
 class Row(NamedTuple):
@@ -67,10 +70,8 @@ class Scheduling:
         return self.candidates[min(measured)[1] if measured else -1]
 
     @cached_property
-    def plan(self) -> Plan | None:
-        """What was chosen as a plan, to be saved; `None` if that is XLA's own program."""
-        if self.after.kernels is None:
-            return None
+    def plan(self) -> Plan:
+        """What was chosen as a plan, to be saved."""
         return make_plan(self.after, self.program, self.max_trips)
 
     def apply(self, devices: Sequence[jax.Device] | None = None) -> Any:
@@ -79,15 +80,17 @@ class Scheduling:
         On one device that is a jitted function. On several it is a `gopt.placement.Staged`.
 
         Args:
-          devices: for each device of the machine one to run on, by default the first ones of JAX.
-            One may stand for several.
+          devices: for each device of a machine that was given one to run on, by default the first
+            ones of JAX. One may stand for several. What was compiled runs where its arguments are.
 
         Raises:
-          ValueError: a device is missing; the message says which.
+          ValueError: a device is missing, or devices are given for what was compiled; the message
+            says which.
         """
         if self.after.function is not None:
+            if devices is not None:
+                raise ValueError("devices are given: expected none, the arguments say where to run")
             return self.after.function
-        assert self.plan is not None  # XLA's own program is compiled
         return self.plan.carry_out(self.program, devices)
 
     def rows(self) -> list[Row]:
@@ -198,7 +201,8 @@ def schedule(
         The first two start from all heuristics, and are never worse than those that the budget
         allows.
       evaluations: how many candidates a search may evaluate, what it starts from included; it
-        evaluates one at least.
+        evaluates one at least. On this machine there are two searches where equations can be
+        merged: one with these merged, one without.
       confirm: on this machine, how many orders are compiled besides XLA's and the program's.
       seed: of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
@@ -207,9 +211,9 @@ def schedule(
         one that ships for the objective.
 
     Raises:
-      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
-        runs on several devices, the machine is not valid (see `gopt.prepare`), or there is no
-        policy for "regal".
+      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), has
+        neither an argument nor an equation, or runs on several devices, the machine is not valid
+        (see `gopt.prepare`), or there is no policy for "regal".
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}")
@@ -264,14 +268,16 @@ def schedule(
 
 
 def _check_one_device(args: tuple[Any, ...], program: Program) -> None:
-    for path, leaf in jax.tree.leaves_with_path(args):
-        sharding = getattr(leaf, "sharding", None)
+    arrays = [(f"args{jax.tree_util.keystr(p)}", x) for p, x in jax.tree.leaves_with_path(args)]
+    arrays += [(f"captured array {k}", value) for k, value in enumerate(program.values)]
+    for name, array in arrays:
+        sharding = getattr(array, "sharding", None)
         if sharding is not None and sharding.num_devices > 1:
-            name = f"args{jax.tree_util.keystr(path)}"
             raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
-    for equation in program.equations:
-        if equation.primitive.name == "shard_map":
-            raise ValueError("the function has a shard_map: expected one that runs on one device")
+    for equation in every_equation(program.equations):
+        if equation.primitive.name in _SHARDED:
+            name = equation.primitive.name
+            raise ValueError(f"the function has a {name}: expected one that runs on one device")
 
 
 def _num_kernels(candidates: Sequence[Candidate]) -> int:

@@ -1,9 +1,7 @@
 """Stages: what the devices of a placement do, one thing after another.
 
-What runs on a device one after another, with nothing sent to it or from it meanwhile, is one stage:
-a jitted function of its own, inside which XLA fuses and keeps the order. A stage holds what it
-reads until it ends, even what nobody reads later; where that would take more memory than the
-schedule has on the device at its peak, the stage is cut in two.
+What runs on a device one after another, with nothing sent to it or from it meanwhile, can be one
+stage: a function of its own, inside which XLA fuses and keeps the order.
 """
 
 from collections import Counter
@@ -16,6 +14,8 @@ from jax.extend.core import JaxprEqn, Var
 
 from gopt.program import Atom, Program, variables
 from gopt.sources.jaxpr import Traced
+
+Place = tuple[int, int]  # a tensor, and the device on which it is
 
 
 class Transfer(NamedTuple):
@@ -31,9 +31,9 @@ class Stage(NamedTuple):
     """Kernels that run as one function."""
 
     device: int
+    ops: tuple[int, ...]
     reads: tuple[int, ...]  # tensors
     makes: tuple[int, ...]  # tensors that are read later or returned
-    program: Program  # a function of the tensors that it reads to those that it makes
 
 
 class Send(NamedTuple):
@@ -44,20 +44,6 @@ class Send(NamedTuple):
     device: int
 
 
-def stages(
-    traced: Traced, device: Sequence[int], transfers: Sequence[Transfer], peak: Sequence[int]
-) -> list[Stage | Send]:
-    """Returns what happens on the devices, in order.
-
-    Args:
-      traced: kernels in the order in which they run, see `gopt.kernels.buffers.unshared_graph`.
-      device: of each op. `[N]`
-      transfers: in the order in which they happen.
-      peak: bytes that each device may hold, where smaller stages can help it. `[D]`
-    """
-    return list(_Cutter(traced, device, transfers, peak).actions())
-
-
 class Tensors:
     """The graph of a program of kernels as lists, and the programs of some of its ops.
 
@@ -65,22 +51,21 @@ class Tensors:
       num_sources: how many ops are arguments and captured arrays. They come first, with a tensor
         each, so that the number of one is that of the other.
       sources: those of them that are read or stay.
-      reads: of each op, tensors.
       first: of each op, its first tensor; then the number of tensors.
-      size: of each tensor, bytes.
-      workspace: of each op, bytes.
-      pinned: of each tensor, whether it stays where it is made.
+      reads: of each op, tensors.
       made: of each tensor, the variable.
+      producer: of each tensor, the op.
+      size: of each tensor, bytes.
+      pinned: of each tensor, whether it stays where it is made.
     """
 
     def __init__(self, traced: Traced):
-        graph, self._program = traced.graph, traced.program
+        graph, program = traced.graph, traced.program
         ops, tensors = int(graph.num_ops), int(graph.num_tensors)
         self.num_sources = sum(index < 0 for index in traced.equations)
         self.producer: list[int] = np.asarray(graph.producer)[:tensors].tolist()
         self.first: list[int] = np.searchsorted(self.producer, range(ops + 1)).tolist()
         self.size: list[int] = np.asarray(graph.size)[:tensors].astype(int).tolist()
-        self.workspace: list[int] = np.asarray(graph.workspace)[:ops].astype(int).tolist()
         self.pinned: list[bool] = np.asarray(graph.pinned)[:tensors].tolist()
         self.reads: list[list[int]] = [[] for _ in range(ops)]
         uses = int(graph.num_uses)
@@ -88,134 +73,128 @@ class Tensors:
             self.reads[int(reader)].append(int(tensor))
         read = {tensor for reads in self.reads for tensor in reads}
         self.sources = [k for k in range(self.num_sources) if k in read or self.pinned[k]]
-        equations = traced.program.equations
-        made = [[v] for v in (*self._program.inputs, *self._program.constants)]
-        made += [list(equations[index].outvars) for index in traced.equations if index >= 0]
-        self.made: list[Var] = [v for outs in made for v in outs]
-        self._equation = [equations[index] if index >= 0 else None for index in traced.equations]
-        views = set(range(len(equations))) - set(traced.equations)
-        self._view = {v: equations[index] for index in views for v in equations[index].outvars}
+        self._kernels = [program.equations[index] for index in traced.equations if index >= 0]
+        self.made: list[Var] = [*program.inputs, *program.constants]
+        self.made += [v for kernel in self._kernels for v in kernel.outvars]
+        views = set(range(len(program.equations))) - set(traced.equations)
+        self._view = {v: program.equations[k] for k in views for v in program.equations[k].outvars}
 
-    def stays(self, tensor: int, on: int, device: Sequence[int]) -> bool:
-        """Returns whether a tensor stays on a device to the end."""
-        return self.pinned[tensor] and on == device[self.producer[tensor]]
-
-    def program_of(self, ops: Sequence[int], reads: Sequence[int], makes: Sequence[int]) -> Program:
-        """Returns the program of some ops, with the views that they read."""
+    def program_of(self, stage: Stage) -> Program:
+        """Returns a stage as a program, with the views that it reads."""
         equations: dict[int, JaxprEqn] = {}
-        for op in ops:
-            equation = self._equation[op]
-            assert equation is not None  # arguments are no kernels
-            for needed in (*self.views(equation.invars), equation):
+        for op in stage.ops:
+            kernel = self._kernels[op - self.num_sources]
+            for needed in (*self._views(kernel.invars), kernel):
                 equations.setdefault(id(needed), needed)
-        inputs = tuple(self.made[tensor] for tensor in reads)
+        inputs = tuple(self.made[tensor] for tensor in stage.reads)
         return Program(
             equations=tuple(equations.values()),
             inputs=inputs,
-            outputs=tuple(self.made[tensor] for tensor in makes),
+            outputs=tuple(self.made[tensor] for tensor in stage.makes),
             constants=(),
             values=(),
             donated=(False,) * len(inputs),
             in_tree=jax.tree.structure(tuple(inputs)),
-            out_tree=jax.tree.structure(list(makes)),
+            out_tree=jax.tree.structure(list(stage.makes)),
         )
 
-    def views(self, atoms: Sequence[Atom]) -> Iterator[JaxprEqn]:
+    def _views(self, atoms: Sequence[Atom]) -> Iterator[JaxprEqn]:
         """Yields the views that variables are made of, the first ones first."""
         for v in variables(atoms):
             if v in self._view:
-                yield from self.views(self._view[v].invars)
+                yield from self._views(self._view[v].invars)
                 yield self._view[v]
 
 
-class _Open:
-    """The stage of a device that kernels are added to."""
+def segments(
+    tensors: Tensors, device: Sequence[int], transfers: Sequence[Transfer]
+) -> Iterator[Send | tuple[int, ...]]:
+    """Yields what is sent, and the ops that run on one device with nothing sent there between.
 
-    def __init__(self) -> None:
-        self.ops: list[int] = []
-        self.made: dict[int, None] = {}  # tensors, in order
-        self.inner = 0  # bytes of what it has made and is still read
-        self.unread = 0  # bytes of what it was the last to read, held until it ends
+    Args:
+      tensors: of kernels in the order in which they run.
+      device: of each op. `[N]`
+      transfers: in the order in which they happen.
+    """
+    waiting = list(reversed(transfers))
+    running: dict[int, list[int]] = {}
+
+    def end(on: int) -> Iterator[tuple[int, ...]]:
+        if on in running:
+            yield tuple(running.pop(on))
+
+    def send_before(op: int) -> Iterator[Send | tuple[int, ...]]:
+        while waiting and waiting[-1].before <= op:
+            sent = waiting.pop()
+            source = device[sent.op]
+            yield from end(source)
+            yield from end(sent.device)
+            yield Send(tensors.first[sent.op] + sent.output, source, sent.device)
+
+    count = len(tensors.reads)
+    for op in range(tensors.num_sources, count):
+        yield from send_before(op)
+        running.setdefault(device[op], []).append(op)
+    yield from send_before(count)
+    for on in sorted(running):
+        yield from end(on)
 
 
-class _Cutter:
-    """Follows the schedule, and what each device holds."""
+class Ledger:
+    """What each device holds while stages run and tensors are sent.
+
+    Attributes:
+      used: bytes that each device holds. `[D]`
+    """
 
     def __init__(
         self,
-        traced: Traced,
+        tensors: Tensors,
         device: Sequence[int],
         transfers: Sequence[Transfer],
-        peak: Sequence[int],
+        num_devices: int,
     ):
-        self.tensors = Tensors(traced)
-        self.device, self.transfers, self.peak = device, transfers, peak
-        self.open = [_Open() for _ in peak]
-        self.held = [0] * len(peak)  # bytes between stages
-        self.left = Counter[tuple[int, int]]()  # readers to come of a tensor on a device
-        for op, reads in enumerate(self.tensors.reads):
-            self.left.update((tensor, device[op]) for tensor in reads)
+        self._tensors, self._device = tensors, device
+        self.used = [0] * num_devices
+        for source in tensors.sources:
+            self.used[device[source]] += tensors.size[source]
+        self._left = Counter[Place]()  # readers to come
+        for op, reads in enumerate(tensors.reads):
+            self._left.update((tensor, device[op]) for tensor in reads)
         for sent in transfers:
-            tensor = self.tensors.first[sent.op] + sent.output
-            self.left[tensor, device[sent.op]] += 1
-        for source in self.tensors.sources:
-            self.held[device[source]] += self.tensors.size[source]
+            self._left[tensors.first[sent.op] + sent.output, device[sent.op]] += 1
 
-    def actions(self) -> Iterator[Stage | Send]:
-        """Yields what happens, in order."""
-        waiting = list(reversed(self.transfers))
-        for op in range(self.tensors.num_sources, len(self.tensors.reads)):
-            while waiting and waiting[-1].before <= op:
-                yield from self.send(waiting.pop())
-            yield from self.add(op)
-        while waiting:
-            yield from self.send(waiting.pop())
-        for on in range(len(self.open)):
-            yield from self.close(on)
+    def stage(self, ops: Sequence[int]) -> Stage:
+        """Returns ops that run next, on one device, as a stage."""
+        on, first = self._device[ops[0]], self._tensors.first
+        made = [tensor for op in ops for tensor in range(first[op], first[op + 1])]
+        reads = Counter(tensor for op in ops for tensor in self._tensors.reads[op])
+        return Stage(
+            device=on,
+            ops=tuple(ops),
+            reads=tuple(sorted(reads.keys() - set(made))),
+            makes=tuple(t for t in made if self._left[t, on] > reads[t] or self._stays(t, on)),
+        )
 
-    def send(self, sent: Transfer) -> Iterator[Stage | Send]:
-        """Sends a tensor, after what both devices have done so far."""
-        tensor, source = self.tensors.first[sent.op] + sent.output, self.device[sent.op]
-        yield from self.close(source)
-        yield from self.close(sent.device)
-        self.held[sent.device] += self.tensors.size[tensor]
-        self.left[tensor, source] -= 1
-        if self.is_dead(tensor, source):
-            self.held[source] -= self.tensors.size[tensor]
-        yield Send(tensor, source, sent.device)
+    def run(self, stage: Stage) -> list[Place]:
+        """Runs a stage; returns what nobody reads any more."""
+        for op in stage.ops:
+            self._left.subtract((tensor, stage.device) for tensor in self._tensors.reads[op])
+        self.used[stage.device] += sum(self._tensors.size[tensor] for tensor in stage.makes)
+        return self._dead((tensor, stage.device) for tensor in stage.reads)
 
-    def add(self, op: int) -> Iterator[Stage | Send]:
-        """Adds a kernel to the stage of its device, or to a new one."""
-        on, tensors = self.device[op], self.tensors
-        makes = range(tensors.first[op], tensors.first[op + 1])
-        made = sum(tensors.size[tensor] for tensor in makes)
-        needed = self.held[on] + self.open[on].inner + made + tensors.workspace[op]
-        if needed > self.peak[on]:
-            yield from self.close(on)
-        stage = self.open[on]
-        stage.ops.append(op)
-        stage.made |= dict.fromkeys(makes)
-        stage.inner += made
-        for tensor in tensors.reads[op]:
-            self.left[tensor, on] -= 1
-        for tensor in {*tensors.reads[op], *makes}:
-            if self.is_dead(tensor, on) and tensor in stage.made:
-                stage.inner -= tensors.size[tensor]
-            elif self.is_dead(tensor, on):
-                stage.unread += tensors.size[tensor]
+    def send(self, send: Send) -> list[Place]:
+        """Sends a tensor; returns what nobody reads any more."""
+        self._left[send.tensor, send.source] -= 1
+        self.used[send.device] += self._tensors.size[send.tensor]
+        return self._dead([(send.tensor, send.source)])
 
-    def close(self, on: int) -> Iterator[Stage | Send]:
-        """Ends the stage of a device."""
-        stage = self.open[on]
-        if stage.ops:
-            makes = [tensor for tensor in stage.made if not self.is_dead(tensor, on)]
-            reads = {tensor for op in stage.ops for tensor in self.tensors.reads[op]}
-            inputs = sorted(reads - stage.made.keys())
-            program = self.tensors.program_of(stage.ops, inputs, makes)
-            self.held[on] += stage.inner - stage.unread
-            self.open[on] = _Open()
-            yield Stage(on, tuple(inputs), tuple(makes), program)
+    def _dead(self, places: Iterator[Place] | Sequence[Place]) -> list[Place]:
+        dead = [place for place in places if not self._left[place] and not self._stays(*place)]
+        for tensor, on in dead:
+            self.used[on] -= self._tensors.size[tensor]
+        return dead
 
-    def is_dead(self, tensor: int, on: int) -> bool:
-        """Returns whether nobody will read a tensor on a device, nor return it."""
-        return not self.left[tensor, on] and not self.tensors.stays(tensor, on, self.device)
+    def _stays(self, tensor: int, on: int) -> bool:
+        home = self._device[self._tensors.producer[tensor]]
+        return self._tensors.pinned[tensor] and on == home

@@ -171,14 +171,16 @@ def test_orders_are_measured(tmp_path, capsys, monkeypatch):
 
 
 def test_means_of_wired_networks_are_geometric(tmp_path, capsys):
-    row = apply.Measured("a", 8, 8, 8, 100, 50, 100, 80, 80, "XLA", 1.0, 2.0, "wired, plain", 40)
+    row = apply.Measured(
+        "a", 8, 8, 8, 100, 50, 100, 80, 80, "XLA", 1.0, 2.0, 0.0, "wired, plain", 40
+    )
     other = row._replace(default=400, found=80, chosen="searched", optimum=160)
     apply.report([row, other], tmp_path)
     (line,) = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = [cell.strip() for cell in line[2:-2].split("|")]
     assert cells[0] == "2 wired, plain"
     assert cells[7:11] == ["-60.0", "-60.0", "+0.0", "gopt 1, XLA 1"]
-    assert cells[-1] == "+100.0"
+    assert cells[-2:] == ["+100.0", "0e+00"]
 
 
 def test_a_model_that_is_not_known_is_named(tmp_path):

@@ -1,5 +1,8 @@
 """Real memory and time of compiled functions."""
 
+import time
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -24,10 +27,20 @@ def test_what_is_written_over_a_donated_argument_counts_once():
 
 def test_functions_are_timed_in_turn():
     calls = []
-    functions = {name: lambda name=name: calls.append(name) for name in "ab"}
-    found = seconds(functions, repeats=3)
-    assert calls == ["a", "b"] * 4
+
+    def function(name):
+        time.sleep(0.06)
+        calls.append(name)
+
+    found = seconds({name: partial(function, name) for name in "ab"}, repeats=3)
+    assert calls == [*"aabb", *"ab" * 3]
     assert all(0 <= value < 1 for value in found.values())
+
+
+def test_short_functions_are_called_often_in_each_turn():
+    calls = []
+    seconds({"short": lambda: calls.append(0)}, repeats=1)
+    assert len(calls) > 1000
 
 
 def test_every_run_has_arguments_of_its_own():

@@ -41,7 +41,7 @@ def result():
 
 def test_a_better_order_is_found_and_has_the_values_of_the_function(result):
     assert result.after.memory.beside < 0.9 * result.before.memory.beside
-    assert result.after.kernels is not None
+    assert result.after.options is None
     rng = np.random.default_rng(0)
     x, *weights = (jnp.asarray(rng.normal(size=s.shape), s.dtype) for s in (S, *[W] * 20))
     ours, theirs = result.apply()(x, weights), jax.jit(wired)(x, weights)
@@ -52,7 +52,7 @@ def test_the_model_predicts_what_xla_needs(result):
     errors = {
         candidate.name: error(candidate)
         for candidate in result.candidates
-        if candidate.kernels is not None
+        if candidate.options is None
     }
     assert max(errors.values()) < 0.2  # two tensors of eleven
     assert errors[result.after.name] < 0.05
@@ -110,6 +110,11 @@ def sharded(x):
     return jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)(x)
 
 
+def constrained(x):
+    mesh, spec = jax.sharding.Mesh(jax.devices()[:2], ("i",)), jax.sharding.PartitionSpec("i")
+    return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, spec))
+
+
 @pytest.mark.parametrize("hardware", [None, "2xh100"])
 @pytest.mark.parametrize(
     ("fn", "message"),
@@ -117,6 +122,8 @@ def sharded(x):
         (prints, "equation debug_print has side effects"),
         (asks, "equation io_callback has side effects"),
         (sharded, "the function has a shard_map"),
+        (lambda x: jax.lax.scan(lambda c, _: (sharded(c), None), x, length=2), "a shard_map"),
+        (constrained, "the function has a sharding_constraint"),
     ],
 )
 def test_what_cannot_be_scheduled_is_named(fn, message, hardware):
@@ -157,7 +164,7 @@ def test_what_is_checkpointed_is_computed_again():
 @pytest.mark.parametrize("method", ["depth_first", "brkga"])
 def test_methods_without_the_search(method):
     result = gopt.schedule(wired, S, [W] * 20, evaluations=200, method=method)
-    names = [c.name for c in result.candidates if c.kernels is not None]
+    names = [c.name for c in result.candidates if c.options is None]
     assert {name.split(",")[0] for name in names} == {"program order", method}
     assert result.after.memory.beside < result.before.memory.beside
 

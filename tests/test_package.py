@@ -48,7 +48,7 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert "peak memory" in capsys.readouterr().out
     assert (tmp_path / "schedule.png").stat().st_size > 1000
     assert (tmp_path / "memory.png").stat().st_size > 1000
-    np.testing.assert_allclose(names["staged"].memory(), names["placement"].after.peak, 0.01)
+    np.testing.assert_allclose(names["staged"].memory, names["placement"].after.peak, 0.01)
     assert names["ordering"].after.memory.beside < 0.8 * names["ordering"].before.memory.beside
     assert names["result"].evaluations[-1] == 5000
     jax.tree.map(np.testing.assert_array_equal, names["result_on_all_devices"], names["result"])

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,10 @@ from jax import lax
 import gopt
 from gopt.apply import check_order
 from gopt.hardware import homogeneous
+from gopt.kernels.buffers import unshared_graph
 from gopt.placement import Staged
-from gopt.stages import Send, Stage
+from gopt.program import trace_program
+from gopt.stages import Ledger, Send, Stage, Tensors, Transfer, segments
 from gopt.workloads import WORKLOADS
 
 TABLE = np.linspace(0, 1, 48, dtype=np.float32).reshape(8, 6)
@@ -77,9 +80,22 @@ def draw(shape):
 def close(ours, theirs, tolerance=1e-5):
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert isinstance(a, jax.Array) and a.dtype == jnp.asarray(b).dtype
         assert np.isfinite(b).all()
         scale = np.max(np.abs(b), initial=1e-6)
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)
+
+
+def stages(placed):
+    return [action for action in placed.actions if isinstance(action.what, Stage)]
+
+
+def beside(result, placed, args):
+    """Bytes of each device beside the arguments, through XLA and by the model."""
+    arguments = np.zeros(len(placed.devices), int)
+    for on, leaf in zip(result.plan.device, jax.tree.leaves(args), strict=False):
+        arguments[on] += leaf.size * leaf.dtype.itemsize
+    return placed.memory - arguments, placed.predicted - arguments
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -94,14 +110,8 @@ def test_any_placement_has_the_values_of_the_function(name, seed, devices):
     assert isinstance(placed, Staged)
     close(placed(*args), fn(*args))
     close(placed(*placed.place(*args)), fn(*args))
-    for stage in placed.actions:
-        if isinstance(stage, Stage):
-            shapes = [
-                jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in stage.program.inputs
-            ]
-            check_order(
-                stage.program, gopt.apply.jit_ordered(stage.program).lower(*shapes).compile()
-            )
+    for what, compiled, _ in stages(placed):
+        check_order(placed._tensors.program_of(what), compiled)
 
 
 @pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
@@ -130,17 +140,19 @@ def test_models_on_four_devices(name, mode, sizes, objective):
     args = jax.tree.map(draw, shapes)
     expected = jax.jit(fn)(*args)
     close(placed(*placed.place(*args)), expected, 1e-3)
-    arguments = [0] * 4
-    for on, leaf in zip(result.plan.device, jax.tree.leaves(shapes), strict=False):
-        arguments[on] += leaf.size * leaf.dtype.itemsize
-    for predicted, measured in zip(result.after.peak, placed.memory(), strict=True):
-        assert abs(measured - predicted) <= 0.1 * predicted
+    for on, needs in enumerate(placed.memory):
+        assert abs(needs - placed.predicted[on]) <= 0.1 * placed.predicted[on]
+        assert needs <= 1.01 * result.after.peak[on]
+    for needs, predicted in zip(*beside(result, placed, shapes), strict=True):
+        assert abs(needs - predicted) <= 0.1 * predicted + 2**13  # small things in XLA's code
+    cuts = segments(placed._tensors, placed._device, result.plan.transfers)
+    assert len(stages(placed)) <= 2 * sum(not isinstance(cut, Send) for cut in cuts)
 
 
 def test_each_tensor_is_sent_once_to_each_device():
     fn, args = CASES["branches"]
     result = gopt.schedule(fn, *args, hardware=homogeneous(4), method="brkga", evaluations=1)
-    sent = [a for a in result.apply().actions if isinstance(a, Send)]
+    sent = [a.what for a in result.apply().actions if isinstance(a.what, Send)]
     assert len(sent) > 5
     assert max(Counter((a.tensor, a.device) for a in sent).values()) == 1
     assert all(a.source != a.device for a in sent)
@@ -150,8 +162,9 @@ def test_a_stage_is_as_long_as_nothing_is_sent():
     fn, args = CASES["branches"]
     slow = homogeneous(2, bandwidth=1e-6)
     result = gopt.schedule(fn, *args, hardware=slow, method="heft")
-    (stage,) = result.apply().actions
-    assert len(stage.program.equations) == len(result.plan.groups)
+    roomy = replace(result.plan, peak=(2 * result.plan.peak[0], 0))
+    (stage,) = roomy.apply(fn, *args).actions
+    assert len(stage.what.ops) == len(result.plan.groups)
 
 
 class Watched:
@@ -166,13 +179,15 @@ class Watched:
         return made
 
 
-def test_memory_is_that_of_the_arrays_that_live(monkeypatch):
+@pytest.mark.parametrize("name", ["branches", "views", "gradient"])
+def test_memory_is_that_of_the_arrays_that_live(name, monkeypatch):
     """Between actions, what JAX says that each device holds is what the account says."""
-    fn, args = CASES["branches"]
+    fn, args = CASES[name]
     result = gopt.schedule(fn, *args, hardware=homogeneous(4), method="brkga", evaluations=1)
     placed = result.apply()
     given = placed.place(*args)
-    before = {id(array) for array in jax.live_arrays()} - {id(x) for x in given}
+    mine = {id(x) for x in (*jax.tree.leaves(given), *placed._constants)}
+    before = {id(array) for array in jax.live_arrays()} - mine
     most = [0] * 4
     put, first = jax.device_put, {device: k for k, device in enumerate(jax.devices())}
 
@@ -190,13 +205,14 @@ def test_memory_is_that_of_the_arrays_that_live(monkeypatch):
         count()
         return array
 
-    account = placed.memory()
     monkeypatch.setattr(jax, "device_put", watched)
-    monkeypatch.setattr(placed, "_compiled", [Watched(c, count) for c in placed._compiled])
+    placed.actions = [
+        a._replace(compiled=Watched(a.compiled, count)) if a.compiled else a for a in placed.actions
+    ]
     placed(*given)
     # Inside stages little is needed but what they make.
-    for counted, planned in zip(most, account, strict=True):
-        assert 0.9 * planned < counted <= planned
+    for counted, planned in zip(most, placed.memory, strict=True):
+        assert 0.9 * planned <= counted <= planned
 
 
 def test_arrays_are_where_the_schedule_leaves_them():
@@ -204,25 +220,22 @@ def test_arrays_are_where_the_schedule_leaves_them():
     result = gopt.schedule(fn, *args, hardware="2xh100", method="brkga", evaluations=1)
     first, second, *_ = jax.devices()
     placed = result.apply([second, first])
-    home = {}
-    for op, index in enumerate(placed.traced.equations):
-        if index >= 0:
-            outs = placed.traced.program.equations[index].outvars
-            home |= dict.fromkeys(outs, [second, first][placed.device[op]])
-    found = jax.tree.leaves(placed(*args))
-    for leaf, variable in zip(found, placed.traced.program.outputs, strict=True):
-        assert leaf.devices() == {home[variable]}
+    made = [placed._tensors.made.index(v) for v in placed._program.outputs]
+    home = [placed._device[placed._tensors.producer[tensor]] for tensor in made]
+    for leaf, on in zip(jax.tree.leaves(placed(*args)), home, strict=True):
+        assert leaf.devices() == {[second, first][on]}
 
 
 def test_donated_arguments_are_deleted():
     def step(w, x):
         return w - 0.1 * jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
 
-    w, x = jnp.ones((6, 6)), X
-    result = gopt.schedule(step, w, x, hardware="2xh100", method="heft", donate_argnums=0)
-    result.apply()(w, x)
-    assert w.is_deleted()
-    assert not x.is_deleted()
+    for device in jax.devices()[:2]:  # where it is planned, and elsewhere
+        w, x = jax.device_put(np.ones((6, 6), np.float32), device), jnp.array(TABLE)
+        result = gopt.schedule(step, w, x, hardware="2xh100", method="heft", donate_argnums=0)
+        result.apply()(w, x)
+        assert w.is_deleted()
+        assert not x.is_deleted()
 
 
 def test_one_device_may_stand_for_several_and_a_missing_one_is_named():
@@ -240,3 +253,67 @@ def test_bad_arguments_are_named():
         placed()
     with pytest.raises(ValueError, match=r"args\[0\] is float32\[4\], expected float32\[8,6\]"):
         placed(jnp.ones(4))
+
+
+def test_stages_are_halved_until_they_fit():
+    def fn(x, weights):
+        made = [jnp.tanh(x @ w) @ w for w in weights]
+        return [jnp.sum(y) for y in made], made[0]
+
+    args = jnp.ones((64, 64)), [jnp.ones((64, 64))] * 8
+    slow = homogeneous(2, bandwidth=1e-6)
+    plan = gopt.schedule(fn, *args, hardware=slow, method="heft").plan
+    counts = []
+    for peak in (2 * plan.peak[0], plan.peak[0] // 2, 0):
+        placed = replace(plan, peak=(peak, 0)).apply(fn, *args)
+        counts.append(len(placed.actions))
+        close(placed(*args), fn(*args))
+    kernels = [op for action in placed.actions for op in action.what.ops]
+    assert counts == [1, len(kernels), len(kernels)]  # half is less than arguments and results
+    assert kernels == sorted(kernels) and len(kernels) == len(plan.groups)
+
+
+def test_what_a_ledger_holds():
+    """A chain on device 0, whose first result is read on device 1, too."""
+
+    def fn(x):
+        y = jnp.tanh(x) @ x
+        z = y @ x
+        return z @ x, y @ y
+
+    plan = gopt.schedule(fn, jnp.ones((8, 8)), hardware=homogeneous(2), method="heft").plan
+    program = trace_program(fn, jnp.ones((8, 8)))
+    traced = unshared_graph(plan.kernels(program), {})
+    names = [name.rsplit("/")[-1] for name in traced.names]
+    assert names == ["args[0]", "tanh", "dot_general", "dot_general", "dot_general", "dot_general"]
+    reads = [tensors for tensors in Tensors(traced).reads]
+    last = next(op for op in (3, 4, 5) if reads[op] == [2])  # y @ y
+    device = [0] * 6
+    device[last] = 1
+    moves = [Transfer(3, 2, 0, 1)]
+    tensors = Tensors(traced)
+    first, send, *others = segments(tensors, device, moves)
+    assert first == (1, 2) and send == Send(2, 0, 1)
+    assert sorted(others) == sorted([(last,), tuple(op for op in (3, 4, 5) if op != last)])
+    ledger = Ledger(tensors, device, moves, 2)
+    size = 8 * 8 * 4
+    assert ledger.used == [size, 0]  # x
+    stage = ledger.stage(first)
+    assert (stage.reads, stage.makes) == ((0,), (2,))  # what tanh makes stays inside
+    assert ledger.run(stage) == [] and ledger.used == [2 * size, 0]
+    assert ledger.send(send) == [] and ledger.used == [2 * size, size]
+    there = ledger.stage((last,))
+    assert (there.device, there.reads, there.makes) == (1, (2,), (last,))
+    assert ledger.run(there) == [(2, 1)] and ledger.used == [2 * size, size]
+    (rest,) = [part for part in others if part != (last,)]
+    assert ledger.run(ledger.stage(rest)) == [(2, 0)]  # x is not donated
+    assert ledger.used == [2 * size, size]
+
+
+def test_empty_arrays():
+    def fn(x, z):
+        return (x @ z).sum(), z, z.sum(0)
+
+    args = jnp.ones((4, 6)), jnp.ones((6, 0))
+    for hardware in (None, "2xh100"):
+        close(gopt.schedule(fn, *args, hardware=hardware, evaluations=20).apply()(*args), fn(*args))

@@ -1,5 +1,7 @@
 """Plans that are saved, loaded and carried out again."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,13 +42,17 @@ def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
 
 def test_a_plan_needs_the_memory_that_was_confirmed():
     result = gopt.schedule(wired, S, [W] * 20, evaluations=100)
-    assert result.plan is not None
+    assert result.plan.options is None
     found = memory(result.plan.apply(wired, S, [W] * 20).lower(S, [W] * 20).compile())
     assert found == result.after.memory
 
 
-def test_xlas_own_program_is_no_plan():
-    assert gopt.schedule(jnp.sin, X).plan is None
+def test_xlas_own_program_is_a_plan_too(tmp_path):
+    result = gopt.schedule(jnp.sin, X)
+    assert result.after.name == "XLA"
+    result.plan.save(tmp_path / "plan.json")
+    function = load_plan(tmp_path / "plan.json").apply(jnp.sin, X)
+    assert function.lower(X).as_text() == jax.jit(jnp.sin).lower(X).as_text()
 
 
 @pytest.mark.parametrize("changed", [lambda x: branches(x, 2.0), lambda x: branches(x)[0], jnp.sin])
@@ -68,7 +74,15 @@ def test_fingerprints_are_those_of_equations():
     def mark(fn, *args, **kwargs):
         return fingerprint(trace_program(fn, *args, **kwargs))
 
+    def named(name):
+        def inner(c):
+            return jnp.sin(c)
+
+        inner.__name__ = name
+        return lambda x: jax.lax.scan(lambda c, _: (jax.jit(inner)(c), None), x, length=2)[0]
+
     assert mark(loop, X) == mark(other, X)
+    assert mark(named("a"), X) == mark(named("b"), X)
     assert mark(custom, X) == mark(lambda x: custom(x), X)
     different = [
         mark(loop, X),
@@ -86,3 +100,40 @@ def test_files_that_are_no_plans_are_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match="is no plan of gopt"):
             load_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("device", [0] * 99, r"the plan has devices for 99 ops: expected"),
+        ("device", [0, 7], r"is no plan of gopt.*device\[1\] is 7: expected 0..1"),
+        ("groups", lambda groups: [[99], *groups[1:]], r"groups\[0\] is \(99,\)"),
+        ("groups", lambda groups: groups[::-1], "reads a"),
+        ("groups", [[0]], "is no plan of gopt.*workspace has"),
+        ("groups", 3, "is no plan of gopt"),
+        ("peak", [], "is no plan of gopt.*peak is empty"),
+        ("max_trips", "x", "is no plan of gopt"),
+        ("transfers", [[1, 99, 0, 1]], r"is no plan of gopt.*transfers\[0\]"),
+        ("platform", "abacus", "the plan is for the kernels of abacus, not of cpu"),
+    ],
+)
+def test_files_with_a_wrong_field_are_refused(tmp_path, field, value, message):
+    path = tmp_path / "plan.json"
+    gopt.schedule(branches, X, hardware="2xh100", method="heft").plan.save(path)
+    row = json.loads(path.read_text())
+    value = value(row[field]) if callable(value) else value
+    path.write_text(json.dumps({**row, field: value}))
+    with pytest.raises(ValueError, match=message):
+        load_plan(path).apply(branches, X)
+
+
+def test_a_plan_for_one_device_runs_where_it_is_told():
+    result = gopt.schedule(branches, X, hardware=homogeneous(1), method="depth_first")
+    device = jax.devices()[2]
+    found = result.apply([device])(np.asarray(X))
+    assert found.devices() == {device}
+    np.testing.assert_allclose(found, branches(X), rtol=1e-5)
+    with pytest.raises(ValueError, match="device 0 is missing"):
+        result.apply([])
+    with pytest.raises(ValueError, match="devices are given"):
+        gopt.schedule(branches, X, evaluations=20).apply([device])

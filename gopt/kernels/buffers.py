@@ -9,7 +9,7 @@ No argument is ever freed: XLA keeps the memory of all of them to the end, donat
 """
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from jax.extend.core import JaxprEqn, Var
@@ -48,15 +48,19 @@ def kernel_graph(
 def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> Traced:
     """Returns the graph of kernels that are functions of their own.
 
-    Every result has a buffer of its own, and donated arguments are freed after their last reader.
-    The rest is as in `kernel_graph`.
+    Every result has a buffer of its own, views that the program returns too, and donated arguments
+    are freed after their last reader. The rest is as in `kernel_graph`.
     """
-    return traced(program, *_ops(program, workspace))
+    returned = set(variables(program.outputs))
+    shown = {k for k, e in enumerate(program.equations) if not returned.isdisjoint(e.outvars)}
+    return traced(program, *_ops(program, workspace, shown))
 
 
-def _ops(program: Program, workspace: Mapping[Var, float]) -> tuple[list[Op], list[int]]:
-    fills = [k for k, e in enumerate(program.equations) if e.primitive.name == "broadcast_in_dim"]
-    ops, equations = ops_of(program, made=fills)
+def _ops(
+    program: Program, workspace: Mapping[Var, float], made: Collection[int] = ()
+) -> tuple[list[Op], list[int]]:
+    fills = {k for k, e in enumerate(program.equations) if e.primitive.name == "broadcast_in_dim"}
+    ops, equations = ops_of(program, made=fills.union(made))
     for op, index in enumerate(equations):
         if index >= 0:
             needed = workspace.get(program.equations[index].outvars[0], 0.0)

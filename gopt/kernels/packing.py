@@ -1,4 +1,4 @@
-"""What XLA's allocator makes of a schedule: the address space that its tensors take.
+"""What XLA's allocator makes of an order: the address space that its tensors take.
 
 XLA assigns addresses when it compiles, and not perfectly: gaps that no tensor fits add to the most
 that is in use at once.
@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gopt.cost.execution import Schedule
 from gopt.problem import Problem
 
 _ALIGNMENT = 64  # bytes
 
 
-def packed_bytes(problem: Problem, schedule: Schedule) -> int:
-    """Returns the bytes that XLA needs for what a schedule on one device makes, inputs excluded.
+def packed_bytes(problem: Problem, order: np.ndarray) -> int:
+    """Returns the bytes that XLA needs for what ops on one device make, inputs excluded.
 
     Outputs have places of their own. Before they are made, others take these: the largest first, of
     equal ones the first. What finds no such place goes to the tightest gap of one large buffer that
@@ -27,9 +26,9 @@ def packed_bytes(problem: Problem, schedule: Schedule) -> int:
 
     Args:
       problem: one problem, on one device.
-      schedule: of the problem.
+      order: of the ops. int `[N]`, or longer
     """
-    lives = _lives(problem, schedule)
+    lives = _lives(problem, order)
     outputs = np.flatnonzero(lives.is_output)
     taken: list[list[int]] = [[output] for output in outputs.tolist()]
     rest: list[int] = []
@@ -63,10 +62,10 @@ class _Lives(NamedTuple):
         return (self.first[others] <= self.last[tensor]) & (self.last[others] >= self.first[tensor])
 
 
-def _lives(problem: Problem, schedule: Schedule) -> _Lives:
+def _lives(problem: Problem, order: np.ndarray) -> _Lives:
     ops, tensors, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     step = np.empty(ops, np.int64)
-    step[np.asarray(schedule.order)[:ops]] = np.arange(ops)
+    step[np.asarray(order)[:ops]] = np.arange(ops)
     producer = np.asarray(problem.producer)[:tensors]
     pinned = np.asarray(problem.pinned)[:tensors]
     last = step[producer]

@@ -58,7 +58,7 @@ def confirmed_memory(
 ) -> "Figure":
     """Returns the memory in use on one device against the kernels run, and what XLA plans.
 
-    Lines are what the model has in use, arguments included; dots above them what XLA plans.
+    Lines are what the model has in use, arguments included; dotted ones what XLA plans at most.
 
     Args:
       schedules: by name, with the problem of each, on one device.

@@ -142,7 +142,7 @@ def _gather(eqn: JaxprEqn) -> float:
 
 
 def _reduction(eqn: JaxprEqn) -> float:
-    return _in(eqn).size - _out(eqn).size
+    return max(_in(eqn).size - _out(eqn).size, 0)
 
 
 def _general_reduction(eqn: JaxprEqn) -> float:

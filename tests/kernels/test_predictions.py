@@ -4,23 +4,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from gopt import pad, prepare
-from gopt.apply import jit_ordered, written_over
-from gopt.classical import keys_from_items
-from gopt.cost.execution import decode, simulate
-from gopt.hardware import homogeneous
-from gopt.kernels import group, groups, kernel_graph
-from gopt.kernels.packing import packed_bytes
+from gopt.apply import beside, jit_ordered
+from gopt.kernels import group, groups
 from gopt.kernels.workspace import workspaces
 from gopt.measure import memory
 from gopt.program import trace_program
 
 VIEWS = ("broadcast_in_dim", "reshape", "slice", "squeeze", "transpose")
-
-
-@jax.jit
-def replay(problem, keys):
-    return simulate(problem, decode(problem, keys))
 
 
 def needs(fn, *args, donate_argnums=()):
@@ -29,11 +19,7 @@ def needs(fn, *args, donate_argnums=()):
     written = [k for k, e in enumerate(program.equations) if e.primitive.name not in VIEWS]
     program = group(program, groups(program, written))
     compiled = jit_ordered(program).lower(*program.arguments()).compile()
-    traced = kernel_graph(program, workspaces(program, compiled), written_over(program))
-    problem = prepare(pad(traced.graph), homogeneous(1))
-    count = int(problem.num_ops)
-    schedule = jax.device_get(replay(problem, keys_from_items(problem, [0] * count, range(count))))
-    return packed_bytes(problem, schedule), memory(compiled).beside
+    return beside(program, workspaces(program, compiled)), memory(compiled).beside
 
 
 def shape(*dims):
@@ -87,4 +73,4 @@ def test_xla_plans_what_the_model_says(name):
 def test_what_is_only_shown_is_not_written_over():
     program = trace_program(lambda x: jnp.sin((x + 1.0)[0]).sum(), SQUARE)
     program = group(program, [(k,) for k in range(len(program.equations))])
-    assert kernel_graph(program, {}, written_over(program)).equations
+    assert beside(program, {}) > 0
