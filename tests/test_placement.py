@@ -114,15 +114,14 @@ def test_any_placement_has_the_values_of_the_function(name, seed, devices):
         check_order(placed._tensors.program_of(what), compiled)
 
 
-@pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
 @pytest.mark.parametrize(
-    ("name", "mode", "sizes"),
+    ("name", "mode", "sizes", "objective"),
     [
-        ("randwire", "forward", {"size": 64}),
-        ("nasnet_a", "forward", {"cells": 1, "size": 64}),
-        ("dlrm", "forward", {"rows": (100,) * 8}),
-        ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}),
-        ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}),
+        ("randwire", "forward", {"size": 64}, "peak_memory"),
+        ("nasnet_a", "forward", {"cells": 1, "size": 64}, "makespan"),
+        ("dlrm", "forward", {"rows": (100,) * 8}, "peak_memory"),
+        ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
+        ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
     ],
 )
 def test_models_on_four_devices(name, mode, sizes, objective):
