@@ -20,7 +20,7 @@ from rich.progress import track
 
 import gopt
 from experiments import common, wired
-from experiments.cases import MODELS, Case
+from experiments.cases import MODELS, Case, largest_difference, random_arguments
 from gopt.measure import seconds
 from gopt.plots import style
 from gopt.units import format_bytes, format_seconds
@@ -126,7 +126,7 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
     """Returns how long both programs take, and how far their values are apart."""
     if not repeats:
         return Ran(float("nan"), float("nan"), float("nan"))
-    args = _draw(case.args)
+    args = random_arguments(case.args)
 
     def fresh() -> tuple[Any, ...]:
         """Returns arguments of which those that are donated may be consumed."""
@@ -136,33 +136,10 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
 
     functions = {"own": result.before.function, "chosen": result.after.function}
     values = [function(*fresh()) for function in functions.values()]
-    difference = max(jax.tree.leaves(jax.tree.map(_difference, *values)), default=0.0)
+    apart = largest_difference(*values)
     del values
     found = seconds(functions, fresh, repeats=repeats)
-    return Ran(found["own"], found["chosen"], difference)
-
-
-def _draw(shapes: Any) -> Any:
-    """Returns random arrays that keep the scale of what runs through a network."""
-    rng = np.random.default_rng(0)
-
-    def draw(shape: jax.ShapeDtypeStruct) -> jax.Array:
-        if not jnp.issubdtype(shape.dtype, jnp.floating):
-            return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)
-        if len(shape.shape) < 2:  # scales, offsets, variances
-            return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
-        deviation = max(np.prod(shape.shape[:-1]), 1) ** -0.5
-        return jnp.asarray(deviation * rng.standard_normal(shape.shape, np.float32), shape.dtype)
-
-    return jax.tree.map(draw, shapes)
-
-
-def _difference(ours: jax.Array, theirs: jax.Array) -> float:
-    """Returns the largest difference of two arrays, as a share of the largest value."""
-    if not ours.size:
-        return 0.0
-    a, b = np.float64(ours), np.float64(theirs)
-    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
+    return Ran(found["own"], found["chosen"], apart)
 
 
 def main(settings: Settings) -> None:

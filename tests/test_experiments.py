@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import apply, cases, common, exact, large, prediction, wired, workloads
+from experiments import apply, cases, common, exact, large, placement, prediction, wired, workloads
 from gopt.graph import is_input
 from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
@@ -269,3 +269,16 @@ def test_equations_make_tensors_of_their_own():
     size = 4 * 1000
     graph = trace(fn, jax.ShapeDtypeStruct((1000,), jnp.float32)).graph
     assert prediction.peak_beside_inputs(graph) == 2 * size
+
+
+def test_placements_are_measured(tmp_path, capsys):
+    """With as many devices as there are; each device holds what was predicted."""
+    settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)
+    placement.main(settings)
+    (row,) = json.loads((tmp_path / "placement.json").read_text())
+    assert row["difference"] < 1e-5 and row["stages"] > 1
+    for predicted, planned in zip(row["predicted"], row["planned"], strict=True):
+        assert abs(planned - predicted) <= 0.1 * predicted
+    assert "dlrm forward" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="models has 'nothing'"):
+        placement.main(placement.Settings(models=("nothing",), folder=tmp_path))
