@@ -57,9 +57,9 @@ def seconds(
     """Returns the least time that each of several functions took, run in turn, in s.
 
     On a CPU that is time of all cores that the process spends, on which other processes have little
-    influence; elsewhere it is time on the wall. Every function runs once before, not counted. Short
-    functions are called several times in each turn, because the system counts the time of threads
-    in ticks.
+    influence; elsewhere it is time on the wall. Every function runs twice before, not counted: to
+    be compiled, and to see how often to call it in each turn. Short functions are called several
+    times, because the system counts the time of threads in ticks.
 
     Args:
       functions: what they return is waited for.

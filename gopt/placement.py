@@ -10,9 +10,9 @@ from jax.sharding import SingleDeviceSharding
 
 from gopt.apply import beside, jit_ordered
 from gopt.measure import memory
-from gopt.program import Atom, Program, aval_of, shape_of
+from gopt.program import Program, aval_of, shape_of
 from gopt.sources.jaxpr import Traced
-from gopt.stages import Ledger, Place, Send, Stage, Tensors, Transfer, segments
+from gopt.stages import Ledger, Place, Send, Stage, Tensors, Transfer, check_transfers, segments
 
 _SLACK = 1e-3  # of the peak: tables of the tensors of a stage, which no model knows
 
@@ -30,7 +30,9 @@ class Staged:
 
     It is driven from the host, which waits for nothing: devices run at once where the data allows
     it. It cannot be jitted or differentiated, so place the gradient, not the function that it is
-    of. What is donated is deleted after its last reader, unless one device stands for several.
+    of. Where each device is one of its own, a donated argument is deleted after its last reader,
+    or as soon as it is copied to where it is planned. No result shares its buffer with another one,
+    nor with an argument that is not donated: these are copied at the end.
 
     A stage holds what it reads until it ends, and what it makes from its start. Where that takes
     more than the schedule has on the device at its peak, the stage is halved.
@@ -62,6 +64,7 @@ class Staged:
           peak: bytes that each device may hold, where shorter stages can help it. `[D]`
           devices: of JAX. `[D]`
         """
+        check_transfers(Tensors(traced), device, transfers)
         self.devices = tuple(devices)
         self._program, self._tensors, self._device = traced.program, Tensors(traced), tuple(device)
         ledger = Ledger(self._tensors, device, transfers, len(devices))
@@ -83,7 +86,7 @@ class Staged:
         self.memory, self.predicted = tuple(most), tuple(predicted)
         inputs = len(self._program.inputs)
         self._constants = [
-            jax.device_put(value, self.devices[on])
+            jax.device_put(jnp.copy(value), self.devices[on])  # whose it is may change or delete it
             for value, on in zip(self._program.values, device[inputs:], strict=False)
         ]
 
@@ -121,17 +124,11 @@ class Staged:
         """Returns the value of the function, each array on the device that makes it.
 
         Raises:
-          ValueError: the arguments differ from the traced ones in structure, shape or dtype.
+          ValueError: the arguments differ from the traced ones in structure, shape or dtype, or one
+            that is donated is passed twice or was deleted.
         """
-        placed = jax.tree.leaves(self.place(*args))
-        for leaf, there, is_donated in zip(
-            jax.tree.leaves(args), placed, self._program.donated, strict=True
-        ):
-            if is_donated and isinstance(leaf, jax.Array) and leaf.devices() != there.devices():
-                leaf.delete()
-        given = (*placed, *self._constants)
-        held = {(k, self._device[k]): given[k] for k in self._tensors.sources}
-        del placed, given  # no other name than that in `held` keeps an array
+        # No other name than that in `held` keeps an array.
+        held = self._take(args)
         for what, compiled, dead in self.actions:
             on = what.device
             if isinstance(what, Send):
@@ -145,8 +142,34 @@ class Staged:
             for place in dead:
                 self._drop(place, held)
         values = {self._tensors.made[tensor]: value for (tensor, _), value in held.items()}
-        results = [self._result(atom, values) for atom in self._program.outputs]
+        inputs = zip(self._program.inputs, self._program.donated, strict=True)
+        kept = {v for v, donated in inputs if not donated}.union(self._program.constants)
+        results = []
+        for atom in self._program.outputs:
+            if isinstance(atom, Var):
+                results.append(jnp.copy(values[atom]) if atom in kept else values[atom])
+                kept.add(atom)
+            else:
+                array = jnp.asarray(atom.val, aval_of(atom).dtype)
+                results.append(jax.device_put(array, self.devices[0]))
         return jax.tree.unflatten(self._program.out_tree, results)
+
+    def _take(self, args: tuple[Any, ...]) -> dict[Place, Any]:
+        """Returns the arguments and captured arrays that are needed, where they are needed."""
+        leaves, donated = self._program.check_arguments(args), self._program.donated
+        for k, leaf in enumerate(leaves):
+            if donated[k] and isinstance(leaf, jax.Array):
+                if leaf.is_deleted():
+                    raise ValueError(f"array {k} of the arguments was donated before")
+                if any(leaf is other for other in (*leaves[:k], *leaves[k + 1 :])):
+                    raise ValueError(f"array {k} of the arguments is donated and passed twice")
+        placed = jax.tree.leaves(self.place(*args))
+        for leaf, there, is_donated in zip(leaves, placed, donated, strict=True):
+            elsewhere = isinstance(leaf, jax.Array) and leaf.devices() != there.devices()
+            if is_donated and elsewhere:
+                leaf.delete()
+        given = (*placed, *self._constants)
+        return {(k, self._device[k]): given[k] for k in self._tensors.sources}
 
     def _drop(self, place: Place, held: dict[Place, Any]) -> None:
         """Lets a tensor go. The caller may still name a donated argument, so that is deleted."""
@@ -155,11 +178,6 @@ class Staged:
         alone = len(set(self.devices)) == len(self.devices)
         if alone and tensor < self._tensors.num_sources and on == self._device[tensor]:
             array.delete()
-
-    def _result(self, atom: Atom, values: dict[Var, Any]) -> Any:
-        if isinstance(atom, Var):
-            return values[atom]
-        return jax.device_put(jnp.asarray(atom.val, aval_of(atom).dtype), self.devices[0])
 
 
 def _on(program: Program, device: jax.Device) -> list[jax.ShapeDtypeStruct]:

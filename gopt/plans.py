@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+from jax.sharding import SingleDeviceSharding
 
 from gopt.apply import check_order, jit_ordered
 from gopt.candidates import Candidate
@@ -86,7 +88,13 @@ class Plan:
                 f"expected {self.fingerprint}"
             )
         if self.options is not None:
-            return jax.jit(fn, donate_argnums=donate_argnums, compiler_options=self.options)
+            first = self._devices(devices)[0]
+            return jax.jit(
+                fn,
+                donate_argnums=donate_argnums,
+                compiler_options=self.options,
+                out_shardings=SingleDeviceSharding(first) if first else None,
+            )
         function = self.carry_out(program, devices)
         if len(self.peak) == 1:
             check_order(self.kernels(program), function.lower(*args).compile())
@@ -94,20 +102,9 @@ class Plan:
 
     def carry_out(self, program: Program, devices: Sequence[jax.Device] | None = None) -> Any:
         """Returns the function of the program that was planned, as in `apply`."""
-        kernels, count = self.kernels(program), len(self.peak)
-        if devices is None:
-            devices = jax.devices() if count > 1 else (None,)
-        if len(devices) < count:
-            raise ValueError(
-                f"device {len(devices)} is missing: expected {count} devices; "
-                "one may be named twice"
-            )
-        first = devices[0]  # of one device, `None` if the arguments say where it is
-        platform = first.platform if first else jax.default_backend()
-        if platform != self.platform:
-            raise ValueError(f"the plan is for the kernels of {self.platform}, not of {platform}")
-        if count == 1:
-            return jit_ordered(kernels, first)
+        kernels, found = self.kernels(program), self._devices(devices)
+        if len(self.peak) == 1:
+            return jit_ordered(kernels, found[0])
         ends = (kernel.outvars[0] for kernel in kernels.equations)
         workspace = dict(zip(ends, self.workspace, strict=True))
         traced = unshared_graph(kernels, workspace)
@@ -116,7 +113,22 @@ class Plan:
                 f"the plan has devices for {len(self.device)} ops: "
                 f"expected {int(traced.graph.num_ops)}"
             )
-        return Staged(traced, workspace, self.device, self.transfers, self.peak, devices[:count])
+        return Staged(traced, workspace, self.device, self.transfers, self.peak, found)
+
+    def _devices(self, devices: Sequence[jax.Device] | None) -> Sequence[Any]:
+        """Returns the devices of the plan; for a single one `None` if arguments say where it is."""
+        count = len(self.peak)
+        found: Sequence[Any] = devices if devices is not None else [None]
+        if devices is None and count > 1:
+            found = jax.devices()
+        if len(found) < count:
+            raise ValueError(
+                f"device {len(found)} is missing: expected {count} devices; one may be named twice"
+            )
+        platform = found[0].platform if found[0] else jax.default_backend()
+        if platform != self.platform:
+            raise ValueError(f"the plan is for the kernels of {self.platform}, not of {platform}")
+        return found[:count]
 
     def kernels(self, program: Program) -> Program:
         """Returns the program that was planned as kernels, in the order of the plan."""
@@ -161,19 +173,20 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _check(plan: Plan) -> None:
-    ops, devices = range(len(plan.device)), range(len(plan.peak))
+    devices = range(len(plan.peak))
     if len(plan.workspace) != len(plan.groups):
         raise ValueError(
             f"workspace has {len(plan.workspace)} entries: expected one for each group"
         )
+    if not all(0 <= needed < math.inf for needed in (*plan.workspace, *plan.peak)):
+        raise ValueError("workspace or peak has an entry that is no number of bytes")
+    if not isinstance(plan.options, dict | None) or not isinstance(plan.merged, bool):
+        raise ValueError(f"options is {plan.options!r}, merged {plan.merged!r}")
     if not plan.peak:
         raise ValueError("peak is empty: expected one for each device")
     for op, on in enumerate(plan.device):
         if on not in devices:
             raise ValueError(f"device[{op}] is {on}: expected 0..{len(devices) - 1}")
-    for k, sent in enumerate(plan.transfers):
-        if sent.op not in ops or sent.device not in devices or sent.output < 0:
-            raise ValueError(f"transfers[{k}] is {tuple(sent)}: expected one of an op")
 
 
 def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:

@@ -221,6 +221,8 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
+    if weights is not None and method != "regal":
+        raise ValueError(f"weights are given for method {method!r}: expected 'regal'")
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     if confirm < 0:

@@ -106,6 +106,32 @@ class Tensors:
                 yield self._view[v]
 
 
+def check_transfers(tensors: Tensors, device: Sequence[int], transfers: Sequence[Transfer]) -> None:
+    """Checks that every op finds what it reads on its device.
+
+    Raises:
+      ValueError: a transfer is of no tensor, too early, out of order, or not needed, or an op reads
+        what is not there; the message names it.
+    """
+    there: dict[Place, int] = {}  # the op before which a tensor comes to a device
+    latest = 0
+    for k, sent in enumerate(transfers):
+        op, before = sent.op, sent.before
+        if not 0 <= op < len(tensors.reads) or not op < before <= len(tensors.reads):
+            raise ValueError(f"transfers[{k}] is {tuple(sent)}: expected one of an op that has run")
+        tensor = tensors.first[op] + sent.output
+        if not tensors.first[op] <= tensor < tensors.first[op + 1]:
+            raise ValueError(f"transfers[{k}] is {tuple(sent)}: op {op} has no such output")
+        if before < latest or sent.device == device[op] or (tensor, sent.device) in there:
+            raise ValueError(f"transfers[{k}] is {tuple(sent)}: out of order, or not needed")
+        there[tensor, sent.device] = latest = before
+    for op, reads in enumerate(tensors.reads):
+        for tensor in reads:
+            home = device[tensors.producer[tensor]]
+            if device[op] != home and there.get((tensor, device[op]), op + 1) > op:
+                raise ValueError(f"op {op} reads tensor {tensor}, which is not on its device")
+
+
 def segments(
     tensors: Tensors, device: Sequence[int], transfers: Sequence[Transfer]
 ) -> Iterator[Send | tuple[int, ...]]:

@@ -45,7 +45,7 @@ def test_short_functions_are_called_often_in_each_turn():
 
 def test_every_run_has_arguments_of_its_own():
     double = jax.jit(lambda x: x + x, donate_argnums=0)
-    assert seconds({"double": double}, lambda: (X + 0,), repeats=3)["double"] >= 0
+    assert "double" in seconds({"double": double}, lambda: (X + 0,), repeats=3)
 
 
 def test_longer_work_takes_longer():

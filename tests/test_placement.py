@@ -316,3 +316,64 @@ def test_empty_arrays():
     args = jnp.ones((4, 6)), jnp.ones((6, 0))
     for hardware in (None, "2xh100"):
         close(gopt.schedule(fn, *args, hardware=hardware, evaluations=20).apply()(*args), fn(*args))
+
+
+def test_no_result_shares_a_buffer():
+    """What is returned can be donated in the next call, as with `jax.jit`."""
+    captured = jnp.ones((8, 6))
+
+    def step(state, x):
+        p, t = state
+        new = 0.5 * p + jnp.tanh(t @ t.T) @ p
+        return (new, new), x, captured
+
+    x, state = jnp.array(TABLE), (jnp.array(TABLE), jnp.array(TABLE))
+    result = gopt.schedule(step, state, x, hardware="2xh100", method="heft", donate_argnums=0)
+    placed = result.apply()
+    for _ in range(3):
+        close(placed(jax.tree.map(jnp.copy, state), x), step(state, x))
+        state, same, constant = placed(state, x)
+        same.delete()
+        constant.delete()
+    assert not x.is_deleted() and not captured.is_deleted()
+
+
+def test_captured_arrays_are_kept_as_they_were():
+    table = np.ones((6, 6), np.float32)
+    placed = gopt.schedule(lambda x: x @ table, X, hardware="2xh100", method="heft").apply()
+    before = placed(X)
+    table *= 0
+    np.testing.assert_array_equal(placed(X), before)
+
+
+def test_what_is_donated_is_passed_once():
+    def fn(a, b):
+        u = jnp.tanh(a @ a.T)
+        return (jnp.tanh(u @ u) @ b).sum()
+
+    result = gopt.schedule(fn, X, X, hardware="2xh100", method="heft", donate_argnums=0)
+    placed, x = result.apply(), jnp.array(TABLE)
+    with pytest.raises(ValueError, match="array 0 of the arguments is donated and passed twice"):
+        placed(x, x)
+    placed(x, X)
+    with pytest.raises(ValueError, match="array 0 of the arguments was donated before"):
+        placed(x, X)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_donated_lives_while_one_device_stands_for_two(seed):
+    def fn(x, w):
+        made = [jnp.tanh(x @ (w + k)) @ w for k in range(6)]
+        return sum(made)
+
+    args = jnp.array(TABLE), jnp.ones((6, 6))
+    result = gopt.schedule(
+        fn,
+        *args,
+        hardware=homogeneous(2),
+        method="brkga",
+        evaluations=1,
+        seed=seed,
+        donate_argnums=(0, 1),
+    )
+    close(result.apply(2 * jax.devices()[:1])(*args), fn(X, jnp.ones((6, 6))))

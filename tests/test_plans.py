@@ -1,6 +1,7 @@
 """Plans that are saved, loaded and carried out again."""
 
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +54,12 @@ def test_xlas_own_program_is_a_plan_too(tmp_path):
     result.plan.save(tmp_path / "plan.json")
     function = load_plan(tmp_path / "plan.json").apply(jnp.sin, X)
     assert function.lower(X).as_text() == jax.jit(jnp.sin).lower(X).as_text()
+    device = jax.devices()[3]
+    assert result.plan.apply(jnp.sin, X, devices=[device])(np.asarray(X)).devices() == {device}
+    with pytest.raises(ValueError, match="device 0 is missing"):
+        result.plan.apply(jnp.sin, X, devices=[])
+    with pytest.raises(ValueError, match="the plan is for the kernels of abacus"):
+        replace(result.plan, platform="abacus").apply(jnp.sin, X)
 
 
 @pytest.mark.parametrize("changed", [lambda x: branches(x, 2.0), lambda x: branches(x)[0], jnp.sin])
@@ -113,13 +120,20 @@ def test_files_that_are_no_plans_are_refused(tmp_path):
         ("groups", 3, "is no plan of gopt"),
         ("peak", [], "is no plan of gopt.*peak is empty"),
         ("max_trips", "x", "is no plan of gopt"),
-        ("transfers", [[1, 99, 0, 1]], r"is no plan of gopt.*transfers\[0\]"),
+        ("transfers", [[1, 99, 0, 1]], r"transfers\[0\] is \(1, 99, 0, 1\)"),
+        ("transfers", [], "reads tensor"),
+        ("transfers", lambda sent: sent[::-1], "out of order, or not needed"),
+        ("transfers", lambda sent: [*sent, sent[-1]], "out of order, or not needed"),
+        ("transfers", lambda sent: [[*sent[0][:2], 5, sent[0][3]]], "has no such output"),
+        ("options", 5, "is no plan of gopt.*options is 5"),
+        ("peak", [-1, 5], "is no plan of gopt.*no number of bytes"),
         ("platform", "abacus", "the plan is for the kernels of abacus, not of cpu"),
     ],
 )
 def test_files_with_a_wrong_field_are_refused(tmp_path, field, value, message):
     path = tmp_path / "plan.json"
-    gopt.schedule(branches, X, hardware="2xh100", method="heft").plan.save(path)
+    machine = homogeneous(2)
+    gopt.schedule(branches, X, hardware=machine, method="brkga", evaluations=1).plan.save(path)
     row = json.loads(path.read_text())
     value = value(row[field]) if callable(value) else value
     path.write_text(json.dumps({**row, field: value}))
