@@ -1,5 +1,6 @@
 """A placement becomes a program: stages on several devices, and what is sent between them."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,10 +64,13 @@ class Staged:
           transfers: in the order in which they happen.
           peak: bytes that each device may hold, where shorter stages can help it. `[D]`
           devices: of JAX. `[D]`
+
+        Raises:
+          ValueError: the transfers do not fit, see `gopt.stages.check_transfers`.
         """
-        check_transfers(Tensors(traced), device, transfers)
         self.devices = tuple(devices)
         self._program, self._tensors, self._device = traced.program, Tensors(traced), tuple(device)
+        check_transfers(self._tensors, device, transfers)
         ledger = Ledger(self._tensors, device, transfers, len(devices))
         most, predicted = list(ledger.used), list(ledger.used)
         self.actions: list[Action] = []
@@ -132,9 +136,9 @@ class Staged:
         for what, compiled, dead in self.actions:
             on = what.device
             if isinstance(what, Send):
-                there = jax.device_put(held[what.tensor, what.source], self.devices[on])
-                held[what.tensor, on] = there
-                del there
+                held[what.tensor, on] = jax.device_put(
+                    held[what.tensor, what.source], self.devices[on]
+                )
             else:
                 places = [(tensor, on) for tensor in what.makes]
                 reads = (held[tensor, on] for tensor in what.reads)
@@ -157,11 +161,12 @@ class Staged:
     def _take(self, args: tuple[Any, ...]) -> dict[Place, Any]:
         """Returns the arguments and captured arrays that are needed, where they are needed."""
         leaves, donated = self._program.check_arguments(args), self._program.donated
+        passed = Counter(map(id, leaves))
         for k, leaf in enumerate(leaves):
             if donated[k] and isinstance(leaf, jax.Array):
                 if leaf.is_deleted():
                     raise ValueError(f"array {k} of the arguments was donated before")
-                if any(leaf is other for other in (*leaves[:k], *leaves[k + 1 :])):
+                if passed[id(leaf)] > 1:
                     raise ValueError(f"array {k} of the arguments is donated and passed twice")
         placed = jax.tree.leaves(self.place(*args))
         for leaf, there, is_donated in zip(leaves, placed, donated, strict=True):
