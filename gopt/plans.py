@@ -95,16 +95,15 @@ class Plan:
                 compiler_options=self.options,
                 out_shardings=SingleDeviceSharding(first) if first else None,
             )
-        function = self.carry_out(program, devices)
-        if len(self.peak) == 1:
-            check_order(self.kernels(program), function.lower(*args).compile())
-        return function
+        return self.carry_out(program, devices)
 
     def carry_out(self, program: Program, devices: Sequence[jax.Device] | None = None) -> Any:
         """Returns the function of the program that was planned, as in `apply`."""
         kernels, found = self.kernels(program), self._devices(devices)
         if len(self.peak) == 1:
-            return jit_ordered(kernels, found[0])
+            function = jit_ordered(kernels, found[0])
+            check_order(kernels, function.lower(*program.arguments()).compile())
+            return function
         ends = (kernel.outvars[0] for kernel in kernels.equations)
         workspace = dict(zip(ends, self.workspace, strict=True))
         traced = unshared_graph(kernels, workspace)
