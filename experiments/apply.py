@@ -20,7 +20,7 @@ from rich.progress import track
 
 import gopt
 from experiments import common, wired
-from experiments.cases import MODELS, Case, largest_difference, random_arguments
+from experiments.cases import MODELS, Case, check_names, largest_difference, random_arguments
 from gopt.measure import seconds
 from gopt.plots import style
 from gopt.units import format_bytes, format_seconds
@@ -144,9 +144,7 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it."""
-    unknown = sorted(set(settings.models) - set(MODELS))
-    if unknown:
-        raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(MODELS)}")
+    check_names(settings.models, MODELS)
     wirings = [
         (kind, first + k) for kind, first in FIRST_SEEDS.items() for k in range(settings.wirings)
     ]

@@ -1,7 +1,7 @@
 """Functions with the shapes of their arguments, to be compiled by XLA: models of the library."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,6 +35,17 @@ def forward(workload: str, **sizes: Any) -> Case:
 def step(workload: str, **sizes: Any) -> Case:
     """Returns the training step of a model of `gopt.workloads`; it consumes what it replaces."""
     return Case(*WORKLOADS[workload](**sizes).train_step(), (0, 1))
+
+
+def check_names(models: Sequence[str], known: Collection[str]) -> None:
+    """Checks the names of models.
+
+    Raises:
+      ValueError: one is not known; the message names it.
+    """
+    unknown = sorted(set(models) - set(known))
+    if unknown:
+        raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(known)}")
 
 
 def random_arguments(shapes: Any) -> Any:

@@ -2,8 +2,8 @@
 
     python -m experiments.placement
 
-Kernels are placed for the shortest makespan on a machine of four equal devices. The devices that
-run them are virtual ones of a CPU.
+Kernels are placed for the shortest makespan on four H100. The devices that run them are virtual ones
+of a CPU.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,18 @@ from rich.progress import track
 
 import gopt
 from experiments import common
-from experiments.cases import Case, forward, largest_difference, random_arguments, step
+from experiments.cases import (
+    Case,
+    check_names,
+    forward,
+    largest_difference,
+    random_arguments,
+    step,
+)
 from gopt.stages import Stage
 from gopt.units import format_bytes
 
-DEVICES = 4
+MACHINE, DEVICES = "4xh100", 4
 
 MODELS: dict[str, Callable[[], Case]] = {
     "randwire forward": partial(forward, "randwire"),
@@ -53,18 +60,10 @@ class Settings:
 
 def measure(name: str, case: Case, settings: Settings) -> dict[str, Any]:
     """Returns what a model needs on each device, and how far its values are from XLA's."""
-    machine = gopt.homogeneous(
-        DEVICES,
-        flop_rate=1e11,
-        memory_bandwidth=1e10,
-        launch=5e-6,
-        bandwidth=1e10,
-        latency=1e-5,
-    )
     result = gopt.schedule(
         case.fn,
         *case.args,
-        hardware=machine,
+        hardware=MACHINE,
         objective="makespan",
         evaluations=settings.evaluations,
         seed=settings.seed,
@@ -90,9 +89,7 @@ def measure(name: str, case: Case, settings: Settings) -> dict[str, Any]:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it."""
-    unknown = sorted(set(settings.models) - set(MODELS))
-    if unknown:
-        raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(MODELS)}")
+    check_names(settings.models, MODELS)
     found = [measure(name, MODELS[name](), settings) for name in track(settings.models, "models")]
     common.save_settings(settings.folder, settings)
     common.save_json(settings.folder / "placement.json", found)

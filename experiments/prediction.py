@@ -20,7 +20,7 @@ from rich.progress import track
 from scipy import stats
 
 from experiments import common, wired
-from experiments.cases import Case, forward, step, towers
+from experiments.cases import Case, check_names, forward, step, towers
 from gopt.apply import beside, jit_ordered
 from gopt.candidates import Kernels, kernels_of, modelled
 from gopt.classical import keys_from_items
@@ -166,9 +166,7 @@ def agreement(row: Row, field: str) -> tuple[float, float]:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it."""
-    unknown = sorted(set(settings.models) - set(MODELS))
-    if unknown:
-        raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(MODELS)}")
+    check_names(settings.models, MODELS)
     if settings.orders < 2:
         raise ValueError(f"orders is {settings.orders}: expected 2 at least")
     common.save_settings(settings.folder, settings)
