@@ -2,8 +2,8 @@
 
     python -m experiments.placement
 
-Kernels are placed for the shortest makespan on four H100. The devices that run them are virtual ones
-of a CPU.
+Kernels are placed for the shortest makespan on four H100. The devices that run them are virtual
+ones of a CPU.
 """
 
 from collections.abc import Callable
