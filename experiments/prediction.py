@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import tyro
 from rich.progress import track
@@ -22,16 +21,15 @@ from scipy import stats
 from experiments import common, wired
 from experiments.cases import Case, check_names, forward, step, towers
 from gopt.apply import beside, jit_ordered
-from gopt.candidates import Kernels, kernels_of, modelled
-from gopt.classical import keys_from_items
+from gopt.candidates import Kernels, kernels_of, modelled, replay
+from gopt.classical import keys_from_items, keys_in_order
 from gopt.classical.memory_orders import lowest_order
-from gopt.cost.execution import Keys, Schedule, decode, simulate
 from gopt.graph import Graph
 from gopt.hardware import homogeneous
 from gopt.kernels import Group, kernel_graph
 from gopt.measure import memory
 from gopt.padding import pad
-from gopt.problem import Problem, prepare, to_bytes
+from gopt.problem import prepare, to_bytes
 from gopt.program import Program, trace_program
 from gopt.sources.jaxpr import Traced, from_program
 from gopt.units import format_bytes
@@ -131,16 +129,10 @@ def drawn(
 def peak_beside_inputs(graph: Graph) -> int:
     """Returns the most bytes in use when ops run as they are listed, less those of all inputs."""
     problem = prepare(pad(graph), homogeneous(1))
-    count, tensors = int(problem.num_ops), int(problem.num_tensors)
-    schedule = _simulate(problem, keys_from_items(problem, [0] * count, range(count)))
+    tensors, schedule = int(problem.num_tensors), replay(problem, keys_in_order(problem))
     is_given = np.asarray(problem.is_input)[np.asarray(problem.producer)[:tensors]]
     inputs = np.asarray(problem.size, np.int64)[:tensors][is_given].sum()
     return int(to_bytes(problem, schedule.peak.max() - inputs))
-
-
-@jax.jit
-def _simulate(problem: Problem, keys: Keys) -> Schedule:
-    return simulate(problem, decode(problem, keys))
 
 
 def _expanded(program: Program, parts: Sequence[Group]) -> Program:

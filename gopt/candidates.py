@@ -11,6 +11,7 @@ from gopt.cost.execution import Keys, Schedule, decode, simulate
 from gopt.kernels import Group, group, groups, materialised, merge_duplicates
 from gopt.kernels.workspace import workspaces
 from gopt.measure import Memory
+from gopt.parallel import on_host
 from gopt.problem import Problem, to_bytes, to_seconds
 from gopt.program import Program, variables
 from gopt.sources.jaxpr import Traced
@@ -120,11 +121,17 @@ def modelled(
     name: str, kernels: Kernels, traced: Traced, problem: Problem, keys: Keys
 ) -> Candidate:
     """Returns the schedule that keys decode to, and its peak as the model has it."""
-    schedule = jax.device_get(_simulate(problem, keys))
+    schedule = replay(problem, keys)
     peak = tuple(to_bytes(problem, schedule.peak).tolist())
     return Candidate(name, kernels, traced, problem, jax.device_get(keys), schedule, peak)
 
 
+@on_host
+def replay(problem: Problem, keys: Keys) -> Schedule:
+    """Returns the schedule that keys decode to, on the host."""
+    return jax.device_get(_replay(problem, keys))
+
+
 @jax.jit
-def _simulate(problem: Problem, keys: Keys) -> Schedule:
+def _replay(problem: Problem, keys: Keys) -> Schedule:
     return simulate(problem, decode(problem, keys))

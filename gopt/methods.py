@@ -12,12 +12,14 @@ import jax
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import Keys
 from gopt.graph import Graph
+from gopt.parallel import on_host
 from gopt.problem import Problem
 from gopt.systems.evolution import evolve
 
 METHODS: tuple[str, ...] = ("best", "regal", "brkga", *HEURISTICS)
 
 
+@on_host
 def find(
     method: str,
     graph: Graph,

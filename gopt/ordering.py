@@ -10,7 +10,7 @@ import jax
 
 from gopt.apply import MEMORY_SCHEDULER, jit_ordered, written_over
 from gopt.candidates import Candidate, Kernels, kernels_of, modelled
-from gopt.classical import HEURISTICS, keys_from_items
+from gopt.classical import HEURISTICS, keys_in_order
 from gopt.hardware import homogeneous
 from gopt.kernels import chains, group, kernel_graph, materialised
 from gopt.kernels.buffers import overwritten
@@ -18,6 +18,7 @@ from gopt.kernels.packing import packed_bytes
 from gopt.measure import memory
 from gopt.methods import find
 from gopt.padding import pad
+from gopt.parallel import on_host
 from gopt.problem import Problem, prepare
 from gopt.program import Program
 from gopt.sources.jaxpr import Traced
@@ -102,9 +103,7 @@ def candidate_of(name: str, kernels: Kernels, program: Program) -> Candidate:
     """Returns kernels in the order of a program as a candidate; its peak is without arguments."""
     traced = kernel_graph(program, kernels.workspace, written_over(program))
     problem = _on_one_device(traced)
-    count = int(problem.num_ops)
-    keys = keys_from_items(problem, [0] * count, range(count))
-    candidate = modelled(name, kernels, traced, problem, keys)
+    candidate = modelled(name, kernels, traced, problem, keys_in_order(problem))
     return candidate._replace(peak=(packed_bytes(problem, candidate.schedule.order),))
 
 
@@ -163,6 +162,7 @@ def _orders(
     return {name: result[name] for name in different.values()}
 
 
+@on_host
 def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> list[Program]:
     """Returns the kernels of a graph in the order found by search, then in those of heuristics."""
     from gopt.systems import best  # with networks: `import gopt` stays light

@@ -1,7 +1,8 @@
-"""Spreading independent work over devices, of one process or of several."""
+"""Where work runs: spread over devices, of one process or of several, or on the host."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = Any
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callable[..., Tree]:
@@ -63,3 +65,21 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
         return jax.tree.map(lambda x: x[:rows], result)
 
     return run
+
+
+def on_host(fn: Function) -> Function:
+    """Returns `fn` with a CPU as JAX's default device while it runs, if JAX has one.
+
+    For what costs one candidate after another: that keeps a single thread of a GPU busy.
+    """
+
+    @wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            (cpu, *_) = jax.local_devices(backend="cpu")
+        except RuntimeError:  # JAX_PLATFORMS leaves it out
+            return fn(*args, **kwargs)
+        with jax.default_device(cpu):
+            return fn(*args, **kwargs)
+
+    return run  # type: ignore[return-value]

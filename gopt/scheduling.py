@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from gopt.candidates import Candidate, kernels_of, modelled
-from gopt.classical.encode import keys_from_items
+from gopt.classical.encode import keys_in_order
 from gopt.cost.execution import OBJECTIVES
 from gopt.hardware import PRESETS, Hardware
 from gopt.kernels.buffers import unshared_graph
@@ -260,8 +260,7 @@ def schedule(
         seed=seed,
         weights=weights,
     )
-    count = int(problem.num_ops)
-    in_order = keys_from_items(problem, [0] * count, range(count))
+    in_order = keys_in_order(problem)
     candidates = (
         modelled("program order", kernels, traced, problem, in_order),
         modelled(method, kernels, traced, problem, found),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.parallel import spread
+from gopt.parallel import on_host, spread
 
 
 def rows(x: jax.Array, tree: dict) -> dict:
@@ -103,3 +103,11 @@ def test_devices_that_leave_out_a_process_raise(monkeypatch):
     with pytest.raises(ValueError, match="num_devices is 4: expected 1, or the 8 of all processes"):
         spread(rows, num_devices=4)
     assert spread(rows, num_devices=1) is rows
+
+
+def test_work_on_the_host_leaves_the_default_device():
+    cpu, *_, last = jax.devices("cpu")
+    where = on_host(lambda x: jnp.sin(x).devices())
+    with jax.default_device(last):
+        assert where(1.0) == {cpu}
+        assert jnp.sin(1.0).devices() == {last}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gopt.classical.bounds import makespan_bound, peak_bound
-from gopt.classical.encode import keys_from_items
+from gopt.classical.encode import keys_from_items, keys_in_order
 from gopt.classical.list_scheduling import critical_path, etf, heft
 from gopt.classical.memory_orders import (
     ORDERS,
@@ -49,6 +49,7 @@ __all__ = (
     "greedy_release",
     "heft",
     "keys_from_items",
+    "keys_in_order",
     "makespan_bound",
     "op_places",
     "peak_bound",

@@ -53,3 +53,9 @@ def keys_from_items(
     place = np.zeros((n, devices), np.float32)
     place[np.arange(real), chosen] = 1
     return Keys(device=place, priority=key[:n], transfer=key[n:].reshape(t, devices))
+
+
+def keys_in_order(problem: Problem) -> Keys:
+    """Returns the keys of all ops on device 0, in the order in which they are listed."""
+    count = int(problem.num_ops)
+    return keys_from_items(problem, [0] * count, range(count))
