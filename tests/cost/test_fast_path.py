@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from gopt.cost.execution import Keys, decode, evaluate, keys_shape, makespan, peaks, simulate
+from gopt.cost.fusion import cloned_cost, joined_cost
+from gopt.fusion import prepare_fusion
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
 from gopt.sources.synthetic import erdos_renyi
@@ -22,23 +24,35 @@ def population(problem, size):
     return Keys(*(jnp.zeros((size, *leaf.shape), jnp.float32) for leaf in shapes))
 
 
-@pytest.mark.parametrize("cost", [evaluate, makespan, peaks])
-@pytest.mark.parametrize("devices", [1, 2, 4])
-def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, devices):
-    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
-    compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, population(problem, 4))
-    text = compiled.compile().as_text()
+def check_loops(text, loops, calls):
+    """All loops but the map over candidates are native functions, and copy no arrays."""
     assert text.count(" while(") - text.count("xla_cpu_small_call") == 1
     # Passes are called, and not made one long computation, whose steps go to many threads.
-    assert text.count('inlineable="false"') >= 4
+    assert text.count('inlineable="false"') >= calls
     bodies = re.findall(r"body=%([\w.\-]+)", text)
-    assert len(bodies) > 5
+    assert len(bodies) >= loops
     for body in bodies:
         start = text.index(f"\n%{body} (")
         lines = text[start : text.index("\n}", start)].splitlines()
         if any("to_apply=%xla_metadata_call" in line for line in lines):
             continue  # the map over candidates
         assert [line for line in lines if re.search(r"= \w+\[\d\d+\]\S* copy\(", line)] == []
+
+
+@pytest.mark.parametrize("cost", [evaluate, makespan, peaks])
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, devices):
+    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, population(problem, 4))
+    check_loops(compiled.compile().as_text(), loops=6, calls=4)
+
+
+@pytest.mark.parametrize(("cost", "loops"), [(joined_cost, 4), (cloned_cost, 5)])
+def test_loops_of_the_cost_of_a_fusion_are_native(cost, loops):
+    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    fuse = jnp.zeros((4, len(problem.compute)), bool)
+    compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, fuse)
+    check_loops(compiled.compile().as_text(), loops, calls=3)
 
 
 def test_no_loop_selects_or_copies_whole_states(problem):

@@ -1,0 +1,91 @@
+"""Which ops a compiler may fuse into which, by their roles.
+
+The rules are those of XLA's passes (instruction fusion on CPUs, priority fusion on GPUs), reduced
+to kinds of ops: products and convolutions are library calls, whose operands and results are in
+memory; what changes a buffer in place, does so from memory to memory.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gopt.kernels.primitives import ELEMENT_WISE, MOVES
+from gopt.kinds import KINDS
+
+# Roles of ops. "opaque" is all else: products, control flow, sorts, random numbers.
+ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update")
+
+_ALIASES = {"scatter_add", "scatter_mul", "scatter_min", "scatter_max", "scatter"}
+_MEMBERS: dict[str, frozenset[str]] = {
+    "element-wise": ELEMENT_WISE,
+    "move": MOVES | {"gather"},
+    "reduction": frozenset(
+        (
+            *("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
+            *("argmax", "argmin", "reduce"),
+        )
+    ),
+    "update": frozenset(_ALIASES | {"dynamic_update_slice"}),
+}
+
+# Work for each flop, where it is more than one: XLA's weights on CPUs.
+_WORK = {
+    **dict.fromkeys(("div", "rem"), 3),
+    **dict.fromkeys(("sqrt", "rsqrt", "cbrt"), 4),
+    **dict.fromkeys(("tanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "atan2"), 9),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "sin", "cos"), 11),
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a target's compiler may fuse.
+
+    Attributes:
+      into: for each role of an op that may be fused into its readers, the roles of the ops that a
+        kernel may end with into which it is fused.
+      limit: ops in a kernel at most; our choice.
+    """
+
+    into: tuple[tuple[str, tuple[str, ...]], ...]
+    limit: int = 64
+
+    def __post_init__(self) -> None:
+        for producer, roots in self.into:
+            for role in (producer, *roots):
+                if role not in ROLES:
+                    raise ValueError(f"into has role {role!r}: expected one of {', '.join(ROLES)}")
+        if self.limit < 1:
+            raise ValueError(f"limit is {self.limit}: expected 1 at least")
+
+    def masks(self) -> np.ndarray:
+        """Returns for each role the roles that it may be fused into, as bits. int32 `[R]`."""
+        masks = np.zeros(len(ROLES), np.int32)
+        for producer, roots in self.into:
+            for root in roots:
+                masks[ROLES.index(producer)] |= 1 << ROLES.index(root)
+        return masks
+
+
+_LOOPS = ("element-wise", "move", "reduction", "update")
+
+RULES: dict[str, Rules] = {
+    "cpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS), ("reduction", _LOOPS[:3]))),
+    # A reduction is spread over threads: another one does not read it within a kernel.
+    "gpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS), ("reduction", _LOOPS[:2]))),
+}
+
+
+def roles_of_kinds() -> np.ndarray:
+    """Returns the index in `ROLES` of each kind of `gopt.kinds.KINDS`. int32 `[K]`."""
+    roles = np.zeros(len(KINDS), np.int32)
+    for role, names in _MEMBERS.items():
+        for kind, name in enumerate(KINDS):
+            if name in names:
+                roles[kind] = ROLES.index(role)
+    return roles
+
+
+def work_of_kinds() -> np.ndarray:
+    """Returns how much work a flop of each kind of `gopt.kinds.KINDS` is. float64 `[K]`."""
+    return np.array([_WORK.get(name, 1) for name in KINDS], np.float64)

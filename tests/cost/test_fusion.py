@@ -1,0 +1,232 @@
+"""The cost of a fusion against the plain reference, bit for bit, and by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt import graph as graphs
+from gopt.cost.fusion import cloned, cloned_cost, joined, joined_cost
+from gopt.fusion import Rules, prepare_fusion
+from gopt.fusion.problem import MAX_TICKS
+from gopt.graph import Op, Output
+from gopt.hardware import homogeneous
+from gopt.kinds import INPUT, kind_index
+from gopt.sources.jaxpr import trace
+from tests.reference import fusion as reference
+from tests.strategies import NASTY
+
+ROWS = (32, 128), (45, 150)  # with other padding
+LARGE = 1024, 2048
+KINDS = ("add", "mul", "exp", "broadcast_in_dim", "slice", "reduce_sum", "dot_general", "gather")
+SEMANTICS = {
+    "joined": (joined, joined_cost, reference.joined),
+    "cloned": (cloned, cloned_cost, reference.cloned),
+}
+run = {name: jax.jit(jax.vmap(fn, (None, 0))) for name, (fn, _, _) in SEMANTICS.items()}
+costs = {name: jax.jit(jax.vmap(fn, (None, 0))) for name, (_, fn, _) in SEMANTICS.items()}
+
+
+def random_graph(rng, num_ops):
+    """Ops of all roles, of no, one or several outputs, that read much and little."""
+    kind = rng.choice([INPUT, *map(kind_index, KINDS)], num_ops)
+    producer = np.repeat(np.arange(num_ops), rng.choice([0, 1, 1, 1, 1, 1, 2], num_ops))
+    count = len(producer)
+    density = rng.choice([0.05, 0.15, 0.5])
+    uses = [
+        (t, i)
+        for t in range(count)
+        for i in range(producer[t] + 1, num_ops)
+        if kind[i] != INPUT and rng.random() < density
+    ]
+    # A broadcast has one operand.
+    seen = set()
+    broadcast = kind_index("broadcast_in_dim")
+    uses = [
+        u
+        for u in (uses[k] for k in rng.permutation(len(uses))[:80])
+        if kind[u[1]] != broadcast or not (u[1] in seen or seen.add(u[1]))
+    ]
+    size = rng.integers(0, 50, count) * rng.choice([0, 1, 1, 40], count)
+    moved = np.bincount([i for _, i in uses], size[[t for t, _ in uses]], minlength=num_ops)
+    moved = moved + np.bincount(producer, size, minlength=num_ops)
+    dimensions = np.full((count, graphs.RANK), -1)
+    dimensions[:, 0] = size
+    return graphs.from_arrays(
+        producer,
+        size,
+        [t for t, _ in uses],
+        [i for _, i in uses],
+        num_ops=num_ops,
+        kind=kind,
+        flops=rng.integers(0, 100, num_ops) * rng.choice([0, 1, 50], num_ops),
+        bytes=np.floor(moved * rng.choice([0, 0.3, 1, 1, 1, 1.5], num_ops)),
+        shape=dimensions,
+        rank=1,
+        pinned=rng.random(count) < 0.15,
+    )
+
+
+def machine(rng):
+    return homogeneous(
+        1,
+        flop_rate=rng.choice([1.0, 7.0]),
+        memory_bandwidth=rng.choice([1.0, 3.0]),
+        launch=rng.choice([0.0, 5.0]),
+        overlap=rng.choice([0.0, 0.95, 1.0]),
+    )
+
+
+def check(problem, rng):
+    n = len(problem.compute)
+    share = np.array([0, 0.2, 0.5, 0.9, 1, 1])[:, None]
+    fuse = rng.random((len(share), n)) < share
+    for name, (_, _, expected) in SEMANTICS.items():
+        found = jax.device_get(run[name](problem, fuse))
+        assert np.array_equal(found.kernels.cost, costs[name](problem, fuse))
+        for k, bits in enumerate(fuse):
+            right = expected(problem, bits)
+            time = {i: int(t) for i, t in enumerate(found.kernels.time[k]) if i in right.time}
+            assert time == right.time, (name, k)
+            assert found.kernels.cost[k] == right.cost
+            if name == "joined":
+                members = found.end[k][: int(problem.num_ops)].tolist()
+                assert {i for i, end in enumerate(members) if end in right.time} == {
+                    i for end in right.time for i in right.members[end]
+                }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs_match_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    for rows in ROWS:
+        graph = random_graph(rng, int(rng.integers(1, 31)))
+        limit = int(rng.choice([1, 2, 3, 64]))
+        rules = Rules(
+            (
+                ("element-wise", ("element-wise", "reduction", "move")),
+                ("move", ("move", "element-wise", "opaque")),
+                ("reduction", ("element-wise",)),
+            ),
+            limit,
+        )
+        check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nasty_graphs_match_the_reference(name):
+    rng = np.random.default_rng(0)
+    graph = NASTY[name]()
+    kinds = np.where(
+        graph.kind == INPUT, INPUT, rng.choice(list(map(kind_index, KINDS[:3])), len(graph.kind))
+    )
+    large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
+    problem = prepare_fusion(
+        graph._replace(kind=kinds), machine(rng), rows=LARGE if large else ROWS[0]
+    )
+    check(problem, rng)
+
+
+def test_padding_changes_nothing():
+    rng = np.random.default_rng(1)
+    graph = random_graph(rng, 25)
+    hardware = machine(rng)
+    fuse = rng.random(25) < 0.7
+    found = set()
+    for ops, accesses in ((26, 120), (32, 128), (45, 150), (300, 400)):
+        problem = prepare_fusion(graph, hardware, rows=(ops, accesses))
+        for fill in (False, True):
+            bits = np.full(ops, fill)
+            bits[:25] = fuse
+            found.add((int(joined_cost(problem, bits)), int(cloned_cost(problem, bits))))
+    assert len(found) == 1
+
+
+def test_bytes_disappear_step_by_step():
+    """multiply -> reduce -> sigmoid, 100 x 8 floats, at one byte a second."""
+
+    def model(x, y):
+        return jax.nn.sigmoid(jnp.sum(x * y, axis=1))
+
+    shape = jax.ShapeDtypeStruct((100, 8), jnp.float32)
+    traced = trace(model, shape, shape)
+    problem = prepare_fusion(traced.graph, homogeneous(1, flop_rate=1e9, launch=0.0))
+    names = [traced.names[i] for i in range(len(traced.names))]
+    multiply, add = names.index("mul"), names.index("reduce_sum")
+    big, small = 4 * 100 * 8, 4 * 100
+    bits = np.zeros(len(problem.compute), bool)
+    for fused, moved in (
+        # Everything is written, and read again.
+        ([], 3 * big + (big + small) + 2 * small),
+        # The product is neither written nor read.
+        ([multiply], 2 * big + small + 2 * small),
+        # Nor is the sum.
+        ([multiply, add], 2 * big + small),
+    ):
+        bits[:] = False
+        bits[fused] = True
+        for cost in (joined_cost, cloned_cost):
+            assert float(cost(problem, bits) * problem.tick) == pytest.approx(moved, rel=1e-5)
+
+
+def test_a_clone_is_paid_for_in_each_kernel():
+    """An op with two readers: to clone it saves its bytes, and costs its work again."""
+    size = 1000
+    ops = [
+        Op("input", outputs=(Output(size, (size,)),)),
+        Op("exp", ((0, 0),), (Output(size, (size,)),), flops=100),
+        Op("add", ((1, 0),), (Output(size, (size,), pinned=True),)),
+        Op("mul", ((1, 0),), (Output(size, (size,), pinned=True),)),
+    ]
+    problem = prepare_fusion(
+        graphs.from_ops(ops), homogeneous(1, overlap=0.0), compute=[0, 700, 0, 0]
+    )
+    bits = np.arange(len(problem.compute)) == 1
+    nothing = np.zeros_like(bits)
+    seconds = {
+        name: float(cost(problem, b) * problem.tick)
+        for name, cost, b in (
+            ("apart", cloned_cost, nothing),
+            ("cloned", cloned_cost, bits),
+            ("joined", joined_cost, bits),
+        )
+    }
+    assert seconds["apart"] == pytest.approx(6 * size + 700, rel=1e-5)
+    assert seconds["cloned"] == pytest.approx(4 * size + 2 * 700, rel=1e-5)
+    assert seconds["joined"] == seconds["apart"]  # its readers are in two kernels
+
+
+def test_what_a_broadcast_repeats_is_computed_again():
+    def model(x, y):
+        return jnp.exp(x)[:, None] + y
+
+    args = jax.ShapeDtypeStruct((10,), jnp.float32), jax.ShapeDtypeStruct((10, 30), jnp.float32)
+    graph = trace(model, *args).graph
+    problem = prepare_fusion(graph, homogeneous(1, memory_bandwidth=1e9, overlap=0.0))
+    exp = int(np.flatnonzero(graph.kind == kind_index("exp"))[0])
+    bits = np.arange(len(problem.compute)) == exp
+    found = joined(problem, bits).kernels
+    assert int(found.compute.max()) * float(problem.tick) == pytest.approx(
+        11 * 10 * 30 + 300, rel=1e-3
+    )
+    assert int(np.sum(found.is_end)) == 1
+
+
+def test_costs_end_somewhere():
+    """Products of broadcasts, each repeated again, overflow no int32."""
+    size, ops = 4, [Op("input", outputs=(Output(4, (4,)),))]
+    for k in range(20):
+        ops.append(Op("exp", ((len(ops) - 1, 0),), (Output(size, (size,)),), flops=1e6))
+        size *= 8
+        ops.append(Op("gather", ((len(ops) - 1, 0),), (Output(size, (size,), pinned=k == 19),)))
+    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1, memory_bandwidth=1e20))
+    bits = np.ones(len(problem.compute), bool)
+    assert int(joined_cost(problem, bits)) == int(cloned_cost(problem, bits)) == MAX_TICKS
+    assert reference.joined(problem, bits).cost == MAX_TICKS
+
+
+def test_a_bad_configuration_is_refused():
+    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
+    for cost in (joined_cost, cloned_cost, joined, cloned):
+        with pytest.raises(ValueError, match=r"fuse has shape \(3,\): expected \(16,\)"):
+            cost(problem, np.zeros(3, bool))

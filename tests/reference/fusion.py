@@ -1,0 +1,126 @@
+"""What a fusion costs, in plain Python: slow, with sets and dictionaries.
+
+It shares nothing with `gopt.cost.fusion` but the arrays of a `FusionProblem` and its constants.
+"""
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from gopt.cost.fusion import CLONES
+from gopt.fusion.problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
+
+
+class ReferenceKernels(NamedTuple):
+    """The kernels of a configuration."""
+
+    members: dict[int, list[int]]  # by the op that ends the kernel, as they came
+    time: dict[int, int]  # ticks
+    cost: int
+
+
+class _Graph:
+    def __init__(self, problem: FusionProblem):
+        self.ops = range(int(problem.num_ops))
+        self.limit = int(problem.limit)
+        accesses = zip(
+            *(map(int, x) for x in (problem.tensor, problem.access, problem.read)), strict=True
+        )
+        rows = list(accesses)[: int(problem.num_accesses)]
+        repeated = {}
+        for op in self.ops:
+            for use in range(int(problem.first_use[op]), int(problem.first_use[op + 1])):
+                repeated[op, int(problem.consumer[use])] = int(problem.times[use])
+        self.uses = []
+        for k, (tensor, op, ticks) in enumerate(rows):
+            if k == 0 or rows[k - 1][0] != tensor:
+                maker = op
+            else:
+                self.uses.append((tensor, maker, op, ticks, repeated[maker, op]))
+        self.of = defaultdict(list)
+        for row in self.uses:
+            self.of[row[1]].append(row)
+        self.problem = problem
+
+    def may(self, op: int, end: int) -> bool:
+        return int(self.problem.into[op]) & int(self.problem.role[end]) != 0
+
+    def kernels(self, times: dict[int, dict[int, int]]) -> ReferenceKernels:
+        """Costs of kernels, given for each the ops in it, and how often each is computed."""
+        problem = self.problem
+        total, time = 0, {}
+        for end, members in times.items():
+            if not problem.is_kernel[end]:
+                continue
+            compute = 0
+            for op, repeated in members.items():
+                compute = min(
+                    compute + min(int(problem.compute[op]) * repeated, MAX_TICKS), MAX_TICKS
+                )
+            read: dict[int, int] = {}
+            for tensor, maker, reader, ticks, _ in self.uses:
+                if reader in members and maker not in members:
+                    read[tensor] = max(read.get(tensor, 0), ticks)
+            memory = int(problem.memory[end]) + sum(read.values())
+            hidden = int(problem.overlap) * min(compute, memory) // 2**OVERLAP_BITS
+            # Rounded down in two parts, as in int32.
+            low = min(compute, memory) % 2**OVERLAP_BITS
+            high = min(compute, memory) // 2**OVERLAP_BITS
+            assert (
+                hidden
+                == high * int(problem.overlap) + low * int(problem.overlap) // 2**OVERLAP_BITS
+            )
+            time[end] = min(compute + memory - hidden + int(problem.launch), MAX_TICKS)
+            total += time[end]
+        return ReferenceKernels({k: list(v) for k, v in times.items()}, time, min(total, MAX_TICKS))
+
+
+def joined(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
+    """Each op in one kernel."""
+    graph = _Graph(problem)
+    end_of: dict[int, int] = {}
+    times: dict[int, dict[int, int]] = {}
+    for op in reversed(graph.ops):
+        ends = {end_of[reader] for _, _, reader, _, _ in graph.of[op]}
+        end = op
+        if fuse[op] and problem.configurable[op] and len(ends) == 1:
+            (kernel,) = ends
+            if graph.may(op, kernel) and len(times[kernel]) < graph.limit:
+                end = kernel
+        end_of[op] = end
+        repeated = [times[end][r] * t for _, _, r, _, t in graph.of[op]] if end != op else [1]
+        times.setdefault(end, {})[op] = min(max(repeated), MAX_TIMES)
+    return graph.kernels(times)
+
+
+def cloned(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
+    """An op in each kernel that reads it and may have it."""
+    graph = _Graph(problem)
+    ends_of: dict[int, list[int]] = {}
+    times: dict[int, dict[int, int]] = {}
+    for op in reversed(graph.ops):
+        total = sum(map(len, ends_of.values()))
+        mine, outside = [], False
+        for _, _, reader, _, _ in graph.of[op]:
+            for kernel in ends_of[reader]:
+                if kernel in mine:
+                    continue
+                if (
+                    fuse[op]
+                    and problem.configurable[op]
+                    and graph.may(op, kernel)
+                    and len(times[kernel]) < graph.limit
+                    and total + len(mine) < CLONES * len(graph.ops)
+                ):
+                    mine.append(kernel)
+                else:
+                    outside = True
+        for kernel in mine:
+            repeated = [
+                times[kernel][r] * t for _, _, r, _, t in graph.of[op] if r in times[kernel]
+            ]
+            times[kernel][op] = min(max(repeated), MAX_TIMES)
+        if outside or not mine:
+            mine.append(op)
+            times[op] = {op: 1}
+        ends_of[op] = mine
+    return graph.kernels(times)
