@@ -8,11 +8,15 @@ alone. Ops are decided from the last to the first. There are two semantics:
   anew in each; and in memory, too, if another kernel reads it.
 
 An op stays out of a kernel that ends with an op of a role that rules forbid, and of one that has as
-many ops as the limit allows; and in "cloned" of all once kernels have `CLONES` times as many ops as
-the graph. A kernel that ends with an op takes `C + M - overlap · min(C, M) + launch` as by the
-roofline of `gopt.hardware.op_seconds`: C is what its ops compute, and M what it reads of tensors in
-memory, each once, and what its last op writes. What is computed for an element that a broadcast
-repeats is computed for each repetition.
+many ops as the limit allows. What is dear to compute is not computed again for the elements that a
+broadcast repeats: such an op stays out if readers in the kernel use an element several times (in
+"cloned" if the first does; those that follow are not asked). In "cloned" ops stay out of all once
+kernels have `CLONES` times as many ops as the graph.
+
+A kernel that ends with an op takes `C + M - overlap · min(C, M) + launch` as by the roofline of
+`gopt.hardware.op_seconds`: C is what its ops compute, and M what it reads of tensors in memory,
+each once, and what its last op writes. What is computed for an element that a broadcast repeats is
+computed for each repetition.
 
 Costs are int32 ticks, and end at `gopt.fusion.problem.MAX_TICKS`. Written for one candidate, as
 loops over scalars (see `gopt.cost.cells`); `jax.vmap` of the public functions maps over candidates.
@@ -28,12 +32,13 @@ from jax import lax
 
 from gopt.cost.cells import load, store, unit
 from gopt.fusion.problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
-from gopt.fusion.rules import ROLES
+from gopt.fusion.rules import REPEATABLE, ROLES
 
 CLONES = 4
 
 _LIMB = 14  # bits of a limb of a sum
-_ROLES = len(ROLES)  # bits
+_ROLES = len(ROLES) + 1  # bits
+_ALL = (1 << len(ROLES)) - 1
 
 
 class Kernels(NamedTuple):
@@ -174,6 +179,10 @@ def _repeated(times: jax.Array, more: jax.Array) -> jax.Array:
     return jnp.minimum(times * more, MAX_TIMES)
 
 
+def _may_repeat(into: jax.Array, times: jax.Array) -> jax.Array:
+    return (times == 1) | (into & REPEATABLE != 0)
+
+
 def _add(array: jax.Array, index: jax.Array, ticks: jax.Array) -> jax.Array:
     return store(array, index, jnp.minimum(load(array, index) + ticks, MAX_TICKS))
 
@@ -219,7 +228,8 @@ def _ends(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, jax.Array
         _, kernel, most = lax.while_loop(lambda s: s[0] < stop, use, state)
         target = jnp.maximum(kernel, 0)
         larger = load(size, target) + 1
-        may = (kernel >= 0) & (load(problem.into, op) & load(problem.role, target) != 0)
+        into = load(problem.into, op)
+        may = (kernel >= 0) & (into & load(problem.role, target) != 0) & _may_repeat(into, most)
         joins = (wants > 0) & may & (larger <= problem.limit)
         work = _again(load(problem.compute, op), most)
         join = _Join(
@@ -326,7 +336,8 @@ def _members(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, ...]:
             latest, left = load(newest, kernel), load(room, kernel)
             repeated = _repeated(load(times, k), load(problem.times, use))
             is_in = latest >= start
-            may = (into & load(roles, kernel) != 0) & (left > 0)
+            may = (into & load(roles, kernel) & _ALL != 0) & _may_repeat(into, repeated)
+            may = may & (left > 0)
             joins = ~is_in & may & (fill < limit)
             member = _Member(
                 jnp.where(is_in, latest, jnp.where(joins, fill, none)),

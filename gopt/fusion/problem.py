@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gopt import graph as graphs
-from gopt.fusion.rules import ROLES, RULES, Rules, roles_of_kinds, work_of_kinds
+from gopt.fusion.rules import (
+    ROLES,
+    RULES,
+    Rules,
+    into_of_kinds,
+    roles_of_kinds,
+    work_of_kinds,
+)
 from gopt.graph import Graph
 from gopt.hardware import Hardware, check_hardware
 from gopt.kinds import kind_index
@@ -30,7 +37,7 @@ class FusionProblem(NamedTuple):
     compute: Any  # int32 [N], ticks of all its flops, once
     memory: Any  # int32 [N], ticks of what a kernel that ends with the op writes
     role: Any  # int32 [N], as a bit
-    into: Any  # int32 [N], roles that a kernel may end with to have the op in it, as bits
+    into: Any  # int32 [N], roles that a kernel may end with to have the op in it, and `REPEATABLE`
     is_kernel: Any  # bool [N], it runs: no input, no padding, nor a broadcast that others make
     configurable: Any  # bool [N], it may be fused into its readers
     consumer: Any  # int32 [E], the op that reads
@@ -78,7 +85,7 @@ def prepare_fusion(
     size = np.asarray(graph.size)[:t].astype(np.float64)
     elements = _elements(graph, t)
     role = roles_of_kinds()[kind]
-    into = rules.masks()[role]
+    into = into_of_kinds(rules)[kind]
     uses = _Uses(
         np.asarray(graph.tensor)[:e].astype(np.int64),
         np.asarray(graph.consumer)[:e].astype(np.int64),

@@ -28,6 +28,10 @@ _MEMBERS: dict[str, frozenset[str]] = {
     "update": frozenset(_ALIASES | {"dynamic_update_slice"}),
 }
 
+# A bit beside those of roles: an op is cheap enough to be computed again for each element that a
+# broadcast repeats.
+REPEATABLE = 1 << len(ROLES)
+
 # Work for each flop, where it is more than one: XLA's weights on CPUs.
 _WORK = {
     **dict.fromkeys(("div", "rem"), 3),
@@ -84,6 +88,18 @@ def roles_of_kinds() -> np.ndarray:
             if name in names:
                 roles[kind] = ROLES.index(role)
     return roles
+
+
+def into_of_kinds(rules: Rules) -> np.ndarray:
+    """Returns what ops of each kind of `gopt.kinds.KINDS` may be fused into, as bits. int32 `[K]`.
+
+    Bits are those of roles and `REPEATABLE`, as in XLA's pass for instructions that are not
+    expensive.
+    """
+    roles = roles_of_kinds()
+    into = rules.masks()[roles]
+    is_cheap = (work_of_kinds() == 1) & (roles != ROLES.index("reduction"))
+    return np.where(is_cheap & (into > 0), into | REPEATABLE, into).astype(np.int32)
 
 
 def work_of_kinds() -> np.ndarray:

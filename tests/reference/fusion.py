@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from gopt.cost.fusion import CLONES
 from gopt.fusion.problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
+from gopt.fusion.rules import REPEATABLE
 
 
 class ReferenceKernels(NamedTuple):
@@ -41,8 +42,9 @@ class _Graph:
             self.of[row[1]].append(row)
         self.problem = problem
 
-    def may(self, op: int, end: int) -> bool:
-        return int(self.problem.into[op]) & int(self.problem.role[end]) != 0
+    def may(self, op: int, end: int, times: int) -> bool:
+        into = int(self.problem.into[op])
+        return into & int(self.problem.role[end]) != 0 and (times == 1 or into & REPEATABLE != 0)
 
     def kernels(self, times: dict[int, dict[int, int]]) -> ReferenceKernels:
         """Costs of kernels, given for each the ops in it, and how often each is computed."""
@@ -84,11 +86,11 @@ def joined(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
         end = op
         if fuse[op] and problem.configurable[op] and len(ends) == 1:
             (kernel,) = ends
-            if graph.may(op, kernel) and len(times[kernel]) < graph.limit:
+            repeated = min(max(times[kernel][r] * t for _, _, r, _, t in graph.of[op]), MAX_TIMES)
+            if graph.may(op, kernel, repeated) and len(times[kernel]) < graph.limit:
                 end = kernel
         end_of[op] = end
-        repeated = [times[end][r] * t for _, _, r, _, t in graph.of[op]] if end != op else [1]
-        times.setdefault(end, {})[op] = min(max(repeated), MAX_TIMES)
+        times.setdefault(end, {})[op] = repeated if end != op else 1
     return graph.kernels(times)
 
 
@@ -100,25 +102,22 @@ def cloned(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
     for op in reversed(graph.ops):
         total = sum(map(len, ends_of.values()))
         mine, outside = [], False
-        for _, _, reader, _, _ in graph.of[op]:
+        for _, _, reader, _, again in graph.of[op]:
             for kernel in ends_of[reader]:
+                repeated = min(times[kernel][reader] * again, MAX_TIMES)
                 if kernel in mine:
-                    continue
-                if (
+                    times[kernel][op] = max(times[kernel][op], repeated)
+                elif (
                     fuse[op]
                     and problem.configurable[op]
-                    and graph.may(op, kernel)
+                    and graph.may(op, kernel, repeated)
                     and len(times[kernel]) < graph.limit
                     and total + len(mine) < CLONES * len(graph.ops)
                 ):
                     mine.append(kernel)
+                    times[kernel][op] = repeated
                 else:
                     outside = True
-        for kernel in mine:
-            repeated = [
-                times[kernel][r] * t for _, _, r, _, t in graph.of[op] if r in times[kernel]
-            ]
-            times[kernel][op] = min(max(repeated), MAX_TIMES)
         if outside or not mine:
             mine.append(op)
             times[op] = {op: 1}

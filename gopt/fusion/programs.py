@@ -1,0 +1,125 @@
+"""Configurations as programs, in which each kernel is a call that XLA cannot merge with others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.extend.core import JaxprEqn, jaxpr_as_fun
+
+from gopt.cost.cells import unit
+from gopt.cost.fusion import Cloned, Joined
+from gopt.fusion.problem import FusionProblem
+from gopt.fusion.rules import ROLES, RULES, Rules, roles_of_kinds
+from gopt.kernels.grouping import Group, group
+from gopt.kernels.labels import Values, read
+from gopt.program import Program, body_of, run_equation, variables
+from gopt.sources.jaxpr import Traced
+
+
+def members(found: Joined | Cloned, problem: FusionProblem) -> dict[int, set[int]]:
+    """Returns the ops of each kernel, by the op that ends it.
+
+    Args:
+      found: of one configuration.
+      problem: what it is a configuration of.
+    """
+    n = int(problem.num_ops)
+    is_end = np.asarray(found.kernels.is_end)
+    end = np.asarray(found.end)
+    if isinstance(found, Joined):
+        pairs = list(enumerate(end[:n].tolist()))
+    else:
+        stop = np.append(np.asarray(found.stop), 0)
+        pairs = [(op, int(e)) for op in range(n) for e in end[stop[op + 1] : stop[op]]]
+    result: dict[int, set[int]] = {int(op): set() for op in np.flatnonzero(is_end)}
+    for op, last in pairs:
+        if last in result:
+            result[last].add(op)
+    return result
+
+
+def groups_of(
+    traced: Traced, kernels: Mapping[int, set[int]], *, rules: Rules = RULES["cpu"]
+) -> tuple[Group, ...]:
+    """Returns kernels as groups of equations, for `gopt.kernels.group`.
+
+    What is no op (views, scalars that are broadcast) is in each kernel that reads it, and so are
+    broadcasts where rules allow.
+
+    Args:
+      traced: the program and its graph.
+      kernels: ops of each kernel, by the op that ends it.
+      rules: with which the problem was made.
+    """
+    equations = traced.program.equations
+    producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
+    op_of = {i: op for op, i in enumerate(traced.equations) if i >= 0}
+    role = roles_of_kinds()[np.asarray(traced.graph.kind)]
+    with_moves = rules.masks()[ROLES.index("move")] >> role & 1
+
+    def group_of(last: int, inside: set[int], broadcasts: bool) -> Group:
+        found, left = {last}, [last]
+        while left:
+            for v in variables(equations[left.pop()].invars):
+                made_by = producer.get(v)
+                if made_by is None or made_by in found:
+                    continue
+                op = op_of.get(made_by)
+                is_broadcast = equations[made_by].primitive.name == "broadcast_in_dim"
+                if op is None or op in inside or (broadcasts and is_broadcast):
+                    found.add(made_by)
+                    left.append(made_by)
+        return tuple(sorted(found))
+
+    parts = {
+        traced.equations[end]: group_of(traced.equations[end], inside, bool(with_moves[end]))
+        for end, inside in kernels.items()
+    }
+    # What is returned may only show what a kernel makes.
+    for v in variables(traced.program.outputs):
+        if v in producer and producer[v] not in parts:
+            parts[producer[v]] = group_of(producer[v], set(), True)
+    return tuple(parts[index] for index in sorted(parts))
+
+
+def fused(
+    program: Program, parts: Sequence[Group], *, platform: str | None = None
+) -> Callable[..., Any]:
+    """Returns the function of a program whose groups are kernels, to be jitted.
+
+    On a CPU each is a call that XLA does not inline; what it calls it fuses. A GPU's compiler fuses
+    nothing in calls: there, barriers part the kernels.
+
+    Args:
+      program: the equations.
+      parts: see `groups_of`.
+      platform: for which it is compiled; by default that of the default backend.
+
+    Raises:
+      ValueError: see `gopt.kernels.group`.
+    """
+    grouped = group(program, parts)
+    apart = unit if (platform or jax.default_backend()) == "cpu" else _behind_barrier
+
+    def function(*args: Any) -> Any:
+        values: Values = dict(zip(grouped.inputs, grouped.check_arguments(args), strict=True))
+        values |= zip(grouped.constants, grouped.values, strict=True)
+        for equation in grouped.equations:
+            operands = [read(atom, values) for atom in equation.invars]
+            results = apart(_kernel(equation))(*operands)
+            values |= zip(equation.outvars, results, strict=True)
+        return jax.tree.unflatten(grouped.out_tree, [read(a, values) for a in grouped.outputs])
+
+    return function
+
+
+def _kernel(equation: JaxprEqn) -> Callable[..., Any]:
+    if equation.primitive.name == "jit":
+        return jaxpr_as_fun(body_of(equation))
+    return lambda *operands: run_equation(equation, operands)
+
+
+def _behind_barrier(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *operands: lax.optimization_barrier(kernel(*operands))

@@ -1,0 +1,118 @@
+"""Configurations as programs: the same values, in as many kernels as planned."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.cost.fusion import cloned, joined
+from gopt.fusion import prepare_fusion
+from gopt.fusion.programs import fused, groups_of, members
+from gopt.hardware import homogeneous
+from gopt.kernels import group, merge_duplicates
+from gopt.program import trace_program
+from gopt.sources.jaxpr import from_program
+
+SEMANTICS = {"joined": jax.jit(joined), "cloned": jax.jit(cloned)}
+
+
+def attention(x, w, scale):
+    heads = jnp.split(x @ w, 3, axis=-1)
+    weights = jax.nn.softmax(heads[0] @ heads[1].T * 0.1, axis=-1)
+    normed = (weights - weights.mean(-1, keepdims=True)) * jax.lax.rsqrt(weights.var(-1) + 1)[
+        :, None
+    ]
+    return (
+        jnp.tanh(normed @ heads[2]) * scale + jnp.exp(-heads[0]).reshape(-1, 8)[:, :, None].sum(0).T
+    )
+
+
+def views(x, w, scale):
+    """Results that only show others, one of them twice, and an argument."""
+    y = jnp.exp(x) + scale
+    return (
+        y.reshape(-1),
+        y,
+        y.reshape(-1)[None],
+        x.T.T,
+        jnp.zeros(3),
+        jnp.broadcast_to(scale, (5, 8)),
+    )
+
+
+def branches(x, w, scale):
+    """Equations with several results and with bodies."""
+    values, places = jax.lax.top_k(x * scale, 2)
+    y = jax.lax.cond(places[0, 0] > 3, jnp.sin, jnp.cos, values + 1)
+    carry, ys = jax.lax.scan(lambda c, r: (c * 0.5 + r, jnp.sum(c * r)), x[0], x)
+    return y.sum(), x.at[1].set(carry * 2), ys
+
+
+def step(x, w, scale):
+    return jax.grad(lambda w: jnp.sum(attention(x, w, scale) ** 2))(w)
+
+
+FUNCTIONS = {fn.__name__: fn for fn in (attention, views, branches, step)}
+ARGS = (
+    np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32),
+    np.random.default_rng(1).normal(size=(8, 24)).astype(np.float32),
+    np.random.default_rng(2).uniform(0.5, 1, 8).astype(np.float32),
+)
+
+
+@pytest.fixture(scope="module", params=sorted(FUNCTIONS))
+def case(request):
+    fn = FUNCTIONS[request.param]
+    program = merge_duplicates(trace_program(fn, *ARGS))
+    traced = from_program(program)
+    return fn, traced, prepare_fusion(traced.graph, homogeneous(1))
+
+
+def configurations(problem):
+    rng = np.random.default_rng(0)
+    rows = len(problem.compute)
+    return [rng.random(rows) < share for share in (0, 0.3, 0.7, 1)]
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_values_are_those_of_the_function(case, name):
+    fn, traced, problem = case
+    expected = jax.jit(fn)(*ARGS)
+    for bits in configurations(problem):
+        parts = groups_of(traced, members(SEMANTICS[name](problem, bits), problem))
+        found = jax.jit(fused(traced.program, parts))(*ARGS)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
+        jax.jit(fused(traced.program, parts, platform="cuda")).lower(*ARGS)
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_each_op_is_in_the_kernels_that_the_cost_counts(case, name):
+    _, traced, problem = case
+    for bits in configurations(problem):
+        found = SEMANTICS[name](problem, bits)
+        kernels = members(found, problem)
+        parts = {part[-1]: set(part) for part in groups_of(traced, kernels)}
+        assert len(kernels) == int(np.sum(found.kernels.is_end))
+        for end, inside in kernels.items():
+            part = parts[traced.equations[end]]
+            assert {traced.equations[op] for op in inside} <= part
+            others = part & set(traced.equations) - {traced.equations[op] for op in inside}
+            primitives = {traced.program.equations[k].primitive.name for k in others}
+            assert primitives <= {"broadcast_in_dim"}
+        group(traced.program, list(map(tuple, map(sorted, parts.values()))))
+
+
+def test_xla_merges_no_kernels():
+    def model(x):
+        return jnp.tanh(jnp.exp(x) * 2 + 1) - x
+
+    program = trace_program(model, ARGS[0])
+    traced = from_program(program)
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    for share, count in ((0, 5), (1, 1)):
+        bits = np.full(len(problem.compute), bool(share))
+        parts = groups_of(traced, members(joined(problem, bits), problem))
+        text = jax.jit(fused(program, parts)).lower(ARGS[0]).compile().as_text()
+        assert text.count(" call(") == len(parts) == count
