@@ -108,14 +108,15 @@ def fused(
         values |= zip(grouped.constants, grouped.values, strict=True)
         for equation in grouped.equations:
             operands = [read(atom, values) for atom in equation.invars]
-            results = apart(_kernel(equation))(*operands)
+            results = apart(kernel_of(equation))(*operands)
             values |= zip(equation.outvars, results, strict=True)
         return jax.tree.unflatten(grouped.out_tree, [read(a, values) for a in grouped.outputs])
 
     return function
 
 
-def _kernel(equation: JaxprEqn) -> Callable[..., Any]:
+def kernel_of(equation: JaxprEqn) -> Callable[..., Any]:
+    """Returns what an equation, or a group of them, computes."""
     if equation.primitive.name == "jit":
         return jaxpr_as_fun(body_of(equation))
     return lambda *operands: run_equation(equation, operands)

@@ -1,0 +1,95 @@
+"""Times of kernels: each is measured once, kept, and nothing is lost."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.cost.fusion import joined
+from gopt.fusion import prepare_fusion
+from gopt.fusion.programs import groups_of, members
+from gopt.fusion.timing import KernelTimes
+from gopt.hardware import homogeneous
+from gopt.program import trace_program
+from gopt.sources.jaxpr import from_program
+
+
+def layers(x):
+    for _ in range(3):
+        x = jnp.tanh(x) * 2 + 1
+    return x
+
+
+def parts(fn, *args):
+    """All ops apart, and all that may be fused."""
+    traced = from_program(trace_program(fn, *args))
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    rows = len(problem.compute)
+    return traced.program, [
+        groups_of(traced, members(joined(problem, np.full(rows, fuse)), problem))
+        for fuse in (False, True)
+    ]
+
+
+X = jnp.ones((64, 64))
+
+
+def test_kernels_that_compute_the_same_are_timed_once():
+    program, (apart, together) = parts(layers, X)
+    times = KernelTimes(turns=1)
+    first = times.of(program, apart)
+    assert len(apart) == 9
+    assert len(times.seconds) == 3
+    assert times.of(program, apart) == first > 0
+    times.of(program, together)
+    assert len(times.seconds) == 4
+
+
+def test_times_are_kept_in_a_file(tmp_path):
+    program, (apart, together) = parts(layers, X)
+    path = tmp_path / "times.jsonl"
+    times = KernelTimes(path, turns=1)
+    seconds = times.of(program, apart)
+    with path.open("a") as file:
+        file.write('{"kernel": "half a li')
+    again = KernelTimes(path, turns=1)
+    assert again.seconds == times.seconds
+    assert again.of(program, apart) == seconds
+    again.of(program, together)
+    assert KernelTimes(path).seconds == again.seconds
+
+
+def test_a_kernel_that_fails_is_recorded_and_the_others_go_on(tmp_path):
+    def refuse(x):
+        return jax.pure_callback(lambda x: 1 / 0, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    program, (apart, _) = parts(lambda x: jnp.tanh(refuse(x + 1)), X)
+    path = tmp_path / "times.jsonl"
+    times = KernelTimes(path, turns=1)
+    assert times.of(program, apart) == math.inf
+    (failure,) = times.failures.values()
+    assert "ZeroDivisionError" in failure
+    assert sum(map(math.isfinite, times.seconds.values())) == 2
+    again = KernelTimes(path)
+    assert again.failures == times.failures
+    assert again.of(program, apart) == math.inf
+
+
+def test_a_kernel_that_takes_too_long_is_not_timed_again():
+    program, (apart, _) = parts(lambda x: x @ x, X)
+    times = KernelTimes(longest=1e-9)
+    assert times.of(program, apart) == math.inf
+    assert all("one call takes" in failure for failure in times.failures.values())
+
+
+def test_bad_settings_and_files_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="turns is 0"):
+        KernelTimes(turns=0)
+    with pytest.raises(ValueError, match="longest is -1"):
+        KernelTimes(longest=-1)
+    path = tmp_path / "times.jsonl"
+    path.write_text('{"kernel": "a", "seconds": 1.0}\n{"kernel": "b"}\n')
+    with pytest.raises(ValueError, match="line 2: not the time of a kernel"):
+        KernelTimes(path)
