@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gopt.fusion.problem import MAX_TIMES, FusionProblem
-from gopt.fusion.rules import REPEATABLE, ROLES
+from gopt.fusion_problem import MAX_TIMES, FusionProblem
+from gopt.fusion_rules import REPEATABLE, ROLES
 
 _REDUCTION = 1 << ROLES.index("reduction")
 _SMALL = 2  # ops of a kernel that a reduction may be fused into; XLA counts five, with what is read

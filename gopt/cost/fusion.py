@@ -18,7 +18,7 @@ A kernel that ends with an op takes `C + M - overlap · min(C, M) + launch` as b
 each once, and what its last op writes. What is computed for an element that a broadcast repeats is
 computed for each repetition.
 
-Costs are int32 ticks, and end at `gopt.fusion.problem.MAX_TICKS`. Written for one candidate, as
+Costs are int32 ticks, and end at `gopt.fusion_problem.MAX_TICKS`. Written for one candidate, as
 loops over scalars (see `gopt.cost.cells`); `jax.vmap` of the public functions maps over candidates.
 
 Source: our own model; one bit for each node is as in learned local advantage functions.
@@ -31,8 +31,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost.cells import load, store, unit
-from gopt.fusion.problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
-from gopt.fusion.rules import REPEATABLE, ROLES
+from gopt.fusion_problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
+from gopt.fusion_rules import REPEATABLE, ROLES
 
 CLONES = 4
 

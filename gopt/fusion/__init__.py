@@ -1,6 +1,16 @@
-"""Which ops run as one kernel: problems, rules, configurations, programs."""
+"""Configurations of fusion as programs, the times of their kernels, and rates fitted to them."""
 
-from gopt.fusion.problem import FusionProblem, fusion_bucket, prepare_fusion
-from gopt.fusion.rules import ROLES, RULES, Rules
+from gopt.fusion.fitting import Rates, features, fit
+from gopt.fusion.programs import fused, groups_of, kernel_of, members
+from gopt.fusion.timing import KernelTimes
 
-__all__ = ("ROLES", "RULES", "FusionProblem", "Rules", "fusion_bucket", "prepare_fusion")
+__all__ = (
+    "KernelTimes",
+    "Rates",
+    "features",
+    "fit",
+    "fused",
+    "groups_of",
+    "kernel_of",
+    "members",
+)

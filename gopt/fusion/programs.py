@@ -10,8 +10,8 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from gopt.cost.cells import unit
 from gopt.cost.fusion import Cloned, Joined
-from gopt.fusion.problem import FusionProblem
-from gopt.fusion.rules import ROLES, RULES, Rules, roles_of_kinds
+from gopt.fusion_problem import FusionProblem
+from gopt.fusion_rules import ROLES, RULES, Rules, roles_of_kinds
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import Values, read
 from gopt.program import Program, body_of, run_equation, variables

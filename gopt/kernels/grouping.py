@@ -14,7 +14,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from gopt.kernels.labels import kernels_of, labelled
-from gopt.kernels.primitives import CLONED
+from gopt.primitives import CLONED
 from gopt.program import Atom, Program, shape_of, variables
 from gopt.sources import hlo_text
 from gopt.sources.costs import IN_PLACE

@@ -8,7 +8,7 @@ import pytest
 
 from gopt.cost.execution import Keys, decode, evaluate, keys_shape, makespan, peaks, simulate
 from gopt.cost.fusion import cloned_cost, joined_cost
-from gopt.fusion import prepare_fusion
+from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
 from gopt.sources.synthetic import erdos_renyi

@@ -7,8 +7,8 @@ import pytest
 
 from gopt import graph as graphs
 from gopt.cost.fusion import cloned, cloned_cost, joined, joined_cost
-from gopt.fusion import Rules, prepare_fusion
-from gopt.fusion.problem import MAX_TICKS
+from gopt.fusion_problem import MAX_TICKS, prepare_fusion
+from gopt.fusion_rules import Rules
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
 from gopt.kinds import INPUT, kind_index

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion import cloned, joined
-from gopt.fusion import prepare_fusion
 from gopt.fusion.programs import fused, groups_of, members
+from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
 from gopt.kernels import group, merge_duplicates
 from gopt.program import trace_program

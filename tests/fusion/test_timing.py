@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion import joined
-from gopt.fusion import prepare_fusion
 from gopt.fusion.programs import groups_of, members
 from gopt.fusion.timing import KernelTimes
+from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program

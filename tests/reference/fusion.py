@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 from gopt.cost.fusion import CLONES
-from gopt.fusion.problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
-from gopt.fusion.rules import REPEATABLE
+from gopt.fusion_problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
+from gopt.fusion_rules import REPEATABLE
 
 
 class ReferenceKernels(NamedTuple):

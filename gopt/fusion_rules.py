@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gopt.kernels.primitives import ELEMENT_WISE, MOVES
 from gopt.kinds import KINDS
+from gopt.primitives import ELEMENT_WISE, MOVES
 
 # Roles of ops. "opaque" is all else: products, control flow, sorts, random numbers.
 ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gopt import graph as graphs
-from gopt.fusion.rules import (
+from gopt.fusion_rules import (
     ROLES,
     RULES,
     Rules,

@@ -1,0 +1,187 @@
+"""How well costs of fusion predict what XLA's programs take on this CPU.
+
+    python -m experiments.fused_time
+
+Random configurations of blocks of models become programs, whose kernels XLA keeps apart, and whose
+values are compared. Their process time, the least of several runs in turn, is compared with the sum
+of the times of their kernels, each measured once, and with the cost by the model, with constants
+fitted to every other configuration; rank correlations are over the others. Everything runs on one
+core, on which the time of a program is the sum of those of its kernels.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tyro
+from rich.progress import track
+from scipy import stats
+
+from experiments import common
+from experiments.cases import Case, check_names, forward, largest_difference, random_arguments, step
+from gopt.apply import MEMORY_SCHEDULER
+from gopt.classical.fusion import instruction_fusion
+from gopt.cost.fusion import cloned, joined
+from gopt.fusion import KernelTimes, fused, groups_of, members
+from gopt.fusion.fitting import Rates, Semantics, features, fit
+from gopt.fusion_problem import FusionProblem
+from gopt.kernels import merge_duplicates
+from gopt.measure import seconds
+from gopt.program import trace_program
+from gopt.sources.jaxpr import Traced, from_program
+
+# Narrow, so that products do not hide the rest.
+BLOCKS: dict[str, Callable[[], Case]] = {
+    "bert step": partial(
+        step, "bert", layers=1, batch=4, length=64, hidden=192, inner=768, vocabulary=1000
+    ),
+    "mlp_mixer step": partial(
+        step, "mlp_mixer", layers=1, size=112, hidden=192, patches_inner=96, channels_inner=768
+    ),
+    "nasnet_a forward": partial(forward, "nasnet_a", cells=1, size=96),
+    "mobilenet_v2 step": partial(step, "mobilenet_v2", size=64, blocks=(1, 1, 1, 1, 1, 1, 1)),
+    "mamba step": partial(step, "mamba", layers=1, batch=1, length=64, hidden=128, vocabulary=500),
+    "conformer forward": partial(
+        forward, "conformer", layers=1, batch=1, length=400, hidden=128, text_length=10
+    ),
+}
+SEMANTICS: dict[str, Semantics] = {"joined": joined, "cloned": cloned}
+# Half of XLA's own rates for a CPU's core, with what a call takes; to draw configurations by.
+GUESS = Rates(byte=5e-11, flop=5e-11, function=1e-9, product=2e-11, kernel=1e-6)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      blocks: of `BLOCKS`.
+      configurations: of each block, half of them joined, half cloned.
+      repeats: how often each program is timed in each half.
+      seed: of the configurations.
+      folder: where figures, tables and times of kernels are saved.
+    """
+
+    blocks: tuple[str, ...] = tuple(BLOCKS)
+    configurations: int = 40
+    repeats: int = 4
+    seed: int = 0
+    folder: Path = Path("runs/fused_time")
+
+
+def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
+    """Returns configurations: XLA's own, and random ones from nothing fused to everything."""
+    rng = np.random.default_rng(seed)
+    shares = np.linspace(0, 1, count)[:, None]
+    fuse = rng.random((count, len(problem.compute))) < shares
+    fuse[count // 2] = instruction_fusion(problem)
+    return fuse
+
+
+def measure(name: str, settings: Settings) -> dict[str, Any]:
+    """Returns the times of the configurations of one block, and what predicts them."""
+    case = BLOCKS[name]()
+    program = merge_duplicates(trace_program(case.fn, *case.args))
+    traced = from_program(program)
+    problem = GUESS.problem(traced.graph)
+    times = KernelTimes(settings.folder / f"{name.replace(' ', '_')}.jsonl")
+    args = random_arguments(case.args)
+    options = MEMORY_SCHEDULER["cpu"]
+    own = jax.jit(case.fn, compiler_options=options)
+    values = own(*args)
+    programs: dict[str, Callable[..., Any]] = {"XLA": own}
+    counts, sums, differences = [], [], []
+    for semantics, decode in SEMANTICS.items():
+        fuse = drawn(problem, settings.configurations // 2, settings.seed)
+        counts.append(features(traced.graph, decode, fuse))
+        for k, bits in enumerate(fuse):
+            parts = _parts(traced, problem, decode, bits)
+            function = jax.jit(fused(program, parts), compiler_options=options)
+            programs[f"{semantics} {k}"] = function
+            sums.append(times.of(program, parts))
+            differences.append(largest_difference(function(*args), values))
+    halves = [seconds(programs, lambda: args, repeats=settings.repeats) for _ in range(2)]
+    first, second = (np.array(list(half.values())) for half in halves)
+    return {
+        "block": name,
+        "ops": int(problem.num_ops),
+        "configurable": int(problem.num_choices),
+        "first": first[1:],
+        "second": second[1:],
+        "own": min(first[0], second[0]),
+        "sums": np.array(sums),
+        "counts": np.concatenate(counts),
+        "difference": max(differences),
+    }
+
+
+def _parts(traced: Traced, problem: FusionProblem, decode: Any, bits: np.ndarray) -> Any:
+    found = jax.device_get(jax.jit(decode)(problem, bits))
+    return groups_of(traced, members(found, problem))
+
+
+def summary(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the rank correlations of one block."""
+    measured = np.minimum(row["first"], row["second"])
+    held = np.arange(len(measured)) % 2 == 1
+    rates = fit(row["counts"][~held], measured[~held])
+    predicted = row["counts"] @ np.array(rates)
+    return {
+        "rank of halves": _correlation(row["first"], row["second"]),
+        "rank of sums": _correlation(row["sums"], measured),
+        "apart": float(np.median(np.abs(row["sums"] / measured - 1))),
+        "rank of fitted": _correlation(predicted[held], measured[held]),
+        "error": float(np.median(np.abs(predicted[held] / measured[held] - 1))),
+        "rates": rates._asdict(),
+        "best": float(measured.min()),
+        "worst": float(measured.max()),
+    }
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(stats.spearmanr(a, b).statistic)
+
+
+def main(settings: Settings) -> None:
+    """Measures all blocks, prints the table and saves it."""
+    check_names(settings.blocks, BLOCKS)
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for name in track(settings.blocks, "blocks"):
+        row = measure(name, settings)
+        found.append(row | summary(row))
+        common.save_json(settings.folder / "fused_time.json", found)
+    common.save_settings(settings.folder, settings)
+    columns = (
+        *("block", "ops", "configurable", "XLA's own, ms", "fastest, ms", "slowest, ms"),
+        *("halves of the runs", "sum of kernels", "it differs, %", "fitted cost, held out"),
+        *("it differs, %", "values differ by"),
+    )
+    rows = [
+        (
+            row["block"],
+            row["ops"],
+            row["configurable"],
+            *(f"{1e3 * row[field]:.2f}" for field in ("own", "best", "worst")),
+            f"{row['rank of halves']:.3f}",
+            f"{row['rank of sums']:.3f}",
+            f"{100 * row['apart']:.1f}",
+            f"{row['rank of fitted']:.3f}",
+            f"{100 * row['error']:.1f}",
+            f"{row['difference']:.0e}",
+        )
+        for row in found
+    ]
+    common.show("Rank correlations with process time", columns, rows, settings.folder / "table.md")
+
+
+if __name__ == "__main__":
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    common.start(1)
+    main(tyro.cli(Settings, description=__doc__))

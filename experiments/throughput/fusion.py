@@ -1,0 +1,137 @@
+"""How many configurations of fusion are costed in a second: gopt, and compiled for all cores.
+
+    python -m experiments.throughput.fusion
+
+Timed in turns in one run, after a check that costs are the same bit for bit; the least wall time of
+several rounds counts. Configurations are random, half of the bits set.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tyro
+from rich.progress import track
+
+from experiments import common
+from experiments.throughput.peers import fusions
+from experiments.throughput.timing import machine, measure
+from gopt.cost.fusion import cloned_cost, joined_cost
+from gopt.fusion_problem import FusionProblem, prepare_fusion
+from gopt.graph import Graph
+from gopt.hardware import cpu_sockets
+from gopt.parallel import spread
+from gopt.sources.jaxpr import trace
+from gopt.workloads import WORKLOADS
+
+COSTS: dict[str, Callable[..., jax.Array]] = {"joined": joined_cost, "cloned": cloned_cost}
+
+# From 1 000 to 20 000 ops.
+STEPS: dict[str, dict[str, Any]] = {
+    "rnnlm": {"length": 10},
+    "densenet": {},
+    "hrnet": {},
+    "nasnet_a": {"cells": 10},
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      models: training steps, of `STEPS`.
+      populations: candidates.
+      rounds: how often everything is timed.
+      seconds: no further round of one case after this time.
+      seed: of the configurations.
+      folder: where figures and tables are saved.
+    """
+
+    models: tuple[str, ...] = tuple(STEPS)
+    populations: tuple[int, ...] = (64, 1024)
+    rounds: int = 7
+    seconds: float = 10.0
+    seed: int = 0
+    folder: Path = Path("runs/throughput_fusion")
+
+
+def step(model: str) -> Graph:
+    """Returns the graph of a training step."""
+    fn, args = WORKLOADS[model](**STEPS[model]).train_step()
+    return trace(fn, *args, donate_argnums=(0, 1)).graph
+
+
+def compare(name: str, problem: FusionProblem, population: int, settings: Settings) -> list[Any]:
+    """Returns how fast a population is costed by both, a record for each semantics.
+
+    Raises:
+      RuntimeError: they do not agree.
+    """
+    rng = np.random.default_rng(settings.seed)
+    fuse = rng.random((population, len(problem.compute))) < 0.5
+    tables = fusions.tables(problem)
+    given = jax.tree.map(jax.numpy.asarray, problem)
+    place = jax.jit(spread(lambda bits: bits))  # on every device
+    bits = place(jax.numpy.asarray(fuse))
+    found = []
+    for semantics, cost in COSTS.items():
+        ours = jax.jit(spread(partial(jax.vmap(cost, (None, 0)), given)))
+        peer = partial(fusions.FUSIONS[semantics], tables, fuse)
+        if not np.array_equal(ours(bits), peer()):
+            raise RuntimeError(f"{name}: the costs differ, {semantics}")
+        calls: dict[str, Callable[[], Any]] = {"gopt": partial(ours, bits), "compiled": peer}
+        taken = measure(calls, rounds=settings.rounds, seconds=settings.seconds)
+        found.append(
+            {
+                "model": name,
+                "ops": int(problem.num_ops),
+                "configurable": int(problem.num_choices),
+                "population": population,
+                "semantics": semantics,
+                **{who: population / timing.wall for who, timing in taken.items()},
+            }
+        )
+    return found
+
+
+def main(settings: Settings) -> None:
+    """Measures, prints the table and saves it."""
+    found: list[Any] = []
+    for name in track(settings.models, "models"):
+        problem = prepare_fusion(step(name), cpu_sockets(1))
+        for population in settings.populations:
+            found += compare(name, problem, population, settings)
+            common.save_json(settings.folder / "fusion.json", {"machine": machine(), "rows": found})
+    common.save_settings(settings.folder, settings)
+    columns = (
+        "model, step",
+        "ops",
+        "configurable",
+        "candidates",
+        "ops in",
+        "gopt, 1/s",
+        "of compiled",
+    )
+    rows = [
+        (
+            row["model"],
+            row["ops"],
+            row["configurable"],
+            row["population"],
+            "one kernel" if row["semantics"] == "joined" else "several",
+            f"{row['gopt']:.0f}",
+            f"{row['gopt'] / row['compiled']:.2f}",
+        )
+        for row in found
+    ]
+    common.show("Configurations of fusion", columns, rows, settings.folder / "table.md")
+
+
+if __name__ == "__main__":
+    common.start()
+    main(tyro.cli(Settings, description=__doc__))

@@ -1,0 +1,102 @@
+"""The constants of the cost of a fusion, fitted to measured times."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from scipy.optimize import nnls
+
+from gopt.cost.fusion import Cloned, Joined, Kernels
+from gopt.fusion_problem import FusionProblem, prepare_fusion
+from gopt.fusion_rules import ROLES, RULES, Rules, roles_of_kinds, work_of_kinds
+from gopt.graph import Graph
+from gopt.hardware import Hardware, homogeneous
+
+Semantics = Callable[[FusionProblem, jax.Array], Joined | Cloned]
+
+
+class Rates(NamedTuple):
+    """What a machine takes, in s; features of a configuration have the same fields, as numbers."""
+
+    byte: float  # moved
+    flop: float  # of element-wise ops, moves and reductions
+    function: float  # flop of exponentials, roots, divisions and the like
+    product: float  # flop of all other ops, products above all
+    kernel: float
+
+    def hardware(self) -> Hardware:
+        """Returns the machine of one device; computing hides no moving."""
+        return homogeneous(
+            1,
+            memory_bandwidth=1 / self.byte if self.byte else np.inf,
+            launch=self.kernel,
+            overlap=0.0,
+        )
+
+    def compute(self, graph: Graph) -> np.ndarray:
+        """Returns how long each op of a graph computes, in s, float64 `[N]`."""
+        return _work(graph) @ np.array([self.flop, self.function, self.product])
+
+    def problem(self, graph: Graph, *, rules: Rules = RULES["cpu"]) -> FusionProblem:
+        """Returns the problem of fusing the ops of a graph on this machine."""
+        return prepare_fusion(graph, self.hardware(), rules=rules, compute=self.compute(graph))
+
+
+def features(
+    graph: Graph, semantics: Semantics, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]
+) -> np.ndarray:
+    """Returns what configurations move and compute: float64 `[P, 5]`, columns as in `Rates`.
+
+    Args:
+      graph: whose ops are fused.
+      semantics: `gopt.cost.fusion.joined` or `cloned`.
+      fuse: bool `[P, N]`, with padding.
+      rules: what may be fused.
+    """
+    columns = []
+    for unit in np.eye(len(Rates._fields))[:-1]:  # all but the kernels
+        problem = Rates(*unit.tolist()).problem(graph, rules=rules)
+        kernels = _kernels(problem, semantics, fuse)
+        columns.append(np.float64(kernels.cost) * float(problem.tick))
+    return np.stack([*columns, kernels.is_end.sum(1).astype(np.float64)], 1)
+
+
+def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
+    """Returns the rates with which what configurations count explains their times best.
+
+    By non-negative least squares of relative errors.
+
+    Args:
+      counts: see `features`, `[K, 5]`.
+      seconds: measured, `[K]`.
+
+    Raises:
+      ValueError: the numbers of rows differ, or a time is not positive and finite.
+    """
+    counts, seconds = np.asarray(counts, np.float64), np.asarray(seconds, np.float64)
+    expected = (len(seconds), len(Rates._fields))
+    if counts.shape != expected:
+        raise ValueError(f"counts has shape {counts.shape}: expected {expected}")
+    good = np.isfinite(seconds) & (seconds > 0)
+    if not good.all():
+        index = int(np.argmin(good))
+        raise ValueError(f"seconds[{index}] is {seconds[index]}: expected a positive number")
+    scale = np.maximum(counts.max(0), 1e-300)
+    found, _ = nnls(counts / scale / seconds[:, None], np.ones(len(seconds)))
+    return Rates(*(found / scale).tolist())
+
+
+def _work(graph: Graph) -> np.ndarray:
+    """Returns the flops of each op as plain, functions and products, float64 `[N, 3]`."""
+    n = int(graph.num_ops)
+    kind, flops = np.asarray(graph.kind)[:n], np.asarray(graph.flops)[:n]
+    is_product = roles_of_kinds()[kind] == ROLES.index("opaque")
+    is_function = ~is_product & (work_of_kinds()[kind] > 1)
+    columns = [~is_product & ~is_function, is_function, is_product]
+    return np.stack(columns, 1) * flops[:, None]
+
+
+def _kernels(problem: FusionProblem, semantics: Semantics, fuse: np.ndarray) -> Kernels:
+    found = jax.jit(jax.vmap(semantics, (None, 0)))(problem, fuse)
+    return jax.device_get(found.kernels)

@@ -1,0 +1,93 @@
+"""Configurations that need no search."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.cases import forward
+from gopt.classical.fusion import FUSIONS, everything, instruction_fusion, nothing
+from gopt.cost.fusion import cloned
+from gopt.fusion_problem import prepare_fusion
+from gopt.fusion_rules import RULES, Rules
+from gopt.hardware import homogeneous
+from gopt.kernels import materialised, merge_duplicates
+from gopt.kinds import KINDS
+from gopt.program import trace_program
+from gopt.sources.jaxpr import from_program, trace
+
+X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+
+
+def written(problem, graph, bits):
+    """Kinds of the ops whose results are written, in order."""
+    is_end = np.asarray(cloned(problem, bits).kernels.is_end)
+    return [KINDS[graph.kind[i]] for i in np.flatnonzero(is_end)]
+
+
+def test_the_extremes():
+    graph = trace(lambda x: jnp.tanh(x) * 2 + jnp.sum(x), X).graph
+    problem = prepare_fusion(graph, homogeneous(1))
+    assert written(problem, graph, nothing(problem)) == ["tanh", "mul", "reduce_sum", "add"]
+    assert written(problem, graph, everything(problem)) == ["reduce_sum", "add"]
+
+
+def test_what_is_dear_is_cloned_only_if_nothing_of_it_is_left():
+    def model(x, w):
+        kept = jnp.exp(x)
+        gone = jnp.sin(x)
+        return kept @ w, kept + 1, gone * 2, gone - 1, (x * 3) @ w, x * 3 + 1
+
+    traced = from_program(merge_duplicates(trace_program(model, X, X)))
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    fuse = instruction_fusion(problem)
+    kinds = [KINDS[kind] for kind in traced.graph.kind]
+    fused = [kinds[i] for i in np.flatnonzero(fuse)]
+    assert fused == ["sin", "mul"]
+    assert written(problem, traced.graph, fuse).count("mul") == 2  # one of them for the product
+
+
+@pytest.mark.parametrize(("steps", "fused"), [(1, True), (2, False)])
+def test_a_reduction_is_fused_into_small_kernels_alone(steps, fused):
+    def model(x):
+        y = jnp.sum(x, axis=1)
+        for _ in range(steps):
+            y = y + 1
+        return y
+
+    graph = trace(model, X).graph
+    problem = prepare_fusion(graph, homogeneous(1))
+    assert ("reduce_sum" not in written(problem, graph, instruction_fusion(problem))) == fused
+
+
+def test_the_limit_holds():
+    def chain(x):
+        for _ in range(20):
+            x = x * 2 + 1
+        return x
+
+    graph = trace(chain, X).graph
+    problem = prepare_fusion(graph, homogeneous(1), rules=Rules(RULES["cpu"].into, limit=8))
+    assert len(written(problem, graph, instruction_fusion(problem))) == 5
+
+
+@pytest.mark.parametrize("name", FUSIONS)
+def test_only_what_may_be_fused_is(name):
+    graph = trace(lambda x: jnp.tanh(x) @ x, X).graph
+    problem = prepare_fusion(graph, homogeneous(1), rows=(30, 30))
+    fuse = FUSIONS[name](problem)
+    assert fuse.shape == (30,)
+    assert not fuse[~problem.configurable].any()
+
+
+def test_xla_writes_mostly_the_same():
+    case = forward("nasnet_a", cells=1)
+    program = merge_duplicates(trace_program(case.fn, *case.args))
+    traced = from_program(program)
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    ours = np.asarray(cloned(problem, instruction_fusion(problem)).kernels.is_end)
+    theirs = set(materialised(program))
+    chosen = np.flatnonzero(problem.configurable)
+    agrees = [ours[op] == (traced.equations[op] in theirs) for op in chosen]
+    assert len(agrees) > 600
+    assert np.mean(agrees) > 0.9

@@ -1,0 +1,68 @@
+"""The experiment that compares costs of fusion with time: a small run, and its figures."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import fused_time
+from experiments.cases import Case, floats
+from experiments.fused_time import Settings, drawn, main, measure, summary
+from gopt.fusion_problem import prepare_fusion
+from gopt.hardware import homogeneous
+from gopt.sources.jaxpr import trace
+
+
+def layers(x, w):
+    for _ in range(3):
+        x = jnp.tanh(x @ w) * jax.nn.softmax(x) + jnp.exp(-x)
+    return x
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    case = Case(layers, (floats(32, 16), floats(16, 16)))
+    monkeypatch.setattr(fused_time, "BLOCKS", {"tiny": lambda: case})
+
+
+def test_a_run(tiny, tmp_path, capsys):
+    main(Settings(blocks=("tiny",), configurations=8, repeats=1, folder=tmp_path))
+    assert "tiny" in capsys.readouterr().out
+    (row,) = json.loads((tmp_path / "fused_time.json").read_text())
+    assert row["difference"] < 1e-5
+    assert -1 <= row["rank of fitted"] <= 1
+    assert len(row["first"]) == len(row["second"]) == len(row["sums"]) == len(row["counts"]) == 8
+    assert (tmp_path / "tiny.jsonl").exists()
+    assert (tmp_path / "table.md").exists()
+    assert json.loads((tmp_path / "settings.json").read_text())["configurations"] == 8
+    before = (tmp_path / "tiny.jsonl").read_text()
+    measure("tiny", Settings(blocks=("tiny",), configurations=8, repeats=1, folder=tmp_path))
+    assert (tmp_path / "tiny.jsonl").read_text() == before  # each kernel is timed once
+
+
+def test_what_is_predicted_perfectly_correlates():
+    rng = np.random.default_rng(0)
+    counts = rng.uniform(1, 2, (20, 5))
+    time = counts @ np.array([1, 2, 0, 3, 1e-3])
+    found = summary({"first": time, "second": time * 1.1, "sums": -time, "counts": counts})
+    assert found["rank of fitted"] == pytest.approx(1)
+    assert found["rank of halves"] == pytest.approx(1)
+    assert found["error"] < 1e-6
+    assert found["rank of sums"] == pytest.approx(-1)
+    assert found["best"] == time.min()
+
+
+def test_configurations_go_from_nothing_to_everything():
+    graph = trace(lambda x: jnp.tanh(x) * 2 + 1, jnp.ones(3)).graph
+    problem = prepare_fusion(graph, homogeneous(1))
+    fuse = drawn(problem, 10, 0)
+    assert not fuse[0].any()
+    assert fuse[-1].all()
+    assert fuse[5][problem.configurable].all()  # XLA's own
+
+
+def test_unknown_blocks_are_refused():
+    with pytest.raises(ValueError, match="models has 'none'"):
+        main(Settings(blocks=("none",)))

@@ -1,0 +1,170 @@
+"""What is quantised of a graph whose ops may be fused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt import graph as graphs
+from gopt.fusion_problem import UNFUSED_TICKS, fusion_bucket, prepare_fusion
+from gopt.fusion_rules import RULES, Rules
+from gopt.graph import Op, Output
+from gopt.hardware import homogeneous
+from gopt.kinds import kind_index
+from gopt.sources.jaxpr import trace
+
+SLOW = homogeneous(1, flop_rate=1e9, memory_bandwidth=1.0)  # a byte a second
+
+
+def shape(*sizes):
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+def reads(problem):
+    """Bytes that each op reads, by maker and reader."""
+    tensor, access = problem.tensor, problem.access
+    found, maker = {}, None
+    for k in range(int(problem.num_accesses)):
+        if k == 0 or tensor[k] != tensor[k - 1]:
+            maker = int(access[k])
+        else:
+            found[maker, int(access[k])] = float(problem.read[k] * problem.tick)
+    return found
+
+
+def ops(graph, name):
+    return np.flatnonzero(np.asarray(graph.kind) == kind_index(name)).tolist()
+
+
+def test_readers_make_broadcasts_themselves():
+    def model(x, y, w):
+        wide = jnp.broadcast_to(x[:, None] * 2, (10, 30))
+        return wide + y, wide @ w
+
+    graph = trace(model, shape(10), shape(10, 30), shape(30, 5)).graph
+    problem = prepare_fusion(graph, SLOW)
+    (wide,), (add,), (dot,), (double,) = (
+        ops(graph, name) for name in ("broadcast_in_dim", "add", "dot_general", "mul")
+    )
+    found = reads(problem)
+    assert found[double, add] == pytest.approx(40, rel=1e-4)  # what is broadcast
+    assert found[wide, dot] == pytest.approx(1200, rel=1e-4)  # a product reads what is in memory
+    assert problem.is_kernel[wide]
+    use = next(
+        k for k in range(*problem.first_use[double : double + 2]) if problem.consumer[k] == add
+    )
+    assert problem.times[use] == 30
+
+
+def test_a_broadcast_that_nobody_reads_from_memory_is_no_kernel():
+    def model(x, y):
+        return jnp.broadcast_to(x[:, None], (10, 30)) + y
+
+    graph = trace(model, shape(10), shape(10, 30)).graph
+    problem = prepare_fusion(graph, SLOW)
+    (wide,) = ops(graph, "broadcast_in_dim")
+    assert not problem.is_kernel[wide]
+    assert int(problem.is_kernel.sum()) == 1
+
+
+def test_a_part_is_paid_for_as_a_part():
+    graph = trace(lambda x: jnp.exp(x[:10]), shape(1000)).graph
+    problem = prepare_fusion(graph, SLOW)
+    (part,) = ops(graph, "slice")
+    assert reads(problem)[0, part] == pytest.approx(40, rel=1e-4)
+
+
+def test_an_update_in_place_moves_what_it_replaces():
+    graph = trace(
+        lambda x, y: jax.lax.dynamic_update_slice(x, y, (3,)), shape(1000), shape(10)
+    ).graph
+    problem = prepare_fusion(graph, SLOW)
+    (update,) = ops(graph, "dynamic_update_slice")
+    found = reads(problem)
+    assert found.get((0, update), 0.0) == 0
+    assert found[1, update] == pytest.approx(40, rel=1e-4)
+    assert float(problem.memory[update] * problem.tick) == pytest.approx(40, rel=0.2)
+
+
+def test_what_moves_more_than_its_tensors_pays_for_it():
+    op = Op("while", ((0, 0),), (Output(8, (2,), pinned=True),), bytes=1000.0)
+    problem = prepare_fusion(graphs.from_ops([Op("input", outputs=(Output(8, (2,)),)), op]), SLOW)
+    assert float((problem.memory[1]) * problem.tick) == pytest.approx(992, rel=1e-4)
+
+
+def test_what_may_be_fused():
+    def model(x, w):
+        y = jnp.exp(x)  # pinned
+        z = jnp.tanh(x @ w)
+        return y, jnp.sum(z * y), jax.lax.top_k(z, 2)[0]
+
+    graph = trace(model, shape(8, 8), shape(8, 8)).graph
+    problem = prepare_fusion(graph, SLOW)
+    configurable = {
+        name: bool(problem.configurable[i])
+        for name in ("exp", "dot_general", "tanh", "mul", "reduce_sum", "top_k")
+        for i in ops(graph, name)
+    }
+    assert configurable == {
+        "exp": False,
+        "dot_general": False,
+        "tanh": True,
+        "mul": True,
+        "reduce_sum": False,
+        "top_k": False,
+    }
+    chosen = problem.choices[: int(problem.num_choices)].tolist()
+    assert chosen == sorted(np.flatnonzero(problem.configurable).tolist(), reverse=True)
+    fewer = prepare_fusion(
+        graph, SLOW, rules=Rules((("element-wise", ("element-wise",)),), limit=2)
+    )
+    assert int(fewer.limit) == 2
+    assert fewer.into[ops(graph, "mul")[0]] < problem.into[ops(graph, "mul")[0]]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_ticks_use_the_range(scale):
+    graph = trace(lambda x: jnp.tanh(x) * x + 1, shape(100)).graph
+    problem = prepare_fusion(graph, homogeneous(1, memory_bandwidth=scale, flop_rate=scale))
+    total = int(problem.compute.sum()) + int(problem.memory.sum()) + int(problem.read.sum())
+    assert UNFUSED_TICKS / 2 < total <= UNFUSED_TICKS + 10
+
+
+def test_an_op_has_the_time_that_is_given():
+    graph = trace(lambda x: jnp.tanh(x) + 1, shape(100)).graph
+    problem = prepare_fusion(graph, SLOW, compute=[0, 5000, 300])
+    assert (problem.compute[:3] * float(problem.tick)).tolist() == pytest.approx(
+        [0, 5000, 300], rel=1e-4
+    )
+
+
+def test_nothing_to_do_takes_no_time():
+    problem = prepare_fusion(graphs.from_ops([Op("input", outputs=(Output(0),)), Op("exp")]), SLOW)
+    assert int(problem.compute.sum()) == int(problem.memory.sum()) == 0
+    assert float(problem.tick) == 1
+
+
+def test_few_shapes_serve_many_graphs():
+    shapes = {fusion_bucket(ops, 2 * ops) for ops in range(1, 3000)}
+    assert len(shapes) < 40
+    assert all(
+        a > ops and b > 2 * ops
+        for ops in (1, 15, 16, 500)
+        for a, b in [fusion_bucket(ops, 2 * ops)]
+    )
+
+
+def test_bad_input_is_refused():
+    graph = trace(lambda x: jnp.tanh(x) + 1, shape(100)).graph
+    with pytest.raises(ValueError, match=r"compute has shape \(2,\): expected \(3,\)"):
+        prepare_fusion(graph, SLOW, compute=[1, 2])
+    with pytest.raises(ValueError, match=r"compute\[1\] is -5.0"):
+        prepare_fusion(graph, SLOW, compute=[0, -5, 0])
+    with pytest.raises(ValueError, match="rows has 3 ops: expected more than the graph's 3"):
+        prepare_fusion(graph, SLOW, rows=(3, 100))
+    with pytest.raises(ValueError, match="rows has 2 accesses"):
+        prepare_fusion(graph, SLOW, rows=(10, 2))
+    with pytest.raises(ValueError, match="into has role 'loop'"):
+        Rules((("element-wise", ("loop",)),))
+    with pytest.raises(ValueError, match="limit is 0"):
+        Rules(RULES["cpu"].into, limit=0)

@@ -1,0 +1,38 @@
+"""The throughput experiment of fusions: its peers agree with gopt, and the table is written."""
+
+import numpy as np
+import pytest
+
+from experiments.throughput import fusion
+from experiments.throughput.fusion import Settings, compare, main
+from gopt.fusion_problem import prepare_fusion
+from gopt.hardware import homogeneous
+from gopt.sources.synthetic import layered
+from tests.cost.test_fusion import machine, random_graph
+
+TINY = {"rounds": 1, "populations": (3,)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_peers_agree_on_random_graphs(seed):
+    rng = np.random.default_rng(seed)
+    problem = prepare_fusion(random_graph(rng, 30), machine(rng), rows=(32, 128))
+    compare("random", problem, 16, Settings(rounds=1))
+
+
+def test_costs_that_differ_are_an_error(monkeypatch):
+    problem = prepare_fusion(layered(0, 20), homogeneous(1))
+    monkeypatch.setitem(fusion.COSTS, "joined", lambda problem, bits: bits.sum())
+    with pytest.raises(RuntimeError, match="costs differ, joined"):
+        compare("layered", problem, 4, Settings(rounds=1))
+
+
+def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(fusion.STEPS, "mlp_mixer", {"layers": 1})
+    main(Settings(models=("mlp_mixer",), folder=tmp_path, **TINY))
+    assert "mlp_mixer" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "fusion.json",
+        "settings.json",
+        "table.md",
+    }
