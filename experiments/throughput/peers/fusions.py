@@ -117,17 +117,16 @@ def cloned(p: Tables, fuse: np.ndarray) -> np.ndarray:
             start = fill = stop_of[op + 1]
             wants = bits[op] and p.configurable[op]
             outside = not wants
-            for use in range(begin, stop):
-                reader = p.consumer[use]
-                for k in range(stop_of[reader + 1], stop_of[reader]):
-                    kernel = ends[k]
-                    if wants:
+            if wants:
+                for use in range(begin, stop):
+                    reader = p.consumer[use]
+                    for k in range(stop_of[reader + 1], stop_of[reader]):
+                        kernel = ends[k]
                         repeated = min(times[k] * p.times[use], MAX_TIMES)
                         if newest[kernel] >= start:
                             entry = newest[kernel]
                             times[entry] = max(times[entry], repeated)
-                            continue
-                        if (
+                        elif (
                             p.into[op] & p.role[kernel]
                             and (repeated == 1 or p.into[op] & REPEATABLE)
                             and size[kernel] < p.limit
@@ -137,11 +136,16 @@ def cloned(p: Tables, fuse: np.ndarray) -> np.ndarray:
                             ends[fill], times[fill] = kernel, repeated
                             size[kernel] += 1
                             fill += 1
-                            continue
-                        outside = True
-                    if seen[kernel] != p.tensor[use]:
-                        seen[kernel] = p.tensor[use]
-                        memory[kernel] += p.read[use]
+                        else:
+                            outside = True
+            if outside:
+                for use in range(begin, stop):
+                    reader = p.consumer[use]
+                    for k in range(stop_of[reader + 1], stop_of[reader]):
+                        kernel = ends[k]
+                        if newest[kernel] < start and seen[kernel] != p.tensor[use]:
+                            seen[kernel] = p.tensor[use]
+                            memory[kernel] += p.read[use]
             for k in range(start, fill):
                 work = min(np.int64(p.compute[op]) * times[k], MAX_TICKS)
                 compute[ends[k]] = min(compute[ends[k]] + work, MAX_TICKS)
