@@ -135,6 +135,11 @@ def prepare_fusion(
         result[: len(values)] = values
         return result
 
+    access, tensor = with_makers(uses.consumer, producer[made]), with_makers(uses.tensor, made)
+    # Who uses each element most often comes first.
+    uses = _Uses(
+        *(column[np.lexsort((uses.consumer, -uses.times, uses.tensor))] for column in uses)
+    )
     first_use = np.searchsorted(producer[uses.tensor], np.arange(n + 1))
     choices = np.flatnonzero(configurable)[::-1]
     ops, count = rows
@@ -148,8 +153,8 @@ def prepare_fusion(
         consumer=pad(uses.consumer, count, ops - 1),
         times=pad(uses.times, count, 1),
         first_use=pad(first_use, ops + 1, len(uses.tensor)),
-        access=pad(with_makers(uses.consumer, producer[made]), count, ops - 1),
-        tensor=pad(with_makers(uses.tensor, made), count, t),
+        access=pad(access, count, ops - 1),
+        tensor=pad(tensor, count, t),
         read=pad(with_makers(read, 0), count, 0),
         choices=pad(choices, ops, ops - 1),
         num_choices=np.int32(len(choices)),

@@ -9,9 +9,10 @@ alone. Ops are decided from the last to the first. There are two semantics:
 
 An op stays out of a kernel that ends with an op of a role that rules forbid, and of one that has as
 many ops as the limit allows. What is dear to compute is not computed again for the elements that a
-broadcast repeats: such an op stays out if readers in the kernel use an element several times (in
-"cloned" if the first does; those that follow are not asked). In "cloned" ops stay out of all once
-kernels have `CLONES` times as many ops as the graph.
+broadcast repeats: such an op stays out if a reader in the kernel uses an element several times. In
+"cloned" only the first reader in a kernel is asked, and what it needs is computed; readers that use
+elements more often come first. There, ops stay out of all once kernels have `CLONES` times as many
+ops as the graph.
 
 A kernel that ends with an op takes `C + M - overlap · min(C, M) + launch` as by the roofline of
 `gopt.hardware.op_seconds`: C is what its ops compute, and M what it reads of tensors in memory,
@@ -315,12 +316,10 @@ def _members(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, ...]:
     limit = CLONES * problem.num_ops
 
     def write(tables: Any, member: _Member) -> Any:
-        end, times, newest, room = tables
+        entries, state = tables
         return (
-            store(end, member.entry, member.kernel),
-            store(times, member.entry, member.times),
-            store(newest, member.kernel, member.entry),
-            store(room, member.kernel, member.room),
+            _store_pair(entries, member.entry, member.kernel, member.times),
+            _store_pair(state, member.kernel, member.entry, member.room),
         )
 
     def step(state: Any) -> Any:
@@ -331,19 +330,19 @@ def _members(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, ...]:
 
         def visit(state: Any) -> Any:
             use, k, past, fill, refused, tables, member = state
-            end, times, newest, room = tables = write(tables, member)
-            kernel = load(end, k)
-            latest, left = load(newest, kernel), load(room, kernel)
-            repeated = _repeated(load(times, k), load(problem.times, use))
-            is_in = latest >= start
+            entries, kernels = tables = write(tables, member)
+            kernel, times = _load_pair(entries, k)
+            newest, left = _load_pair(kernels, kernel)
+            repeated = _repeated(times, load(problem.times, use))
+            is_in = newest >= start
             may = (into & load(roles, kernel) & _ALL != 0) & _may_repeat(into, repeated)
             may = may & (left > 0)
             joins = ~is_in & may & (fill < limit)
             member = _Member(
-                jnp.where(is_in, latest, jnp.where(joins, fill, none)),
-                jnp.where(is_in | joins, kernel, n - 1),
-                jnp.where(joins, left - 1, left),
-                jnp.maximum(repeated, jnp.where(is_in, load(times, latest), 1)),
+                jnp.where(joins, fill, none),
+                jnp.where(joins, kernel, n - 1),
+                left - 1,
+                repeated,
             )
             is_last = k + 1 == past
             use = jnp.where(is_last, use + 1, use)
@@ -357,28 +356,44 @@ def _members(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, ...]:
         state = begin, *entries, start, begin == last, tables, member
         state = lax.while_loop(lambda s: s[0] < last, visit, state)
         *_, fill, refused, tables, member = state
-        end, *others = tables
+        entries, kernels = tables
         # What is in memory is the last op of a kernel of its own.
-        end = store(end, jnp.where(refused, fill, none), op)
+        entries = _store_pair(entries, jnp.where(refused, fill, none), op, jnp.int32(1))
         stop = store(stop, op, jnp.where(refused, fill + 1, fill))
-        return op - 1, stop, (end, *others), member
+        return op - 1, stop, (entries, kernels), member
 
-    # One table, because XLA compiles loops natively that touch few bytes in a step, 1024 at most.
+    # Few tables, because XLA compiles loops natively that touch few bytes in a step, 1024 at most:
+    # of entries the kernel and how often it computes the op; of kernels the newest entry, and room.
     roles = jnp.where(bits > 0, problem.into << _ROLES, 0) | problem.role
-    entries = jnp.full(none + 1, n - 1, jnp.int32)
-    newest, room = jnp.full(n, -1), jnp.full(n, problem.limit - 1)
-    tables = entries, jnp.ones_like(entries), newest, room
+    entries = jnp.zeros(2 * (none + 1), jnp.int32)
+    kernels = jnp.stack([jnp.full(n, -1), jnp.full(n, problem.limit - 1)], 1).ravel()
+    tables = entries, kernels
     nothing = _Member(*map(jnp.int32, (none, n - 1, 1, 1)))
     state = problem.num_ops - 1, jnp.zeros(n, jnp.int32), tables, nothing
     _, stop, tables, member = lax.while_loop(lambda s: s[0] >= 0, step, state)
-    end, times, *_ = write(tables, member)
+    entries, _ = write(tables, member)
+    end, times = entries.reshape(-1, 2).T
     return stop, end, times
 
 
 def _range(stop: jax.Array, op: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the first entry of an op, and the one after its last."""
-    last, first = lax.dynamic_slice(stop, (op.astype(jnp.uint32),), (2,))
+    last, first = _load(stop, op)
     return first, last
+
+
+def _load(array: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns `array[index]` and the one after it."""
+    pair = lax.dynamic_slice(array, (index.astype(jnp.uint32),), (2,))
+    return pair[0], pair[1]
+
+
+def _load_pair(pairs: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _load(pairs, 2 * index)
+
+
+def _store_pair(pairs: jax.Array, index: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    return lax.dynamic_update_slice(pairs, jnp.stack([a, b]), ((2 * index).astype(jnp.uint32),))
 
 
 def _reads_of_clones(problem: FusionProblem, stop: jax.Array, end: jax.Array) -> jax.Array:

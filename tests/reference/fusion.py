@@ -27,19 +27,16 @@ class _Graph:
             *(map(int, x) for x in (problem.tensor, problem.access, problem.read)), strict=True
         )
         rows = list(accesses)[: int(problem.num_accesses)]
-        repeated = {}
-        for op in self.ops:
-            for use in range(int(problem.first_use[op]), int(problem.first_use[op + 1])):
-                repeated[op, int(problem.consumer[use])] = int(problem.times[use])
         self.uses = []
         for k, (tensor, op, ticks) in enumerate(rows):
             if k == 0 or rows[k - 1][0] != tensor:
                 maker = op
             else:
-                self.uses.append((tensor, maker, op, ticks, repeated[maker, op]))
-        self.of = defaultdict(list)
-        for row in self.uses:
-            self.of[row[1]].append(row)
+                self.uses.append((tensor, maker, op, ticks))
+        self.of = defaultdict(list)  # by the maker: readers, and how often they use each element
+        for op in self.ops:
+            for use in range(int(problem.first_use[op]), int(problem.first_use[op + 1])):
+                self.of[op].append((int(problem.consumer[use]), int(problem.times[use])))
         self.problem = problem
 
     def may(self, op: int, end: int, times: int) -> bool:
@@ -59,7 +56,7 @@ class _Graph:
                     compute + min(int(problem.compute[op]) * repeated, MAX_TICKS), MAX_TICKS
                 )
             read: dict[int, int] = {}
-            for tensor, maker, reader, ticks, _ in self.uses:
+            for tensor, maker, reader, ticks in self.uses:
                 if reader in members and maker not in members:
                     read[tensor] = max(read.get(tensor, 0), ticks)
             memory = int(problem.memory[end]) + sum(read.values())
@@ -82,11 +79,11 @@ def joined(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
     end_of: dict[int, int] = {}
     times: dict[int, dict[int, int]] = {}
     for op in reversed(graph.ops):
-        ends = {end_of[reader] for _, _, reader, _, _ in graph.of[op]}
+        ends = {end_of[reader] for reader, _ in graph.of[op]}
         end = op
         if fuse[op] and problem.configurable[op] and len(ends) == 1:
             (kernel,) = ends
-            repeated = min(max(times[kernel][r] * t for _, _, r, _, t in graph.of[op]), MAX_TIMES)
+            repeated = min(max(times[kernel][r] * t for r, t in graph.of[op]), MAX_TIMES)
             if graph.may(op, kernel, repeated) and len(times[kernel]) < graph.limit:
                 end = kernel
         end_of[op] = end
@@ -102,12 +99,12 @@ def cloned(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
     for op in reversed(graph.ops):
         total = sum(map(len, ends_of.values()))
         mine, outside = [], False
-        for _, _, reader, _, again in graph.of[op]:
+        for reader, again in graph.of[op]:
             for kernel in ends_of[reader]:
                 repeated = min(times[kernel][reader] * again, MAX_TIMES)
                 if kernel in mine:
-                    times[kernel][op] = max(times[kernel][op], repeated)
-                elif (
+                    continue
+                if (
                     fuse[op]
                     and problem.configurable[op]
                     and graph.may(op, kernel, repeated)

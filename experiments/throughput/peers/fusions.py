@@ -26,6 +26,7 @@ class Tables(NamedTuple):
     configurable: Any
     consumer: Any
     times: Any
+    reader: Any  # of what is read, in another order than `consumer`
     tensor: Any
     read: Any
     first_use: Any
@@ -40,9 +41,9 @@ def tables(problem: FusionProblem) -> Tables:
     tensor = np.asarray(problem.tensor)[: int(problem.num_accesses)]
     is_reader = np.zeros(len(tensor), bool)
     is_reader[1:] = tensor[1:] == tensor[:-1]
-    uses = {"tensor": tensor, "read": np.asarray(problem.read)[: len(tensor)]}
-    found = {field: getattr(problem, field) for field in Tables._fields}
-    found |= {field: column[is_reader] for field, column in uses.items()}
+    accesses = {"reader": problem.access, "tensor": problem.tensor, "read": problem.read}
+    found = {f: getattr(problem, f) for f in Tables._fields if f not in accesses}
+    found |= {f: np.asarray(column)[: len(tensor)][is_reader] for f, column in accesses.items()}
     return Tables(**{k: np.asarray(v) if np.ndim(v) else int(v) for k, v in found.items()})
 
 
@@ -88,7 +89,7 @@ def joined(p: Tables, fuse: np.ndarray) -> np.ndarray:
             end[op], times[op], size[op], seen[op] = op, 1, 1, -1
             compute[op], memory[op] = p.compute[op], p.memory[op]
             for use in range(begin, stop):
-                kernel = end[p.consumer[use]]
+                kernel = end[p.reader[use]]
                 if seen[kernel] != p.tensor[use]:
                     seen[kernel] = p.tensor[use]
                     memory[kernel] += p.read[use]
@@ -124,9 +125,8 @@ def cloned(p: Tables, fuse: np.ndarray) -> np.ndarray:
                         kernel = ends[k]
                         repeated = min(times[k] * p.times[use], MAX_TIMES)
                         if newest[kernel] >= start:
-                            entry = newest[kernel]
-                            times[entry] = max(times[entry], repeated)
-                        elif (
+                            continue
+                        if (
                             p.into[op] & p.role[kernel]
                             and (repeated == 1 or p.into[op] & REPEATABLE)
                             and size[kernel] < p.limit
@@ -140,7 +140,7 @@ def cloned(p: Tables, fuse: np.ndarray) -> np.ndarray:
                             outside = True
             if outside:
                 for use in range(begin, stop):
-                    reader = p.consumer[use]
+                    reader = p.reader[use]
                     for k in range(stop_of[reader + 1], stop_of[reader]):
                         kernel = ends[k]
                         if newest[kernel] < start and seen[kernel] != p.tensor[use]:
