@@ -352,8 +352,14 @@ def _members(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, ...]:
             return use, k, past, joined, refused | ~(is_in | joins), tables, member
 
         begin = jnp.where(into != 0, begin, last)
-        entries = _range(stop, load(problem.consumer, begin))
-        state = begin, *entries, start, begin == last, tables, member
+        state = (
+            begin,
+            *_range(stop, load(problem.consumer, begin)),
+            start,
+            begin == last,
+            tables,
+            member,
+        )
         state = lax.while_loop(lambda s: s[0] < last, visit, state)
         *_, fill, refused, tables, member = state
         entries, kernels = tables
