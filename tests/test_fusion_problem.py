@@ -81,7 +81,7 @@ def test_an_update_in_place_moves_what_it_replaces():
     problem = prepare_fusion(graph, SLOW)
     (update,) = ops(graph, "dynamic_update_slice")
     found = reads(problem)
-    assert found.get((0, update), 0.0) == 0
+    assert found[0, update] == 0
     assert found[1, update] == pytest.approx(40, rel=1e-4)
     assert float(problem.memory[update] * problem.tick) == pytest.approx(40, rel=0.2)
 

@@ -19,7 +19,8 @@ from jax.extend.core import JaxprEqn
 from gopt.cost.cells import unit
 from gopt.fusion.programs import kernel_of
 from gopt.kernels.grouping import Group, group
-from gopt.program import Program, shape_of
+from gopt.kernels.labels import read
+from gopt.program import Program, shape_of, variables
 
 _TURN = 2e-3  # s, what is timed at once at least
 _COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
@@ -87,13 +88,14 @@ class KernelTimes:
     def _measure(self, equation: JaxprEqn) -> float:
         if math.isnan(self._call):
             self._call = self._least(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
-        kernel = unit(kernel_of(equation))
+        kernel, shapes = _alone(equation)
+        kernel = unit(kernel)
 
         def copies(*arguments: Any) -> Any:
             return [kernel(*arguments) for _ in range(_COPIES)]
 
         program = jax.jit(copies, compiler_options={"xla_disable_hlo_passes": "cse"})
-        arguments = [_values(shape_of(atom)) for atom in equation.invars]
+        arguments = list(map(_values, shapes))
         return max(self._least(program, arguments) - self._call, 0.0) / _COPIES
 
     def _least(self, function: Callable[..., Any], arguments: Sequence[Any]) -> float:
@@ -138,8 +140,19 @@ class KernelTimes:
 
 def _text(equation: JaxprEqn) -> str:
     """Returns what a kernel computes, whatever its variables are called."""
-    jaxpr = jax.make_jaxpr(kernel_of(equation))(*map(shape_of, equation.invars))
-    return str(jaxpr)
+    kernel, shapes = _alone(equation)
+    return str(jax.make_jaxpr(kernel)(*shapes))
+
+
+def _alone(equation: JaxprEqn) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+    """Returns a kernel as a function of what it reads, each variable once, and their shapes."""
+    read_by = list(dict.fromkeys(variables(equation.invars)))
+
+    def kernel(*values: jax.Array) -> Any:
+        known = dict(zip(read_by, values, strict=True))
+        return kernel_of(equation)(*(read(atom, known) for atom in equation.invars))
+
+    return kernel, list(map(shape_of, read_by))
 
 
 def _values(shape: jax.ShapeDtypeStruct) -> jax.Array:

@@ -93,3 +93,12 @@ def test_bad_settings_and_files_are_refused(tmp_path):
     path.write_text('{"kernel": "a", "seconds": 1.0}\n{"kernel": "b"}\n')
     with pytest.raises(ValueError, match="line 2: not the time of a kernel"):
         KernelTimes(path)
+
+
+def test_what_is_read_twice_is_read_once():
+    square, (apart, _) = parts(lambda x, y: x * x, X, X)
+    product, (other, _) = parts(lambda x, y: x * y, X, X)
+    times = KernelTimes(turns=1)
+    times.of(square, apart)
+    times.of(product, other)
+    assert len(times.seconds) == 2

@@ -61,13 +61,6 @@ class _Graph:
                     read[tensor] = max(read.get(tensor, 0), ticks)
             memory = int(problem.memory[end]) + sum(read.values())
             hidden = int(problem.overlap) * min(compute, memory) // 2**OVERLAP_BITS
-            # Rounded down in two parts, as in int32.
-            low = min(compute, memory) % 2**OVERLAP_BITS
-            high = min(compute, memory) // 2**OVERLAP_BITS
-            assert (
-                hidden
-                == high * int(problem.overlap) + low * int(problem.overlap) // 2**OVERLAP_BITS
-            )
             time[end] = min(compute + memory - hidden + int(problem.launch), MAX_TICKS)
             total += time[end]
         return ReferenceKernels({k: list(v) for k, v in times.items()}, time, min(total, MAX_TICKS))
