@@ -15,7 +15,6 @@ from gopt.primitives import ELEMENT_WISE, MOVES
 # Roles of ops. "opaque" is all else: products, control flow, sorts, random numbers.
 ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update")
 
-_ALIASES = {"scatter_add", "scatter_mul", "scatter_min", "scatter_max", "scatter"}
 _MEMBERS: dict[str, frozenset[str]] = {
     "element-wise": ELEMENT_WISE,
     "move": MOVES | {"gather"},
@@ -25,19 +24,40 @@ _MEMBERS: dict[str, frozenset[str]] = {
             *("argmax", "argmin", "reduce"),
         )
     ),
-    "update": frozenset(_ALIASES | {"dynamic_update_slice"}),
+    "update": frozenset(
+        (
+            *("dynamic_update_slice", "scatter", "scatter_add", "scatter_mul"),
+            *("scatter_min", "scatter_max"),
+        )
+    ),
 }
 
 # A bit beside those of roles: an op is cheap enough to be computed again for each element that a
 # broadcast repeats.
 REPEATABLE = 1 << len(ROLES)
 
-# Work for each flop, where it is more than one: XLA's weights on CPUs.
+# Element-wise ops and moves that XLA's pass for CPUs calls expensive, as float32 ones are
+# (xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9). Integer divisions by constants are
+# not, which a kind does not tell.
+DEAR = frozenset(
+    (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tanh"),
+        *("cbrt", "pow", "rsqrt", "sqrt", "div", "rem", "gather"),
+        *("erf", "exp", "exp2", "expm1", "log", "log1p", "logistic"),
+        # Calls of library functions, or long expansions.
+        *("digamma", "erf_inv", "erfc", "lgamma"),
+    )
+)
+
+# Work for each flop, where it is more than one. Division, roots, tanh and exponentials: XLA's
+# weights on CPUs; the others are put beside those that are most like them, our choice.
 _WORK = {
     **dict.fromkeys(("div", "rem"), 3),
     **dict.fromkeys(("sqrt", "rsqrt", "cbrt"), 4),
-    **dict.fromkeys(("tanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "atan2"), 9),
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "sin", "cos"), 11),
+    **dict.fromkeys(("tanh", "erf", "erfc", "erf_inv", "lgamma", "digamma"), 9),
+    **dict.fromkeys(("acos", "asin", "atan", "atan2", "cosh", "sinh"), 9),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "logistic", "pow"), 11),
+    **dict.fromkeys(("cos", "sin", "tan"), 11),
 }
 
 
@@ -74,7 +94,9 @@ class Rules:
 _LOOPS = ("element-wise", "move", "reduction", "update")
 
 RULES: dict[str, Rules] = {
-    "cpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS), ("reduction", _LOOPS[:3]))),
+    # A reduction ends its kernel: all but small ones XLA hands to a library, and fuses what follows
+    # them apart. What follows a small one it does fuse, which these rules leave out.
+    "cpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS))),
     # A reduction is spread over threads: another one does not read it within a kernel.
     "gpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS), ("reduction", _LOOPS[:2]))),
 }
@@ -93,12 +115,12 @@ def roles_of_kinds() -> np.ndarray:
 def into_of_kinds(rules: Rules) -> np.ndarray:
     """Returns what ops of each kind of `gopt.kinds.KINDS` may be fused into, as bits. int32 `[K]`.
 
-    Bits are those of roles and `REPEATABLE`, as in XLA's pass for instructions that are not
-    expensive.
+    Bits are those of roles, and `REPEATABLE` unless the kind is `DEAR` or a reduction.
     """
     roles = roles_of_kinds()
     into = rules.masks()[roles]
-    is_cheap = (work_of_kinds() == 1) & (roles != ROLES.index("reduction"))
+    is_cheap = np.array([name not in DEAR for name in KINDS])
+    is_cheap &= roles != ROLES.index("reduction")
     return np.where(is_cheap & (into > 0), into | REPEATABLE, into).astype(np.int32)
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from gopt import graph as graphs
 from gopt.fusion_problem import UNFUSED_TICKS, fusion_bucket, prepare_fusion
-from gopt.fusion_rules import RULES, Rules
+from gopt.fusion_rules import DEAR, REPEATABLE, RULES, Rules, into_of_kinds
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
-from gopt.kinds import kind_index
+from gopt.kinds import KINDS, kind_index
 from gopt.sources.jaxpr import trace
 
 SLOW = homogeneous(1, flop_rate=1e9, memory_bandwidth=1.0)  # a byte a second
@@ -168,3 +168,31 @@ def test_bad_input_is_refused():
         Rules((("element-wise", ("loop",)),))
     with pytest.raises(ValueError, match="limit is 0"):
         Rules(RULES["cpu"].into, limit=0)
+
+
+def test_every_kind_that_may_be_fused_is_cheap_or_dear_knowingly():
+    """What a new kind costs to compute again has to be thought of: it is in this list, or dear."""
+    cheap = {
+        *(
+            "add",
+            "sub",
+            "mul",
+            "neg",
+            "abs",
+            "sign",
+            "max",
+            "min",
+            "integer_pow",
+            "square",
+            "floor",
+        ),
+        *("ceil", "round", "clamp", "select_n", "convert_element_type", "reduce_precision"),
+        *("nextafter", "copy", "add_any", "stop_gradient", "sin", "cos", "tan", "eq", "ne", "lt"),
+        *("le", "gt", "ge", "and", "or", "xor", "not", "is_finite", "shift_left", "clz"),
+        *("shift_right_logical", "shift_right_arithmetic", "population_count", "reshape"),
+        *("squeeze", "expand_dims", "bitcast_convert_type", "broadcast_in_dim", "transpose", "rev"),
+        *("pad", "concatenate", "split", "slice", "dynamic_slice", "iota"),
+    }
+    into = into_of_kinds(RULES["cpu"])
+    assert {KINDS[k] for k in np.flatnonzero(into & REPEATABLE)} == cheap
+    assert {KINDS[k] for k in np.flatnonzero(into)} - cheap <= DEAR

@@ -5,10 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gopt.fusion_problem import MAX_TIMES, FusionProblem
-from gopt.fusion_rules import REPEATABLE, ROLES
-
-_REDUCTION = 1 << ROLES.index("reduction")
-_SMALL = 2  # ops of a kernel that a reduction may be fused into; XLA counts five, with what is read
+from gopt.fusion_rules import REPEATABLE
 
 
 def nothing(problem: FusionProblem) -> np.ndarray:
@@ -25,11 +22,12 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
 
     Meant to be decoded by `gopt.cost.fusion.cloned`. From the last op to the first, an op is fused
-    into each kernel that reads it and may have it; one that is dear to compute only if all may. A
-    reduction is fused into small kernels alone. XLA's further rules, for products with vectors and
-    long concatenations, are left out.
+    into each kernel that reads it and may have it; one that is dear to compute only if all may.
+    This is simpler than the source, which forbids to clone what reads more than it makes, dear or
+    not, and has rules for products with vectors, concatenations and the size of the code.
 
-    Source: xla/service/instruction_fusion.cc and xla/service/cpu/cpu_instruction_fusion.cc.
+    Source: xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9, and
+    xla/service/instruction_fusion.cc, commit 001918b7.
     """
     n = int(problem.num_ops)
     fuse = np.zeros(len(problem.compute), bool)
@@ -42,14 +40,14 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
         wanted: dict[int, int] = {}
         for use in range(first[op], first[op + 1]):
             for kernel, repeated in times[consumer[use]].items():
-                found = min(repeated * again[use], MAX_TIMES)
-                wanted[kernel] = max(wanted.get(kernel, 1), found)
+                wanted.setdefault(kernel, min(repeated * again[use], MAX_TIMES))
         is_cheap = into[op] & REPEATABLE
-        limit = _SMALL if role[op] == _REDUCTION else problem.limit
         may = {
             kernel: repeated
             for kernel, repeated in wanted.items()
-            if into[op] & role[kernel] and (repeated == 1 or is_cheap) and size[kernel] < limit
+            if into[op] & role[kernel]
+            and (repeated == 1 or is_cheap)
+            and size[kernel] < problem.limit
         }
         fuse[op] = may and problem.configurable[op] and (is_cheap or len(wanted) == len(may))
         if fuse[op]:

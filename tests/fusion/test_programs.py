@@ -1,5 +1,6 @@
 """Configurations as programs: the same values, in as many kernels as planned."""
 
+import re
 from functools import partial
 
 import jax
@@ -116,3 +117,29 @@ def test_xla_merges_no_kernels():
         parts = groups_of(traced, members(joined(problem, bits), problem))
         text = jax.jit(fused(program, parts)).lower(ARGS[0]).compile().as_text()
         assert text.count(" call(") == len(parts) == count
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(name):
+
+    def model(x, scale):
+        y = jnp.exp(x) * scale + 1
+        total = jnp.tanh(jnp.sum(y * 2, axis=1)) + 1
+        least = jnp.min(y, axis=0) * 3 - jnp.max(x, axis=0)
+        return total[::-1] * 3, (y - total[:, None]).T, least
+
+    args = jnp.ones((64, 64)), jnp.ones(64)  # small reductions XLA does not give to a library
+    program = merge_duplicates(trace_program(model, *args))
+    traced = from_program(program)
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    for bits in configurations(problem):
+        parts = groups_of(traced, members(SEMANTICS[name](problem, bits), problem))
+        text = jax.jit(fused(program, parts)).lower(*args).compile().as_text()
+        calls = re.findall(r" call\(.*to_apply=%([\w.\-]+)", text)
+        for called in calls:
+            start = text.index(f"\n%{called} (")
+            lines = text[start : text.index("\n}", start)].splitlines()[2:]
+            views = re.compile(r" (parameter|bitcast|constant)\(")
+            steps = [line for line in lines if not views.search(line)]
+            # None, where a transpose is but another layout.
+            assert len(steps) <= 1, "\n".join(lines)
