@@ -122,7 +122,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
 
 def _parts(traced: Traced, problem: FusionProblem, decode: Any, bits: np.ndarray) -> Any:
     found = jax.device_get(jax.jit(decode)(problem, bits))
-    return groups_of(traced, members(found, problem))
+    return groups_of(traced, problem, members(found, problem))
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,9 @@ class FusionProblem(NamedTuple):
     num_ops: Any  # int32 []
     num_accesses: Any  # int32 []
     limit: Any  # int32 [], ops in a kernel
+    takes_moves: (
+        Any  # int32 [], roles that a kernel may end with to have a broadcast in it, as bits
+    )
     launch: Any  # int32 [], ticks of a kernel
     overlap: Any  # int32 [], in units of 2⁻¹⁰
     tick: Any  # float64 [], s
@@ -161,6 +164,7 @@ def prepare_fusion(
         num_ops=np.int32(n),
         num_accesses=np.int32(counts[1]),
         limit=np.int32(rules.limit),
+        takes_moves=rules.masks()[ROLES.index("move")],
         launch=np.int32(ticks(hardware.launch[0])),
         overlap=np.int32(round(float(hardware.overlap) * 2**OVERLAP_BITS)),
         tick=np.float64(tick),

@@ -79,6 +79,11 @@ class Rules:
             for role in (producer, *roots):
                 if role not in ROLES:
                     raise ValueError(f"into has role {role!r}: expected one of {', '.join(ROLES)}")
+        # So that a broadcast, which readers make themselves, may be wherever its reader is.
+        moves = dict(self.into).get("move", ())
+        for role in {role for producer, roots in self.into for role in (producer, *roots)}:
+            if moves and role not in moves:
+                raise ValueError(f"into has no {role!r} among what moves may be fused into")
         if self.limit < 1:
             raise ValueError(f"limit is {self.limit}: expected 1 at least")
 

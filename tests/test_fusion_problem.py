@@ -166,6 +166,8 @@ def test_bad_input_is_refused():
         prepare_fusion(graph, SLOW, rows=(10, 2))
     with pytest.raises(ValueError, match="into has role 'loop'"):
         Rules((("element-wise", ("loop",)),))
+    with pytest.raises(ValueError, match="into has no 'reduction' among what moves may be"):
+        Rules((("element-wise", ("reduction",)), ("move", ("element-wise", "move"))))
     with pytest.raises(ValueError, match="limit is 0"):
         Rules(RULES["cpu"].into, limit=0)
 

@@ -53,3 +53,13 @@ def unit(fn: Fn) -> Fn:
     if xla_metadata_call is None:
         return fn
     return xla_metadata_call(fn, inlineable="false")
+
+
+def check_units() -> None:
+    """Checks that a `unit` stays one.
+
+    Raises:
+      RuntimeError: this version of JAX has no calls that XLA does not inline.
+    """
+    if xla_metadata_call is None:
+        raise RuntimeError("this version of JAX has no xla_metadata_call: XLA would merge kernels")

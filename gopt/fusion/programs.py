@@ -8,10 +8,9 @@ import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
-from gopt.cost.cells import unit
+from gopt.cost.cells import check_units, unit
 from gopt.cost.fusion import Cloned, Joined
 from gopt.fusion_problem import FusionProblem
-from gopt.fusion_rules import ROLES, RULES, Rules, roles_of_kinds
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import Values, read
 from gopt.program import Program, body_of, run_equation, variables
@@ -41,7 +40,7 @@ def members(found: Joined | Cloned, problem: FusionProblem) -> dict[int, set[int
 
 
 def groups_of(
-    traced: Traced, kernels: Mapping[int, set[int]], *, rules: Rules = RULES["cpu"]
+    traced: Traced, problem: FusionProblem, kernels: Mapping[int, set[int]]
 ) -> tuple[Group, ...]:
     """Returns kernels as groups of equations, for `gopt.kernels.group`.
 
@@ -50,14 +49,13 @@ def groups_of(
 
     Args:
       traced: the program and its graph.
-      kernels: ops of each kernel, by the op that ends it.
-      rules: with which the problem was made.
+      problem: of the graph.
+      kernels: ops of each kernel, by the op that ends it, see `members`.
     """
     equations = traced.program.equations
     producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
     op_of = {i: op for op, i in enumerate(traced.equations) if i >= 0}
-    role = roles_of_kinds()[np.asarray(traced.graph.kind)]
-    with_moves = rules.masks()[ROLES.index("move")] >> role & 1
+    with_moves = np.asarray(problem.role) & problem.takes_moves
 
     def group_of(last: int, inside: set[int], broadcasts: bool) -> Group:
         found, left = {last}, [last]
@@ -99,9 +97,13 @@ def fused(
 
     Raises:
       ValueError: see `gopt.kernels.group`.
+      RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
     grouped = group(program, parts)
-    apart = unit if (platform or jax.default_backend()) == "cpu" else _behind_barrier
+    apart = _behind_barrier
+    if (platform or jax.default_backend()) == "cpu":
+        check_units()
+        apart = unit
 
     def function(*args: Any) -> Any:
         values: Values = dict(zip(grouped.inputs, grouped.check_arguments(args), strict=True))

@@ -104,14 +104,13 @@ def test_random_graphs_match_the_reference(seed):
     for rows in ROWS:
         graph = random_graph(rng, int(rng.integers(1, 31)))
         limit = int(rng.choice([1, 2, 3, 64]))
-        rules = Rules(
-            (
-                ("element-wise", ("element-wise", "reduction", "move")),
-                ("move", ("move", "element-wise", "opaque")),
-                ("reduction", ("element-wise",)),
-            ),
-            limit,
+        moves = ("move", "element-wise", "reduction", "opaque")
+        into = (
+            ("element-wise", ("element-wise", "reduction", "move")),
+            ("move", moves),
+            ("reduction", ("element-wise",)),
         )
+        rules = Rules(into, limit)
         check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
 
 

@@ -82,7 +82,7 @@ def test_values_are_those_of_the_function(case, name):
     fn, traced, problem = case
     expected = jax.jit(fn)(*ARGS)
     for bits in configurations(problem):
-        parts = groups_of(traced, members(SEMANTICS[name](problem, bits), problem))
+        parts = groups_of(traced, problem, members(SEMANTICS[name](problem, bits), problem))
         found = jax.jit(fused(traced.program, parts))(*ARGS)
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
         jax.jit(fused(traced.program, parts, platform="cuda")).lower(*ARGS)
@@ -94,7 +94,7 @@ def test_each_op_is_in_the_kernels_that_the_cost_counts(case, name):
     for bits in configurations(problem):
         found = SEMANTICS[name](problem, bits)
         kernels = members(found, problem)
-        parts = {part[-1]: set(part) for part in groups_of(traced, kernels)}
+        parts = {part[-1]: set(part) for part in groups_of(traced, problem, kernels)}
         assert len(kernels) == int(np.sum(found.kernels.is_end))
         for end, inside in kernels.items():
             part = parts[traced.equations[end]]
@@ -114,7 +114,7 @@ def test_xla_merges_no_kernels():
     problem = prepare_fusion(traced.graph, homogeneous(1))
     for share, count in ((0, 5), (1, 1)):
         bits = np.full(len(problem.compute), bool(share))
-        parts = groups_of(traced, members(joined(problem, bits), problem))
+        parts = groups_of(traced, problem, members(joined(problem, bits), problem))
         text = jax.jit(fused(program, parts)).lower(ARGS[0]).compile().as_text()
         assert text.count(" call(") == len(parts) == count
 
@@ -133,7 +133,7 @@ def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(name):
     traced = from_program(program)
     problem = prepare_fusion(traced.graph, homogeneous(1))
     for bits in configurations(problem):
-        parts = groups_of(traced, members(SEMANTICS[name](problem, bits), problem))
+        parts = groups_of(traced, problem, members(SEMANTICS[name](problem, bits), problem))
         text = jax.jit(fused(program, parts)).lower(*args).compile().as_text()
         calls = re.findall(r" call\(.*to_apply=%([\w.\-]+)", text)
         for called in calls:

@@ -28,7 +28,7 @@ def parts(fn, *args):
     problem = prepare_fusion(traced.graph, homogeneous(1))
     rows = len(problem.compute)
     return traced.program, [
-        groups_of(traced, members(joined(problem, np.full(rows, fuse)), problem))
+        groups_of(traced, problem, members(joined(problem, np.full(rows, fuse)), problem))
         for fuse in (False, True)
     ]
 
