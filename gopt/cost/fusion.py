@@ -1,9 +1,9 @@
 """What a fusion costs: a configuration becomes kernels, and kernels take time.
 
-A kernel is a set of ops that run as one; the op at its end, its root, makes what it writes. A reader
-of an op, its consumer, reads what it makes. A configuration has one bit for each op, "fuse into the
-readers", which counts for configurable ops alone. Ops are decided from the last to the first. There
-are two semantics:
+A kernel is a set of ops that run as one; the op at its end, its root, makes what it writes. A
+reader of an op, its consumer, reads what it makes. A configuration has one bit for each op, "fuse
+into the readers", which counts for configurable ops alone. Ops are decided from the last to the
+first. There are two semantics:
 
 - joined, that is without duplication: an op whose bit is set is in the kernel of its readers, if
   they are all in one kernel;

@@ -100,17 +100,17 @@ def fused(
       RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
     grouped = group(program, parts)
-    apart = _behind_barrier
-    if (platform or jax.default_backend()) == "cpu":
+    is_cpu = (platform or jax.default_backend()) == "cpu"
+    if is_cpu:
         check_units()
-        apart = unit
 
     def function(*args: Any) -> Any:
         values: Values = dict(zip(grouped.inputs, grouped.check_arguments(args), strict=True))
         values |= zip(grouped.constants, grouped.values, strict=True)
         for equation in grouped.equations:
             operands = [read(atom, values) for atom in equation.invars]
-            results = apart(kernel_of(equation))(*operands)
+            kernel = kernel_of(equation)
+            results = (unit if is_cpu else _behind_barrier)(kernel)(*operands)
             values |= zip(equation.outvars, results, strict=True)
         return jax.tree.unflatten(grouped.out_tree, [read(a, values) for a in grouped.outputs])
 

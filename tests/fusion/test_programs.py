@@ -11,6 +11,7 @@ import pytest
 from gopt.cost.fusion import cloned, joined
 from gopt.fusion.programs import fused, groups_of, members
 from gopt.fusion_problem import prepare_fusion
+from gopt.fusion_rules import Rules
 from gopt.hardware import homogeneous
 from gopt.kernels import group, merge_duplicates
 from gopt.program import trace_program
@@ -143,3 +144,31 @@ def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(name):
             steps = [line for line in lines if not views.search(line)]
             # None, where a transpose is but another layout.
             assert len(steps) <= 1, "\n".join(lines)
+
+
+def test_rules_of_ones_own():
+    def model(x, y):
+        return (jnp.broadcast_to(x[:, None], (10, 30)) + y).sum(1)
+
+    args = jnp.ones(10), jnp.ones((10, 30))
+    traced = from_program(trace_program(model, *args))
+    roles = "element-wise", "move", "reduction"
+    for into in (
+        (("element-wise", ("reduction",)), ("move", roles)),
+        (("element-wise", ("reduction",)),),
+        (("move", roles),),
+    ):
+        problem = prepare_fusion(traced.graph, homogeneous(1), rules=Rules(into))
+        for name, decode in SEMANTICS.items():
+            for bits in configurations(problem):
+                parts = groups_of(traced, problem, members(decode(problem, bits), problem))
+                found = jax.jit(fused(traced.program, parts))(*args)
+                np.testing.assert_allclose(found, model(*args), err_msg=name)
+
+
+def test_kernels_that_xla_would_merge_are_refused(monkeypatch):
+    monkeypatch.setattr("gopt.cost.cells.xla_metadata_call", None)
+    program = trace_program(jnp.tanh, ARGS[0])
+    with pytest.raises(RuntimeError, match="no xla_metadata_call"):
+        fused(program, ((0,),))
+    fused(program, ((0,),), platform="cuda")
