@@ -66,3 +66,16 @@ def test_configurations_go_from_nothing_to_everything():
 def test_unknown_blocks_are_refused():
     with pytest.raises(ValueError, match="models has 'none'"):
         main(Settings(blocks=("none",)))
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="configurations is 42: expected a multiple of 4"):
+        Settings(configurations=42)
+    with pytest.raises(ValueError, match="repeats is 0"):
+        Settings(repeats=0)
+
+
+def test_values_that_differ_are_an_error(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(fused_time, "largest_difference", lambda *_: 0.1)
+    with pytest.raises(RuntimeError, match="tiny, joined 0: values differ by 1e-01"):
+        measure("tiny", Settings(blocks=("tiny",), configurations=4, repeats=1, folder=tmp_path))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from gopt.cost.fusion import Cloned, Joined, Kernels
-from gopt.fusion_problem import FusionProblem, prepare_fusion
+from gopt.fusion_problem import MAX_TICKS, FusionProblem, prepare_fusion
 from gopt.fusion_rules import ROLES, RULES, Rules, roles_of_kinds, work_of_kinds
 from gopt.graph import Graph
 from gopt.hardware import Hardware, homogeneous
@@ -53,31 +53,44 @@ def features(
       semantics: `gopt.cost.fusion.joined` or `cloned`.
       fuse: bool `[P, N]`, with padding.
       rules: what may be fused.
+
+    Raises:
+      ValueError: a configuration computes so much again that costs end.
     """
     columns = []
     for unit in np.eye(len(Rates._fields))[:-1]:  # all but the kernels
         problem = Rates(*unit.tolist()).problem(graph, rules=rules)
         kernels = _kernels(problem, semantics, fuse)
+        if kernels.cost.max(initial=0) >= MAX_TICKS:
+            raise ValueError(f"fuse[{kernels.cost.argmax()}] computes too much to be counted")
         columns.append(np.float64(kernels.cost) * float(problem.tick))
     return np.stack([*columns, kernels.is_end.sum(1).astype(np.float64)], 1)
 
 
 def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
-    """Returns the rates with which what configurations count explains their times best.
-
-    By non-negative least squares of relative errors.
+    """Returns the rates, none negative, with the least sum of (predicted / measured - 1)².
 
     Args:
       counts: see `features`, `[K, 5]`.
       seconds: measured, `[K]`.
 
     Raises:
-      ValueError: the numbers of rows differ, or a time is not positive and finite.
+      ValueError: the numbers of rows differ or are 0, a count is negative or not finite, or a time
+        is not positive and finite.
     """
     counts, seconds = np.asarray(counts, np.float64), np.asarray(seconds, np.float64)
     expected = (len(seconds), len(Rates._fields))
     if counts.shape != expected:
         raise ValueError(f"counts has shape {counts.shape}: expected {expected}")
+    if not len(seconds):
+        raise ValueError("seconds is empty: expected a time at least")
+    known = np.isfinite(counts) & (counts >= 0)
+    if not known.all():
+        row, column = np.unravel_index(np.argmin(known), known.shape)
+        raise ValueError(
+            f"counts[{row}, {column}] is {counts[row, column]}: expected a finite number, "
+            "not negative"
+        )
     good = np.isfinite(seconds) & (seconds > 0)
     if not good.all():
         index = int(np.argmin(good))

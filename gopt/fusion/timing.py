@@ -6,6 +6,8 @@ of the times of its kernels, of which few are new.
 
 import json
 import math
+import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +15,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-from gopt.cost.cells import unit
+from gopt.cost.cells import check_units, unit
+from gopt.files import write_whole
 from gopt.fusion.programs import kernel_of
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import read
@@ -27,7 +31,7 @@ _COPIES = 4  # of a kernel in one program, so that what it takes to call the pro
 
 
 class KernelTimes:
-    """The times of kernels on the default device, by what they compute.
+    """The times of kernels on this CPU, by what they compute.
 
     Attributes:
       seconds: of each kernel, by its text; infinite if it failed.
@@ -44,14 +48,19 @@ class KernelTimes:
         """Reads what was measured before.
 
         Args:
-          path: where each time is written as soon as it is known, a line of JSON each; by default
-            nowhere.
+          path: where each time is written as soon as it is known, a line of JSON each, after one
+            that says what they depend on; by default nowhere.
           turns: how often each kernel is timed; the least counts.
           longest: a kernel that takes longer is not timed again, and counts as failed, in s.
 
         Raises:
-          ValueError: `turns` or `longest` is not positive, or a line of the file is not a time.
+          ValueError: the default backend is no CPU, `turns` or `longest` is not positive, a line of
+            the file is not a time, or the file is of another machine, version or settings.
         """
+        if jax.default_backend() != "cpu":
+            raise ValueError(
+                f"the backend is {jax.default_backend()}: kernels are timed on CPUs only"
+            )
         if turns < 1:
             raise ValueError(f"turns is {turns}: expected 1 at least")
         if not longest > 0:
@@ -60,8 +69,21 @@ class KernelTimes:
         self.failures: dict[str, str] = {}
         self._path, self._turns, self._longest = path, turns, longest
         self._call = math.nan
-        if path is not None and path.exists():
+        self._header = {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "jaxlib": jaxlib.__version__,
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+            "turns": turns,
+            "longest": longest,
+        }
+        if path is None:
+            return
+        if path.exists():
             self._load(path)
+        else:
+            with write_whole(path) as temporary:
+                temporary.write_text(json.dumps(self._header) + "\n")
 
     def of(self, program: Program, parts: Sequence[Group]) -> float:
         """Returns the time of a configuration, in s; infinite if a kernel of it failed.
@@ -75,27 +97,28 @@ class KernelTimes:
         return math.fsum(map(self._of_kernel, group(program, parts).equations))
 
     def _of_kernel(self, equation: JaxprEqn) -> float:
-        text = _text(equation)
+        kernel, shapes = _alone(equation)
+        text = str(jax.make_jaxpr(kernel)(*shapes))
         if text not in self.seconds:
+            arguments = list(map(_values, shapes))
             try:
-                self.seconds[text] = self._measure(equation)
-            except Exception as error:  # whatever XLA refuses: the search goes on
+                self.seconds[text] = self._measure(kernel, arguments)
+            except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
                 self.seconds[text] = math.inf
                 self.failures[text] = f"{type(error).__name__}: {error}"
             self._save(text)
         return self.seconds[text]
 
-    def _measure(self, equation: JaxprEqn) -> float:
+    def _measure(self, kernel: Callable[..., Any], arguments: Sequence[jax.Array]) -> float:
+        check_units()
         if math.isnan(self._call):
             self._call = self._least(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
-        kernel, shapes = _alone(equation)
         kernel = unit(kernel)
 
         def copies(*arguments: Any) -> Any:
             return [kernel(*arguments) for _ in range(_COPIES)]
 
         program = jax.jit(copies, compiler_options={"xla_disable_hlo_passes": "cse"})
-        arguments = list(map(_values, shapes))
         return max(self._least(program, arguments) - self._call, 0.0) / _COPIES
 
     def _least(self, function: Callable[..., Any], arguments: Sequence[Any]) -> float:
@@ -124,24 +147,37 @@ class KernelTimes:
             file.write(json.dumps(line) + "\n")
 
     def _load(self, path: Path) -> None:
-        *lines, last = path.read_text().split("\n")
-        if last:  # a run was stopped while it wrote
-            path.write_text("".join(f"{line}\n" for line in lines))
-        for number, line in enumerate(lines, 1):
-            try:
-                found = json.loads(line)
-                text, seconds = found["kernel"], found["seconds"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: not the time of a kernel") from error
+        header, *lines = path.read_text().splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):  # a run was stopped while it wrote
+            lines.pop()
+            with write_whole(path) as temporary:
+                temporary.write_text("".join([header, *lines]))
+        found = _parsed(path, 1, header)
+        for name, expected in self._header.items():
+            if found.get(name) != expected:
+                raise ValueError(
+                    f"{path} has times with {name} = {found.get(name)!r}, expected {expected!r}: "
+                    "use another file"
+                )
+        for number, line in enumerate(lines, 2):
+            row = _parsed(path, number, line)
+            text, seconds = row.get("kernel"), row.get("seconds")
+            is_time = isinstance(seconds, float | int) and math.isfinite(seconds) and seconds >= 0
+            if not isinstance(text, str) or not (is_time or (seconds is None and "failure" in row)):
+                raise ValueError(f"{path}, line {number}: not the time of a kernel")
             self.seconds[text] = math.inf if seconds is None else float(seconds)
-            if "failure" in found:
-                self.failures[text] = found["failure"]
+            if "failure" in row:
+                self.failures[text] = row["failure"]
 
 
-def _text(equation: JaxprEqn) -> str:
-    """Returns what a kernel computes, whatever its variables are called."""
-    kernel, shapes = _alone(equation)
-    return str(jax.make_jaxpr(kernel)(*shapes))
+def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: not a line of JSON") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}, line {number}: not the time of a kernel")
+    return found
 
 
 def _alone(equation: JaxprEqn) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
@@ -156,7 +192,9 @@ def _alone(equation: JaxprEqn) -> tuple[Callable[..., Any], list[jax.ShapeDtypeS
 
 
 def _values(shape: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns positive numbers, for the time of some functions depends on them."""
+    """Returns positive numbers, for the time of some functions depends on them; or random keys."""
+    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(0), shape.shape or 1).reshape(shape.shape)
     rng = np.random.default_rng(0)
     if jnp.issubdtype(shape.dtype, jnp.floating):
         return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)

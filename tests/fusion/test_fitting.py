@@ -81,3 +81,22 @@ def test_bad_times_are_refused():
         fit(np.ones((2, 3)), np.ones(2))
     with pytest.raises(ValueError, match=r"seconds\[1\] is inf"):
         fit(np.ones((2, 5)), np.array([1, np.inf]))
+    with pytest.raises(ValueError, match="seconds is empty"):
+        fit(np.ones((0, 5)), np.ones(0))
+    for bad in (np.nan, -1):
+        counts = np.ones((3, 5))
+        counts[2, 1] = bad
+        with pytest.raises(ValueError, match=r"counts\[2, 1\] is"):
+            fit(counts, np.ones(3))
+
+
+def test_what_ends_at_the_largest_cost_is_no_feature():
+    def repeat(x):
+        for _ in range(50):
+            x = x * x
+        return x[:, None] + jnp.ones(200)
+
+    graph = trace(repeat, jnp.ones(1000)).graph
+    fuse = np.ones((1, len(RATES.problem(graph).compute)), bool)
+    with pytest.raises(ValueError, match=r"fuse\[0\] computes too much"):
+        features(graph, joined, fuse)

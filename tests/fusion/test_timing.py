@@ -58,7 +58,7 @@ def test_times_are_kept_in_a_file(tmp_path):
     assert again.seconds == times.seconds
     assert again.of(program, apart) == seconds
     again.of(program, together)
-    assert KernelTimes(path).seconds == again.seconds
+    assert KernelTimes(path, turns=1).seconds == again.seconds
 
 
 def test_a_kernel_that_fails_is_recorded_and_the_others_go_on(tmp_path):
@@ -72,7 +72,7 @@ def test_a_kernel_that_fails_is_recorded_and_the_others_go_on(tmp_path):
     (failure,) = times.failures.values()
     assert "ZeroDivisionError" in failure
     assert sum(map(math.isfinite, times.seconds.values())) == 2
-    again = KernelTimes(path)
+    again = KernelTimes(path, turns=1)
     assert again.failures == times.failures
     assert again.of(program, apart) == math.inf
 
@@ -90,9 +90,37 @@ def test_bad_settings_and_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="longest is -1"):
         KernelTimes(longest=-1)
     path = tmp_path / "times.jsonl"
-    path.write_text('{"kernel": "a", "seconds": 1.0}\n{"kernel": "b"}\n')
-    with pytest.raises(ValueError, match="line 2: not the time of a kernel"):
+    KernelTimes(path, turns=3)
+    header = path.read_text()
+    with pytest.raises(ValueError, match="has times with turns = 3, expected 12"):
         KernelTimes(path)
+    for bad in (
+        '{"kernel": "b"}',
+        '{"kernel": "b", "seconds": "x"}',
+        '{"kernel": ["b"], "seconds": 1}',
+        '{"kernel": "b", "seconds": -1}',
+        '{"kernel": "b", "seconds": NaN}',
+        "[]",
+    ):
+        path.write_text(header + '{"kernel": "a", "seconds": 1.0}\n' + bad + "\n")
+        with pytest.raises(ValueError, match="line 3: not the time of a kernel"):
+            KernelTimes(path, turns=3)
+    path.write_text(header + "half a li\n")
+    with pytest.raises(ValueError, match="line 2: not a line of JSON"):
+        KernelTimes(path, turns=3)
+
+
+def test_a_gpu_is_refused(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(ValueError, match="the backend is gpu"):
+        KernelTimes()
+
+
+def test_random_keys_go_from_kernel_to_kernel():
+    program, (apart, _) = parts(lambda x: jax.random.uniform(jax.random.key(0), x.shape) + x, X)
+    times = KernelTimes(turns=1)
+    assert 0 < times.of(program, apart) < 1
+    assert not times.failures
 
 
 def test_what_is_read_twice_is_read_once():

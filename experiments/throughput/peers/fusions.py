@@ -1,8 +1,7 @@
 """The costs of fusions in numba, on all cores: what gopt's are compared with.
 
-One candidate after another on each core, over the arrays of a `FusionProblem`. An op that joins its
-reader's kernel is done with once its readers are known to be in one; what others make is paid for
-where they are decided.
+One candidate after another on each core, over the arrays of a `FusionProblem`. Only an op that is
+in memory goes through its readers a second time, to count what they read.
 """
 
 from typing import Any, NamedTuple
