@@ -148,10 +148,17 @@ def main(settings: Settings) -> None:
     wirings = [
         (kind, first + k) for kind, first in FIRST_SEEDS.items() for k in range(settings.wirings)
     ]
-    found = [measure_wired(*wiring, settings) for wiring in track(wirings, "wired networks")]
-    found += [measure(name, MODELS[name](), settings) for name in track(settings.models, "models")]
     common.save_settings(settings.folder, settings)
-    common.save_json(settings.folder / "apply.json", [row._asdict() for row in found])
+    found: list[Measured] = []
+
+    def keep(row: Measured) -> None:
+        found.append(row)
+        common.save_json(settings.folder / "apply.json", [row._asdict() for row in found])
+
+    for wiring in track(wirings, "wired networks"):
+        keep(measure_wired(*wiring, settings))
+    for name in track(settings.models, "models"):
+        keep(measure(name, MODELS[name](), settings))
     report(found, settings.folder)
 
 

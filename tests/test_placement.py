@@ -23,8 +23,6 @@ from gopt.workloads import WORKLOADS
 TABLE = np.linspace(0, 1, 48, dtype=np.float32).reshape(8, 6)
 X = jnp.asarray(TABLE)
 
-BERT = {"layers": 1, "batch": 4, "length": 16, "vocabulary": 100}
-
 # Ops worth sending to another device.
 MACHINE = homogeneous(4, flop_rate=1e9, memory_bandwidth=1e9, launch=1e-6, bandwidth=1e10)
 
@@ -133,11 +131,11 @@ def test_any_placement_has_the_values_of_the_function(name, seed, devices, place
 @pytest.mark.parametrize(
     ("name", "mode", "sizes", "objective"),
     [
-        ("randwire", "forward", {"size": 64, "nodes": 16}, "peak_memory"),
+        ("randwire", "forward", {"size": 64}, "peak_memory"),
         ("nasnet_a", "forward", {"cells": 1, "size": 64}, "makespan"),
         ("dlrm", "forward", {"rows": (100,) * 8}, "peak_memory"),
         ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
-        ("bert", "train_step", BERT, "peak_memory"),
+        ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
     ],
 )
 def test_models_on_four_devices(name, mode, sizes, objective):

@@ -62,10 +62,10 @@ def _members(problem: FusionProblem, bits: jax.Array) -> tuple[jax.Array, ...]:
     limit = CLONES * problem.num_ops
 
     def write(tables: Any, member: _Member) -> Any:
-        entries, state = tables
+        entries, kernels = tables
         return (
             _store_pair(entries, member.entry, member.kernel, member.times),
-            _store_pair(state, member.kernel, member.entry, member.room),
+            _store_pair(kernels, member.kernel, member.entry, member.room),
         )
 
     def step(state: Any) -> Any:
