@@ -6,6 +6,7 @@ from gopt.workloads.amoebanet import amoebanet
 from gopt.workloads.base import Workload
 from gopt.workloads.bert import bert
 from gopt.workloads.conformer import conformer
+from gopt.workloads.deeprank import deeprank
 from gopt.workloads.densenet import densenet
 from gopt.workloads.dlrm import dlrm
 from gopt.workloads.efficientnet import efficientnet
@@ -16,6 +17,7 @@ from gopt.workloads.hrnet import hrnet
 from gopt.workloads.inception import inception_v3
 from gopt.workloads.mamba import mamba
 from gopt.workloads.mlp_mixer import mlp_mixer
+from gopt.workloads.mnasnet import mnasnet
 from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.random_network import random_network
@@ -43,6 +45,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "densenet": densenet,
     "mobilenet_v2": mobilenet_v2,
     "efficientnet": efficientnet,
+    "mnasnet": mnasnet,
     "shufflenet_v2": shufflenet_v2,
     "hrnet": hrnet,
     "ssd": ssd,
@@ -59,6 +62,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "mamba": mamba,
     "wavenet": wavenet,
     "dlrm": dlrm,
+    "deeprank": deeprank,
     "graph_network": graph_network,
     "random_network": random_network,
 }

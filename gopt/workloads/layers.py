@@ -1,6 +1,6 @@
 """Layers and checks that several convolutional workloads share. Images are NHWC."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
@@ -67,38 +67,6 @@ class Bottleneck(nn.Module):
         if x.shape != y.shape:
             x = ConvBN(self.features, strides=self.strides)(x)
         return nn.relu(x + y)
-
-
-class InvertedResidual(nn.Module):
-    """Expands the channels, convolves each by itself, and projects them without an activation.
-
-    Attributes:
-      features: number of output channels.
-      expansion: how many times wider than its input the depthwise convolution is.
-      kernel: height and width of its window.
-      strides: its strides.
-      activation: after the expansion and after the depthwise convolution.
-      weigh: what is done with the wide channels before they are projected; nothing by default.
-    """
-
-    features: int
-    expansion: int
-    kernel: int
-    strides: int
-    activation: Callable[[jax.Array], jax.Array]
-    weigh: Callable[[jax.Array], jax.Array] = lambda wide: wide
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
-        inner = self.expansion * x.shape[-1]
-        window = (self.kernel, self.kernel)
-        y = x
-        if self.expansion > 1:
-            y = self.activation(ConvBN(inner)(y))
-        y = self.activation(ConvBN(inner, window, self.strides, groups=inner)(y))
-        y = ConvBN(self.features)(self.weigh(y))
-        return x + y if x.shape == y.shape else y
 
 
 def average_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:

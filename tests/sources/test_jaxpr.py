@@ -276,6 +276,7 @@ MODELS = {
     "amoebanet": ({"size": 35, "cells": 1}, (0.6, 0.9)),
     "mobilenet_v2": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.6, 0.9)),
     "efficientnet": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.5, 0.9)),
+    "mnasnet": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.5, 0.9)),
     "shufflenet_v2": ({"size": 64, "blocks": (1, 2, 1)}, (0.7, 0.9)),
     "hrnet": ({"size": 64, "modules": (1, 1), "blocks": 1}, (0.6, 0.9)),
     "mlp_mixer": ({"layers": 2}, (0.6, 0.9)),
@@ -286,6 +287,7 @@ MODELS = {
     "conformer": ({"layers": 2, "length": 200, "text_length": 5}, (0.5, 0.9)),
     "mamba": ({"layers": 2, "length": 64}, (0.8, 1.0)),
     "dlrm": ({"rows": (1000, 200, 50, 7)}, (0.6, 0.9)),
+    "deeprank": ({"batch": 4, "terms": 3, "contexts": 4, "vocabulary": 1000}, (0.4, 0.9)),
     "ssd": ({"batch": 2}, (0.6, 0.8)),
     "graph_network": ({"steps": 2}, (0.6, 0.9)),
 }

@@ -13,11 +13,12 @@ from gopt.workloads.amoebanet import NormalCell, ReductionCell, amoebanet
 from gopt.workloads.base import Tree, Workload
 from gopt.workloads.cells import EPSILON, FactorizedReduction
 from gopt.workloads.densenet import DenseLayer, densenet
-from gopt.workloads.efficientnet import SqueezeExcitation, efficientnet
+from gopt.workloads.efficientnet import efficientnet
 from gopt.workloads.hrnet import hrnet
 from gopt.workloads.inception import inception_v3
-from gopt.workloads.layers import InvertedResidual
+from gopt.workloads.inverted_residuals import InvertedResidual, SqueezeExcitation
 from gopt.workloads.mlp_mixer import Block, mlp_mixer
+from gopt.workloads.mnasnet import mnasnet
 from gopt.workloads.mobilenet_v2 import mobilenet_v2
 from gopt.workloads.nasnet import nasnet_a
 from gopt.workloads.randwire import Node, Stage, randwire
@@ -59,6 +60,8 @@ PUBLISHED: dict[str, tuple[Callable[[], Workload], int | None, float | None]] = 
     "mobilenet": (mobilenet_v2, 3_504_872, 0.301e9),
     # torchvision; the paper, 0.39 B (table 2)
     "efficientnet": (efficientnet, 5_288_548, 0.386e9),
+    # pytorchcv; the paper, 312 M (table 1)
+    "mnasnet": (mnasnet, 3_887_038, 0.312e9),
     # torchvision; the paper, 146 M (table 5)
     "shufflenet": (shufflenet_v2, 2_278_604, 0.145e9),
     "shufflenet-narrow": (partial(shufflenet_v2, width=48), 1_366_792, None),  # torchvision
@@ -119,6 +122,7 @@ def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
         "densenet",
         "mobilenet_v2",
         "efficientnet",
+        "mnasnet",
         "shufflenet_v2",
         "hrnet",
         "mlp_mixer",
@@ -144,7 +148,7 @@ def test_a_dense_layer_keeps_what_came_before() -> None:
     "settings",
     [
         {"kernel": 3, "activation": nn.relu6},
-        {"kernel": 5, "activation": nn.swish, "weigh": SqueezeExcitation(1)},
+        {"kernel": 5, "activation": nn.swish, "weigh": SqueezeExcitation(1, nn.swish)},
     ],
     ids=["mobilenet", "efficientnet"],
 )
@@ -189,21 +193,46 @@ def test_efficientnet_convolves_each_expanded_channel_by_itself() -> None:
     assert depthwise == list(zip(channels, windows, sizes, strict=True))
 
 
-def test_squeeze_and_excitation_weighs_channels_by_their_means() -> None:
+def test_mnasnet_weighs_channels_where_published() -> None:
+    jaxpr = forward_jaxpr(mnasnet(blocks=(1,) * 7))
+    depthwise = [
+        (e.params["feature_group_count"], e.invars[1].aval.shape[0], e.outvars[0].aval.shape[1])
+        for e in convolutions(jaxpr)
+        if e.params["feature_group_count"] > 1
+    ]
+    # Channels before each stage, expanded (paper, figure 7).
+    channels = [32, 6 * 16, 3 * 24, 6 * 40, 6 * 80, 6 * 112, 6 * 160]
+    windows, sizes = [3, 3, 5, 3, 3, 5, 3], [112, 56, 28, 14, 14, 7, 7]
+    assert depthwise == list(zip(channels, windows, sizes, strict=True))
+    dense = [e for e in jaxpr.eqns if e.primitive is jax.lax.dot_general_p]
+    kernels = [e.invars[1].aval.shape for e in dense]
+    weighed = [(3 * 24, 24 // 4), (6 * 80, 80 // 4), (6 * 112, 112 // 4)]
+    assert kernels == [*(k for w in weighed for k in (w, w[::-1])), (1280, 1000)]
+
+
+def sigmoid(y: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-y))
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected_activation"),
+    [(nn.swish, lambda y: y * sigmoid(y)), (nn.relu, lambda y: np.maximum(y, 0))],
+    ids=["efficientnet", "mnasnet"],
+)
+def test_squeeze_and_excitation_weighs_channels_by_their_means(
+    activation: Callable[[jax.Array], jax.Array],
+    expected_activation: Callable[[np.ndarray], np.ndarray],
+) -> None:
     rng = np.random.default_rng(0)
     x = 1 + rng.standard_normal((2, 3, 4, 6), np.float32)
-    layer = SqueezeExcitation(squeezed=5)
+    layer = SqueezeExcitation(squeezed=5, activation=activation)
     shapes = jax.eval_shape(layer.init, jax.random.key(0), x)
     variables = jax.tree.map(lambda v: rng.standard_normal(v.shape, v.dtype), shapes)
-
-    def sigmoid(y: np.ndarray) -> np.ndarray:
-        return 1 / (1 + np.exp(-y))
-
     first, second = (variables["params"][f"Dense_{i}"] for i in range(2))
     expected = np.empty_like(x)
     for image in range(2):
         hidden = x[image].mean((0, 1)) @ first["kernel"] + first["bias"]
-        weights = sigmoid((hidden * sigmoid(hidden)) @ second["kernel"] + second["bias"])
+        weights = sigmoid(expected_activation(hidden) @ second["kernel"] + second["bias"])
         for channel in range(6):
             expected[image, :, :, channel] = weights[channel] * x[image, :, :, channel]
     np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4)
@@ -469,6 +498,8 @@ def test_a_factorized_reduction_shares_an_odd_number_of_features(size: int) -> N
         (partial(efficientnet, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
         (partial(efficientnet, blocks=(1, 0) + (1,) * 5), r"blocks\[1\]: expected at least 1"),
         (partial(efficientnet, size=0), "size: expected at least 1, got 0"),
+        (partial(mnasnet, blocks=(1, 2)), "blocks: expected 7 stages, got 2"),
+        (partial(mnasnet, batch=0), "batch: expected at least 1, got 0"),
         (partial(shufflenet_v2, width=7), "width: expected a positive even number, got 7"),
         (partial(shufflenet_v2, width=0), "width: expected a positive even number, got 0"),
         (partial(shufflenet_v2, blocks=(4, 0, 4)), r"blocks\[1\]: expected at least 1, got 0"),

@@ -12,8 +12,13 @@ from tests.workloads.tiny import TINY, compiled, stepped, traced
 every_workload = pytest.mark.parametrize("name", TINY)
 
 # Softmax ignores what it is shifted by, so that a bias of the keys has no gradient; nor has one
-# that is added to all channels of a patch, which every norm over the channels takes away again.
-WITHOUT_GRADIENT = ("['key']['bias']", "['over_patches']['Dense_1']['bias']")
+# that is added to all channels of a patch, which every norm over the channels takes away again; nor
+# has one that is added to both scores of a pair, of which the loss takes the difference.
+WITHOUT_GRADIENT = (
+    "['key']['bias']",
+    "['over_patches']['Dense_1']['bias']",
+    "['Aggregation_0']['Dense_0']['bias']",
+)
 
 
 def signature(tree):

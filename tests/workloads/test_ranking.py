@@ -1,4 +1,4 @@
-"""The ranking workload is the published model: sizes, shapes, lookups, products of pairs."""
+"""The ranking workloads are the published models: sizes, shapes, lookups, products of pairs."""
 
 from collections import Counter
 from itertools import combinations, pairwise
@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 
+from gopt.workloads.deeprank import Measure, deeprank, hinge
 from gopt.workloads.dlrm import dlrm, interact
-from tests.workloads.tiny import TINY, compiled, traced
+from gopt.workloads.recurrent import GRUCell
+from tests.workloads.tiny import TINY, compiled, random_module, stepped, traced
 
 ROWS = TINY["dlrm"].make.keywords["rows"]
 
@@ -24,7 +27,7 @@ def click_through():
     return apply, variables, np.asarray(numbers), categories
 
 
-def test_parameters_agree_with_the_published_number():
+def test_parameters_of_dlrm_agree_with_the_published_number():
     count = dlrm().num_parameters()
     assert count == pytest.approx(540e6, rel=0.01)
     widths = [(13, 512, 256, 64, 16), (16 + 27 * 26 // 2, 512, 256, 1)]
@@ -32,7 +35,7 @@ def test_parameters_agree_with_the_published_number():
     assert count == 33_762_577 * 16 + dense == 540_677_217
 
 
-def test_traces_at_full_size_without_allocating():
+def test_dlrm_traces_at_full_size_without_allocating():
     known = {id(x) for x in jax.live_arrays()}
     workload = dlrm()
     fn, args = workload.forward()
@@ -65,7 +68,7 @@ def test_interaction_is_every_pair_once():
     assert interact(vectors[:, :1]).shape == (3, 0)
 
 
-def test_the_model_is_its_definition():
+def test_dlrm_is_its_definition():
     apply, variables, numbers, categories = click_through()
     params = jax.tree.map(np.asarray, variables["params"])
 
@@ -85,7 +88,7 @@ def test_the_model_is_its_definition():
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_step_changes_the_rows_that_were_read_and_all_layers():
+def test_a_step_of_dlrm_changes_the_rows_that_were_read_and_all_layers():
     apply, variables, numbers, categories = click_through()
     _, momentum, _, _ = traced("dlrm").step_shapes
     momentum = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), momentum)
@@ -106,6 +109,73 @@ def test_a_step_changes_the_rows_that_were_read_and_all_layers():
     assert all(x.any() for x in jax.tree.leaves(moved))
 
 
+def test_parameters_of_deeprank_are_those_of_the_published_configuration():
+    tables = 193_367 * (50 + 1)
+    convolutions = 50 + 50 + (3 * 3 * 3 + 1) * 4
+    recurrent = 2 * 3 * 3 * (4 + 1 + 3 + 1)
+    assert deeprank().num_parameters() == tables + convolutions + recurrent + 2 * 3 + 1
+
+
+def test_local_relevance_is_the_largest_output_of_each_kernel():
+    module = Measure(kernels=2)
+    variables, (query, contexts), found = random_module(module, (2, 3, 4), (2, 3, 2, 5, 4))
+    params = variables["params"]
+    kernel, bias = params["Conv_0"]["kernel"], params["Conv_0"]["bias"]
+    for text, term, context in np.ndindex(2, 3, 2):
+        words = contexts[text, term, context]
+        padded = np.zeros((3 + 2, 5 + 2, 3))
+        padded[1:-1, 1:-1, 0] = query[text] @ words.T
+        padded[1:-1, 1:-1, 1] = query[text] @ params["query"]["kernel"]
+        padded[1:-1, 1:-1, 2] = (words @ params["context"]["kernel"]).T
+        outputs = [
+            np.einsum("ijk,ijkf->f", padded[i : i + 3, j : j + 3], kernel) + bias
+            for i, j in np.ndindex(3, 5)
+        ]
+        largest = np.max(outputs, axis=0)
+        expected = np.where(largest > 0, largest, largest / 5)
+        np.testing.assert_allclose(found[text, term, context], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_deeprank_reads_contexts_both_ways_and_weighs_terms():
+    apply, variables, (query, contexts, positions) = compiled("deeprank")
+    params = jax.tree.map(np.asarray, variables["params"])
+    words, importance = params["words"]["embedding"], params["importance"]["embedding"]
+    query, contexts, positions = map(np.asarray, (query, contexts, positions))
+    positions = positions + 3 * np.arange(2)
+    local = Measure(kernels=2).apply({"params": params["Measure_0"]}, words[query], words[contexts])
+    aggregation = params["Aggregation_0"]
+
+    def last(direction, steps):
+        state = np.zeros(3, np.float32)
+        for step in steps:
+            state, _ = GRUCell(3).apply({"params": aggregation[direction]}, state, step)
+        return state
+
+    expected = []
+    for text in range(4):
+        total = np.zeros(6)
+        weights = softmax(importance[query[text], 0])
+        for term, weight in enumerate(weights):
+            nearness = 1 / (1 + positions[text, term])
+            steps = np.column_stack([local[text, term], nearness]).astype(np.float32)
+            both = [last("forward", steps), last("backward", steps[::-1])]
+            total += weight * np.concatenate(both)
+        dense = aggregation["Dense_0"]
+        expected.append((total @ dense["kernel"] + dense["bias"])[0])
+    assert np.ptp(expected) > 1e-2
+    found = apply(variables, query, contexts, positions)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_hinge_asks_the_better_document_to_lead_by_one():
+    scores = jnp.array([2.0, 0.5, 0.3, 0.1, -1.0, 0.25])
+    assert hinge(scores, jnp.array([0, 0, 1])) == pytest.approx((0 + 0.8 + 0) / 3)
+    assert hinge(scores, jnp.array([1, 1, 0])) == pytest.approx((2.5 + 1.2 + 2.25) / 3)
+    apply, variables, inputs = compiled("deeprank")
+    *_, loss, better = stepped("deeprank")
+    np.testing.assert_allclose(loss, hinge(apply(variables, *inputs), better), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("build", "field"),
     [
@@ -116,6 +186,10 @@ def test_a_step_changes_the_rows_that_were_read_and_all_layers():
         (lambda: dlrm(rows=(3, 0)), r"rows\[1\]"),
         (lambda: dlrm(bottom=(0, 2)), r"bottom\[0\]"),
         (lambda: dlrm(top=(4, 0)), r"top\[1\]"),
+        (lambda: deeprank(batch=0), "batch"),
+        (lambda: deeprank(batch=3), "batch"),
+        (lambda: deeprank(contexts=0), "contexts"),
+        (lambda: deeprank(hidden=0), "hidden"),
     ],
 )
 def test_bad_sizes_raise(build, field):

@@ -13,6 +13,7 @@ from gopt.workloads import (
     amoebanet,
     bert,
     conformer,
+    deeprank,
     densenet,
     dlrm,
     efficientnet,
@@ -23,6 +24,7 @@ from gopt.workloads import (
     inception_v3,
     mamba,
     mlp_mixer,
+    mnasnet,
     mobilenet_v2,
     nasnet_a,
     random_network,
@@ -79,6 +81,9 @@ TINY = {
     ),
     "efficientnet": Tiny(
         partial(efficientnet, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)), [(2, 1000)], [(2,)]
+    ),
+    "mnasnet": Tiny(
+        partial(mnasnet, batch=2, size=33, blocks=(1, 2, 1, 1, 1, 1, 1)), [(2, 1000)], [(2,)]
     ),
     "shufflenet_v2": Tiny(
         partial(shufflenet_v2, batch=2, size=33, blocks=(1, 2), width=8), [(2, 1000)], [(2,)]
@@ -181,6 +186,21 @@ TINY = {
         partial(dlrm, batch=4, numbers=5, rows=(9, 2, 30), width=6, bottom=(8, 7), top=(10,)),
         [(4,)],
         [(4,)],
+    ),
+    "deeprank": Tiny(
+        partial(
+            deeprank,
+            batch=4,
+            terms=3,
+            contexts=2,
+            window=5,
+            width=6,
+            kernels=2,
+            hidden=3,
+            vocabulary=11,
+        ),
+        [(4,)],
+        [(2,)],
     ),
     "graph_network": Tiny(
         partial(graph_network, nodes=7, edges=12, steps=3, hidden=8), [(7, 2)], [(7, 2)], (0, 7)
