@@ -28,10 +28,13 @@ loops over scalars (see `gopt.cost.cells`); `jax.vmap` of the public functions m
 Source: our own model; one bit for each node is as in learned local advantage functions.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from gopt.cost.cells import unit
+from gopt.cost.cells import load, store, unit
 from gopt.cost.fusion_cloned import CLONES, Cloned, clone
 from gopt.cost.fusion_joined import Joined, join
 from gopt.cost.fusion_kernels import Kernels
@@ -44,6 +47,7 @@ __all__ = (
     "Kernels",
     "cloned",
     "cloned_cost",
+    "flipped_costs",
     "joined",
     "joined_cost",
 )
@@ -83,6 +87,31 @@ def joined_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
 def cloned_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Returns `cloned(problem, fuse).kernels.cost`, int32 `[]`; use `jax.vmap` for many."""
     return _cloned_cost(problem, _bits(problem, fuse))
+
+
+def flipped_costs(
+    problem: FusionProblem,
+    fuse: jax.Array,
+    cost: Callable[[FusionProblem, jax.Array], jax.Array] = cloned_cost,
+) -> jax.Array:
+    """Returns what a configuration costs with each op's decision the other way, int32 `[N]`.
+
+    What is not configurable has the cost of the configuration as it is.
+
+    Args:
+      problem: one problem.
+      fuse: bool `[N]`, which ops are fused into their readers.
+      cost: `cloned_cost` or `joined_cost`.
+    """
+    problem = jax.tree.map(jnp.asarray, problem)
+    fuse = jnp.asarray(fuse)
+
+    def step(k: jax.Array, costs: jax.Array) -> jax.Array:
+        op = load(problem.choices, k)
+        return store(costs, op, cost(problem, fuse ^ (jnp.arange(fuse.size) == op)))
+
+    costs = jnp.full(fuse.shape, cost(problem, fuse))
+    return lax.fori_loop(0, problem.num_choices, step, costs)
 
 
 def _bits(problem: FusionProblem, fuse: jax.Array) -> jax.Array:

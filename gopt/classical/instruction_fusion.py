@@ -1,0 +1,103 @@
+"""Instruction fusion: what XLA does on CPUs."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from gopt.fusion_problem import MAX_TIMES, FusionProblem
+from gopt.fusion_rules import REPEATABLE
+
+
+def instruction_fusion(problem: FusionProblem) -> np.ndarray:
+    """Returns the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
+
+    Meant to be decoded by `gopt.cost.fusion.cloned`. From the last op to the first, an op is fused
+    into each kernel that reads it and may have it; one that is dear to compute only if all may. An
+    op that reads more than it makes is in memory unless all on its ways to its readers may be
+    fused. This is simpler than the source, which has rules for products with vectors,
+    concatenations and the size of the code.
+
+    Source: xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9, and
+    xla/service/instruction_fusion.cc, commit 001918b7.
+    """
+    n = int(problem.num_ops)
+    fuse = np.zeros(len(problem.compute), bool)
+    uses = _Uses(problem)
+    role, into = np.asarray(problem.role).tolist(), np.asarray(problem.into).tolist()
+    kept = _kept(problem, uses)
+    times: list[dict[int, int]] = [{} for _ in range(n)]  # of each op, in its kernels
+    size = [1] * n
+    for op in reversed(range(n)):
+        wanted: dict[int, int] = {}
+        for consumer, again in uses.of[op]:
+            for kernel, repeated in times[consumer].items():
+                wanted.setdefault(kernel, min(repeated * again, MAX_TIMES))
+        is_cheap = into[op] & REPEATABLE
+        may = {
+            kernel: repeated
+            for kernel, repeated in wanted.items()
+            if into[op] & role[kernel]
+            and (repeated == 1 or is_cheap)
+            and size[kernel] < problem.limit
+        }
+        is_whole = len(wanted) == len(may)
+        fuse[op] = may and problem.configurable[op] and not kept[op] and (is_cheap or is_whole)
+        if fuse[op]:
+            times[op] |= may
+            for kernel in may:
+                size[kernel] += 1
+        if not fuse[op] or not is_whole:
+            times[op][op] = 1
+    return fuse
+
+
+class _Uses:
+    """Who reads what an op makes, and what an op reads."""
+
+    def __init__(self, problem: FusionProblem):
+        n, count = int(problem.num_ops), int(problem.num_accesses)
+        first, consumer = np.asarray(problem.first_use).tolist(), np.asarray(problem.consumer)
+        times = np.asarray(problem.times)
+        self.of = [  # (reader, how often it uses an element)
+            list(zip(consumer[a:b].tolist(), times[a:b].tolist(), strict=True))
+            for a, b in pairwise(first[: n + 1])
+        ]
+        self.read: list[dict[int, int]] = [{} for _ in range(n)]  # makers, and how often
+        for maker, readers in enumerate(self.of):
+            for reader, again in readers:
+                self.read[reader][maker] = max(again, self.read[reader].get(maker, 1))
+        access = np.asarray(problem.access)[:count]
+        self.ticks = np.bincount(access, np.asarray(problem.read)[:count], minlength=n)
+
+
+def _kept(problem: FusionProblem, uses: _Uses) -> list[bool]:
+    """Returns which ops are in memory, because to clone them would be to read more.
+
+    Those that read more than they make, from two operands of full size at least, if on a path to
+    one of their readers something may not be fused.
+    """
+    n = int(problem.num_ops)
+    role, into = np.asarray(problem.role).tolist(), np.asarray(problem.into).tolist()
+    made, is_choice = np.asarray(problem.memory).tolist(), np.asarray(problem.configurable)
+    reads_more = [
+        uses.ticks[op] > made[op] and sum(again == 1 for again in uses.read[op].values()) > 1
+        for op in range(n)
+    ]
+    kept = [False] * n
+    before = [1 << op for op in range(n)]  # ops with a path to each op, and itself, as bits
+    parted = [0] * n  # those of them with a use on a path that may not be fused
+
+    def may(op: int, consumer: int) -> bool:
+        is_once = uses.read[consumer][op] == 1 and len(uses.of[op]) == 1
+        is_legal = is_choice[op] and into[op] & role[consumer]
+        return bool(is_legal and not kept[op] and (is_once or into[op] & REPEATABLE))
+
+    for consumer in range(n):
+        for op in uses.read[consumer]:
+            before[consumer] |= before[op]
+            parted[consumer] |= parted[op] if may(op, consumer) else before[op]
+        for op in uses.read[consumer]:
+            if reads_more[op] and not kept[op] and parted[consumer] >> op & 1:
+                kept[op] = True
+                parted[consumer] |= before[op]
+    return kept

@@ -1,0 +1,39 @@
+"""GraphSAGE over the uses of a graph: what an op is, from itself and from what is near.
+
+Source: Hamilton, Ying, Leskovec, "Inductive representation learning on large graphs", NeurIPS
+2017, with means over all neighbours; readers and producers are told apart.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.nets.embedding import OpEmbedding
+from gopt.nets.graphs import GraphsTuple, graph_network
+
+
+class GraphSAGE(nn.Module):
+    """Rounds of the mean aggregator.
+
+    Attributes:
+      width: size of the embedding of an op.
+      rounds: how many uses away an op sees.
+    """
+
+    width: int = 64
+    rounds: int = 3
+
+    @nn.compact
+    def __call__(self, graphs: GraphsTuple) -> jax.Array:
+        """Returns embeddings of ops, float32 `[N, width]`."""
+        nodes = OpEmbedding(self.width)(graphs)
+        for _ in range(self.rounds):
+            update = nn.Dense(self.width)
+            heard = graph_network(
+                lambda edges, sent, received, _: jnp.concatenate([edges, sent, received], -1),
+                lambda nodes, sent, received, _, update=update: update(
+                    jnp.concatenate([nodes, sent, received], -1)
+                ),
+            )(graphs._replace(nodes=nodes)).nodes
+            nodes = nn.LayerNorm()(nodes + nn.gelu(heard))
+        return nodes

@@ -1,0 +1,101 @@
+"""Gibbs sampling of discrete decisions, one after another, by what each of its values costs.
+
+Source: learned local advantage functions sample training data like this, `p(y_v = k | rest) ∝
+exp(-cost / τ)`; Geman and Geman, IEEE PAMI 6 (1984).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Cost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P]
+
+
+class State(NamedTuple):
+    """Where a chain is, and the best that it has met."""
+
+    decisions: jax.Array  # int32 [N]
+    cost: jax.Array  # []
+    best: jax.Array  # int32 [N]
+    best_cost: jax.Array  # []
+
+
+def init(decisions: jax.Array, cost: Cost) -> State:
+    """Returns a chain that starts at decisions, int32 `[N]`."""
+    decisions = jnp.asarray(decisions, jnp.int32)
+    found = cost(decisions[None])[0]
+    return State(decisions, found, decisions, found)
+
+
+def visit(
+    key: jax.Array,
+    state: State,
+    node: jax.Array,
+    cost: Cost,
+    *,
+    temperature: jax.Array | float,
+    values: int = 2,
+) -> State:
+    """Returns the chain after the decision of one node is drawn anew: `values - 1` evaluations.
+
+    Args:
+      key: random key.
+      state: the chain.
+      node: int32 `[]`, whose decision it is.
+      cost: maps decisions `[P, N]` to costs `[P]`.
+      temperature: τ, in units of the cost.
+      values: how many values a decision has, `K`.
+    """
+    own = state.decisions[node]
+    others = (own + jnp.arange(1, values)) % values
+    candidates = jnp.repeat(state.decisions[None], values - 1, 0).at[:, node].set(others)
+    costs = jnp.append(cost(candidates), state.cost)
+    # Differences first: a float32 has fewer bits than an int32 cost.
+    drawn = jax.random.categorical(key, -(costs - state.cost) / temperature)
+    best = jnp.argmin(costs)
+    everything = jnp.concatenate([candidates, state.decisions[None]])
+    is_new = costs[best] < state.best_cost
+    return State(
+        everything[drawn],
+        costs[drawn],
+        jnp.where(is_new, everything[best], state.best),
+        jnp.where(is_new, costs[best], state.best_cost),
+    )
+
+
+def sweep(
+    key: jax.Array,
+    state: State,
+    nodes: jax.Array,
+    num_nodes: jax.Array | int,
+    cost: Cost,
+    *,
+    temperature: jax.Array | float,
+    values: int = 2,
+) -> State:
+    """Returns the chain after a visit of each node, in turn; `jax.vmap` runs many chains.
+
+    Args:
+      key: random key.
+      state: the chain.
+      nodes: int32 `[M]`, with padding.
+      num_nodes: how many are visited.
+      cost: maps decisions `[P, N]` to costs `[P]`.
+      temperature: τ, in units of the cost.
+      values: how many values a decision has, `K`.
+    """
+
+    def step(k: jax.Array, state: State) -> State:
+        return visit(
+            jax.random.fold_in(key, k),
+            state,
+            nodes[k],
+            cost,
+            temperature=temperature,
+            values=values,
+        )
+
+    return lax.fori_loop(0, num_nodes, step, state)

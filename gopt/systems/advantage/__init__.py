@@ -1,0 +1,65 @@
+"""Learned local advantage functions: how much one decision changes the cost, given all others.
+
+The function is learned offline, from Gibbs sampling on the graphs of some models, and guides the
+search on graphs of others.
+
+Source: the paper on learned local advantage functions for fusion. What it leaves open is our
+choice:
+
+- temperatures, and that records hold the advantages of all ops at one configuration (`sample`);
+- sizes of the network, its features, and how it leaves out an op's own decision (`advantages`);
+- what is near a decision (`walk`), and that decisions rest (`gopt.search.guided`).
+"""
+
+from gopt.systems.advantage.data import (
+    Records,
+    Sampling,
+    advantages,
+    load_records,
+    sample,
+    save_records,
+)
+from gopt.systems.advantage.graphs import OP_FEATURES, USE_FEATURES, to_graphs_tuple
+from gopt.systems.advantage.network import encode, init_params
+from gopt.systems.advantage.search import guide, uniform, walk
+from gopt.systems.advantage.settings import Settings
+from gopt.systems.advantage.training import (
+    Samples,
+    TrainState,
+    init,
+    loss,
+    predict,
+    samples,
+    scale_of,
+    step,
+    targets,
+    weights,
+)
+
+__all__ = [
+    "OP_FEATURES",
+    "USE_FEATURES",
+    "Records",
+    "Samples",
+    "Sampling",
+    "Settings",
+    "TrainState",
+    "advantages",
+    "encode",
+    "guide",
+    "init",
+    "init_params",
+    "load_records",
+    "loss",
+    "predict",
+    "sample",
+    "samples",
+    "save_records",
+    "scale_of",
+    "step",
+    "targets",
+    "to_graphs_tuple",
+    "uniform",
+    "walk",
+    "weights",
+]

@@ -1,0 +1,69 @@
+"""The guide that a trained network is to `gopt.search.guided`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gopt.nets.graphs import GraphsTuple
+from gopt.search.guided import Change, Guide
+from gopt.systems.advantage.network import advantages, encode
+from gopt.systems.advantage.settings import Settings
+
+Tree = Any
+
+
+def guide(
+    params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
+) -> Guide:
+    """Returns a guide that maps int32 decisions `[N]` to how much a change of each promises.
+
+    A network of signed advantages promises what the other decision saves; one of absolute ones, as
+    in the paper, says only how much there is at stake.
+
+    Args:
+      params: of the network.
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      settings: of the network.
+    """
+    nodes = encode(params, graphs, settings=settings)
+
+    def scores(decisions: jax.Array) -> jax.Array:
+        found = advantages(params, nodes, graphs, decisions, settings=settings)[:, -1]
+        promise = jnp.where(decisions > 0, found, -found) if settings.is_signed else found
+        return jnp.where(configurable, promise, -jnp.inf)
+
+    return scores
+
+
+def uniform(configurable: jax.Array) -> Guide:
+    """Returns a guide to which all decisions are alike."""
+    return lambda decisions: jnp.where(configurable, 0.0, -jnp.inf)
+
+
+def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Change:
+    """Returns a change of a decision, and by even chances of those on a random walk from it.
+
+    Args:
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      steps: uses that the walk follows, to readers and makers alike.
+    """
+    count = len(configurable)
+    ends = jnp.concatenate([graphs.senders, graphs.receivers])
+    others = jnp.concatenate([graphs.receivers, graphs.senders])
+    order = jnp.argsort(ends, stable=True)
+    others, first = others[order], jnp.searchsorted(ends[order], jnp.arange(count + 1))
+
+    def change(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
+        changed = decisions.at[node].set(1 - decisions[node])
+        for k in range(steps):
+            to_place, to_coin = jax.random.split(jax.random.fold_in(key, k))
+            place = jax.random.randint(to_place, (), first[node], first[node + 1])
+            node = jnp.where(first[node] < first[node + 1], others[place], node)
+            flips = jax.random.bernoulli(to_coin) & configurable[node]
+            changed = changed.at[node].set(jnp.where(flips, 1 - decisions[node], changed[node]))
+        return changed
+
+    return change

@@ -1,0 +1,45 @@
+"""Settings of the network and of its training."""
+
+from dataclasses import dataclass
+
+TARGETS = ("log", "raw")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is learned, by what, and from which samples.
+
+    Attributes:
+      width: of embeddings.
+      rounds: of GraphSAGE, before decisions are heard of.
+      values: of a decision, `K`.
+      is_signed: whether the sign of an advantage is learned, which the paper drops.
+      target: "log", log(1 + |advantage| / σ), where σ is the median of the graph; or "raw",
+        |advantage| / σ.
+      largest: share of samples drawn among the tenth of the graph with the largest advantages;
+        the others are drawn from all.
+      learning_rate: first one, of Adam; it falls to 0 by a cosine.
+      steps: how many batches.
+      configurations: of one graph, in a batch.
+    """
+
+    width: int = 32
+    rounds: int = 3
+    values: int = 2
+    is_signed: bool = True
+    target: str = "log"
+    largest: float = 0.9
+    learning_rate: float = 2e-3
+    steps: int = 2000
+    configurations: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("width", "rounds", "steps", "configurations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        if self.values < 2:
+            raise ValueError(f"values is {self.values}: expected 2 at least")
+        if self.target not in TARGETS:
+            raise ValueError(f"target is {self.target!r}: expected one of {', '.join(TARGETS)}")
+        if not 0 <= self.largest <= 1:
+            raise ValueError(f"largest is {self.largest}: expected 0 <= largest <= 1")
