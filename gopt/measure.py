@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 _TURN = 0.05  # s, what is timed at once at least
 
@@ -56,6 +57,20 @@ def seconds(
 ) -> dict[str, float]:
     """Returns the least time that each of several functions took, run in turn, in s.
 
+    See `turns`, of which it is the least.
+    """
+    found = turns(functions, arguments, repeats=repeats)
+    return {name: float(times.min()) for name, times in found.items()}
+
+
+def turns(
+    functions: Mapping[str, Callable[..., Any]],
+    arguments: Callable[[], tuple[Any, ...]] = tuple,
+    *,
+    repeats: int = 10,
+) -> dict[str, np.ndarray]:
+    """Returns the times that each of several functions took in each of its turns, `[repeats]`, s.
+
     On a CPU that is time of all cores that the process spends, on which other processes have little
     influence; elsewhere it is time on the wall. Every function runs twice before, not counted: to
     be compiled, and to see how often to call it in each turn. Short functions are called several
@@ -77,11 +92,28 @@ def seconds(
         _time(function, arguments, 1, time.perf_counter)  # it may be compiled
         once = _time(function, arguments, 1, time.perf_counter)
         calls[name] = max(1, math.ceil(_TURN / once))
-    best = dict.fromkeys(functions, math.inf)
+    found: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            best[name] = min(best[name], _time(function, arguments, calls[name], clock))
-    return best
+            found[name].append(_time(function, arguments, calls[name], clock))
+    return {name: np.array(times) for name, times in found.items()}
+
+
+def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
+    """Returns the median ratio of two functions' times in each turn, and its 95 % interval.
+
+    The interval is between ratios, so that it supposes nothing of how they are distributed; of five
+    turns or fewer it is all of them, which is less than 95 %.
+
+    Args:
+      times: of a function, `[repeats]`.
+      base: of another one in the same turns, `[repeats]`.
+    """
+    from scipy.stats import binom
+
+    ratios = np.sort(np.asarray(times) / np.asarray(base))
+    outside = max(int(binom.ppf(0.025, len(ratios), 0.5)), 1)
+    return float(np.median(ratios)), float(ratios[outside - 1]), float(ratios[-outside])
 
 
 def _time(

@@ -12,9 +12,9 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
 
     Meant to be decoded by `gopt.cost.fusion.cloned`. From the last op to the first, an op is fused
-    into each kernel that reads it and may have it; one that is dear to compute only if all may. An
-    op that reads more than it makes is in memory unless all on its ways to its readers may be
-    fused. This is simpler than the source, which has rules for products with vectors,
+    into each kernel that reads it and may have it; one that is dear to compute only if it is the
+    only one. An op that reads more than it makes is in memory unless all on its ways to its readers
+    may be fused. This is simpler than the source, which has rules for products with vectors,
     concatenations and the size of the code.
 
     Source: xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9, and
@@ -40,13 +40,13 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
             and (repeated == 1 or is_cheap)
             and size[kernel] < problem.limit
         }
-        is_whole = len(wanted) == len(may)
-        fuse[op] = may and problem.configurable[op] and not kept[op] and (is_cheap or is_whole)
+        is_alone = len(wanted) == 1
+        fuse[op] = may and problem.configurable[op] and not kept[op] and (is_cheap or is_alone)
         if fuse[op]:
             times[op] |= may
             for kernel in may:
                 size[kernel] += 1
-        if not fuse[op] or not is_whole:
+        if not fuse[op] or len(may) < len(wanted):
             times[op][op] = 1
     return fuse
 

@@ -1,10 +1,11 @@
 """Configurations of fusion as programs, the times of their kernels, and rates fitted to them."""
 
-from gopt.fusion.fitting import Rates, features, fit
+from gopt.fusion.fitting import CPU, Rates, features, fit
 from gopt.fusion.programs import fused, groups_of, kernel_of, members
 from gopt.fusion.timing import KernelTimes
 
 __all__ = (
+    "CPU",
     "KernelTimes",
     "Rates",
     "features",

@@ -43,6 +43,11 @@ class Rates(NamedTuple):
         return prepare_fusion(graph, self.hardware(), rules=rules, compute=self.compute(graph))
 
 
+# One core of a CPU. Bytes, flops and products: as fitted to the BERT block of
+# `experiments.fused_time`. That fit does not tell functions and kernels from 0: our choice.
+CPU = Rates(byte=3e-11, flop=8e-11, function=2.4e-10, product=5e-12, kernel=1e-7)
+
+
 def features(
     graph: Graph, semantics: Semantics, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]
 ) -> np.ndarray:

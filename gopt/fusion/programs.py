@@ -11,8 +11,10 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 from gopt.cost.cells import check_units, unit
 from gopt.cost.fusion import Cloned, Joined
 from gopt.fusion_problem import FusionProblem
+from gopt.fusion_rules import ROLES, roles_of_kinds
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import Values, read
+from gopt.kinds import kind_index
 from gopt.program import Program, body_of, run_equation, variables
 from gopt.sources.jaxpr import Traced
 
@@ -87,8 +89,10 @@ def fused(
 ) -> Callable[..., Any]:
     """Returns the function of a program whose groups are kernels, to be jitted.
 
-    On a CPU each is a call that XLA does not inline; what it calls it fuses. A GPU's compiler fuses
-    nothing in calls: there, barriers part the kernels.
+    On a CPU each is a call that XLA does not inline; what it calls it fuses. What is fused with
+    nothing, a product or a loop, is no call: XLA compiles some loops and convolutions better where
+    it sees what is around them. A GPU's compiler fuses nothing in calls: there, barriers part the
+    kernels.
 
     Args:
       program: the equations.
@@ -109,8 +113,8 @@ def fused(
         values |= zip(grouped.constants, grouped.values, strict=True)
         for equation in grouped.equations:
             operands = [read(atom, values) for atom in equation.invars]
-            kernel = kernel_of(equation)
-            results = (unit if is_cpu else _behind_barrier)(kernel)(*operands)
+            kernel = apart(equation) if is_cpu else _behind_barrier(kernel_of(equation))
+            results = kernel(*operands)
             values |= zip(equation.outvars, results, strict=True)
         return jax.tree.unflatten(grouped.out_tree, [read(a, values) for a in grouped.outputs])
 
@@ -122,6 +126,13 @@ def kernel_of(equation: JaxprEqn) -> Callable[..., Any]:
     if equation.primitive.name == "jit":
         return jaxpr_as_fun(body_of(equation))
     return lambda *operands: run_equation(equation, operands)
+
+
+def apart(equation: JaxprEqn) -> Callable[..., Any]:
+    """Returns what an equation, or a group of them, computes, as one kernel on a CPU."""
+    last = body_of(equation).jaxpr.eqns[-1] if equation.primitive.name == "jit" else equation
+    is_opaque = roles_of_kinds()[kind_index(last.primitive.name)] == ROLES.index("opaque")
+    return kernel_of(equation) if is_opaque else unit(kernel_of(equation))
 
 
 def _behind_barrier(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,9 +19,9 @@ import jaxlib
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-from gopt.cost.cells import check_units, unit
+from gopt.cost.cells import check_units
 from gopt.files import write_whole
-from gopt.fusion.programs import kernel_of
+from gopt.fusion.programs import apart, kernel_of
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import read
 from gopt.program import Program, shape_of, variables
@@ -97,11 +97,12 @@ class KernelTimes:
         return math.fsum(map(self._of_kernel, group(program, parts).equations))
 
     def _of_kernel(self, equation: JaxprEqn) -> float:
-        kernel, shapes = _alone(equation)
+        kernel, shapes = _alone(equation, kernel_of(equation))
         text = str(jax.make_jaxpr(kernel)(*shapes))
         if text not in self.seconds:
-            arguments = list(map(_values, shapes))
+            arguments = list(map(values_of, shapes))
             try:
+                kernel, _ = _alone(equation, apart(equation))
                 self.seconds[text] = self._measure(kernel, arguments)
             except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
                 self.seconds[text] = math.inf
@@ -113,7 +114,6 @@ class KernelTimes:
         check_units()
         if math.isnan(self._call):
             self._call = self._least(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
-        kernel = unit(kernel)
 
         def copies(*arguments: Any) -> Any:
             return [kernel(*arguments) for _ in range(_COPIES)]
@@ -180,18 +180,20 @@ def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     return found
 
 
-def _alone(equation: JaxprEqn) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+def _alone(
+    equation: JaxprEqn, run: Callable[..., Any]
+) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
     """Returns a kernel as a function of what it reads, each variable once, and their shapes."""
     read_by = list(dict.fromkeys(variables(equation.invars)))
 
     def kernel(*values: jax.Array) -> Any:
         known = dict(zip(read_by, values, strict=True))
-        return kernel_of(equation)(*(read(atom, known) for atom in equation.invars))
+        return run(*(read(atom, known) for atom in equation.invars))
 
     return kernel, list(map(shape_of, read_by))
 
 
-def _values(shape: jax.ShapeDtypeStruct) -> jax.Array:
+def values_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
     """Returns positive numbers, for the time of some functions depends on them; or random keys."""
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jax.random.split(jax.random.key(0), shape.shape or 1).reshape(shape.shape)

@@ -4,14 +4,13 @@ Source: learned local advantage functions sample training data like this, `p(y_v
 exp(-cost / τ)`; Geman and Geman, IEEE PAMI 6 (1984).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-Cost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P]
+from gopt.search.decisions import Cost, Result
 
 
 class State(NamedTuple):
@@ -99,3 +98,48 @@ def sweep(
         )
 
     return lax.fori_loop(0, num_nodes, step, state)
+
+
+def minimize(
+    key: jax.Array,
+    cost: Cost,
+    start: jax.Array,
+    nodes: jax.Array,
+    num_nodes: jax.Array | int,
+    *,
+    evaluations: int,
+    temperature: jax.Array | float,
+    values: int = 2,
+) -> Result:
+    """Returns the best that a chain meets; jit it, and vmap it over keys.
+
+    Args:
+      key: random key.
+      cost: maps decisions `[P, N]` to costs `[P]`.
+      start: decisions, int32 `[N]`.
+      nodes: int32 `[M]`, with padding, visited again and again in turn.
+      num_nodes: how many are visited.
+      evaluations: how many candidates to evaluate, the start among them; less than `values - 1`
+        are left.
+      temperature: τ, in units of the cost.
+      values: how many values a decision has, `K`.
+
+    Raises:
+      ValueError: `evaluations` is less than one.
+    """
+    if evaluations < 1:
+        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    state = init(start, cost)
+
+    def step(state: State, k: jax.Array) -> tuple[State, jax.Array]:
+        node = nodes[k % num_nodes]
+        state = visit(
+            jax.random.fold_in(key, k), state, node, cost, temperature=temperature, values=values
+        )
+        return state, state.best_cost
+
+    first = state.best_cost
+    visits, rest = divmod(evaluations - 1, values - 1)
+    state, found = lax.scan(step, state, jnp.arange(visits))
+    history = jnp.concatenate([first[None], jnp.repeat(found, values - 1)])
+    return Result(state.best, state.best_cost, jnp.pad(history, (0, rest), mode="edge"))

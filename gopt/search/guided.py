@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-Cost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P]
+from gopt.search.decisions import Cost, Result
+
 Guide = Callable[[jax.Array], jax.Array]  # decisions [N] to scores [N], -inf where nothing may be
 Change = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # key, decisions, node
 
@@ -35,10 +36,10 @@ class Settings:
       refresh: steps until the guide is asked again.
     """
 
-    share: float = 0.05
-    explore: float = 0.1
-    rest: float = 0.5
-    refresh: int = 50
+    share: float = 0.01
+    explore: float = 0.0
+    rest: float = 0.9
+    refresh: int = 40
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -58,14 +59,6 @@ class State(NamedTuple):
     cost: jax.Array  # []
     step: jax.Array  # int32 []
     awake: jax.Array  # int32 [N], the step from which each decision may be taken
-
-
-class Result(NamedTuple):
-    """What a run found."""
-
-    decisions: jax.Array  # [N], the best
-    cost: jax.Array  # []
-    history: jax.Array  # [evaluations], the best cost after each
 
 
 def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:

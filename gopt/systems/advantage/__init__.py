@@ -35,6 +35,7 @@ from gopt.systems.advantage.training import (
     targets,
     weights,
 )
+from gopt.systems.advantage.weights import load_network, save_network
 
 __all__ = [
     "OP_FEATURES",
@@ -49,11 +50,13 @@ __all__ = [
     "guide",
     "init",
     "init_params",
+    "load_network",
     "load_records",
     "loss",
     "predict",
     "sample",
     "samples",
+    "save_network",
     "save_records",
     "scale_of",
     "step",

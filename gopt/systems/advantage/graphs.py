@@ -111,8 +111,7 @@ def _dimensions(graph: Graph, n: int) -> np.ndarray:
     """Returns the dimensions of the largest output of each op, float64 `[N, RANK]`."""
     t = int(graph.num_tensors)
     producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
-    largest = np.full(n, -1)
     by_size = np.argsort(size, kind="stable")
-    largest[producer[by_size]] = by_size
-    shape = np.maximum(np.asarray(graph.shape)[largest], 0)
-    return np.where(largest[:, None] >= 0, shape, 0).astype(np.float64)
+    dimensions = np.zeros((n, RANK))
+    dimensions[producer[by_size]] = np.maximum(np.asarray(graph.shape)[by_size], 0)
+    return dimensions

@@ -1,0 +1,159 @@
+"""Learned local advantage functions against searches, on families that they were not trained on.
+
+    python -m experiments.local_advantage              # evaluates the network that ships with gopt
+    python -m experiments.local_advantage --train      # samples and trains first; resumes
+    python -m experiments.local_advantage --table ablation   # trains the variants first
+    python -m experiments.local_advantage --table real --evaluations 100 --seeds 3   # an hour
+
+Every search gets the same number of evaluations on the same graphs, from the default configuration
+of XLA on CPUs and from random ones, on the model of a CPU that `gopt.cost.fusion` is. Prints tables
+and saves them with settings, versions, figures of every run and plots in one folder.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import tyro
+from rich.progress import track
+
+from experiments import common
+from experiments.local_advantage import ablation, graphs, methods, real, report, runs
+from experiments.local_advantage import training as trainer
+from gopt.systems import advantage
+
+Learned = tuple[Any, advantage.Settings]  # parameters and settings of a network
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the experiment.
+
+    Attributes:
+      table: 1, all searches; ablation, what the network learns and from which samples, each variant
+        trained first; real, guided and random search by measured times of kernels on this CPU.
+      evaluations: budget of every search on every graph.
+      seeds: runs of every search on every graph from each kind of start.
+      train: train a network, instead of loading `weights`.
+      weights: a network to evaluate; by default the one that ships.
+      split: graphs to evaluate on.
+      folder: where the run is saved.
+      seed: of everything random.
+      network: sizes and training of a network that is trained; one that is loaded has its own.
+      sampling: of the data that it is trained on.
+    """
+
+    table: Literal["1", "ablation", "real"] = "1"
+    evaluations: int = 4500
+    seeds: int = 5
+    train: bool = False
+    weights: Path | None = None
+    split: Literal["test", "validation"] = "test"
+    folder: Path = Path("runs/local_advantage")
+    seed: int = 0
+    network: advantage.Settings = field(default_factory=advantage.Settings)
+    sampling: advantage.Sampling = field(default_factory=advantage.Sampling)
+
+    def __post_init__(self) -> None:
+        if self.evaluations < 2 or self.seeds < 1:
+            raise ValueError(
+                f"evaluations is {self.evaluations}, seeds is {self.seeds}: expected 2 and 1 at "
+                "least"
+            )
+        if self.train and self.weights is not None:
+            raise ValueError("weights are given, and train is set: expected one of them")
+
+
+def data(settings: Settings, split: str) -> list[tuple[graphs.Case, advantage.Records]]:
+    """Returns the graphs of a split with their records."""
+    return trainer.shards(
+        graphs.SPLITS[split],
+        sampling=settings.sampling,
+        seed=settings.seed,
+        folder=settings.folder / "data" / split,
+        label=f"sampling {split} graphs",
+    )
+
+
+def trained(settings: Settings, name: str = "network") -> Learned:
+    """Returns the parameters and settings of a network that is trained now, and saves it."""
+    params, losses = trainer.train(
+        data(settings, "train"),
+        settings=settings.network,
+        seed=settings.seed,
+        folder=settings.folder / "checkpoints" / name,
+        label=f"training {name}",
+    )
+    common.save_json(settings.folder / f"{name}.json", losses)
+    origin = {**dataclasses.asdict(settings), "versions": common.versions()}
+    advantage.save_network(
+        settings.folder / f"{name}.npz",
+        params,
+        settings.network,
+        origin=json.loads(json.dumps(origin, default=str)),
+    )
+    return params, settings.network
+
+
+def compare(settings: Settings, learned: dict[str, Learned]) -> None:
+    """Runs all searches on every graph of a split.
+
+    Args:
+      settings: of the experiment.
+      learned: networks that guide, by the names of their searches.
+    """
+    common.save_settings(settings.folder, settings)
+    sizes = {name: found for name, (_, found) in learned.items()}
+    params = {name: found for name, (found, _) in learned.items()}
+    searches = methods.searches(sizes, settings.evaluations)
+    found = []
+    root = jax.random.key(settings.seed)
+    for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
+        case = graphs.case(spec)
+        key = jax.random.fold_in(root, index)
+        row = runs.run(case, searches, params, seeds=settings.seeds, key=key)
+        found.append(report.Graph(case, row))
+        common.save_json(settings.folder / "runs.json", report.values(found))
+    title = f"{settings.evaluations} evaluations, {settings.seeds} seeds, {settings.split} split"
+    report.report(found, tuple(searches), settings.folder, title=title)
+    report.draw(found, tuple(searches), settings.folder)
+    print(f"saved in {settings.folder}")
+
+
+def compare_variants(settings: Settings) -> None:
+    """Trains a network of every variant, and compares how they rank and guide."""
+    learned = {
+        name: trained(dataclasses.replace(settings, network=sizes), name.replace(" ", "_"))
+        for name, sizes in ablation.variants(settings.network).items()
+    }
+    held_out = data(settings, settings.split)
+    ablation.rank_correlations(learned, held_out, settings.folder)
+    ablation.path_sums(learned["guided"], held_out, settings.folder, seed=settings.seed)
+    compare(settings, learned)
+
+
+def main(settings: Settings) -> None:
+    """Runs the experiment."""
+    common.start()
+    if settings.table == "ablation":
+        compare_variants(settings)
+        return
+    learned = trained(settings) if settings.train else advantage.load_network(settings.weights)
+    if settings.table == "1":
+        compare(settings, {"guided": learned})
+    else:
+        common.save_settings(settings.folder, settings)
+        real.compare(
+            learned,
+            evaluations=settings.evaluations,
+            seeds=settings.seeds,
+            seed=settings.seed,
+            folder=settings.folder,
+        )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))

@@ -1,0 +1,158 @@
+"""What the network learns, and from which samples: how well it ranks, and how well it guides."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.progress import track
+from scipy import stats
+
+from experiments import common
+from experiments.local_advantage.graphs import DEFAULT, Case
+from gopt.cost.fusion import cloned_cost
+from gopt.systems import advantage
+
+Learned = tuple[Any, advantage.Settings]  # parameters and settings of a network
+
+PATHS = 100  # of each length
+LENGTHS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def variants(settings: advantage.Settings) -> dict[str, advantage.Settings]:
+    """Returns the settings of each variant, by the name of the search that it guides."""
+    change = partial(dataclasses.replace, settings)
+    return {
+        "guided": settings,
+        "absolute": change(is_signed=False),  # the paper's
+        "raw": change(target="raw"),
+        "uniform samples": change(largest=0.0),
+    }
+
+
+def rank_correlations(
+    learned: Mapping[str, Learned],
+    data: Sequence[tuple[Case, advantage.Records]],
+    folder: Path,
+) -> None:
+    """Prints rank correlations of predicted with true advantages, in one configuration at a time.
+
+    Of signed advantages, of their sizes, and the share of the saving that the best 2 % of flips
+    make which the 2 % that are predicted to be best make.
+    """
+    rows = []
+    for made, records in track(data, "ranking"):
+        can = made.problem.configurable
+        truth = records.advantage[:, can].astype(np.float64)
+        fuse = records.fuse[:, can]
+        for name, (params, settings) in learned.items():
+            found = np.asarray(_predict(params, made.graphs, records.fuse, settings))[:, can]
+            signed = _correlation(found, truth) if settings.is_signed else np.nan
+            sizes = _correlation(np.abs(found), np.abs(truth))
+            promise = np.where(fuse, found, -found) if settings.is_signed else found
+            saved = np.where(fuse, truth, -truth)
+            rows.append(
+                (made.name, name, f"{signed:.2f}", f"{sizes:.2f}", f"{_best(promise, saved):.0f}")
+            )
+    common.show(
+        "Predicted and true advantages",
+        ("graph", "network", "rank correlation", "of sizes", "saved by the best 2 %, %"),
+        rows,
+        folder / "ranks.md",
+    )
+
+
+def _predict(params: Any, graphs: Any, fuse: np.ndarray, settings: advantage.Settings) -> jax.Array:
+    return jax.jit(partial(advantage.predict, settings=settings))(
+        params, graphs, fuse.astype(np.int32)
+    )
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.mean([stats.spearmanr(*rows).statistic for rows in zip(a, b, strict=True)]))
+
+
+def _best(promise: np.ndarray, saved: np.ndarray) -> float:
+    """Returns what the most promising 2 % save, % of the most that 2 % can."""
+    count = max(1, promise.shape[1] // 50)
+    chosen = np.argsort(-promise, 1)[:, :count]
+    made = np.maximum(np.take_along_axis(saved, chosen, 1), 0).sum()
+    most = np.maximum(np.sort(saved, 1)[:, -count:], 0).sum()
+    return float(100 * made / most) if most else float("nan")
+
+
+def path_sums(
+    learned: Learned, data: Sequence[tuple[Case, advantage.Records]], folder: Path, *, seed: int
+) -> None:
+    """Prints how well sums of predictions along paths of flips replace what the paths change.
+
+    Paths start at the default and flip random decisions. Predictions are made once, at the start,
+    or anew before each flip; beside them are sums of true advantages at the start.
+    """
+    params, settings = learned
+    rows = []
+    for made, _ in track(data, "paths"):
+        found = _paths(params, made, settings, seed)
+        for kind, correlations in found.items():
+            rows.append((made.name, kind, *(f"{c:.2f}" for c in correlations)))
+    common.show(
+        f"Rank correlation of sums along paths of flips with what the paths change, {PATHS} paths",
+        ("graph", "sums of", *(f"{length} flips" for length in LENGTHS)),
+        rows,
+        folder / "paths.md",
+    )
+
+
+def _paths(
+    params: Any, made: Case, settings: advantage.Settings, seed: int
+) -> dict[str, list[float]]:
+    problem, graphs = (jax.tree.map(jnp.asarray, x) for x in (made.problem, made.graphs))
+    default = jnp.asarray(made.found[DEFAULT])
+    most = min(max(LENGTHS), int(problem.num_choices))
+    rng = np.random.default_rng(seed)
+    choices = np.flatnonzero(made.problem.configurable)
+    paths = np.stack([rng.choice(choices, most, replace=False) for _ in range(PATHS)])
+    scale = advantage.scale_of(np.asarray(advantage.advantages(problem, default)))
+
+    def changes(fuse: jax.Array) -> jax.Array:
+        """Returns what the network says that each flip adds, in ticks."""
+        predicted = advantage.predict(
+            params, graphs, fuse.astype(jnp.int32)[None], settings=settings
+        )[0]
+        ticks = jnp.sign(predicted) * jnp.expm1(jnp.abs(predicted)) * scale
+        return jnp.where(fuse, -ticks, ticks)
+
+    @jax.jit
+    def along(path: jax.Array) -> tuple[jax.Array, ...]:
+        def step(fuse: jax.Array, op: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            expected = changes(fuse)[op]
+            fuse = fuse.at[op].set(~fuse[op])
+            return fuse, (expected, cloned_cost(problem, fuse))
+
+        _, (anew, costs) = jax.lax.scan(step, default, path)
+        return anew, costs - cloned_cost(problem, default)
+
+    def of(fuse: jax.Array) -> tuple[jax.Array, jax.Array]:
+        true = advantage.advantages(problem, fuse)
+        return changes(fuse), jnp.where(fuse, -true, true)
+
+    once, true = (np.asarray(x, np.float64) for x in jax.jit(of)(default))
+    anew, real = (np.asarray(x, np.float64) for x in jax.lax.map(along, jnp.asarray(paths)))
+    sums = {
+        "predictions at the start": once[paths].cumsum(1),
+        "predictions anew": anew.cumsum(1),
+        "true ones at the start": true[paths].cumsum(1),
+    }
+    return {
+        kind: [
+            float(stats.spearmanr(total[:, length - 1], real[:, length - 1]).statistic)
+            if length <= most
+            else float("nan")
+            for length in LENGTHS
+        ]
+        for kind, total in sums.items()
+    }

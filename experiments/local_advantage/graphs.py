@@ -1,0 +1,72 @@
+"""The graphs of the experiment, split by family, and what is fused in them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.regal.graphs import Spec, build, name
+from gopt.classical.fusion import FUSIONS
+from gopt.cost.fusion import cloned_cost
+from gopt.fusion import CPU
+from gopt.fusion_problem import FusionProblem
+from gopt.graph import Graph
+from gopt.nets.graphs import GraphsTuple
+from gopt.systems import advantage
+
+DEFAULT = "instruction fusion"  # of XLA on CPUs
+
+# No family is in two of the three sets.
+TRAIN: tuple[Spec, ...] = (
+    Spec("bert", dict(batch=8, length=128, layers=4), True),
+    Spec("gpt2", dict(batch=4, length=256, layers=6), True),
+    Spec("transformer_xl", dict(layers=6), True),
+    Spec("rnnlm", dict(length=10), True),
+    Spec("gnmt", dict(batch=64, source_length=4, target_length=4, layers=4), True),
+    Spec("wavenet", dict(), True),
+    Spec("mlp_mixer", dict(batch=8, layers=6), True),
+    Spec("inception_v3", dict(batch=8), False),
+    Spec("resnext", dict(batch=8), True),
+    Spec("nasnet_a", dict(batch=8, cells=1), True),
+)
+VALIDATION: tuple[Spec, ...] = (
+    Spec("shufflenet_v2", dict(batch=8), True),
+    Spec("conformer", dict(layers=4), True),
+    Spec("hrnet", dict(batch=8, modules=(1, 1, 1), blocks=2), True),
+)
+# The five of the paper, of which it gives names and numbers of nodes; sizes are our choice.
+TEST: tuple[Spec, ...] = (
+    Spec("graph_network", dict(), True),
+    Spec("unet", dict(batch=2), True),
+    Spec("deeprank", dict(), True),
+    Spec("mnasnet", dict(batch=8), True),
+    Spec("ssd", dict(batch=8), True),
+)
+SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+
+
+class Case(NamedTuple):
+    """A graph to be fused."""
+
+    name: str
+    graph: Graph
+    problem: FusionProblem
+    graphs: GraphsTuple
+    found: dict[str, np.ndarray]  # configurations that need no search, bool [N]
+    costs: dict[str, int]  # of these, ticks
+
+
+def case(spec: Spec) -> Case:
+    """Returns the graph of one specification, with XLA's and other configurations."""
+    graph = build(spec)
+    problem = CPU.problem(graph)
+    found = {kind: fusion(problem) for kind, fusion in FUSIONS.items()}
+    costs = jax.device_get(_costs(problem, np.stack(list(found.values()))))
+    named = dict(zip(found, map(int, costs), strict=True))
+    graphs = advantage.to_graphs_tuple(graph, problem)
+    return Case(name(spec, graph), graph, problem, graphs, found, named)
+
+
+@jax.jit
+def _costs(problem: FusionProblem, fuse: Any) -> jax.Array:
+    return jax.vmap(cloned_cost, (None, 0))(problem, fuse)

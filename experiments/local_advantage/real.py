@@ -1,0 +1,149 @@
+"""Searches by measured times: each kernel is compiled and timed once on one core of this CPU."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.progress import track
+
+from experiments import common
+from experiments.cases import Case, random_arguments, step
+from experiments.local_advantage.methods import GUIDED, RANDOM, starts
+from experiments.local_advantage.runs import needed, target
+from gopt.apply import MEMORY_SCHEDULER
+from gopt.classical.fusion import instruction_fusion, priority_fusion
+from gopt.fusing import parts_of
+from gopt.fusion import CPU, KernelTimes, fused
+from gopt.fusion.searching import search
+from gopt.kernels import merge_duplicates
+from gopt.measure import median_ratio, turns
+from gopt.plots import convergence
+from gopt.program import trace_program
+from gopt.sources.jaxpr import from_program
+from gopt.systems import advantage
+
+# Of families that the network was not trained on; small, so that kernels take little time.
+BLOCKS: dict[str, Callable[[], Case]] = {
+    "mnasnet step": partial(step, "mnasnet", size=64, blocks=(1,) * 7),
+    "deeprank step": partial(
+        step, "deeprank", batch=20, terms=5, contexts=4, vocabulary=1000, width=32
+    ),
+}
+
+
+def compare(
+    learned: tuple[Any, advantage.Settings],
+    *,
+    evaluations: int,
+    seeds: int,
+    seed: int,
+    folder: Path,
+    blocks: tuple[str, ...] = tuple(BLOCKS),
+) -> None:
+    """Prints what guided and random search reach on each block, and measures whole programs."""
+    rows, programs = [], []
+    root = jax.random.key(seed)
+    for index, name in enumerate(blocks):
+        key = jax.random.fold_in(root, index)
+        found, whole = _compare(name, learned, evaluations, seeds, key, folder)
+        rows += found
+        programs += whole
+        columns = ("start", "method", "ms at the start", "improvement over the default, %")
+        common.show(
+            f"Sums of measured kernels, {evaluations} evaluations, {seeds} seeds",
+            ("block", *columns, "evaluations until that of random search"),
+            rows,
+            folder / "table.md",
+        )
+        common.show(
+            "Whole programs: process time, and the median ratio to XLA's own with 95 % interval",
+            ("block", "program", "sum of kernels, ms", "measured, ms", "of XLA"),
+            programs,
+            folder / "programs.md",
+        )
+
+
+def _compare(
+    name: str,
+    learned: tuple[Any, advantage.Settings],
+    evaluations: int,
+    seeds: int,
+    key: jax.Array,
+    folder: Path,
+) -> tuple[list[tuple], list[tuple]]:
+    case = BLOCKS[name]()
+    program = merge_duplicates(trace_program(case.fn, *case.args))
+    traced = from_program(program)
+    problem = CPU.problem(traced.graph)
+    times = KernelTimes(folder / f"{name.replace(' ', '_')}.jsonl")
+    params, settings = learned
+    graphs = advantage.to_graphs_tuple(traced.graph, problem)
+    guides = {
+        "guided": (
+            advantage.guide(params, graphs, problem.configurable, settings=settings),
+            GUIDED,
+        ),
+        "random": (advantage.uniform(problem.configurable), RANDOM),
+    }
+
+    def cost(fuse: np.ndarray) -> float:
+        return times.of(program, parts_of(traced, problem, fuse))
+
+    default = instruction_fusion(problem)
+    base = cost(default)
+    to_start, to_run = jax.random.split(key)
+    rows, known = [], {"default": default, "priority fusion": priority_fusion(problem)}
+    best: tuple[float, np.ndarray] = (np.inf, default)
+    for start, configurations in starts(to_start, default, problem, seeds).items():
+        improvements: dict[str, np.ndarray] = {}
+        for method, (guide, how) in guides.items():
+            runs = []
+            for k in track(range(seeds), f"{name}, {method} from {start}"):
+                found = search(
+                    jax.random.fold_in(to_run, k),
+                    cost,
+                    configurations[k],
+                    guide,
+                    evaluations=evaluations,
+                    settings=how,
+                )
+                runs.append(found.seconds)
+                best = min(best, (found.seconds[-1], found.fuse), key=lambda pair: pair[0])
+            improvements[method] = 1 - np.array(runs) / base
+        goal, _ = target(improvements["random"])
+        for method, improvement in improvements.items():
+            counts = needed(improvement, goal)
+            mean, half = common.mean_interval(100 * improvement[:, -1])
+            first = 1e3 * base * (1 - improvement[:, 0].mean())
+            cell = f"{np.where(counts == 0, evaluations, counts).mean():.0f}"
+            cell += f" ({(counts == 0).sum()} never)" if (counts == 0).any() else ""
+            rows.append((name, start, method, f"{first:.3f}", f"{mean:.2f} ± {half:.2f}", cell))
+        steps = np.arange(1, evaluations + 1)
+        figure = convergence(
+            {method: (steps, 100 * runs) for method, runs in improvements.items()},
+            label="improvement over XLA's default, %",
+        )
+        common.save_figure(folder / f"{name.replace(' ', '_')}_{start}.png", figure)
+    known["best found"] = best[1]
+    return rows, _whole(
+        name, case, program, {k: (parts_of(traced, problem, v), cost(v)) for k, v in known.items()}
+    )
+
+
+def _whole(name: str, case: Case, program: Any, ways: dict[str, tuple[Any, float]]) -> list[tuple]:
+    options = MEMORY_SCHEDULER["cpu"]
+    args = random_arguments(case.args)
+    programs: dict[str, Callable[..., Any]] = {"XLA": jax.jit(case.fn, compiler_options=options)}
+    for way, (parts, _) in ways.items():
+        programs[way] = jax.jit(fused(program, parts), compiler_options=options)
+    measured = turns(programs, lambda: args, repeats=20)
+    rows = []
+    for way, seconds in measured.items():
+        middle, low, high = median_ratio(seconds, measured["XLA"])
+        predicted = f"{1e3 * ways[way][1]:.3f}" if way in ways else ""
+        ratio = f"{middle:.3f} ({low:.3f}-{high:.3f})"
+        rows.append((name, way, predicted, f"{1e3 * seconds.min():.3f}", ratio))
+    return rows

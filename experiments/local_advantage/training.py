@@ -1,0 +1,90 @@
+"""Data and training of the networks of the experiment."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.progress import track
+
+from experiments.local_advantage.graphs import DEFAULT, Case, Spec, case
+from gopt.checkpoints import Checkpoints
+from gopt.files import write_whole
+from gopt.fusion import CPU
+from gopt.systems import advantage
+
+CHECKPOINT_EVERY = 500  # steps
+
+
+def shards(
+    specs: Sequence[Spec], *, sampling: advantage.Sampling, seed: int, folder: Path, label: str
+) -> list[tuple[Case, advantage.Records]]:
+    """Returns the graphs and their records; a shard for each is kept in the folder.
+
+    Raises:
+      ValueError: the folder holds shards of other settings.
+    """
+    settings = {**dataclasses.asdict(sampling), "seed": seed, "rates": CPU._asdict()}
+    _check(folder / "settings.json", json.loads(json.dumps(settings)))
+    found = []
+    for spec in track(specs, label):
+        made = case(spec)
+        path = folder / f"{made.name.replace(' ', '_').replace(',', '')}.npz"
+        if not path.exists():
+            # By what a graph is, not by its place in a list.
+            key = jax.random.fold_in(jax.random.key(seed), len(made.problem.compute))
+            records = advantage.sample(key, made.problem, made.found[DEFAULT], sampling=sampling)
+            advantage.save_records(path, records)
+            jax.clear_caches()  # programs of all graphs at once are more than a process may map
+        found.append((made, advantage.load_records(path)))
+    return found
+
+
+def _check(path: Path, settings: dict[str, Any]) -> None:
+    if path.exists() and json.loads(path.read_text()) != settings:
+        raise ValueError(f"{path.parent} holds shards of other settings: use another folder")
+    with write_whole(path) as temporary:
+        temporary.write_text(json.dumps(settings, indent=2))
+
+
+def train(
+    data: Sequence[tuple[Case, advantage.Records]],
+    *,
+    settings: advantage.Settings,
+    seed: int,
+    folder: Path,
+    label: str = "training",
+) -> tuple[Any, list[float]]:
+    """Returns the parameters of a trained network, and its losses by step.
+
+    It resumes where the folder says that it was interrupted.
+    """
+    samples = [
+        jax.tree.map(
+            jnp.asarray,
+            advantage.samples(made.graphs, made.problem.configurable, records, settings=settings),
+        )
+        for made, records in data
+    ]
+    to_init, to_run = jax.random.split(jax.random.key(seed))
+    state = jax.jit(partial(advantage.init, settings=settings))(to_init, samples[0].graphs)
+    losses = np.zeros(settings.steps, np.float32)
+    checkpoints = Checkpoints(
+        folder,
+        {**dataclasses.asdict(settings), "seed": seed, "graphs": [made.name for made, _ in data]},
+    )
+    done, (state, losses) = checkpoints.restore((state, losses))
+    losses = np.array(losses)
+    step = jax.jit(partial(advantage.step, settings=settings))
+    for index in track(range(done, settings.steps), label):
+        key = jax.random.fold_in(to_run, index)
+        state, losses[index] = step(state, key, samples[index % len(samples)])
+        if (index + 1) % CHECKPOINT_EVERY == 0 or index + 1 == settings.steps:
+            checkpoints.save(index + 1, (state, losses))
+    checkpoints.close()
+    return jax.device_get(state.params), losses.tolist()

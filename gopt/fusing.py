@@ -1,0 +1,236 @@
+"""From a JAX function to kernels that were measured, and back to a function that runs them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gopt.apply import MEMORY_SCHEDULER
+from gopt.classical.fusion import instruction_fusion, priority_fusion
+from gopt.cost.fusion import cloned
+from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members
+from gopt.fusion.searching import search
+from gopt.fusion.timing import values_of
+from gopt.fusion_problem import FusionProblem
+from gopt.kernels import Group, merge_duplicates
+from gopt.measure import median_ratio, turns
+from gopt.program import Program, trace_program
+from gopt.sources.jaxpr import Traced, from_program
+from gopt.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class FusedProgram(NamedTuple):
+    """A way to run a function, as it was measured."""
+
+    name: str
+    function: Callable[..., Any]  # jitted
+    fuse: np.ndarray | None  # bool [N]; None: as XLA decides
+    kernels: int | None  # that run; None: as XLA decides
+    predicted: float | None  # s, the sum of the times of its kernels
+    seconds: np.ndarray  # [repeats], process time of each turn
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fusing:
+    """Ways to fuse the ops of a function, and what each takes. Print it for a table.
+
+    Attributes:
+      program: the function as equations.
+      candidates: what was compared, XLA's own program first.
+      searched: seconds of the best configuration after each evaluation, by the sum of its kernels.
+      failures: kernels that could not be compiled or timed, and why.
+    """
+
+    program: Program
+    candidates: tuple[FusedProgram, ...]
+    searched: np.ndarray
+    failures: dict[str, str]
+
+    @property
+    def before(self) -> FusedProgram:
+        """XLA's own program."""
+        return self.candidates[0]
+
+    @cached_property
+    def after(self) -> FusedProgram:
+        """The fastest; XLA's own program, unless another one is faster with 95 % confidence."""
+        faster = [c for c in self.candidates if self.ratio(c)[2] < 1]
+        return min(faster, key=lambda c: self.ratio(c)[0], default=self.before)
+
+    def ratio(self, candidate: FusedProgram) -> tuple[float, float, float]:
+        """Returns the time of a candidate as a share of XLA's, and its 95 % interval."""
+        return median_ratio(candidate.seconds, self.before.seconds)
+
+    def apply(self) -> Callable[..., Any]:
+        """Returns the fastest program as a jitted function: same arguments, same values."""
+        return self.after.function
+
+    def plot(self) -> "Figure":
+        """Returns the time of the best configuration against evaluations of the search."""
+        from gopt import plots
+
+        steps = np.arange(1, len(self.searched) + 1)
+        return plots.convergence(
+            {"sum of kernels": (steps, 1e3 * self.searched[None])}, label="time, ms"
+        )
+
+    def __str__(self) -> str:
+        width = 2 + max(len(candidate.name) for candidate in self.candidates)
+        lines = [
+            f"{len(self.program.equations)} equations; process time of the best of "
+            f"{len(self.before.seconds)} turns, and the median of what turns take of XLA's",
+            f"{'':{width}}{'kernels':>9}{'their sum':>12}{'measured':>12}{'of XLA':>9}  95 %",
+        ]
+        for c in self.candidates:
+            kernels = "" if c.kernels is None else str(c.kernels)
+            predicted = "" if c.predicted is None else format_seconds(c.predicted)
+            middle, low, high = self.ratio(c)
+            lines.append(
+                f"{c.name:{width}}{kernels:>9}{predicted:>12}"
+                f"{format_seconds(float(c.seconds.min())):>12}{middle:>9.3f}  {low:.3f}-{high:.3f}"
+            )
+        if self.failures:
+            lines.append(f"{len(self.failures)} kernels failed, see `failures`")
+        kept = " (nothing is faster)" if self.after is self.before else ""
+        return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
+
+
+def fuse(
+    fn: Callable[..., Any],
+    *args: Any,
+    evaluations: int = 100,
+    repeats: int = 20,
+    seed: int = 0,
+    donate_argnums: int | Sequence[int] = (),
+    times: str | os.PathLike[str] | None = None,
+    rates: Rates = CPU,
+    weights: str | os.PathLike[str] | None = None,
+) -> Fusing:
+    """Returns ways to fuse the ops of `fn(*args)` on this CPU, each compiled and measured.
+
+    XLA's own program is compared with XLA's instruction fusion and priority fusion as gopt decodes
+    them, and with what a search finds from the better of the two. A candidate of the search costs
+    the sum of the times of its kernels, each of which is compiled and timed once; the network of
+    `gopt.systems.advantage` says which op to try next. Kernels are timed one after another, on one
+    core each; programs on as many as XLA uses, by the time of all of them.
+
+    The function is run to be timed; so are its kernels.
+
+    Args:
+      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
+        last, numbers are drawn.
+      evaluations: how many configurations the search may try.
+      repeats: turns in which whole programs are timed.
+      seed: of the search.
+      donate_argnums: positions of the arguments whose buffers may be reused.
+      times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.
+      rates: by which ops are compared before anything is measured.
+      weights: a file of `gopt.systems.advantage.save_network`; by default the network that ships.
+
+    Raises:
+      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), the
+        backend is no CPU, or no op of the function can be fused.
+      RuntimeError: this version of JAX has no calls that XLA does not inline.
+    """
+    if evaluations < 1:
+        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    kernels = KernelTimes(Path(times) if times is not None else None)
+    program = merge_duplicates(trace_program(fn, *args, donate_argnums=donate_argnums))
+    traced = from_program(program)
+    problem = rates.problem(traced.graph)
+    if not int(problem.num_choices):
+        raise ValueError("the function has no op that can be fused into another")
+
+    def sum_of_kernels(fuse: np.ndarray) -> float:
+        return kernels.of(program, parts_of(traced, problem, fuse))
+
+    found = {
+        "instruction fusion": instruction_fusion(problem),
+        "priority fusion": priority_fusion(problem),
+    }
+    start = min(found.values(), key=sum_of_kernels)
+    searched = search(
+        jax.random.key(seed),
+        sum_of_kernels,
+        start,
+        _guide(traced, problem, weights),
+        evaluations=evaluations,
+    )
+    found["searched"] = searched.fuse
+    ways = list(_ways(fn, program, traced, problem, found, sum_of_kernels, donate_argnums))
+    measured = turns(
+        {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
+    )
+    candidates = tuple(way._replace(seconds=measured[way.name]) for way in ways)
+    return Fusing(program, candidates, searched.seconds, dict(kernels.failures))
+
+
+def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
+    """Returns the kernels of a configuration, decoded with duplication, as groups of equations.
+
+    Args:
+      traced: the program and its graph.
+      problem: of the graph.
+      fuse: bool `[N]`.
+    """
+    found = jax.device_get(_decoded(problem, fuse))
+    return groups_of(traced, problem, members(found, problem))
+
+
+_decoded = jax.jit(cloned)
+
+
+def _guide(traced: Traced, problem: FusionProblem, weights: Any) -> Any:
+    from gopt.systems import advantage  # with networks: `import gopt` stays light
+
+    params, settings = advantage.load_network(weights)
+    graphs = advantage.to_graphs_tuple(traced.graph, problem)
+    return advantage.guide(params, graphs, problem.configurable, settings=settings)
+
+
+def _ways(
+    fn: Callable[..., Any],
+    program: Program,
+    traced: Traced,
+    problem: FusionProblem,
+    found: dict[str, np.ndarray],
+    cost: Callable[[np.ndarray], float],
+    donate_argnums: int | Sequence[int],
+) -> Iterator[FusedProgram]:
+    """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
+    saving = MEMORY_SCHEDULER["cpu"]
+    nothing = np.zeros(0)
+    for name, options in (("XLA", {}), ("XLA, memory scheduler", saving)):
+        own = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
+        yield FusedProgram(name, own, None, None, None, nothing)
+    seen = set()
+    for name, fuse in found.items():
+        parts = parts_of(traced, problem, fuse)
+        if parts in seen:
+            continue
+        seen.add(parts)
+        # With the memory scheduler kernels run one after another, as they were timed.
+        function = jax.jit(
+            fused(program, parts), donate_argnums=donate_argnums, compiler_options=saving
+        )
+        yield FusedProgram(name, function, fuse, len(parts), cost(fuse), nothing)
+
+
+def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns arguments to be consumed: copies of arrays, and numbers where there are shapes."""
+
+    def value(leaf: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return values_of(leaf)
+        return jax.numpy.copy(leaf) if isinstance(leaf, jax.Array) else leaf
+
+    return jax.tree.map(value, args)
