@@ -10,6 +10,8 @@ The order of kernels in which a model needs least memory, and the model in that 
     print(result)
     infer = result.apply()
 
+`gopt.fuse` does the same for which ops are one kernel, by measured times.
+
 The parts work on their own too: `gopt.search.brkga` minimises any function of random keys,
 `gopt.losses` has policy-gradient losses, and `evaluate` costs schedules of any graph under
 `jax.jit` and `jax.vmap`.
@@ -30,6 +32,7 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
+from gopt.fusing import Fusing, fuse
 from gopt.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.hardware import PRESETS, Hardware, homogeneous
 from gopt.padding import pad
@@ -46,6 +49,7 @@ __all__ = (
     "Candidate",
     "Cost",
     "Decision",
+    "Fusing",
     "Graph",
     "Hardware",
     "Keys",
@@ -63,6 +67,7 @@ __all__ = (
     "evaluate",
     "from_arrays",
     "from_ops",
+    "fuse",
     "homogeneous",
     "keys_shape",
     "load_plan",

@@ -17,7 +17,7 @@ from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members
 from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
-from gopt.kernels import Group, merge_duplicates
+from gopt.kernels import Group, fold_transposes, merge_duplicates
 from gopt.measure import median_ratio, turns
 from gopt.program import Program, trace_program
 from gopt.sources.jaxpr import Traced, from_program
@@ -144,7 +144,9 @@ def fuse(
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     kernels = KernelTimes(Path(times) if times is not None else None)
-    program = merge_duplicates(trace_program(fn, *args, donate_argnums=donate_argnums))
+    program = fold_transposes(
+        merge_duplicates(trace_program(fn, *args, donate_argnums=donate_argnums))
+    )
     traced = from_program(program)
     problem = rates.problem(traced.graph)
     if not int(problem.num_choices):

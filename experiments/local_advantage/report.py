@@ -139,7 +139,8 @@ def _panel(axes: Any, graph: Graph, start: str, names: Sequence[str]) -> None:
     axes.set_title(graph.case.name, fontsize=7, loc="left", pad=2)
     axes.set_xscale("log")
     label_decades(axes.xaxis)
-    axes.set_ylim(bottom=-0.5 * best if start == "random" else 0, top=1.1 * best)
+    top = 1.1 * best or 1.0
+    axes.set_ylim(bottom=-0.5 * top if start == "random" else 0, top=top)
 
 
 def values(graphs: Sequence[Graph]) -> list[Mapping[str, Any]]:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy.optimize import nnls
 
 from gopt.cost.fusion import Cloned, Joined, Kernels
 from gopt.fusion_problem import MAX_TICKS, FusionProblem, prepare_fusion
@@ -100,6 +99,8 @@ def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
     if not good.all():
         index = int(np.argmin(good))
         raise ValueError(f"seconds[{index}] is {seconds[index]}: expected a positive number")
+    from scipy.optimize import nnls  # takes long to import
+
     scale = np.maximum(counts.max(0), 1e-300)
     found, _ = nnls(counts / scale / seconds[:, None], np.ones(len(seconds)))
     return Rates(*(found / scale).tolist())

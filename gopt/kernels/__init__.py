@@ -4,5 +4,15 @@ from gopt.kernels.buffers import kernel_graph
 from gopt.kernels.chains import chains
 from gopt.kernels.duplicates import merge_duplicates
 from gopt.kernels.grouping import Group, group, groups, materialised
+from gopt.kernels.transposes import fold_transposes
 
-__all__ = ("Group", "chains", "group", "groups", "kernel_graph", "materialised", "merge_duplicates")
+__all__ = (
+    "Group",
+    "chains",
+    "fold_transposes",
+    "group",
+    "groups",
+    "kernel_graph",
+    "materialised",
+    "merge_duplicates",
+)

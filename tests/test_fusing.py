@@ -1,0 +1,156 @@
+"""From a function to the fastest of several programs that compute the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.fusing import FusedProgram, Fusing, fuse
+from gopt.fusion import timing
+from gopt.fusion.searching import search
+from gopt.measure import median_ratio, turns
+from gopt.program import trace_program
+from gopt.search import guided
+
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.standard_normal((32, 48), np.float32))
+W = jnp.asarray(RNG.standard_normal((48, 48), np.float32))
+
+
+def step(w, x):
+    def loss(w):
+        y = jnp.tanh(x @ w)
+        return jnp.mean((y - jnp.mean(y, 1, keepdims=True)) ** 2 * jnp.exp(-y))
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return w - 0.1 * gradient, value
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return fuse(step, W, X, evaluations=6, repeats=3, times=tmp_path_factory.mktemp("t") / "times")
+
+
+def test_all_programs_have_the_values_of_the_function(found):
+    names = [candidate.name for candidate in found.candidates]
+    assert names[:3] == ["XLA", "XLA, memory scheduler", "instruction fusion"]
+    for candidate in found.candidates:
+        for ours, theirs in zip(candidate.function(W, X), step(W, X), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_table_has_a_line_for_each_and_says_what_was_chosen(found):
+    lines = str(found).splitlines()
+    assert len(lines) == 3 + len(found.candidates)
+    assert lines[-1].startswith(f"chosen: {found.after.name}")
+    assert found.apply() is found.after.function
+    for line, candidate in zip(lines[2:], found.candidates, strict=False):
+        assert line.startswith(candidate.name)
+        assert candidate.kernels is None or f" {candidate.kernels} " in line
+
+
+def test_the_search_never_loses_what_it_has(found):
+    assert len(found.searched) == 6 and not found.failures
+    assert (np.diff(found.searched) <= 0).all()
+    starts = [c.predicted for c in found.candidates if c.fuse is not None][:2]
+    assert found.searched[0] == min(starts)
+
+
+def test_the_plot_shows_the_search(found):
+    (axes,) = found.plot().axes
+    assert axes.get_ylabel() == "time, ms" and axes.get_xlabel() == "evaluations"
+
+
+def test_kernels_that_were_timed_are_not_timed_again(tmp_path, monkeypatch):
+    path = tmp_path / "times.jsonl"
+    fuse(step, W, X, evaluations=1, repeats=1, times=path)
+    lines = path.read_text().splitlines()
+    monkeypatch.setattr(timing.KernelTimes, "_measure", lambda *_: pytest.fail("timed again"))
+    fuse(step, W, X, evaluations=1, repeats=1, times=path)
+    assert path.read_text().splitlines() == lines
+
+
+def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
+    measure = timing.KernelTimes._measure
+
+    def fails(self, kernel, arguments):
+        if len(self.seconds) == 1:
+            raise TimeoutError("too long")
+        return measure(self, kernel, arguments)
+
+    monkeypatch.setattr(timing.KernelTimes, "_measure", fails)
+    result = fuse(step, W, X, evaluations=3, repeats=1)
+    assert list(result.failures.values()) == ["TimeoutError: too long"]
+    assert "1 kernels failed" in str(result)
+    np.testing.assert_allclose(result.apply()(W, X)[0], step(W, X)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_stand_for_arrays_and_arguments_may_be_donated():
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (W, X)]
+    result = fuse(step, *shapes, evaluations=1, repeats=1, donate_argnums=0)
+    w = jnp.copy(W)
+    result.candidates[-1].function(w, X)
+    assert w.is_deleted()
+
+
+def test_what_cannot_be_fused_is_refused():
+    with pytest.raises(ValueError, match="has no op that can be fused into another"):
+        fuse(lambda x: x @ x, W)
+    with pytest.raises(ValueError, match="evaluations is 0"):
+        fuse(step, W, X, evaluations=0)
+    with pytest.raises(ValueError, match="repeats is 0"):
+        fuse(step, W, X, evaluations=1, repeats=0)
+
+
+def candidate(name, *seconds):
+    return FusedProgram(name, lambda: None, None, None, None, np.array(seconds))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        ([0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 6.3], "ours"),  # 0.9 in each turn, however they differ
+        ([0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 7.7], "XLA"),  # of 7 turns, the interval is all of them
+        ([1.1, 2.2, 3.3, 4.4, 5.5, 6.6, 7.7], "XLA"),
+    ],
+)
+def test_what_is_not_surely_faster_is_not_chosen(seconds, chosen):
+    ways = (candidate("XLA", 1, 2, 3, 4, 5, 6, 7), candidate("ours", *seconds))
+    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
+    assert result.after.name == chosen
+    assert ("nothing is faster" in str(result)) == (chosen == "XLA")
+
+
+def test_the_interval_of_a_median_holds_it_19_times_of_20():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        _, low, high = median_ratio(np.exp(rng.standard_normal(20)), np.ones(20))
+        hits += low <= 1 <= high
+    assert 0.93 < hits / 400 < 0.99  # 0.959 by the binomial distribution
+
+
+def test_turns_are_as_many_as_asked_for():
+    found = turns({"a": lambda: jnp.ones(3), "b": lambda: jnp.zeros(3)}, repeats=3)
+    assert {name: times.shape for name, times in found.items()} == {"a": (3,), "b": (3,)}
+
+
+def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed():
+    def cost(fuse):
+        return np.inf if fuse[2] else 5.0 - 2 * fuse[0] - fuse[1]
+
+    found = search(
+        jax.random.key(0),
+        cost,
+        np.zeros(3, bool),
+        lambda decisions: jnp.zeros(3),
+        evaluations=20,
+        settings=guided.Settings(share=1.0, rest=0.0),
+    )
+    assert found.fuse.tolist() == [True, True, False]
+    assert found.seconds.shape == (20,) and found.seconds[0] == 5 and found.seconds[-1] == 2
+
+
+def test_a_search_by_measured_times_starts_somewhere():
+    with pytest.raises(ValueError, match="evaluations is 0"):
+        search(jax.random.key(0), lambda _: 1.0, np.zeros(2, bool), lambda d: d, evaluations=0)

@@ -1,0 +1,196 @@
+"""The experiment on learned local advantage functions, with settings so small that it is quick."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import common
+from experiments.local_advantage import __main__ as experiment
+from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
+from experiments.regal.graphs import Spec
+from gopt.cost.fusion import cloned_cost
+from gopt.systems import advantage
+
+LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
+TRAIN = (Spec("rnnlm", {"length": 1, **LSTM}, True), Spec("rnnlm", {"length": 2, **LSTM}, False))
+TEST = (
+    Spec("rnnlm", {"length": 3, **LSTM}, False),
+    Spec("squeezenet", {"batch": 2, "size": 32}, False),
+)
+NETWORK = advantage.Settings(width=8, rounds=1, steps=6, configurations=2)
+SAMPLING = advantage.Sampling(chains=2, records=2)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Small graphs; devices and cache are as the tests have set them up."""
+    monkeypatch.setitem(graphs.SPLITS, "train", TRAIN)
+    monkeypatch.setitem(graphs.SPLITS, "test", TEST)
+    monkeypatch.setattr(common, "start", lambda: None)
+
+
+def settings(folder, **changes):
+    defaults = {"evaluations": 130, "seeds": 2, "network": NETWORK, "sampling": SAMPLING}
+    return experiment.Settings(**defaults | changes, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run that trains, and what it printed is of no matter."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(graphs.SPLITS, "train", TRAIN)
+        patch.setitem(graphs.SPLITS, "test", TEST)
+        patch.setattr(common, "start", lambda: None)
+        experiment.main(settings(folder, train=True))
+    return folder
+
+
+def test_a_run_trains_searches_and_saves(first):
+    saved = {path.name for path in first.iterdir()}
+    assert saved == {
+        *("settings.json", "runs.json", "improvement.md", "evaluations.md", "seconds.md"),
+        *("default.png", "random.png", "network.npz", "network.json", "checkpoints", "data"),
+    }
+    for path in first.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
+    found = json.loads((first / "settings.json").read_text())
+    assert found["versions"]["jax"] == jax.__version__ and found["evaluations"] == 130
+    _, sizes = advantage.load_network(first / "network.npz")
+    assert sizes == NETWORK
+    rows = json.loads((first / "runs.json").read_text())
+    assert len(rows) == 2 * 2 * 6  # graphs, starts, methods
+    for row in rows:
+        improvement = np.array(row["improvement"])
+        assert improvement.shape == (2, len(row["evaluations"]))
+        assert (np.diff(improvement, axis=1) >= 0).all()
+        if row["start"] == "default":
+            assert (improvement[:, 0] == 0).all()
+        assert (
+            improvement.max()
+            <= 1 - row["costs"]["priority fusion"] * 0.9 / row["costs"][graphs.DEFAULT]
+        )
+
+
+def test_shards_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypatch):
+    made = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path, label="")
+    monkeypatch.setattr(advantage, "sample", lambda *_, **__: pytest.fail("sampled again"))
+    again = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path, label="")
+    for (_, a), (_, b) in zip(made, again, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+    other = dataclasses.replace(SAMPLING, records=3)
+    with pytest.raises(ValueError, match="holds shards of other settings"):
+        training.shards(TRAIN, sampling=other, seed=0, folder=tmp_path, label="")
+
+
+def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
+    data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
+    whole, losses = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "whole")
+    step, taken = advantage.step, []
+
+    def stops(*args, **kwargs):
+        taken.append(1)
+        if len(taken) > 1:  # it is traced once for each shape of graph
+            raise KeyboardInterrupt
+        return step(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(advantage, "step", stops)
+        patch.setattr(training, "CHECKPOINT_EVERY", 1)
+        with pytest.raises(KeyboardInterrupt):
+            training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
+    resumed, others = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
+    assert len(losses) == 6 and losses == others
+    jax.tree.map(np.testing.assert_array_equal, whole, resumed)
+
+
+def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch):
+    monkeypatch.setattr(ablation, "PATHS", 4)
+    experiment.main(settings(tmp_path, table="ablation"))
+    for name in ("ranks.md", "paths.md", "improvement.md"):
+        assert (tmp_path / name).stat().st_size > 200
+    header = (tmp_path / "improvement.md").read_text().splitlines()[2]
+    assert all(name in header for name in ablation.variants(NETWORK))
+
+
+def test_sums_of_single_flips_are_exact():
+    """True advantages predict paths of one flip: their rank correlation is 1."""
+    case = graphs.case(TEST[1])
+    params = advantage.init_params(jax.random.key(0), case.graphs, settings=NETWORK)
+    found = ablation._paths(params, case, NETWORK, 0)
+    assert found["true ones at the start"][0] == pytest.approx(1)
+    assert set(map(len, found.values())) == {len(ablation.LENGTHS)}
+
+
+def test_the_best_flips_save_all_that_can_be_saved():
+    saved = np.array([[5.0, -1.0, 3.0, -2.0] * 25])
+    assert ablation._best(saved, saved) == 100
+    assert ablation._best(-saved, saved) == 0
+
+
+@pytest.mark.parametrize("start", ["default", "random"])
+def test_all_searches_start_from_what_they_are_given(start):
+    case = graphs.case(TEST[0])
+    searches = methods.searches({}, 110)
+    row = runs.run(case, searches, {}, seeds=2, key=jax.random.key(0))
+    given = methods.starts(
+        jax.random.split(jax.random.key(0))[0], case.found[graphs.DEFAULT], case.problem, 2
+    )[start]
+    costs = [int(cloned_cost(case.problem, fuse)) for fuse in given]
+    expected = 1 - np.array(costs) / case.costs[graphs.DEFAULT]
+    for name in searches:
+        found = row[start, name]
+        np.testing.assert_allclose(found.improvement[:, 0], expected, err_msg=name)
+        assert found.improvement.shape == (2, 110) and found.seconds > 0
+
+
+def test_evaluations_until_a_target():
+    improvement = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])
+    assert runs.needed(improvement, 0.1).tolist() == [2, 4]
+    assert runs.needed(improvement, 0.2).tolist() == [4, 0]
+    assert runs.target(improvement) == (0.2, 4)
+    assert runs.target(np.array([[0.0, 0.2, 0.2]])) == (0.2, 2)
+
+
+def test_what_never_reaches_the_target_counts_as_its_budget():
+    found = runs.Runs(np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]]), 1.0)
+    assert report._reached(found, 0.2, 4, 2, None) == ("4 (1)", 2.0)
+    assert report._reached(found, 0.1, 4, 4, None) == ("3", 0.75)
+
+
+def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
+    monkeypatch.setitem(
+        real.BLOCKS, "tiny", lambda: real.step("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
+    )
+    learned = advantage.load_network(first / "network.npz")
+    real.compare(learned, evaluations=3, seeds=2, seed=0, folder=tmp_path, blocks=("tiny",))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("table.md", "programs.md", "tiny.jsonl", "tiny_default.png", "tiny_random.png"),
+    }
+    programs = (tmp_path / "programs.md").read_text()
+    assert all(name in programs for name in ("XLA", "default", "priority fusion", "best found"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluations": 1}, "evaluations is 1"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"train": True, "weights": "x"}, "weights are given, and train is set"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        settings(tmp_path, **changes)
+
+
+def test_no_family_is_in_two_of_the_three_sets():
+    families = [
+        {spec.workload for spec in split}
+        for split in (graphs.TRAIN, graphs.VALIDATION, graphs.TEST)
+    ]
+    assert sum(map(len, families)) == len(set.union(*families))
