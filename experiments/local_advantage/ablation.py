@@ -110,38 +110,15 @@ def path_sums(
 def _paths(
     params: Any, made: Case, settings: advantage.Settings, seed: int
 ) -> dict[str, list[float]]:
-    problem, graphs = (jax.tree.map(jnp.asarray, x) for x in (made.problem, made.graphs))
-    default = jnp.asarray(made.found[DEFAULT])
+    problem, graphs = made.problem, made.graphs
+    default = made.found[DEFAULT]
     most = min(max(LENGTHS), int(problem.num_choices))
     rng = np.random.default_rng(seed)
-    choices = np.flatnonzero(made.problem.configurable)
+    choices = np.flatnonzero(problem.configurable)
     paths = np.stack([rng.choice(choices, most, replace=False) for _ in range(PATHS)])
-    scale = advantage.scale_of(np.asarray(advantage.advantages(problem, default)))
-
-    def changes(fuse: jax.Array) -> jax.Array:
-        """Returns what the network says that each flip adds, in ticks."""
-        predicted = advantage.predict(
-            params, graphs, fuse.astype(jnp.int32)[None], settings=settings
-        )[0]
-        ticks = jnp.sign(predicted) * jnp.expm1(jnp.abs(predicted)) * scale
-        return jnp.where(fuse, -ticks, ticks)
-
-    @jax.jit
-    def along(path: jax.Array) -> tuple[jax.Array, ...]:
-        def step(fuse: jax.Array, op: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            expected = changes(fuse)[op]
-            fuse = fuse.at[op].set(~fuse[op])
-            return fuse, (expected, cloned_cost(problem, fuse))
-
-        _, (anew, costs) = jax.lax.scan(step, default, path)
-        return anew, costs - cloned_cost(problem, default)
-
-    def of(fuse: jax.Array) -> tuple[jax.Array, jax.Array]:
-        true = advantage.advantages(problem, fuse)
-        return changes(fuse), jnp.where(fuse, -true, true)
-
-    once, true = (np.asarray(x, np.float64) for x in jax.jit(of)(default))
-    anew, real = (np.asarray(x, np.float64) for x in jax.lax.map(along, jnp.asarray(paths)))
+    measure = jax.jit(partial(_along, settings=settings))
+    found = jax.device_get(measure(params, problem, graphs, default, paths))
+    once, true, anew, real = (np.asarray(x, np.float64) for x in found)
     sums = {
         "predictions at the start": once[paths].cumsum(1),
         "predictions anew": anew.cumsum(1),
@@ -156,3 +133,37 @@ def _paths(
         ]
         for kind, total in sums.items()
     }
+
+
+def _along(
+    params: Any, problem: Any, graphs: Any, default: Any, paths: Any, *, settings: Any
+) -> tuple[jax.Array, ...]:
+    """Returns changes of flips at the default, predicted and true, and those along each path.
+
+    In ticks: `[N]`, `[N]`, and `[paths, flips]` predicted before each flip, and true up to it.
+    """
+    problem, graphs = (jax.tree.map(jnp.asarray, x) for x in (problem, graphs))
+    start = jnp.asarray(default)
+    nodes = advantage.encode(params, graphs, settings=settings)
+    true = advantage.advantages(problem, start)
+    sizes = jnp.abs(jnp.where(true == 0, jnp.nan, true))
+    scale = jnp.nanmedian(sizes)
+
+    def changes(fuse: jax.Array) -> jax.Array:
+        found = advantage.predicted(
+            params, nodes, graphs, fuse.astype(jnp.int32), settings=settings
+        )[:, -1]
+        ticks = jnp.sign(found) * jnp.expm1(jnp.abs(found)) * scale
+        return jnp.where(fuse, -ticks, ticks)
+
+    def along(path: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(fuse: jax.Array, op: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            expected = changes(fuse)[op]
+            fuse = fuse.at[op].set(~fuse[op])
+            return fuse, (expected, cloned_cost(problem, fuse))
+
+        _, (anew, costs) = jax.lax.scan(step, start, path)
+        return anew, costs - cloned_cost(problem, start)
+
+    anew, real = jax.lax.map(along, jnp.asarray(paths))
+    return changes(start), jnp.where(start, -true, true), anew, real

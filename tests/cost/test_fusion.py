@@ -1,5 +1,6 @@
 """The cost of a fusion against the plain reference, bit for bit, and by hand."""
 
+from functools import partial
 from operator import itemgetter
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
-from gopt.cost.fusion import cloned, cloned_cost, joined, joined_cost
+from gopt.cost.fusion import cloned, cloned_cost, flipped_costs, joined, joined_cost
 from gopt.fusion import members
 from gopt.fusion_problem import MAX_TICKS, prepare_fusion
 from gopt.fusion_rules import RULES, Rules
@@ -243,3 +244,22 @@ def test_a_bad_configuration_is_refused():
     for cost in (joined_cost, cloned_cost, joined, cloned):
         with pytest.raises(ValueError, match=r"fuse has shape \(3,\): expected \(16,\)"):
             cost(problem, np.zeros(3, bool))
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_flips_of_all_decisions_cost_what_each_alone_does(name):
+    cost = SEMANTICS[name][1]
+    rng = np.random.default_rng(2)
+    problem = prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0])
+    fuse = rng.random((3, 32)) < 0.5
+    found = jax.jit(jax.vmap(partial(flipped_costs, cost=cost), (None, 0)))(problem, fuse)
+    own = costs[name](problem, fuse)
+    for op in range(32):
+        alone = costs[name](problem, fuse ^ (np.arange(32) == op))
+        assert np.array_equal(found[:, op], alone if problem.configurable[op] else own)
+    assert len(np.unique(found)) > 5
+
+
+def test_flips_of_nothing_cost_nothing():
+    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
+    assert not flipped_costs(problem, np.zeros(16, bool)).any()

@@ -7,7 +7,7 @@ Source: the paper on learned local advantage functions for fusion. What it leave
 choice:
 
 - temperatures, and that records hold the advantages of all ops at one configuration (`sample`);
-- sizes of the network, its features, and how it leaves out an op's own decision (`advantages`);
+- sizes of the network, its features, and how it leaves out an op's own decision (`predicted`);
 - what is near a decision (`walk`), and that decisions rest (`gopt.search.guided`).
 """
 
@@ -20,7 +20,7 @@ from gopt.systems.advantage.data import (
     save_records,
 )
 from gopt.systems.advantage.graphs import OP_FEATURES, USE_FEATURES, to_graphs_tuple
-from gopt.systems.advantage.network import encode, init_params
+from gopt.systems.advantage.network import encode, init_params, predicted
 from gopt.systems.advantage.search import guide, uniform, walk
 from gopt.systems.advantage.settings import Settings
 from gopt.systems.advantage.training import (
@@ -29,11 +29,11 @@ from gopt.systems.advantage.training import (
     init,
     loss,
     predict,
+    sample_weights,
     samples,
     scale_of,
     step,
     targets,
-    weights,
 )
 from gopt.systems.advantage.weights import load_network, save_network
 
@@ -54,7 +54,9 @@ __all__ = [
     "load_records",
     "loss",
     "predict",
+    "predicted",
     "sample",
+    "sample_weights",
     "samples",
     "save_network",
     "save_records",
@@ -64,5 +66,4 @@ __all__ = [
     "to_graphs_tuple",
     "uniform",
     "walk",
-    "weights",
 ]

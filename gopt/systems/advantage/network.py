@@ -68,7 +68,7 @@ def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Arra
     return jnp.asarray(found)
 
 
-def advantages(
+def predicted(
     params: Tree,
     nodes: jax.Array,
     graphs: GraphsTuple,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gopt.nets.graphs import GraphsTuple
 from gopt.search.guided import Change, Guide
-from gopt.systems.advantage.network import advantages, encode
+from gopt.systems.advantage.network import encode, predicted
 from gopt.systems.advantage.settings import Settings
 
 Tree = Any
@@ -30,7 +30,7 @@ def guide(
     nodes = encode(params, graphs, settings=settings)
 
     def scores(decisions: jax.Array) -> jax.Array:
-        found = advantages(params, nodes, graphs, decisions, settings=settings)[:, -1]
+        found = predicted(params, nodes, graphs, decisions, settings=settings)[:, -1]
         promise = jnp.where(decisions > 0, found, -found) if settings.is_signed else found
         return jnp.where(configurable, promise, -jnp.inf)
 
@@ -50,9 +50,10 @@ def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Change:
       configurable: which ops have a decision, bool `[N]`.
       steps: uses that the walk follows, to readers and makers alike.
     """
-    count = len(configurable)
-    ends = jnp.concatenate([graphs.senders, graphs.receivers])
-    others = jnp.concatenate([graphs.receivers, graphs.senders])
+    configurable, count = jnp.asarray(configurable), len(configurable)
+    senders, receivers = jnp.asarray(graphs.senders), jnp.asarray(graphs.receivers)
+    ends = jnp.concatenate([senders, receivers])
+    others = jnp.concatenate([receivers, senders])
     order = jnp.argsort(ends, stable=True)
     others, first = others[order], jnp.searchsorted(ends[order], jnp.arange(count + 1))
 

@@ -9,7 +9,7 @@ import optax
 
 from gopt.nets.graphs import GraphsTuple
 from gopt.systems.advantage.data import Records
-from gopt.systems.advantage.network import advantages, encode, init_params
+from gopt.systems.advantage.network import encode, init_params, predicted
 from gopt.systems.advantage.settings import Settings
 
 Tree = Any
@@ -49,7 +49,9 @@ def targets(advantage: np.ndarray, *, settings: Settings) -> np.ndarray:
     return np.asarray(np.sign(advantage) * size if settings.is_signed else size, np.float32)
 
 
-def weights(advantage: np.ndarray, configurable: np.ndarray, *, settings: Settings) -> np.ndarray:
+def sample_weights(
+    advantage: np.ndarray, configurable: np.ndarray, *, settings: Settings
+) -> np.ndarray:
     """Returns how likely samples are drawn, float32 `[S, N]`, with sum S.
 
     A batch of the paper has nine tenths of its samples from each graph's tenth with the largest
@@ -83,7 +85,7 @@ def samples(
         graphs,
         records.fuse.astype(np.int32),
         targets(records.advantage, settings=settings),
-        weights(records.advantage, configurable, settings=settings),
+        sample_weights(records.advantage, configurable, settings=settings),
     )
 
 
@@ -101,15 +103,15 @@ def predict(
     nodes = encode(params, graphs, settings=settings)
 
     def one(decisions: jax.Array) -> jax.Array:
-        return advantages(params, nodes, graphs, decisions, settings=settings)[:, -1]
+        return predicted(params, nodes, graphs, decisions, settings=settings)[:, -1]
 
     return jax.vmap(one)(decisions)
 
 
 def loss(params: Tree, batch: Samples, *, settings: Settings) -> jax.Array:
     """Returns the weighted squared error of one graph."""
-    predicted = predict(params, batch.graphs, batch.decisions, settings=settings)
-    return jnp.sum(batch.weight * (predicted - batch.target) ** 2) / len(batch.target)
+    found = predict(params, batch.graphs, batch.decisions, settings=settings)
+    return jnp.sum(batch.weight * (found - batch.target) ** 2) / len(batch.target)
 
 
 def optimizer(settings: Settings) -> optax.GradientTransformation:

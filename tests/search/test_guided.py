@@ -1,0 +1,160 @@
+"""Guided search takes what the guide says, and keeps what is no worse."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.search import guided
+
+WEIGHTS = jnp.array([3.0, -1.0, 2.0, -4.0, 0.5, -2.0])
+
+
+def cost(decisions):
+    return decisions @ WEIGHTS
+
+
+def truth(decisions):
+    """What each flip saves."""
+    return jnp.where(decisions > 0, WEIGHTS, -WEIGHTS)
+
+
+def alike(decisions):
+    return jnp.zeros(len(decisions))
+
+
+def run(guide, evaluations, key=0, start=None, **settings):
+    start = jnp.array([1, 0, 1, 0, 1, 0]) if start is None else start
+    settings = guided.Settings(**settings)
+    return guided.minimize(
+        jax.random.key(key), cost, start, guide, evaluations=evaluations, settings=settings
+    )
+
+
+def taken(guide, evaluations, **settings):
+    """The decisions that were taken, in order."""
+    nodes = []
+
+    def note(key, decisions, node):
+        jax.debug.callback(lambda n: nodes.append(int(n)), node, ordered=True)
+        return decisions  # nothing changes, so that what is taken depends on the guide alone
+
+    guided.minimize(
+        jax.random.key(0),
+        cost,
+        jnp.zeros(6, jnp.int32),
+        guide,
+        evaluations=evaluations,
+        settings=guided.Settings(**settings),
+        change=note,
+    )
+    jax.effects_barrier()
+    return nodes
+
+
+def test_a_perfect_guide_needs_one_evaluation_for_each_flip():
+    found = run(truth, 7, share=0.01, refresh=1, rest=0.0)
+    assert found.decisions.tolist() == [0, 1, 0, 1, 0, 1]
+    np.testing.assert_allclose(found.history, [5.5, 1.5, -1.5, -3.5, -5.5, -6.5, -7.0])
+    assert found.cost == cost(found.decisions) == -7.0
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 40, 41, 42, 100])
+def test_as_many_are_evaluated_as_asked_for(evaluations):
+    count = []
+
+    def counted(decisions):
+        jax.debug.callback(lambda d: count.append(len(d)), decisions, ordered=True)
+        return cost(decisions)
+
+    found = guided.minimize(
+        jax.random.key(0), counted, jnp.zeros(6, jnp.int32), alike, evaluations=evaluations
+    )
+    jax.effects_barrier()
+    assert sum(count) == evaluations and found.history.shape == (evaluations,)
+    assert (np.diff(found.history) <= 0).all()
+    assert found.history[-1] == found.cost == cost(found.decisions)
+
+
+def test_what_rests_is_not_taken():
+    nodes = taken(alike, 60, share=1.0, rest=0.7)  # of 6 decisions, for 4 steps
+    for k, node in enumerate(nodes):
+        assert node not in nodes[max(0, k - 4) : k]
+    assert set(nodes) == set(range(6))
+
+
+def test_without_rest_the_best_is_taken_again_and_again():
+    assert set(taken(lambda d: jnp.arange(6.0), 20, share=0.01, rest=0.0)) == {5}
+
+
+def test_of_those_that_do_not_rest_the_best_are_taken():
+    scores = jnp.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
+    nodes = taken(lambda d: scores, 13, share=0.01, rest=0.9)  # all but one rest
+    assert nodes == [1, 3, 5, 4, 2, 0] * 2
+
+
+def test_one_in_ten_is_drawn_among_all():
+    nodes = np.array(taken(lambda d: jnp.arange(6.0), 2001, share=0.01, rest=0.0, explore=0.12))
+    others = np.bincount(nodes, minlength=6)[:5] / 2000
+    np.testing.assert_allclose(others, 0.02, atol=0.012)
+
+
+def test_random_search_takes_all_that_may_be_taken_alike():
+    nodes = taken(lambda d: jnp.array([0, 0, -jnp.inf, 0, 0, -jnp.inf]), 4001, share=1.0, rest=0.0)
+    counts = np.bincount(nodes, minlength=6)
+    assert counts[[2, 5]].tolist() == [0, 0]
+    np.testing.assert_allclose(counts[[0, 1, 3, 4]] / 4000, 0.25, atol=0.03)
+
+
+@pytest.mark.parametrize("refresh", [1, 3, 7])
+def test_the_guide_is_asked_every_so_many_steps(refresh):
+    asked = []
+
+    def guide(decisions):
+        jax.debug.callback(lambda d: asked.append(1), decisions, ordered=True)
+        return truth(decisions)
+
+    run(guide, 15, refresh=refresh)
+    jax.effects_barrier()
+    assert len(asked) == -(-14 // refresh)
+
+
+def test_many_runs_at_once_are_those_one_by_one():
+    start = jnp.array([1, 0, 1, 0, 1, 0])
+    minimize = partial(guided.minimize, cost=cost, guide=alike, evaluations=30)
+    keys = jax.random.split(jax.random.key(0), 4)
+    many = jax.jit(jax.vmap(lambda key: minimize(key, start=start)))(keys)
+    for k, key in enumerate(keys):
+        np.testing.assert_array_equal(many.history[k], minimize(key, start=start).history)
+
+
+def test_large_int32_costs_are_told_apart():
+    def large(decisions):
+        return 2**30 - 1 - jnp.sum(decisions, -1).astype(jnp.int32)
+
+    found = guided.minimize(
+        jax.random.key(0), large, jnp.zeros(5, jnp.int32), alike, evaluations=60
+    )
+    assert int(found.cost) == 2**30 - 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"share": 0.0}, "share is 0.0"),
+        ({"share": 1.1}, "share is 1.1"),
+        ({"explore": -0.1}, "explore is -0.1"),
+        ({"rest": 1.0}, "rest is 1.0"),
+        ({"refresh": 0}, "refresh is 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        guided.Settings(**settings)
+
+
+def test_a_budget_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="evaluations is 0"):
+        run(alike, 0)

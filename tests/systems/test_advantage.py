@@ -1,0 +1,313 @@
+"""Learned local advantage functions: features, network, data, training, and the guide."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt import graph as graphs
+from gopt.classical.fusion import instruction_fusion
+from gopt.cost.fusion import cloned_cost, joined_cost
+from gopt.fusion_problem import prepare_fusion
+from gopt.graph import Op
+from gopt.hardware import homogeneous
+from gopt.systems import advantage
+from gopt.systems.advantage.data import _chain
+from tests.cost.test_fusion import LARGE, ROWS, machine, random_graph
+from tests.strategies import NASTY
+
+SETTINGS = advantage.Settings(width=8, rounds=2, steps=20, configurations=2)
+READ, REPEATED = (advantage.USE_FEATURES.index(name) for name in ("read", "times"))
+
+
+def case(seed=0, ops=25, rows=ROWS[0]):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, ops)
+    problem = prepare_fusion(graph, machine(rng), rows=rows)
+    return graph, problem, advantage.to_graphs_tuple(graph, problem)
+
+
+def uses_of(problem):
+    """Who makes, who reads, what it costs to read, and how often, one by one."""
+    found = {}
+    rows = zip(problem.tensor.tolist(), problem.access.tolist(), problem.read.tolist(), strict=True)
+    before = None
+    for tensor, op, read in list(rows)[: int(problem.num_accesses)]:
+        if tensor != before:
+            before, maker = tensor, op
+            continue
+        total, times = found.get((maker, op), (0, 1))
+        found[maker, op] = total + read, times
+    for maker in range(int(problem.num_ops)):
+        for use in range(int(problem.first_use[maker]), int(problem.first_use[maker + 1])):
+            total, times = found[maker, int(problem.consumer[use])]
+            found[maker, int(problem.consumer[use])] = total, max(times, int(problem.times[use]))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_edge_for_each_pair_of_ops_and_what_it_moves(seed):
+    _, problem, found = case(seed)
+    expected = uses_of(problem)
+    count = int(found.n_edge[0])
+    pairs = list(zip(found.senders[:count], found.receivers[:count], strict=True))
+    assert len(set(pairs)) == count and set(pairs) == set(expected)
+    edges = found.edges[:count]
+    times = [expected[pair][1] for pair in pairs]
+    np.testing.assert_allclose(edges[:, REPEATED], np.log1p(times), rtol=1e-6)
+    moved = np.array([expected[pair][0] for pair in pairs], float)
+    n = int(problem.num_ops)
+    reads = np.zeros(n)
+    for (_, reader), ticks in zip(pairs, moved, strict=True):
+        reads[reader] += ticks
+    kernels = problem.is_kernel[:n]
+    alone = (problem.compute[:n] + problem.memory[:n] + reads)[kernels] + problem.launch
+    mean = alone.mean() if kernels.any() else 1.0
+    np.testing.assert_allclose(edges[:, READ], np.log1p(moved / mean), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nasty_graphs_have_finite_features(name):
+    graph = NASTY[name]()
+    is_large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
+    problem = prepare_fusion(graph, homogeneous(1), rows=LARGE if is_large else ROWS[0])
+    found = advantage.to_graphs_tuple(graph, problem)
+    assert np.isfinite(found.nodes["features"]).all() and np.isfinite(found.edges).all()
+    assert found.nodes["features"].shape == (len(problem.compute), len(advantage.OP_FEATURES))
+
+
+def predictions(params, problem, found, fuse):
+    return np.asarray(advantage.predict(params, found, np.int32(fuse)[None], settings=SETTINGS)[0])[
+        : int(problem.num_ops)
+    ]
+
+
+def test_padding_changes_no_prediction():
+    fuse = np.random.default_rng(1).random(400) < 0.5
+    first = None
+    for rows in ((26, 120), (32, 128), (400, 500)):
+        _, problem, found = case(rows=rows)
+        params = advantage.init_params(jax.random.key(0), found, settings=SETTINGS)
+        made = predictions(params, problem, found, fuse[: rows[0]])
+        first = made if first is None else first
+        np.testing.assert_allclose(made, first, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_own_decision_does_not_count_and_those_near_do(seed):
+    _, problem, found = case(seed)
+    params = advantage.init_params(jax.random.key(seed), found, settings=SETTINGS)
+    rng = np.random.default_rng(seed)
+    fuse = rng.random(len(problem.compute)) < 0.5
+    before = predictions(params, problem, found, fuse)
+    near = {op: set() for op in range(len(before))}
+    for maker, reader in uses_of(problem):
+        near[maker].add(reader)
+        near[reader].add(maker)
+    for op in range(len(before)):
+        other = fuse ^ (np.arange(len(fuse)) == op)
+        change = np.abs(predictions(params, problem, found, other) - before)
+        assert change[op] < 5e-6
+        within = near[op] | {far for one in near[op] for far in near[one]} - {op}
+        assert set(np.flatnonzero(change > 5e-6)) <= within
+        if near[op]:
+            assert max(change[list(near[op])]) > 5e-6
+
+
+def test_advantages_are_what_fusing_adds():
+    _, problem, _ = case()
+    fuse = np.random.default_rng(0).random(32) < 0.5
+    for cost in (cloned_cost, joined_cost):
+        found = advantage.advantages(problem, fuse, cost)
+        for op in np.flatnonzero(problem.configurable):
+            here = np.arange(32) == op
+            expected = int(cost(problem, fuse | here)) - int(cost(problem, fuse & ~here))
+            assert int(found[op]) == expected
+        assert not np.any(found[~problem.configurable])
+
+
+def test_records_hold_what_they_say():
+    _, problem, _ = case()
+    default = instruction_fusion(problem)
+    sampling = advantage.Sampling(chains=4, records=3, sweep=0.5)
+    found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
+    assert found.fuse.shape == (12, 32) and found.cost.shape == (12,)
+    for fuse, cost, adds in zip(*found, strict=True):
+        assert int(cloned_cost(problem, fuse)) == cost
+        np.testing.assert_array_equal(advantage.advantages(problem, fuse), adds)
+        assert not fuse[~problem.configurable].any()
+    starts = found.fuse.reshape(4, 3, 32)[:, 0]
+    np.testing.assert_array_equal(starts[:2], [default, default])
+    assert (starts[2] != starts[3]).any() and (found.fuse[1] != found.fuse[0]).any()
+    again = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
+    jax.tree.map(np.testing.assert_array_equal, found, again)
+
+
+def test_a_sweep_in_parts_visits_every_choice_from_the_first_op_on(monkeypatch):
+    _, problem, _ = case()
+    visited = []
+
+    def sweep(key, state, nodes, num_nodes, cost, *, temperature):
+        jax.debug.callback(
+            lambda n, c: visited.extend(np.asarray(n)[: int(c)].tolist()),
+            nodes,
+            num_nodes,
+            ordered=True,
+        )
+        return state
+
+    monkeypatch.setattr("gopt.search.gibbs.sweep", sweep)
+    sampling = advantage.Sampling(chains=2, records=9, sweep=0.25)
+    problem = jax.tree.map(jnp.asarray, problem)
+    run = partial(_chain, sampling=sampling, cost=cloned_cost)
+    run(jax.random.key(0), problem, jnp.zeros(32, bool), jnp.float32(1.0))
+    jax.effects_barrier()
+    choices = np.flatnonzero(problem.configurable).tolist()
+    assert visited[: len(choices)] == choices and len(visited) >= 8 * (len(choices) // 4)
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+    _, problem, _ = case()
+    sampling = advantage.Sampling(chains=2, records=2)
+    found = advantage.sample(jax.random.key(0), problem, problem.configurable, sampling=sampling)
+    path = tmp_path / "records.npz"
+    advantage.save_records(path, found)
+    jax.tree.map(np.testing.assert_array_equal, found, advantage.load_records(path))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"records\.npz does not hold records"):
+        advantage.load_records(path)
+
+
+def test_a_graph_without_a_choice_is_refused():
+    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
+    with pytest.raises(ValueError, match="no configurable op"):
+        advantage.sample(
+            jax.random.key(0), problem, np.zeros(16, bool), sampling=advantage.Sampling()
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (advantage.Sampling, {"chains": 3}, "chains is 3"),
+        (advantage.Sampling, {"records": 0}, "records is 0"),
+        (advantage.Sampling, {"sweep": 0.0}, "sweep is 0.0"),
+        (advantage.Sampling, {"coldest": 2.0, "hottest": 1.0}, "coldest is 2.0"),
+        (advantage.Settings, {"width": 0}, "width is 0"),
+        (advantage.Settings, {"values": 1}, "values is 1"),
+        (advantage.Settings, {"target": "no"}, "target is 'no'"),
+        (advantage.Settings, {"largest": 1.5}, "largest is 1.5"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(kind, values, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**values)
+
+
+def test_targets_are_relative_to_the_median_of_what_makes_a_difference():
+    adds = np.array([[0, 4, -2], [0, 0, -8]])
+    assert advantage.scale_of(adds) == 4
+    change = partial(dataclasses.replace, SETTINGS)
+    for settings, expected in (
+        (SETTINGS, np.log1p([[0, 1, 0.5], [0, 0, 2]]) * [[0, 1, -1], [0, 0, -1]]),
+        (change(is_signed=False), np.log1p([[0, 1, 0.5], [0, 0, 2]])),
+        (change(target="raw"), [[0, 1, -0.5], [0, 0, -2]]),
+        (change(target="raw", is_signed=False), [[0, 1, 0.5], [0, 0, 2]]),
+    ):
+        np.testing.assert_allclose(advantage.targets(adds, settings=settings), expected, rtol=1e-6)
+    assert advantage.scale_of(np.zeros((2, 2))) == 1
+
+
+def test_nine_of_ten_samples_are_of_the_largest_tenth():
+    adds = np.arange(-50, 50).reshape(2, 50)
+    can = np.arange(50) < 40
+    weight = advantage.sample_weights(adds, can, settings=SETTINGS)
+    assert weight.sum() == pytest.approx(2)
+    top = np.abs(adds) >= np.quantile(np.abs(adds[:, can]), 0.9)
+    assert weight[top & can].sum() == pytest.approx(2 * (0.9 + 0.1 * 8 / 80), rel=1e-5)
+    assert not weight[:, ~can].any() and (weight[:, can] > 0).all()
+    alike = advantage.sample_weights(adds, can, settings=dataclasses.replace(SETTINGS, largest=0.0))
+    np.testing.assert_allclose(alike[:, can], 1 / 40, rtol=1e-6)
+
+
+def training_samples():
+    _, problem, found = case()
+    sampling = advantage.Sampling(chains=2, records=3)
+    records = advantage.sample(
+        jax.random.key(0), problem, instruction_fusion(problem), sampling=sampling
+    )
+    return advantage.samples(found, problem.configurable, records, settings=SETTINGS)
+
+
+def test_the_loss_is_a_weighted_square():
+    data = training_samples()
+    params = advantage.init_params(jax.random.key(0), data.graphs, settings=SETTINGS)
+    found = np.asarray(
+        advantage.predict(params, data.graphs, data.decisions, settings=SETTINGS), np.float64
+    )
+    expected = (data.weight * (found - data.target) ** 2).sum() / len(data.target)
+    assert float(advantage.loss(params, data, settings=SETTINGS)) == pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+def test_steps_lower_the_loss():
+    data = jax.tree.map(jnp.asarray, training_samples())
+    state = advantage.init(jax.random.key(0), data.graphs, settings=SETTINGS)
+    before = advantage.loss(state.params, data, settings=SETTINGS)
+    step = jax.jit(partial(advantage.step, settings=SETTINGS))
+    for k in range(SETTINGS.steps):
+        state, _ = step(state, jax.random.key(k), data)
+    assert advantage.loss(state.params, data, settings=SETTINGS) < 0.9 * before
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_guide_promises_what_the_other_decision_saves(is_signed):
+    settings = dataclasses.replace(SETTINGS, is_signed=is_signed)
+    _, problem, found = case()
+    params = advantage.init_params(jax.random.key(0), found, settings=settings)
+    fuse = np.random.default_rng(0).random(32) < 0.5
+    guide = advantage.guide(params, found, problem.configurable, settings=settings)
+    scores = np.asarray(guide(jnp.int32(fuse)))
+    adds = np.asarray(advantage.predict(params, found, np.int32(fuse)[None], settings=settings)[0])
+    promise = np.where(fuse, adds, -adds) if is_signed else adds
+    can = problem.configurable
+    np.testing.assert_allclose(scores[can], promise[can], rtol=1e-5)
+    assert (scores[~can] == -np.inf).all()
+    alike = np.asarray(advantage.uniform(can)(jnp.int32(fuse)))
+    assert (alike[can] == 0).all() and (alike[~can] == -np.inf).all()
+
+
+def test_a_walk_changes_the_decision_and_some_near_it():
+    _, problem, found = case()
+    can = problem.configurable
+    near = {}
+    for maker, reader in uses_of(problem):
+        near.setdefault(maker, set()).add(reader)
+        near.setdefault(reader, set()).add(maker)
+    op = max(np.flatnonzero(can), key=lambda op: len(near.get(op, ())))
+    others = set()
+    for steps in (0, 1):
+        change = jax.jit(advantage.walk(found, can, steps=steps))
+        for k in range(40):
+            changed = np.asarray(change(jax.random.key(k), jnp.zeros(32, jnp.int32), op))
+            assert changed[op] == 1
+            found_others = set(np.flatnonzero(changed)) - {op}
+            assert len(found_others) <= steps
+            others |= found_others
+    assert others == {other for other in near[op] if can[other]}
+
+
+def test_the_network_that_ships_is_of_this_version_and_of_the_default_settings(tmp_path):
+    params, settings = advantage.load_network()
+    assert settings == advantage.Settings()
+    path = tmp_path / "network.npz"
+    advantage.save_network(path, params, dataclasses.replace(settings, width=16))
+    with pytest.raises(ValueError, match="parameters of other shapes"):
+        advantage.load_network(path)
+    path.write_bytes(b"no network")
+    with pytest.raises(ValueError, match="does not hold weights"):
+        advantage.load_network(path)
