@@ -41,7 +41,7 @@ def test_example_of_the_docstring_runs(capsys):
 
 def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(examples) == 4
+    assert len(examples) == 5
     monkeypatch.chdir(tmp_path)
     names = {}
     exec("\n".join(examples), names)
@@ -50,5 +50,7 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "memory.png").stat().st_size > 1000
     np.testing.assert_allclose(names["staged"].memory, names["placement"].after.peak, 0.01)
     assert names["ordering"].after.memory.beside < 0.8 * names["ordering"].before.memory.beside
+    args = names["args"]
+    np.testing.assert_allclose(names["fastest"](*args), names["step"](*args), rtol=1e-4, atol=1e-6)
     assert names["result"].evaluations[-1] == 5000
     jax.tree.map(np.testing.assert_array_equal, names["result_on_all_devices"], names["result"])
