@@ -84,20 +84,18 @@ def _kept(problem: FusionProblem, uses: _Uses) -> list[bool]:
         for op in range(n)
     ]
     kept = [False] * n
-    before = [1 << op for op in range(n)]  # ops with a path to each op, and itself, as bits
-    parted = [0] * n  # those of them with a use on a path that may not be fused
-
-    def may(op: int, consumer: int) -> bool:
-        is_once = uses.read[consumer][op] == 1 and len(uses.of[op]) == 1
-        is_legal = is_choice[op] and into[op] & role[consumer]
-        return bool(is_legal and not kept[op] and (is_once or into[op] & REPEATABLE))
-
-    for consumer in range(n):
-        for op in uses.read[consumer]:
-            before[consumer] |= before[op]
-            parted[consumer] |= parted[op] if may(op, consumer) else before[op]
-        for op in uses.read[consumer]:
-            if reads_more[op] and not kept[op] and parted[consumer] >> op & 1:
-                kept[op] = True
-                parted[consumer] |= before[op]
+    after = [1 << op for op in range(n)]  # ops with a path from each op, and itself, as bits
+    parted = [0] * n  # those of them with a use on a path to them that may not be fused
+    for op in reversed(range(n)):
+        readers = 0
+        for reader, _ in uses.of[op]:
+            is_once = uses.read[reader][op] == 1 and len(uses.of[op]) == 1
+            is_legal = is_choice[op] and into[op] & role[reader]
+            may = is_legal and (is_once or into[op] & REPEATABLE)
+            readers |= 1 << reader
+            after[op] |= after[reader]
+            parted[op] |= parted[reader] if may else after[reader]
+        if reads_more[op] and parted[op] & readers:
+            kept[op] = True
+            parted[op] = after[op] ^ 1 << op
     return kept
