@@ -15,8 +15,8 @@ def priority_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's priority fusion, bool `[N]`.
 
     Meant to be decoded by `gopt.cost.fusion.cloned`. At first each op is a kernel. The kernel whose
-    fusion into all kernels that read it saves most time is fused, until none saves any; after each
-    fusion its neighbours are scored anew. What may not be fused into all of its readers stays.
+    fusion into all kernels that read it saves most time is fused, until any would cost more; after
+    each fusion its neighbours are scored anew. What may not be fused into all of its readers stays.
 
     Source: xla/service/gpu/transforms/priority_fusion.cc. Times are by our model, not by XLA's.
     An op that readers in a kernel use unequally often counts as often as the one that needs most.
