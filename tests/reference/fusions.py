@@ -1,90 +1,139 @@
 """Configurations of fusion that need no search, in plain Python: slow, all anew each time."""
 
-from typing import Any
+from collections.abc import Iterator
 
 from gopt.fusion_problem import MAX_TIMES, FusionProblem
 from gopt.fusion_rules import REPEATABLE
 from tests.reference.fusion import _Graph
 
 
-def priority_fusion(problem: FusionProblem) -> list[bool]:
-    """Fuses, as long as one does not cost more, the kernel into all its readers that saves most."""
+def _kernels(graph: _Graph, fused: set[int]) -> dict[int, dict[int, int]]:
+    """Ops of kernels by their ends, and how often each is computed: a fused op is with its readers.
+
+    Where readers in a kernel need it unequally often, it is computed as often as most is needed.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for op in reversed(graph.ops):
+        if op not in fused:
+            if graph.problem.is_kernel[op]:
+                found[op] = {op: 1}
+            continue
+        for members in found.values():
+            times = [members[reader] * again for reader, again in graph.of[op] if reader in members]
+            if times:
+                members[op] = min(max(times), MAX_TIMES)
+    return found
+
+
+def priority_fusion(problem: FusionProblem) -> tuple[list[bool], int]:
+    """Fuses, as long as one does not cost more, the op into its readers that saves most.
+
+    Returns the configuration, and the ticks of all its kernels.
+    """
     graph = _Graph(problem)
-    kernels = {op: {op: 1} for op in graph.ops if problem.is_kernel[op]}
-    fuse = [False] * len(problem.compute)
 
-    def without(end: int) -> dict[int, dict[int, int]] | None:
-        """The kernels when one of them is in all that read it."""
-        found = {other: dict(members) for other, members in kernels.items() if other != end}
-        for reader, members in kernels.items():
-            times = [members[op] * again for op, again in graph.of[end] if op in members]
-            if reader == end or not times:
-                continue
-            for op, own in kernels[end].items():
-                repeated = min(own * min(max(times), MAX_TIMES), MAX_TIMES)
-                found[reader][op] = max(found[reader].get(op, 1), repeated)
-                if not graph.may(op, reader, found[reader][op]):
-                    return None
-            if len(found[reader]) > graph.limit:
-                return None
-        return found
+    def cost(fused: set[int]) -> int:
+        return sum(graph.kernels(_kernels(graph, fused)).time.values())
 
+    def may(fused: set[int], end: int) -> bool:
+        moved = _kernels(graph, fused)[end]
+        for reader, members in _kernels(graph, {*fused, end}).items():
+            if end in members and not (
+                len(members) <= graph.limit
+                and all(graph.may(op, reader, members[op]) for op in moved)
+            ):
+                return False
+        return True
+
+    fused: set[int] = set()
     while True:
-        cost = graph.kernels(kernels).cost
-        best: tuple[int, int] | None = None
-        for op in kernels:
-            if problem.configurable[op]:
-                found = without(op)
-                if found is not None:
-                    saved = cost - graph.kernels(found).cost
-                    best = max(best or (saved, -op), (saved, -op))
-        if best is None or best[0] < 0:
-            return fuse
-        end = -best[1]
-        fused = without(end)
-        assert fused is not None
-        kernels, fuse[end] = fused, True
+        before = cost(fused)
+        saved = {
+            op: before - cost({*fused, op})
+            for op in graph.ops
+            if problem.configurable[op] and op not in fused and may(fused, op)
+        }
+        if not saved or max(saved.values()) < 0:
+            return [op in fused for op in range(len(problem.compute))], before
+        fused.add(max(saved, key=lambda op: (saved[op], -op)))
 
 
 def kept_in_memory(problem: FusionProblem) -> set[int]:
-    """Ops that read more than they make and with a use that may not be fused on a way to a reader.
+    """Ops that read more than they make, two of full size, where a way to a reader is not fused.
 
-    Ways are followed one by one.
+    Ways are followed one by one, until no more ops are found.
     """
     graph = _Graph(problem)
-    reads: dict[int, dict[int, int]] = {op: {} for op in graph.ops}
-    for maker in graph.ops:
-        for reader, again in graph.of[maker]:
-            reads[reader][maker] = max(again, reads[reader].get(maker, 1))
+    often: dict[tuple[int, int], int] = {}
+    for op in graph.ops:
+        for reader, again in graph.of[op]:
+            often[op, reader] = max(again, often.get((op, reader), 1))
+    makers = {op: [maker for maker, reader in often if reader == op] for op in graph.ops}
+    readers = {op: [reader for maker, reader in often if maker == op] for op in graph.ops}
     moved = dict.fromkeys(graph.ops, 0)
     for _, _, reader, ticks in graph.uses:
         moved[reader] += ticks
-    kept: set[int] = set()
 
-    def may(op: int, reader: int) -> bool:
+    def ways(op: int) -> Iterator[list[tuple[int, int]]]:
+        """All ways from an op, as uses one after another."""
+        for reader in readers[op]:
+            yield [(op, reader)]
+            for way in ways(reader):
+                yield [(op, reader), *way]
+
+    def is_fused(op: int, reader: int) -> bool:
         into = int(problem.into[op])
-        once = reads[reader][op] == 1 and len(graph.of[op]) == 1
-        legal = problem.configurable[op] and into & int(problem.role[reader])
-        return bool(legal and op not in kept and (once or into & REPEATABLE))
+        is_once = often[op, reader] == 1 and len(graph.of[op]) == 1
+        is_legal = bool(problem.configurable[op]) and into & int(problem.role[reader]) != 0
+        return is_legal and (is_once or into & REPEATABLE != 0)
 
-    blocked: dict[tuple[int, int], bool] = {}  # use: how it was when its reader was looked at
+    wide = [
+        op
+        for op in graph.ops
+        if sum(often[maker, op] == 1 for maker in makers[op]) > 1
+        and moved[op] > int(problem.memory[op])
+    ]
+    kept: set[int] = set()
+    while True:
+        more = {
+            op
+            for op in wide
+            for way in ways(op)
+            if way[-1][1] in readers[op]
+            and any(maker in kept or not is_fused(maker, reader) for maker, reader in way)
+        }
+        if more == kept:
+            return kept
+        kept = more
 
-    def ways(op: int, end: int) -> Any:
-        """All paths from an op to another one, as lists of uses."""
-        if op == end:
-            yield []
-        for maker in reads[end]:
-            for way in ways(op, maker):
-                yield [*way, (maker, end)]
 
-    for reader in graph.ops:
-        for op in reads[reader]:
-            blocked[op, reader] = not may(op, reader)
-        for op in reads[reader]:
-            wide = sum(again == 1 for again in reads[op].values()) > 1
-            if op in kept or not wide or moved[op] <= int(problem.memory[op]):
-                continue
-            if any(blocked[use] for way in ways(op, reader) for use in way):
-                kept.add(op)
-                blocked[op, reader] = True
-    return kept
+def instruction_fusion(problem: FusionProblem) -> list[bool]:
+    """Each op that is cheap in all kernels that may have it, others in the only one if it may."""
+    graph, kept = _Graph(problem), kept_in_memory(problem)
+    fuse = [False] * len(problem.compute)
+    kernels: dict[int, dict[int, int]] = {}  # by their ends: how often they compute their ops
+    for op in reversed(graph.ops):
+        # How often each kernel needs it, by the first reader in the kernel.
+        needs: dict[int, int] = {}
+        for reader, again in graph.of[op]:
+            for end in sorted(kernels, reverse=True):
+                if reader in kernels[end] and end not in needs:
+                    needs[end] = min(kernels[end][reader] * again, MAX_TIMES)
+        into = [
+            end
+            for end, times in needs.items()
+            if graph.may(op, end, times) and len(kernels[end]) < graph.limit
+        ]
+        is_cheap = int(problem.into[op]) & REPEATABLE != 0
+        fuse[op] = (
+            bool(problem.configurable[op])
+            and op not in kept
+            and len(into) > 0
+            and (is_cheap or len(needs) == 1)
+        )
+        if fuse[op]:
+            for end in into:
+                kernels[end][op] = needs[end]
+        if not fuse[op] or len(into) < len(needs):
+            kernels[op] = {op: 1}
+    return fuse
