@@ -1,6 +1,6 @@
 """The cost of a fusion against the plain reference, bit for bit, and by hand."""
 
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 
 import jax
@@ -246,20 +246,57 @@ def test_a_bad_configuration_is_refused():
             cost(problem, np.zeros(3, bool))
 
 
-@pytest.mark.parametrize("name", SEMANTICS)
-def test_flips_of_all_decisions_cost_what_each_alone_does(name):
+@cache
+def flips(name):
     cost = SEMANTICS[name][1]
+    return jax.jit(jax.vmap(partial(flipped_costs, cost=cost), (None, 0)))
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+@pytest.mark.parametrize("case", ["random", *NASTY])
+def test_flips_of_all_decisions_cost_what_each_alone_does(name, case):
     rng = np.random.default_rng(2)
-    problem = prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0])
-    fuse = rng.random((3, 32)) < 0.5
-    found = jax.jit(jax.vmap(partial(flipped_costs, cost=cost), (None, 0)))(problem, fuse)
+    graph = random_graph(rng, 25) if case == "random" else NASTY[case]()
+    if case in NASTY:
+        graph = graph._replace(kind=np.where(graph.kind == INPUT, INPUT, kind_index("add")))
+    problem = prepare_fusion(graph, machine(rng), rows=ROWS[0])
+    fuse = np.concatenate([rng.random((3, 32)) < 0.5, np.zeros((1, 32), bool)])
+    found = flips(name)(problem, fuse)
     own = costs[name](problem, fuse)
     for op in range(32):
         alone = costs[name](problem, fuse ^ (np.arange(32) == op))
         assert np.array_equal(found[:, op], alone if problem.configurable[op] else own)
-    assert len(np.unique(found)) > 5
+    if case == "random":
+        assert len(np.unique(found)) > 5
 
 
-def test_flips_of_nothing_cost_nothing():
-    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
-    assert not flipped_costs(problem, np.zeros(16, bool)).any()
+def test_flips_are_of_clones_unless_said_otherwise():
+    rng = np.random.default_rng(2)
+    problem = prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0])
+    fuse = rng.random(32) < 0.5
+    found = {name: flips(name)(problem, fuse[None])[0] for name in SEMANTICS}
+    assert np.array_equal(flipped_costs(problem, fuse), found["cloned"])
+    assert not np.array_equal(found["joined"], found["cloned"])
+
+
+def test_padding_changes_no_cost_of_a_flip():
+    rng = np.random.default_rng(2)
+    graph, hardware = random_graph(rng, 25), machine(rng)
+    fuse = rng.random(25) < 0.7
+    found = []
+    for ops, accesses in ((26, 120), *ROWS):
+        problem = prepare_fusion(graph, hardware, rows=(ops, accesses))
+        for fill in (False, True):
+            bits = np.full(ops, fill)
+            bits[:25] = fuse
+            changed = flips("cloned")(problem, bits[None])[0]
+            assert (changed[25:] == cloned_cost(problem, bits)).all()
+            found.append(changed[:25])
+    assert len(np.unique(found, axis=0)) == 1 and len(np.unique(found[0])) > 3
+
+
+def test_where_nothing_is_a_choice_flips_cost_what_there_is():
+    graph = graphs.from_ops([Op("exp", outputs=(Output(9, pinned=True),))])
+    problem = prepare_fusion(graph, homogeneous(1))
+    costs = flipped_costs(problem, np.zeros(16, bool))
+    assert (costs == cloned_cost(problem, np.zeros(16, bool))).all() and costs[0] > 0
