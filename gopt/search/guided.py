@@ -80,7 +80,7 @@ def ask(
     *,
     settings: Settings,
 ) -> jax.Array:
-    """Returns the decision to be taken next, int32 `[]`.
+    """Returns the decision to be taken next, int32 `[]`; N, which is none, where none may be taken.
 
     Args:
       key: random key.
@@ -95,7 +95,8 @@ def ask(
     few = jnp.maximum((settings.share * jnp.sum(scores > -jnp.inf)).astype(jnp.int32), 1)
     explores = jax.random.bernoulli(to_explore, settings.explore)
     few = jnp.where(explores, free[-1], jnp.minimum(few, free[-1]))
-    return order[jnp.searchsorted(free, jax.random.randint(to_draw, (), 0, few), side="right")]
+    place = jnp.searchsorted(free, jax.random.randint(to_draw, (), 0, few), side="right")
+    return order.at[place].get(mode="fill", fill_value=len(order))
 
 
 def tell(
