@@ -78,11 +78,136 @@ def test_as_many_are_evaluated_as_asked_for(evaluations):
     assert found.history[-1] == found.cost == cost(found.decisions)
 
 
+@pytest.mark.parametrize(
+    ("seed", "settings"),
+    enumerate(
+        [
+            {"share": 0.01, "explore": 0.0, "rest": 0.9, "refresh": 1},
+            {"share": 0.01, "explore": 0.0, "rest": 0.5, "refresh": 7},
+            {"share": 0.3, "explore": 0.0, "rest": 0.3, "refresh": 40},
+            {"share": 0.2, "explore": 0.2, "rest": 0.0, "refresh": 5},
+            {"share": 1.0, "explore": 0.0, "rest": 0.7, "refresh": 3},
+        ]
+    ),
+)
+def test_a_run_step_by_step(seed, settings):
+    """What each step may take, by the scores of its block; and what is kept of it."""
+    count, evaluations = 12, 50
+    rng = np.random.default_rng(seed)
+    table = jnp.asarray(rng.integers(-9, 10, (count, count)))
+    score = jnp.asarray(rng.integers(-3, 4, (count, count)) / 2, jnp.float32)
+    never = rng.random(count) < 0.3
+    steps = []
+
+    def cost(decisions):
+        return jnp.einsum("pi,ij,pj->p", decisions, table, 1 - decisions)
+
+    def guide(decisions):  # with ties
+        return jnp.where(never, -jnp.inf, score @ decisions)
+
+    def change(key, decisions, node):
+        found = guided.flip(key, decisions, node).at[(node + 1) % count].set(0)
+        values = jax.random.key_data(key), decisions, node, found
+        jax.debug.callback(lambda *x: steps.append([*map(np.array, x)]), *values, ordered=True)
+        return found
+
+    starts = jnp.asarray(rng.integers(0, 2, (50, count)))
+    start = starts[jnp.argmax(cost(starts))]
+    settings = guided.Settings(**settings)
+    found = guided.minimize(
+        jax.random.key(seed),
+        cost,
+        start,
+        guide,
+        evaluations=evaluations,
+        settings=settings,
+        change=change,
+    )
+    jax.effects_barrier()
+    assert len(steps) == evaluations - 1
+    assert len({tuple(key.tolist()) for key, *_ in steps}) == evaluations - 1
+
+    here, awake, history = np.asarray(start), np.zeros(count, int), [int(cost(start[None])[0])]
+    for k, (_, decisions, node, candidate) in enumerate(steps):
+        if k % settings.refresh == 0:
+            scores = np.asarray(guide(jnp.asarray(here)))
+        np.testing.assert_array_equal(decisions, here)
+        free = [i for i in range(count) if scores[i] > -np.inf and awake[i] <= k]
+        assert free
+        free.sort(key=lambda i: (-scores[i], i))
+        few = max(int(settings.share * np.sum(~never)), 1)
+        assert node in (free if settings.explore else free[:few])
+        awake[node] = k + 1 + int(settings.rest * np.sum(~never))
+        now = int(cost(jnp.asarray(candidate)[None])[0])
+        if now <= history[-1]:
+            here = candidate
+        history.append(min(now, history[-1]))
+    assert found.history.tolist() == history and int(found.cost) == history[-1] < history[0]
+    np.testing.assert_array_equal(found.decisions, here)
+
+
 def test_what_rests_is_not_taken():
     nodes = taken(alike, 60, share=1.0, rest=0.7)  # of 6 decisions, for 4 steps
     for k, node in enumerate(nodes):
         assert node not in nodes[max(0, k - 4) : k]
     assert set(nodes) == set(range(6))
+
+
+def test_what_may_not_be_taken_is_not_even_if_all_others_rest():
+    scores = jnp.array([0.0, -jnp.inf, 2.0, -jnp.inf, -jnp.inf, 1.0])
+    assert set(taken(lambda d: scores, 40, share=1.0, rest=0.5)) == {0, 2, 5}
+    # Two of the three rest, not nine tenths of all.
+    assert taken(lambda d: scores, 10, share=0.01, rest=0.9) == [2, 5, 0] * 3
+
+
+def test_where_nothing_may_be_taken_nothing_changes():
+    def guide(decisions):
+        return jnp.full(6, -jnp.inf)
+
+    start = jnp.array([1, 0, 1, 0, 1, 1])
+    assert set(taken(guide, 5)) == {6}
+    found = run(guide, 5, start=start)
+    np.testing.assert_array_equal(found.decisions, start)
+    assert (found.history == cost(start)).all()
+
+
+def test_while_all_that_may_be_taken_rests_nothing_changes():
+    """The guide excludes all but the two that were taken, which rest for 5 steps."""
+    nodes = []
+
+    def guide(decisions):
+        only = jnp.where(jnp.arange(6) < 2, 1.0, -jnp.inf)
+        return jnp.where(jnp.sum(decisions) == 2, only, 1.0)
+
+    def change(key, decisions, node):
+        jax.debug.callback(lambda n: nodes.append(int(n)), node, ordered=True)
+        return guided.flip(key, decisions, node)
+
+    found = guided.minimize(
+        jax.random.key(0),
+        lambda decisions: -jnp.sum(decisions, -1),
+        jnp.zeros(6, jnp.int32),
+        guide,
+        evaluations=8,
+        settings=guided.Settings(share=0.01, rest=0.9, refresh=2),
+        change=change,
+    )
+    jax.effects_barrier()
+    assert nodes == [0, 1, 6, 6, 6, 6, 0]
+    assert found.decisions.tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def test_what_costs_the_same_is_kept():
+    scores = jnp.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
+    found = guided.minimize(
+        jax.random.key(0),
+        lambda decisions: jnp.full(len(decisions), 7),
+        jnp.zeros(6, jnp.int32),
+        lambda decisions: scores,
+        evaluations=4,
+        settings=guided.Settings(share=0.01, rest=0.9),
+    )
+    assert found.decisions.tolist() == [0, 1, 0, 1, 0, 1] and found.history.tolist() == [7] * 4
 
 
 def test_without_rest_the_best_is_taken_again_and_again():
