@@ -80,15 +80,13 @@ def test_as_many_are_evaluated_as_asked_for(evaluations):
 
 @pytest.mark.parametrize(
     ("seed", "settings"),
-    enumerate(
-        [
-            {"share": 0.01, "explore": 0.0, "rest": 0.9, "refresh": 1},
-            {"share": 0.01, "explore": 0.0, "rest": 0.5, "refresh": 7},
-            {"share": 0.3, "explore": 0.0, "rest": 0.3, "refresh": 40},
-            {"share": 0.2, "explore": 0.2, "rest": 0.0, "refresh": 5},
-            {"share": 1.0, "explore": 0.0, "rest": 0.7, "refresh": 3},
-        ]
-    ),
+    [
+        (0, {"share": 0.01, "explore": 0.0, "rest": 0.9, "refresh": 1}),
+        (1, {"share": 0.01, "explore": 0.0, "rest": 0.5, "refresh": 7}),
+        (2, {"share": 0.3, "explore": 0.0, "rest": 0.3, "refresh": 40}),
+        (3, {"share": 0.2, "explore": 0.2, "rest": 0.0, "refresh": 5}),
+        (4, {"share": 1.0, "explore": 0.0, "rest": 0.7, "refresh": 3}),
+    ],
 )
 def test_a_run_step_by_step(seed, settings):
     """What each step may take, by the scores of its block; and what is kept of it."""
