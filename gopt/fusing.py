@@ -20,6 +20,7 @@ from gopt.fusion_problem import FusionProblem
 from gopt.kernels import Group, fold_transposes, merge_duplicates
 from gopt.measure import median_ratio, turns
 from gopt.program import Program, trace_program
+from gopt.search import guided
 from gopt.sources.jaxpr import Traced, from_program
 from gopt.units import format_seconds
 
@@ -171,12 +172,14 @@ def fuse(
         "priority fusion": priority_fusion(problem),
     }
     start = min(found.values(), key=sum_of_kernels)
+    guide, moves = _guide(traced, problem, weights)
     searched = search(
         jax.random.key(seed),
         sum_of_kernels,
         start,
-        _guide(traced, problem, weights),
+        guide,
         evaluations=evaluations,
+        moves=moves,
     )
     found["searched"] = searched.fuse
     ways = list(_ways(fn, program, traced, problem, found, sum_of_kernels, donate_argnums))
@@ -202,12 +205,16 @@ def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[
 _decoded = jax.jit(cloned)
 
 
-def _guide(traced: Traced, problem: FusionProblem, weights: Any) -> Any:
+def _guide(
+    traced: Traced, problem: FusionProblem, weights: Any
+) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
+    """Returns what tells where to search, and the moves of the search."""
     from gopt.systems import advantage  # with networks: `import gopt` stays light
 
     params, settings = advantage.load_network(weights)
     graphs = advantage.to_graphs_tuple(traced.graph, problem)
-    return advantage.guide(params, graphs, problem.configurable, settings=settings)
+    guide = advantage.guide(params, graphs, problem.configurable, settings=settings)
+    return guide, (guided.flip, *advantage.shifts(graphs, problem.configurable))
 
 
 def _ways(

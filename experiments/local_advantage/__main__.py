@@ -3,6 +3,7 @@
     python -m experiments.local_advantage              # evaluates the network that ships with gopt
     python -m experiments.local_advantage --train      # samples and trains first; resumes
     python -m experiments.local_advantage --table ablation   # trains the variants first
+    python -m experiments.local_advantage --table routes     # trains a cost model, a policy first
     python -m experiments.local_advantage --table real --evaluations 100 --seeds 3   # an hour
 
 Every search gets the same number of evaluations on the same graphs, from the default configuration
@@ -21,11 +22,11 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.local_advantage import ablation, graphs, methods, real, report, runs
+from experiments.local_advantage import ablation, graphs, methods, real, report, routes, runs
 from experiments.local_advantage import training as trainer
 from gopt.systems import advantage
 
-Learned = tuple[Any, advantage.Settings]  # parameters and settings of a network
+Network = tuple[Any, advantage.Settings]  # its parameters and settings
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Settings:
 
     Attributes:
       table: 1, all searches; ablation, what the network learns and from which samples, each variant
-        trained first; real, guided and random search by measured times of kernels on this CPU.
+        trained first; routes, other ways to profit from training graphs, trained first; real,
+        guided and random search by measured times of kernels on this CPU.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph from each kind of start.
       train: train a network, instead of loading `weights`.
@@ -46,7 +48,7 @@ class Settings:
       sampling: of the data that it is trained on.
     """
 
-    table: Literal["1", "ablation", "real"] = "1"
+    table: Literal["1", "ablation", "routes", "real"] = "1"
     evaluations: int = 4500
     seeds: int = 5
     train: bool = False
@@ -78,7 +80,7 @@ def data(settings: Settings, split: str) -> list[tuple[graphs.Case, advantage.Re
     )
 
 
-def trained(settings: Settings, name: str = "network") -> Learned:
+def trained(settings: Settings, name: str = "network") -> Network:
     """Returns the parameters and settings of a network that is trained now, and saves it."""
     params, losses = trainer.train(
         data(settings, "train"),
@@ -98,23 +100,24 @@ def trained(settings: Settings, name: str = "network") -> Learned:
     return params, settings.network
 
 
-def compare(settings: Settings, learned: dict[str, Learned]) -> None:
+def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
     """Runs all searches on every graph of a split.
 
     Args:
       settings: of the experiment.
-      learned: networks that guide, by the names of their searches.
+      learned: searches that have networks, by name.
     """
     common.save_settings(settings.folder, settings)
-    sizes = {name: found for name, (_, found) in learned.items()}
-    params = {name: found for name, (found, _) in learned.items()}
-    searches = methods.searches(sizes, settings.evaluations)
+    searches = {name: search for name, (search, _) in learned.items()}
+    searches |= methods.unguided(settings.evaluations)
+    compiled = {name: methods.many(search) for name, search in searches.items()}
+    params = {name: found for name, (_, found) in learned.items()}
     found = []
     root = jax.random.key(settings.seed)
     for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
         case = graphs.case(spec)
         key = jax.random.fold_in(root, index)
-        row = runs.run(case, searches, params, seeds=settings.seeds, key=key)
+        row = runs.run(case, compiled, params, seeds=settings.seeds, key=key)
         found.append(report.Graph(case, row))
         common.save_json(settings.folder / "runs.json", report.values(found))
     title = f"{settings.evaluations} evaluations, {settings.seeds} seeds, {settings.split} split"
@@ -125,14 +128,14 @@ def compare(settings: Settings, learned: dict[str, Learned]) -> None:
 
 def compare_variants(settings: Settings) -> None:
     """Trains a network of every variant, and compares how they rank and guide."""
-    learned = {
+    networks = {
         name: trained(dataclasses.replace(settings, network=sizes), name.replace(" ", "_"))
         for name, sizes in ablation.variants(settings.network).items()
     }
     held_out = data(settings, settings.split)
-    ablation.rank_correlations(learned, held_out, settings.folder)
-    ablation.path_sums(learned["guided"], held_out, settings.folder, seed=settings.seed)
-    compare(settings, learned)
+    ablation.rank_correlations(networks, held_out, settings.folder)
+    ablation.path_sums(networks["guided"], held_out, settings.folder, seed=settings.seed)
+    compare(settings, ablation.searches(networks, settings.evaluations))
 
 
 def main(settings: Settings) -> None:
@@ -141,13 +144,24 @@ def main(settings: Settings) -> None:
     if settings.table == "ablation":
         compare_variants(settings)
         return
-    learned = trained(settings) if settings.train else advantage.load_network(settings.weights)
-    if settings.table == "1":
-        compare(settings, {"guided": learned})
+    network = trained(settings) if settings.train else advantage.load_network(settings.weights)
+    if settings.table != "real":
+        params, sizes = network
+        search = methods.by_network(sizes, settings.evaluations)
+        learned = {"guided": methods.Learned(search, params)}
+        if settings.table == "routes":
+            learned |= routes.routes(
+                data(settings, "train"),
+                settings=settings.network,
+                evaluations=settings.evaluations,
+                seed=settings.seed,
+                folder=settings.folder,
+            )
+        compare(settings, learned)
     else:
         common.save_settings(settings.folder, settings)
         real.compare(
-            learned,
+            network,
             evaluations=settings.evaluations,
             seeds=settings.seeds,
             seed=settings.seed,

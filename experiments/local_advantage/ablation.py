@@ -14,17 +14,18 @@ from scipy import stats
 
 from experiments import common
 from experiments.local_advantage.graphs import DEFAULT, Case
+from experiments.local_advantage.methods import PAPER, Learned, by_network, flips, walks
 from gopt.cost.fusion import cloned_cost
 from gopt.systems import advantage
 
-Learned = tuple[Any, advantage.Settings]  # parameters and settings of a network
+Network = tuple[Any, advantage.Settings]  # its parameters and settings
 
 PATHS = 100  # of each length
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def variants(settings: advantage.Settings) -> dict[str, advantage.Settings]:
-    """Returns the settings of each variant, by the name of the search that it guides."""
+    """Returns the settings of the network of each variant, by name."""
     change = partial(dataclasses.replace, settings)
     return {
         "guided": settings,
@@ -34,8 +35,19 @@ def variants(settings: advantage.Settings) -> dict[str, advantage.Settings]:
     }
 
 
+def searches(networks: Mapping[str, Network], evaluations: int) -> dict[str, Learned]:
+    """Returns the searches that networks guide, and two more: as the paper's, and by flips only."""
+    guide = partial(by_network, evaluations=evaluations)
+    found = {name: Learned(guide(sizes), params) for name, (params, sizes) in networks.items()}
+    params, sizes = networks["guided"]
+    found["flips only"] = Learned(guide(sizes, moves=flips), params)
+    params, sizes = networks["absolute"]
+    found["as in the paper"] = Learned(guide(sizes, settings=PAPER, moves=walks), params)
+    return found
+
+
 def rank_correlations(
-    learned: Mapping[str, Learned],
+    learned: Mapping[str, Network],
     data: Sequence[tuple[Case, advantage.Records]],
     folder: Path,
 ) -> None:
@@ -77,16 +89,16 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _best(promise: np.ndarray, saved: np.ndarray) -> float:
-    """Returns what the most promising 2 % save, % of the most that 2 % can."""
+    """Returns what the most promising 2 % save, % of the most that 2 % can; harm counts, too."""
     count = max(1, promise.shape[1] // 50)
     chosen = np.argsort(-promise, 1)[:, :count]
-    made = np.maximum(np.take_along_axis(saved, chosen, 1), 0).sum()
+    made = np.take_along_axis(saved, chosen, 1).sum()
     most = np.maximum(np.sort(saved, 1)[:, -count:], 0).sum()
     return float(100 * made / most) if most else float("nan")
 
 
 def path_sums(
-    learned: Learned, data: Sequence[tuple[Case, advantage.Records]], folder: Path, *, seed: int
+    learned: Network, data: Sequence[tuple[Case, advantage.Records]], folder: Path, *, seed: int
 ) -> None:
     """Prints how well sums of predictions along paths of flips replace what the paths change.
 

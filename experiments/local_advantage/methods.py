@@ -15,9 +15,10 @@ from gopt.search import brkga, gibbs, guided, local
 from gopt.systems import advantage
 
 # Chosen on validation graphs.
-GUIDED = guided.Settings(share=0.01, explore=0.0, rest=0.9, refresh=40)
-ONCE = guided.Settings(share=1.0, explore=0.0, rest=0.9)
-RANDOM = guided.Settings(share=1.0, explore=0.0, rest=0.0)  # as in the paper
+GUIDED = guided.Settings()
+PAPER = guided.Settings(rest=0.0)
+ALIKE = guided.Settings(share=1.0)
+RANDOM = guided.Settings(share=1.0, rest=0.0)  # as in the paper
 ANNEALING = local.Settings(chains=1, hot=1e-5, cold=1e-7)
 EVOLUTION = brkga.Settings(population=100, elites=20, mutants=10)
 TEMPERATURE = 1e-6  # of Gibbs sampling, as a share of the cost of the default
@@ -39,36 +40,72 @@ class Found(NamedTuple):
     history: Any  # int32 [evaluations], ticks, the best after each
 
 
-Search = Callable[..., Found]
+Search = Callable[[jax.Array, Task], Found]
+Moves = tuple[guided.Move, ...]
 
 
-def _cost(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
+class Learned(NamedTuple):
+    """A search, and what it has learned: `Task.params`."""
+
+    search: Search
+    params: Any
+
+
+def flips(task: Task) -> Moves:
+    """Returns the one move of the random search of the paper."""
+    del task
+    return (guided.flip,)
+
+
+def flips_and_shifts(task: Task) -> Moves:
+    """Returns the moves of our searches."""
+    return guided.flip, *advantage.shifts(task.graphs, task.problem.configurable)
+
+
+def walks(task: Task) -> Moves:
+    """Returns the one move of the guided search of the paper: what is near a decision changes."""
+    return (advantage.walk(task.graphs, task.problem.configurable, steps=1),)
+
+
+def costs(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
+    """Returns a function that maps decisions `[P, N]` to ticks `[P]`."""
     return lambda decisions: jax.vmap(cloned_cost, (None, 0))(problem, decisions > 0)
 
 
-def _by_guide(
+def guided_by(
     key: jax.Array,
     task: Task,
+    guide: guided.Guide,
     *,
     evaluations: int,
-    settings: guided.Settings,
-    network: advantage.Settings | None,
+    settings: guided.Settings = GUIDED,
+    moves: Callable[[Task], Moves] = flips_and_shifts,
 ) -> Found:
-    can = task.problem.configurable
-    guide = (
-        advantage.uniform(can)
-        if network is None
-        else advantage.guide(task.params, task.graphs, can, settings=network)
-    )
-    start = task.start.astype(jnp.int32)
+    """Returns what a guide finds."""
     found = guided.minimize(
-        key, _cost(task.problem), start, guide, evaluations=evaluations, settings=settings
+        key,
+        costs(task.problem),
+        task.start.astype(jnp.int32),
+        guide,
+        evaluations=evaluations,
+        settings=settings,
+        moves=moves(task),
     )
     return Found(found.decisions > 0, found.history)
 
 
+def _by_network(key: jax.Array, task: Task, *, network: advantage.Settings, **how: Any) -> Found:
+    can = task.problem.configurable
+    guide = advantage.guide(task.params, task.graphs, can, settings=network)
+    return guided_by(key, task, guide, **how)
+
+
+def _unguided(key: jax.Array, task: Task, **how: Any) -> Found:
+    return guided_by(key, task, advantage.uniform(task.problem.configurable), **how)
+
+
 def _gibbs(key: jax.Array, task: Task, *, evaluations: int) -> Found:
-    problem, cost = task.problem, _cost(task.problem)
+    problem, cost = task.problem, costs(task.problem)
     start = task.start.astype(jnp.int32)
     count = problem.num_choices
     order = problem.choices[(count - 1 - jnp.arange(problem.choices.size)) % count]
@@ -89,7 +126,7 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     start = task.start.astype(jnp.float32)
     found = local.minimize(
         key,
-        lambda keys: _cost(problem)(keys > 0.5),
+        lambda keys: costs(problem)(keys > 0.5),
         start,
         evaluations=evaluations,
         settings=ANNEALING,
@@ -104,7 +141,7 @@ def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     start = task.start.astype(jnp.float32)
     found = brkga.minimize(
         key,
-        lambda keys: _cost(problem)(keys > 0.5),
+        lambda keys: costs(problem)(keys > 0.5),
         start,
         evaluations=evaluations,
         settings=EVOLUTION,
@@ -113,33 +150,33 @@ def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     generation = jnp.searchsorted(found.evaluations, jnp.arange(1, evaluations + 1), side="right")
     # What the first population has is known when all of it is costed, but for the start.
     history = found.history[jnp.maximum(generation - 1, 0)]
-    first = _cost(problem)(start[None])[0]
+    first = costs(problem)(start[None])[0]
     return Found(found.keys > 0.5, jnp.where(generation == 0, first, history))
 
 
-def searches(
-    networks: dict[str, advantage.Settings], evaluations: int
-) -> dict[str, Callable[[Any, Task], Found]]:
-    """Returns the searches by name, jitted, for many runs: keys `[S]` and starts `[S, N]`.
+def by_network(network: advantage.Settings, evaluations: int, **how: Any) -> Search:
+    """Returns the search that a network of these sizes guides; see `guided_by`."""
+    return partial(_by_network, network=network, evaluations=evaluations, **how)
 
-    Args:
-      networks: settings of those that guide, by the names of their searches.
-      evaluations: budget of each run.
+
+def unguided(evaluations: int) -> dict[str, Search]:
+    """Returns the searches that have learned nothing, by name.
+
+    "No network" is the guided search with a guide to which all decisions are alike.
     """
-    guide = partial(_by_guide, evaluations=evaluations)
-    found: dict[str, Search] = {
-        name: partial(guide, settings=GUIDED, network=settings)
-        for name, settings in networks.items()
-    }
-    found |= {
-        "random": partial(guide, settings=RANDOM, network=None),
-        "random, each once": partial(guide, settings=ONCE, network=None),
+    return {
+        "random": partial(_unguided, evaluations=evaluations, settings=RANDOM, moves=flips),
+        "no network": partial(_unguided, evaluations=evaluations, settings=ALIKE),
         "Gibbs": partial(_gibbs, evaluations=evaluations),
         "annealing": partial(_annealing, evaluations=evaluations),
         "BRKGA": partial(_evolution, evaluations=evaluations),
     }
+
+
+def many(search: Search) -> Callable[[Any, Task], Found]:
+    """Returns a search, jitted, for many runs: keys `[S]` and starts `[S, N]`."""
     axes = (0, Task(None, None, 0, None))  # type: ignore[arg-type]
-    return {name: jax.jit(jax.vmap(search, axes)) for name, search in found.items()}
+    return jax.jit(jax.vmap(search, axes))
 
 
 def starts(key: jax.Array, default: np.ndarray, problem: FusionProblem, count: int) -> dict:

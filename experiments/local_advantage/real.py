@@ -11,7 +11,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, random_arguments, step
-from experiments.local_advantage.methods import GUIDED, RANDOM, starts
+from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
 from experiments.local_advantage.runs import needed, target
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion, priority_fusion
@@ -22,6 +22,7 @@ from gopt.kernels import fold_transposes, merge_duplicates
 from gopt.measure import median_ratio, turns
 from gopt.plots import convergence
 from gopt.program import trace_program
+from gopt.search import guided
 from gopt.sources.jaxpr import from_program
 from gopt.systems import advantage
 
@@ -81,12 +82,20 @@ def _compare(
     times = KernelTimes(folder / f"{name.replace(' ', '_')}.jsonl")
     params, settings = learned
     graphs = advantage.to_graphs_tuple(traced.graph, problem)
-    guides = {
-        "guided": (
-            advantage.guide(params, graphs, problem.configurable, settings=settings),
-            GUIDED,
-        ),
-        "random": (advantage.uniform(problem.configurable), RANDOM),
+    can = problem.configurable
+    flips_and_shifts = guided.flip, *advantage.shifts(graphs, can)
+    ways: dict[str, dict[str, Any]] = {
+        "guided": {
+            "guide": advantage.guide(params, graphs, can, settings=settings),
+            "moves": flips_and_shifts,
+            "settings": GUIDED,
+        },
+        "no network": {
+            "guide": advantage.uniform(can),
+            "moves": flips_and_shifts,
+            "settings": ALIKE,
+        },
+        "random": {"guide": advantage.uniform(can), "settings": RANDOM},
     }
 
     def cost(fuse: np.ndarray) -> float:
@@ -99,27 +108,27 @@ def _compare(
     best: tuple[float, np.ndarray] = (np.inf, default)
     for start, configurations in starts(to_start, default, problem, seeds).items():
         improvements: dict[str, np.ndarray] = {}
-        for method, (guide, how) in guides.items():
+        for method, way in ways.items():
             runs = []
             for k in track(range(seeds), f"{name}, {method} from {start}"):
                 found = search(
                     jax.random.fold_in(to_run, k),
                     cost,
                     configurations[k],
-                    guide,
                     evaluations=evaluations,
-                    settings=how,
+                    **way,
                 )
                 runs.append(found.seconds)
                 best = min(best, (found.seconds[-1], found.fuse), key=lambda pair: pair[0])
             improvements[method] = 1 - np.array(runs) / base
-        goal, _ = target(improvements["random"])
+        goal = target(improvements["random"])
         for method, improvement in improvements.items():
             counts = needed(improvement, goal)
             mean, half = common.mean_interval(100 * improvement[:, -1])
             first = 1e3 * base * (1 - improvement[:, 0].mean())
+            never = int((counts == 0).sum())
             cell = f"{np.where(counts == 0, evaluations, counts).mean():.0f}"
-            cell += f" ({(counts == 0).sum()} never)" if (counts == 0).any() else ""
+            cell = f"≥ {cell} ({never})" if never else cell
             rows.append((name, start, method, f"{first:.3f}", f"{mean:.2f} ± {half:.2f}", cell))
         steps = np.arange(1, evaluations + 1)
         figure = convergence(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def train(
     folder: Path,
     label: str = "training",
 ) -> tuple[Any, list[float]]:
-    """Returns the parameters of a trained network, and its losses by step.
+    """Returns the parameters of a network of advantages, and its losses by step.
 
     It resumes where the folder says that it was interrupted.
     """
@@ -71,19 +71,55 @@ def train(
         )
         for made, records in data
     ]
+    return fit(
+        [made.name for made, _ in data],
+        samples,
+        lambda key: advantage.init(key, samples[0].graphs, settings=settings),
+        advantage.step,
+        settings=settings,
+        seed=seed,
+        folder=folder,
+        label=label,
+    )
+
+
+def fit(
+    names: Sequence[str],
+    data: Sequence[Any],
+    init: Callable[[jax.Array], advantage.TrainState],
+    step: Callable[..., tuple[advantage.TrainState, jax.Array]],
+    *,
+    settings: advantage.Settings,
+    seed: int,
+    folder: Path,
+    label: str,
+) -> tuple[Any, list[float]]:
+    """Returns trained parameters, and what each step returned; graphs take turns.
+
+    It resumes where the folder says that it was interrupted.
+
+    Args:
+      names: of the graphs.
+      data: of each graph.
+      init: maps a key to the first state.
+      step: maps a state, a key and the data of a graph to the next state and a number.
+      settings: of what is trained.
+      seed: of the parameters and of all steps.
+      folder: of checkpoints.
+      label: of the progress bar.
+    """
     to_init, to_run = jax.random.split(jax.random.key(seed))
-    state = jax.jit(partial(advantage.init, settings=settings))(to_init, samples[0].graphs)
+    state = jax.jit(init)(to_init)
     losses = np.zeros(settings.steps, np.float32)
     checkpoints = Checkpoints(
-        folder,
-        {**dataclasses.asdict(settings), "seed": seed, "graphs": [made.name for made, _ in data]},
+        folder, {**dataclasses.asdict(settings), "seed": seed, "graphs": list(names)}
     )
     done, (state, losses) = checkpoints.restore((state, losses))
     losses = np.array(losses)
-    step = jax.jit(partial(advantage.step, settings=settings))
+    compiled = jax.jit(partial(step, settings=settings))
     for index in track(range(done, settings.steps), label):
         key = jax.random.fold_in(to_run, index)
-        state, losses[index] = step(state, key, samples[index % len(samples)])
+        state, losses[index] = compiled(state, key, data[index % len(data)])
         if (index + 1) % CHECKPOINT_EVERY == 0 or index + 1 == settings.steps:
             checkpoints.save(index + 1, (state, losses))
     checkpoints.close()

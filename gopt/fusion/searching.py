@@ -1,6 +1,6 @@
 """Search by measured times: one candidate after another, on the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ def search(
     *,
     evaluations: int,
     settings: guided.Settings | None = None,
+    moves: Sequence[guided.Move] = (guided.flip,),
 ) -> Measured:
     """Returns what `gopt.search.guided.minimize` does, for a cost that JAX cannot trace.
 
@@ -36,6 +37,7 @@ def search(
       guide: see `gopt.search.guided`.
       evaluations: how many candidates to measure, the start among them.
       settings: how the guide is used.
+      moves: see `gopt.search.guided.minimize`.
 
     Raises:
       ValueError: `evaluations` is less than one.
@@ -44,20 +46,21 @@ def search(
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     settings = settings or guided.Settings()
     ask = jax.jit(partial(guided.ask, settings=settings))
-    scores_of, tell = jax.jit(guide), jax.jit(guided.tell)
+    change = jax.jit(partial(guided.change, moves=tuple(moves)))
+    tell = jax.jit(partial(guided.tell, settings=settings))
+    advice = jax.jit(lambda decisions: guided.advice(guide(decisions)))
     decisions = jnp.asarray(start, jnp.int32)
     seconds = [cost(np.asarray(start, bool))]
     # Costs that are compared are shares of the first, which a float32 tells apart.
     first = seconds[0] if np.isfinite(seconds[0]) and seconds[0] > 0 else 1.0
-    state = guided.init(decisions, jnp.float32(seconds[0] / first))
-    for index in range(evaluations - 1):
+    state = guided.init(decisions, jnp.float32(seconds[0] / first), moves=len(moves))
+    for index, step in enumerate(jax.random.split(key, evaluations - 1)):
         if index % settings.refresh == 0:
-            scores = scores_of(state.decisions)
-            order = jnp.argsort(-scores, stable=True).astype(jnp.int32)
-            rest = jnp.int32(settings.rest * jnp.sum(scores > -jnp.inf))
-        node = ask(jax.random.fold_in(key, index), state, scores, order)
-        candidate = guided.flip(key, state.decisions, node)
+            said = advice(state.decisions)
+        to_ask, to_change = jax.random.split(step)
+        taken = ask(to_ask, state, said)
+        candidate = change(to_change, state.decisions, taken)
         found = cost(np.asarray(candidate) > 0)
-        state = tell(state, node, candidate, jnp.float32(found / first), rest=rest)
+        state = tell(state, taken, candidate, jnp.float32(found / first), said.choices)
         seconds.append(min(seconds[-1], found))
     return Measured(np.asarray(state.decisions) > 0, np.array(seconds))

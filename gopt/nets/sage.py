@@ -28,12 +28,23 @@ class GraphSAGE(nn.Module):
         """Returns embeddings of ops, float32 `[N, width]`."""
         nodes = OpEmbedding(self.width)(graphs)
         for _ in range(self.rounds):
-            update = nn.Dense(self.width)
-            heard = graph_network(
-                lambda edges, sent, received, _: jnp.concatenate([edges, sent, received], -1),
-                lambda nodes, sent, received, _, update=update: update(
-                    jnp.concatenate([nodes, sent, received], -1)
-                ),
-            )(graphs._replace(nodes=nodes)).nodes
-            nodes = nn.LayerNorm()(nodes + nn.gelu(heard))
+            nodes = sage_round(nodes, graphs)
         return nodes
+
+
+def sage_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:
+    """Returns embeddings of ops that have heard what is one use away, float32 `[N, width]`.
+
+    Call it in a compact method, whose module gets the parameters.
+
+    Args:
+      nodes: embeddings, `[N, width]`.
+      graphs: whose edges are used.
+    """
+    width = nodes.shape[-1]
+    update = nn.Dense(width)
+    heard = graph_network(
+        lambda edges, sent, received, _: jnp.concatenate([edges, sent, received], -1),
+        lambda nodes, sent, received, _: update(jnp.concatenate([nodes, sent, received], -1)),
+    )(graphs._replace(nodes=nodes)).nodes
+    return nn.LayerNorm()(nodes + nn.gelu(heard))

@@ -1,16 +1,17 @@
 """Search from one configuration of decisions to a neighbour, where a guide expects most of it.
 
 A step takes one of the decisions that the guide scores highest, changes it and what is near, and
-keeps what is better. A decision that was taken rests for a while. With `share=1` any decision that
-does not rest is as likely, and with `rest=0`, too, this is the random search that guides are
-compared with.
+keeps what is no worse. A decision that was taken rests for a while. Where nothing was better for a
+while, other moves are tried beside the first. With `share=1` any decision that does not rest is as
+likely, and with `rest=0`, too, this is the random search that guides are compared with.
 
 Source: the search of learned local advantage functions. What is near, how often the guide is asked,
-and that decisions rest, are our choices; the last is the memory of tabu search, Glover, ORSA
-Journal on Computing 1 (1989).
+that decisions rest and that there are several moves are our choices. Rest is the memory of tabu
+search, Glover, ORSA Journal on Computing 1 (1989); to change the neighbourhood where a search is
+stuck is variable neighbourhood search, Mladenović and Hansen, Computers & OR 24 (1997).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from jax import lax
 from gopt.search.decisions import Cost, Result
 
 Guide = Callable[[jax.Array], jax.Array]  # decisions [N] to scores [N], -inf where nothing may be
-Change = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # key, decisions, node
+Move = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # key, decisions, node to decisions
 
 
 @dataclass(frozen=True)
@@ -30,35 +31,51 @@ class Settings:
 
     Attributes:
       share: of the decisions, those with the highest scores among which one is drawn.
-      explore: how often one is drawn among all instead.
-      rest: steps for which a decision that was taken is not taken again, as a share of how many
-        decisions there are.
+      rest: steps for which a decision that was taken is not taken again by the same move, as a
+        share of how many decisions there are.
+      patience: steps without anything better until all moves are tried, not the first alone, as
+        the same share.
       refresh: steps until the guide is asked again.
     """
 
     share: float = 0.01
-    explore: float = 0.0
     rest: float = 0.9
+    patience: float = 0.03
     refresh: int = 40
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"share is {self.share}: expected 0 < share <= 1")
-        if not 0 <= self.explore <= 1:
-            raise ValueError(f"explore is {self.explore}: expected 0 <= explore <= 1")
         if not 0 <= self.rest < 1:
             raise ValueError(f"rest is {self.rest}: expected 0 <= rest < 1")
+        if not self.patience >= 0:
+            raise ValueError(f"patience is {self.patience}: expected 0 at least")
         if self.refresh < 1:
             raise ValueError(f"refresh is {self.refresh}: expected 1 at least")
 
 
 class State(NamedTuple):
-    """Where a search is, which is the best that it has met."""
+    """Where a search with `M` moves is, which is the best that it has met."""
 
     decisions: jax.Array  # [N]
     cost: jax.Array  # []
     step: jax.Array  # int32 []
-    awake: jax.Array  # int32 [N], the step from which each decision may be taken
+    better: jax.Array  # int32 [], the step after which the cost was last lower than before
+    awake: jax.Array  # int32 [M, N], the step from which a move may take each decision
+
+
+class Advice(NamedTuple):
+    """What a guide says, until it is asked again."""
+
+    order: jax.Array  # int32 [N], decisions by falling score
+    choices: jax.Array  # int32 [], how many of them may be taken
+
+
+class Taken(NamedTuple):
+    """A decision, and the move that changes it."""
+
+    move: jax.Array  # int32 [], its place in the list of moves
+    node: jax.Array  # int32 []; N, which is none, where no decision may be taken
 
 
 def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
@@ -67,56 +84,71 @@ def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
     return decisions.at[node].set(1 - decisions[node])
 
 
-def init(decisions: jax.Array, cost: jax.Array) -> State:
-    """Returns a search that starts at decisions `[N]` of a cost."""
-    return State(decisions, cost, jnp.int32(0), jnp.zeros(len(decisions), jnp.int32))
+def init(decisions: jax.Array, cost: jax.Array, *, moves: int = 1) -> State:
+    """Returns a search that starts at decisions `[N]` of a cost, with several moves."""
+    awake = jnp.zeros((moves, len(decisions)), jnp.int32)
+    return State(decisions, cost, jnp.int32(0), jnp.int32(0), awake)
 
 
-def ask(
-    key: jax.Array,
-    state: State,
-    scores: jax.Array,
-    order: jax.Array,
-    *,
-    settings: Settings,
-) -> jax.Array:
-    """Returns the decision to be taken next, int32 `[]`; N, which is none, where none may be taken.
+def advice(scores: jax.Array) -> Advice:
+    """Returns what scores `[N]`, -inf where nothing may be changed, say."""
+    order = jnp.argsort(-scores, stable=True).astype(jnp.int32)
+    return Advice(order, jnp.sum(scores > -jnp.inf, dtype=jnp.int32))
+
+
+def ask(key: jax.Array, state: State, advice: Advice, *, settings: Settings) -> Taken:
+    """Returns what to change next.
 
     Args:
       key: random key.
       state: where the search is.
-      scores: of each decision, -inf where nothing may be changed, `[N]`.
-      order: decisions by falling score, int32 `[N]`.
+      advice: of the guide.
       settings: how the guide is used.
     """
-    to_explore, to_draw = jax.random.split(key)
-    is_free = (scores > -jnp.inf) & (state.awake <= state.step)
-    free = jnp.cumsum(is_free[order])
-    few = jnp.maximum((settings.share * jnp.sum(scores > -jnp.inf)).astype(jnp.int32), 1)
-    explores = jax.random.bernoulli(to_explore, settings.explore)
-    few = jnp.where(explores, free[-1], jnp.minimum(few, free[-1]))
-    place = jnp.searchsorted(free, jax.random.randint(to_draw, (), 0, few), side="right")
-    return order.at[place].get(mode="fill", fill_value=len(order))
+    order, choices = advice
+    to_move, to_node = jax.random.split(key)
+    waited = state.step - state.better >= settings.patience * choices
+    move = jax.random.randint(to_move, (), 0, jnp.where(waited, len(state.awake), 1))
+    is_free = (jnp.arange(len(order)) < choices) & (state.awake[move, order] <= state.step)
+    free = jnp.cumsum(is_free)
+    few = jnp.maximum((settings.share * choices).astype(jnp.int32), 1)
+    few = jnp.minimum(few, free[-1])
+    place = jnp.searchsorted(free, jax.random.randint(to_node, (), 0, few), side="right")
+    return Taken(move, order.at[place].get(mode="fill", fill_value=len(order)))
+
+
+def change(key: jax.Array, decisions: jax.Array, taken: Taken, moves: Sequence[Move]) -> jax.Array:
+    """Returns the candidate that a move makes of decisions `[N]`."""
+    return lax.switch(taken.move, moves, key, decisions, taken.node)
 
 
 def tell(
-    state: State, node: jax.Array, decisions: jax.Array, cost: jax.Array, *, rest: jax.Array
+    state: State,
+    taken: Taken,
+    decisions: jax.Array,
+    cost: jax.Array,
+    choices: jax.Array,
+    *,
+    settings: Settings,
 ) -> State:
     """Returns the search after a candidate, which is kept if it is no worse.
 
     Args:
       state: where the search is.
-      node: the decision that was taken, int32 `[]`.
+      taken: what was changed.
       decisions: the candidate, `[N]`.
       cost: of it, `[]`.
-      rest: steps for which the decision is not taken again, int32 `[]`.
+      choices: how many decisions may be taken, int32 `[]`.
+      settings: how the guide is used.
     """
-    moves = cost <= state.cost
+    step, keep = state.step + 1, cost <= state.cost
+    rest = jnp.minimum((settings.rest * choices).astype(jnp.int32), choices - 1)  # one is awake
     return State(
-        jnp.where(moves, decisions, state.decisions),
-        jnp.where(moves, cost, state.cost),
-        state.step + 1,
-        state.awake.at[node].set(state.step + 1 + rest),
+        jnp.where(keep, decisions, state.decisions),
+        jnp.where(keep, cost, state.cost),
+        step,
+        jnp.where(cost < state.cost, step, state.better),
+        state.awake.at[*taken].set(step + rest),
     )
 
 
@@ -128,7 +160,7 @@ def minimize(
     *,
     evaluations: int,
     settings: Settings | None = None,
-    change: Change = flip,
+    moves: Sequence[Move] = (flip,),
 ) -> Result:
     """Returns the best of a whole run from given decisions; jit it, and vmap it over keys.
 
@@ -141,27 +173,28 @@ def minimize(
       guide: maps decisions `[N]` to scores `[N]`.
       evaluations: how many candidates to evaluate.
       settings: how the guide is used.
-      change: what becomes of decisions when a node is chosen.
+      moves: what may become of decisions when a node is chosen; the first is the usual one.
 
     Raises:
-      ValueError: `evaluations` is less than one.
+      ValueError: `evaluations` is less than one, or there are no moves.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    if not moves:
+        raise ValueError("moves is empty: expected one at least")
     settings = settings or Settings()
-    state = init(start, cost(start[None])[0])
+    state = init(start, cost(start[None])[0], moves=len(moves))
     first = state.cost
 
     def block(state: State, keys: jax.Array) -> tuple[State, jax.Array]:
-        scores = guide(state.decisions)
-        order = jnp.argsort(-scores, stable=True).astype(jnp.int32)
-        rest = (settings.rest * jnp.sum(scores > -jnp.inf)).astype(jnp.int32)
+        said = advice(guide(state.decisions))
 
         def step(state: State, key: jax.Array) -> tuple[State, jax.Array]:
             to_ask, to_change = jax.random.split(key)
-            node = ask(to_ask, state, scores, order, settings=settings)
-            candidate = change(to_change, state.decisions, node)
-            state = tell(state, node, candidate, cost(candidate[None])[0], rest=rest)
+            taken = ask(to_ask, state, said, settings=settings)
+            candidate = change(to_change, state.decisions, taken, moves)
+            found = cost(candidate[None])[0]
+            state = tell(state, taken, candidate, found, said.choices, settings=settings)
             return state, state.cost
 
         return lax.scan(step, state, keys)

@@ -1,5 +1,6 @@
 """Guided search takes what the guide says, and keeps what is no worse."""
 
+import math
 from functools import partial
 
 import jax
@@ -48,7 +49,7 @@ def taken(guide, evaluations, **settings):
         guide,
         evaluations=evaluations,
         settings=guided.Settings(**settings),
-        change=note,
+        moves=(note,),
     )
     jax.effects_barrier()
     return nodes
@@ -81,11 +82,11 @@ def test_as_many_are_evaluated_as_asked_for(evaluations):
 @pytest.mark.parametrize(
     ("seed", "settings"),
     [
-        (0, {"share": 0.01, "explore": 0.0, "rest": 0.9, "refresh": 1}),
-        (1, {"share": 0.01, "explore": 0.0, "rest": 0.5, "refresh": 7}),
-        (2, {"share": 0.3, "explore": 0.0, "rest": 0.3, "refresh": 40}),
-        (3, {"share": 0.2, "explore": 0.2, "rest": 0.0, "refresh": 5}),
-        (4, {"share": 1.0, "explore": 0.0, "rest": 0.7, "refresh": 3}),
+        (0, {"share": 0.01, "rest": 0.9, "refresh": 1}),
+        (1, {"share": 0.01, "rest": 0.5, "refresh": 7}),
+        (2, {"share": 0.3, "rest": 0.3, "refresh": 40}),
+        (3, {"share": 0.2, "rest": 0.0, "refresh": 5}),
+        (4, {"share": 1.0, "rest": 0.7, "refresh": 3}),
     ],
 )
 def test_a_run_step_by_step(seed, settings):
@@ -119,7 +120,7 @@ def test_a_run_step_by_step(seed, settings):
         guide,
         evaluations=evaluations,
         settings=settings,
-        change=change,
+        moves=(change,),
     )
     jax.effects_barrier()
     assert len(steps) == evaluations - 1
@@ -134,7 +135,7 @@ def test_a_run_step_by_step(seed, settings):
         assert free
         free.sort(key=lambda i: (-scores[i], i))
         few = max(int(settings.share * np.sum(~never)), 1)
-        assert node in (free if settings.explore else free[:few])
+        assert node in free[:few]
         awake[node] = k + 1 + int(settings.rest * np.sum(~never))
         now = int(cost(jnp.asarray(candidate)[None])[0])
         if now <= history[-1]:
@@ -188,7 +189,7 @@ def test_while_all_that_may_be_taken_rests_nothing_changes():
         guide,
         evaluations=8,
         settings=guided.Settings(share=0.01, rest=0.9, refresh=2),
-        change=change,
+        moves=(change,),
     )
     jax.effects_barrier()
     assert nodes == [0, 1, 6, 6, 6, 6, 0]
@@ -216,12 +217,6 @@ def test_of_those_that_do_not_rest_the_best_are_taken():
     scores = jnp.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
     nodes = taken(lambda d: scores, 13, share=0.01, rest=0.9)  # all but one rest
     assert nodes == [1, 3, 5, 4, 2, 0] * 2
-
-
-def test_one_in_ten_is_drawn_among_all():
-    nodes = np.array(taken(lambda d: jnp.arange(6.0), 2001, share=0.01, rest=0.0, explore=0.12))
-    others = np.bincount(nodes, minlength=6)[:5] / 2000
-    np.testing.assert_allclose(others, 0.02, atol=0.012)
 
 
 def test_random_search_takes_all_that_may_be_taken_alike():
@@ -268,8 +263,9 @@ def test_large_int32_costs_are_told_apart():
     [
         ({"share": 0.0}, "share is 0.0"),
         ({"share": 1.1}, "share is 1.1"),
-        ({"explore": -0.1}, "explore is -0.1"),
         ({"rest": 1.0}, "rest is 1.0"),
+        ({"patience": -0.1}, "patience is -0.1"),
+        ({"patience": float("nan")}, "patience is nan"),
         ({"refresh": 0}, "refresh is 0"),
     ],
 )
@@ -281,3 +277,60 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 def test_a_budget_of_nothing_is_refused():
     with pytest.raises(ValueError, match="evaluations is 0"):
         run(alike, 0)
+
+
+def test_a_search_without_moves_is_refused():
+    with pytest.raises(ValueError, match="moves is empty"):
+        guided.minimize(
+            jax.random.key(0), cost, jnp.zeros(6, jnp.int32), alike, evaluations=2, moves=()
+        )
+
+
+def moved(cost, evaluations, **settings):
+    """The moves and nodes of each step, of two moves that flip."""
+    steps = []
+
+    def move(which, key, decisions, node):
+        jax.debug.callback(lambda n: steps.append((which, int(n))), node, ordered=True)
+        return guided.flip(key, decisions, node)
+
+    guided.minimize(
+        jax.random.key(0),
+        cost,
+        jnp.zeros(6, jnp.int32),
+        lambda decisions: jnp.arange(6.0),
+        evaluations=evaluations,
+        settings=guided.Settings(**settings),
+        moves=(partial(move, 0), partial(move, 1)),
+    )
+    jax.effects_barrier()
+    return steps
+
+
+def test_while_something_is_better_the_first_move_alone_is_tried():
+    """Each flip but the last saves; two steps later there has been nothing better."""
+    steps = moved(lambda d: -jnp.sum(d, -1), 200, share=0.01, rest=0.9, patience=0.4)
+    assert steps[:6] == [(0, 5), (0, 4), (0, 3), (0, 2), (0, 1), (0, 0)]
+    assert 0.4 < np.mean([which for which, _ in steps[8:]]) < 0.6
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.4, 1.5])
+def test_other_moves_wait_for_as_long_as_patience_says(patience):
+    steps = moved(lambda d: jnp.zeros(len(d)), 80, share=0.01, rest=0.9, patience=patience)
+    waits = math.ceil(patience * 6)
+    assert {which for which, _ in steps[:waits]} <= {0}
+    assert 0.3 < np.mean([which for which, _ in steps[waits:]]) < 0.7
+    assert next(k for k, (which, _) in enumerate(steps) if which) < waits + 8
+
+
+def test_moves_rest_apart():
+    """What one move has taken, the other one may take."""
+    steps = moved(lambda d: jnp.zeros(len(d)), 5, share=0.01, rest=0.9, patience=0.0)
+    for which in (0, 1):
+        nodes = [node for move, node in steps if move == which]
+        assert nodes == [5, 4, 3, 2, 1, 0][: len(nodes)]
+
+
+def test_as_much_rest_as_there_can_be_leaves_one_awake():
+    nodes = taken(lambda d: jnp.arange(6.0), 13, share=0.01, rest=1 - 1e-9)
+    assert nodes == [5, 4, 3, 2, 1, 0] * 2

@@ -301,6 +301,28 @@ def test_a_walk_changes_the_decision_and_some_near_it():
     assert others == {other for other in near[op] if can[other]}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shift_moves_the_end_of_a_kernel_by_one_op(seed):
+    """What an op reads, or what reads it, is decided as it was, and the op the other way."""
+    _, problem, found = case(seed)
+    can, rows = np.asarray(problem.configurable), len(problem.compute)
+    makers: dict = {op: set() for op in range(rows)}
+    readers: dict = {op: set() for op in range(rows)}
+    for maker, reader in uses_of(problem):
+        makers[reader].add(maker)
+        readers[maker].add(reader)
+    decisions = np.random.default_rng(seed).integers(0, 2, rows) * can
+    for near, move in zip((makers, readers), advantage.shifts(found, can), strict=True):
+        moved = jax.jit(move)
+        for op in np.flatnonzero(can):
+            expected = decisions.copy()
+            expected[[other for other in near[op] if can[other]]] = decisions[op]
+            expected[op] = 1 - decisions[op]
+            np.testing.assert_array_equal(moved(jax.random.key(0), decisions, op), expected)
+        none = moved(jax.random.key(0), decisions, rows)
+        np.testing.assert_array_equal(none, decisions)
+
+
 def test_the_network_that_ships_is_of_this_version_and_of_the_default_settings(tmp_path):
     params, settings = advantage.load_network()
     assert settings == advantage.Settings()

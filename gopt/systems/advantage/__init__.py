@@ -8,7 +8,7 @@ choice:
 
 - temperatures, and that records hold the advantages of all ops at one configuration (`sample`);
 - sizes of the network, its features, and how it leaves out an op's own decision (`predicted`);
-- what is near a decision (`walk`), and that decisions rest (`gopt.search.guided`).
+- what is near a decision (`walk`, `shifts`), and that decisions rest (`gopt.search.guided`).
 """
 
 from gopt.systems.advantage.data import (
@@ -21,7 +21,7 @@ from gopt.systems.advantage.data import (
 )
 from gopt.systems.advantage.graphs import OP_FEATURES, USE_FEATURES, to_graphs_tuple
 from gopt.systems.advantage.network import encode, init_params, predicted
-from gopt.systems.advantage.search import guide, uniform, walk
+from gopt.systems.advantage.search import guide, shifts, uniform, walk
 from gopt.systems.advantage.settings import Settings
 from gopt.systems.advantage.training import (
     Samples,
@@ -61,6 +61,7 @@ __all__ = [
     "save_network",
     "save_records",
     "scale_of",
+    "shifts",
     "step",
     "targets",
     "to_graphs_tuple",

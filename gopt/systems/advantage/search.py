@@ -1,12 +1,13 @@
 """The guide that a trained network is to `gopt.search.guided`."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from gopt.nets.graphs import GraphsTuple
-from gopt.search.guided import Change, Guide
+from gopt.search.guided import Guide, Move
 from gopt.systems.advantage.network import encode, predicted
 from gopt.systems.advantage.settings import Settings
 
@@ -42,8 +43,33 @@ def uniform(configurable: jax.Array) -> Guide:
     return lambda decisions: jnp.where(configurable, 0.0, -jnp.inf)
 
 
-def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Change:
-    """Returns a change of a decision, and by even chances of those on a random walk from it.
+def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
+    """Returns two moves: the end of a kernel moves by one op.
+
+    The decision of an op changes, and its neighbours are decided as it was before: those that it
+    reads, or those that read it. Single decisions rarely lead there, because between the two of
+    them more is computed, or written, than before and after.
+
+    Args:
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+    """
+    configurable, count = jnp.asarray(configurable), len(configurable)
+
+    def shift(
+        ends: jax.Array, others: jax.Array, key: jax.Array, decisions: jax.Array, node: jax.Array
+    ) -> jax.Array:
+        del key
+        is_near = jnp.zeros(count, bool).at[others].max(ends == node) & configurable
+        own = decisions[node]
+        return jnp.where(is_near, own, decisions).at[node].set(1 - own)
+
+    senders, receivers = jnp.asarray(graphs.senders), jnp.asarray(graphs.receivers)
+    return partial(shift, receivers, senders), partial(shift, senders, receivers)
+
+
+def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Move:
+    """Returns a move: a decision changes, and by even chances those on a random walk from it.
 
     Args:
       graphs: see `to_graphs_tuple`.

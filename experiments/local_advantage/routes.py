@@ -1,0 +1,99 @@
+"""Other ways to profit from what was learned on other graphs: a cost model, and a shared policy."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import common
+from experiments.local_advantage import training
+from experiments.local_advantage.graphs import Case
+from experiments.local_advantage.methods import Found, Learned, Task, costs, guided_by
+from gopt.systems import advantage
+from gopt.systems.advantage import cost_model, policy
+
+Data = Sequence[tuple[Case, advantage.Records]]
+BATCH = 16  # configurations
+
+
+def routes(
+    data: Data, *, settings: advantage.Settings, evaluations: int, seed: int, folder: Path
+) -> dict[str, Learned]:
+    """Returns the searches by what was trained on the graphs, by name; it is trained first.
+
+    Args:
+      data: training graphs and their records.
+      settings: of the network of advantages, whose width, rounds and steps are used.
+      evaluations: budget of each run.
+      seed: of the training.
+      folder: of checkpoints and losses.
+    """
+    settings = dataclasses.replace(settings, configurations=BATCH)
+    names = [made.name for made, _ in data]
+    given = [_configurations(made, records) for made, records in data]
+
+    def trained(model: Any, label: str) -> Any:
+        params, losses = training.fit(
+            names,
+            given,
+            partial(model.init, graphs=given[0].graphs, settings=settings),
+            model.step,
+            settings=settings,
+            seed=seed,
+            folder=folder / "checkpoints" / label,
+            label=f"training {label}",
+        )
+        common.save_json(folder / f"{label}.json", losses)
+        return params
+
+    drawn = partial(_drawn, evaluations=evaluations, settings=settings)
+    shared = trained(policy, "policy")
+    return {
+        "cost model": Learned(
+            partial(_by_cost_model, evaluations=evaluations, settings=settings),
+            trained(cost_model, "cost_model"),
+        ),
+        "policy, zero-shot": Learned(partial(drawn, learning_rate=0.0), shared),
+        "policy, fine-tuned": Learned(partial(drawn, learning_rate=policy.FINE_TUNING), shared),
+    }
+
+
+def _configurations(made: Case, records: advantage.Records) -> cost_model.Configurations:
+    spread = np.float32(np.std(np.float64(records.cost)))
+    found = cost_model.Configurations(made.graphs, made.problem, records.fuse, max(spread, 1.0))
+    return jax.tree.map(jnp.asarray, found)
+
+
+def _by_cost_model(
+    key: jax.Array, task: Task, *, evaluations: int, settings: advantage.Settings
+) -> Found:
+    can = task.problem.configurable
+    guide = cost_model.guide(task.params, task.graphs, can, settings=settings)
+    return guided_by(key, task, guide, evaluations=evaluations)
+
+
+def _drawn(
+    key: jax.Array,
+    task: Task,
+    *,
+    evaluations: int,
+    settings: advantage.Settings,
+    learning_rate: float,
+) -> Found:
+    found = policy.minimize(
+        key,
+        task.params,
+        task.graphs,
+        task.problem.configurable,
+        costs(task.problem),
+        task.start.astype(jnp.int32),
+        evaluations=evaluations,
+        settings=settings,
+        learning_rate=learning_rate,
+    )
+    return Found(found.decisions > 0, found.history)
