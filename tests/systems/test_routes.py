@@ -1,0 +1,215 @@
+"""The learned cost model and the shared policy, which learned advantages are compared with."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.cost.fusion import cloned_cost
+from gopt.fusion_problem import prepare_fusion
+from gopt.systems import advantage
+from gopt.systems.advantage import cost_model, policy
+from tests.cost.test_fusion import ROWS, machine, random_graph
+
+SETTINGS = advantage.Settings(width=8, rounds=1, steps=200, configurations=16, learning_rate=1e-2)
+
+
+def data(seed=0, rows=ROWS[0]):
+    """A random graph with configurations that random bits make."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, 20)
+    problem = prepare_fusion(graph, machine(rng), rows=rows)
+    fuse = (rng.random((8, len(problem.compute))) < 0.5) & problem.configurable
+    found = cost_model.Configurations(
+        advantage.to_graphs_tuple(graph, problem), problem, fuse, np.float32(1)
+    )
+    return jax.tree.map(jnp.asarray, found._replace(spread=np.float32(np.std(costs(found)))))
+
+
+def costs(data, fuse=None):
+    fuse = data.fuse if fuse is None else fuse
+    return np.asarray(jax.vmap(cloned_cost, (None, 0))(data.problem, fuse), np.float64)
+
+
+def cost_of(data):
+    return lambda decisions: jax.vmap(cloned_cost, (None, 0))(data.problem, decisions > 0)
+
+
+@pytest.fixture(scope="module")
+def given():
+    return data()
+
+
+@pytest.fixture(scope="module")
+def model(given):
+    """A cost model that was trained on one graph, and its losses."""
+    state = cost_model.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+    step = jax.jit(partial(cost_model.step, settings=SETTINGS))
+    losses = []
+    for key in jax.random.split(jax.random.key(1), SETTINGS.steps):
+        state, loss = step(state, key, given)
+        losses.append(float(loss))
+    return state.params, losses
+
+
+def predictions(params, given, fuse):
+    nodes = cost_model.encode(params, given.graphs, settings=SETTINGS)
+    return np.array(
+        [cost_model.predicted(params, nodes, given.graphs, bits * 1.0) for bits in fuse]
+    )
+
+
+def test_a_cost_model_learns_what_configurations_cost(given, model):
+    params, losses = model
+    assert np.mean(losses[-20:]) < 0.3 * np.mean(losses[:20])
+    rng = np.random.default_rng(5)
+    fuse = (rng.random((40, given.fuse.shape[1])) < 0.5) & np.asarray(given.problem.configurable)
+    found = np.corrcoef(predictions(params, given, fuse), costs(given, fuse))[0, 1]
+    assert found > 0.7
+
+
+def test_padding_changes_no_prediction(given, model):
+    params, _ = model
+    other = data(rows=ROWS[1])
+    longer = np.zeros((len(given.fuse), other.fuse.shape[1]), bool)
+    longer[:, : given.fuse.shape[1]] = given.fuse
+    np.testing.assert_allclose(
+        predictions(params, other, longer), predictions(params, given, given.fuse), atol=1e-5
+    )
+
+
+def test_the_loss_is_of_differences_in_deviations(given, model):
+    """By hand; and what all costs have in common does not count."""
+    params, _ = model
+    cost = jnp.asarray(costs(given), jnp.int32)
+    error = predictions(params, given, given.fuse) - costs(given) / float(given.spread)
+    loss = partial(cost_model.loss, params, given, given.fuse, settings=SETTINGS)
+    np.testing.assert_allclose(loss(cost), np.var(error), rtol=1e-4)
+    np.testing.assert_allclose(loss(cost + 2**20), loss(cost), rtol=1e-6)
+
+
+def test_what_guides_is_the_slope_towards_the_other_decision(given, model):
+    params, _ = model
+    can = np.asarray(given.problem.configurable)
+    guide = cost_model.guide(params, given.graphs, can, settings=SETTINGS)
+    nodes = cost_model.encode(params, given.graphs, settings=SETTINGS)
+    cost = partial(cost_model.predicted, params, nodes, given.graphs)
+    decisions = np.asarray(given.fuse[0], np.int32)
+    scores = np.asarray(guide(jnp.asarray(decisions)))
+    assert (scores[~can] == -np.inf).all() and np.isfinite(scores[can]).all()
+    h = 1e-2
+    for op in np.flatnonzero(can):
+        toward = np.zeros(len(can), np.float32)
+        toward[op] = h * (1 - 2 * decisions[op])
+        slope = float(cost(decisions + toward) - cost(decisions - toward)) / (2 * h)
+        assert scores[op] == pytest.approx(-slope, rel=0.05, abs=2e-3)
+
+
+def test_configurations_are_drawn_as_often_as_the_log_odds_say(given):
+    can = np.asarray(given.problem.configurable)
+    logits = jnp.linspace(-2, 2, len(can))
+    batch = policy.sample(jax.random.key(0), logits, can, cost_of(given), count=4000)
+    np.testing.assert_allclose(
+        batch.fuse.mean(0), np.where(can, jax.nn.sigmoid(logits), 0), atol=0.04
+    )
+    np.testing.assert_array_equal(batch.cost[:9], costs(given, batch.fuse[:9]))
+
+
+def test_the_loss_of_a_policy_is_that_of_reinforce(given):
+    """Each log-probability by hand, times how much cheaper than the mean of the others it is."""
+    can = np.asarray(given.problem.configurable)
+    state = policy.init(jax.random.key(3), given.graphs, settings=SETTINGS)
+    batch = policy.Batch(given.fuse, jnp.asarray(costs(given), jnp.int32))
+    p = np.float64(jax.nn.sigmoid(policy.logits(state.params, given.graphs, settings=SETTINGS)))
+    drawn = np.asarray(given.fuse)
+    log_prob = np.where(can, np.log(np.where(drawn, p, 1 - p)), 0).sum(1)
+    reward = -costs(given) / np.std(costs(given))
+    others = (reward.sum() - reward) / (len(reward) - 1)
+    np.testing.assert_allclose(
+        policy.loss(state.params, given.graphs, can, batch, settings=SETTINGS),
+        -np.mean((reward - others) * log_prob),
+        rtol=1e-3,
+    )
+
+
+def test_training_a_policy_lowers_what_it_draws(given):
+    state = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+    step = jax.jit(partial(policy.step, settings=SETTINGS))
+    shares = []
+    for key in jax.random.split(jax.random.key(1), SETTINGS.steps):
+        state, share = step(state, key, given)
+        shares.append(float(share))
+    least = np.min(costs(given)) / costs(given, given.fuse[:1] & False)[0]
+    assert np.mean(shares[-10:]) < np.mean(shares[:10]) and np.mean(shares[-10:]) < 1.02 * least
+
+
+@pytest.mark.parametrize("learning_rate", [0.0, 1e-2])
+@pytest.mark.parametrize("evaluations", [2, 3, 18, 100])
+def test_as_many_are_drawn_as_asked_for(given, evaluations, learning_rate):
+    can, counted = given.problem.configurable, []
+    state = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+
+    def cost(decisions):
+        jax.debug.callback(lambda d: counted.append(len(d)), decisions)
+        return cost_of(given)(decisions)
+
+    start = given.fuse[0].astype(jnp.int32)
+    found = policy.minimize(
+        jax.random.key(0),
+        state.params,
+        given.graphs,
+        can,
+        cost,
+        start,
+        evaluations=evaluations,
+        settings=SETTINGS,
+        learning_rate=learning_rate,
+    )
+    jax.effects_barrier()
+    assert sum(counted) == evaluations and found.history.shape == (evaluations,)
+    assert found.history[0] == costs(given)[0] and (np.diff(found.history) <= 0).all()
+    assert found.history[-1] == found.cost == costs(given, found.decisions[None] > 0)[0]
+
+
+def test_a_fine_tuned_policy_draws_better_and_better(given):
+    """What is drawn last is cheaper than what is drawn first, unless nothing is learned."""
+    params = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS).params
+    means = {}
+    for learning_rate in (0.0, 3e-2):
+        drawn = []
+
+        def cost(decisions, drawn=drawn):
+            found = cost_of(given)(decisions)
+            jax.debug.callback(lambda c: drawn.append(np.mean(c)), found, ordered=True)
+            return found
+
+        policy.minimize(
+            jax.random.key(0),
+            params,
+            given.graphs,
+            given.problem.configurable,
+            cost,
+            given.fuse[0].astype(jnp.int32),
+            evaluations=2 + 16 * 60,
+            settings=SETTINGS,
+            learning_rate=learning_rate,
+        )
+        jax.effects_barrier()
+        means[learning_rate] = np.mean(drawn[-10:]) / np.mean(drawn[1:11])
+    assert means[3e-2] < means[0.0] - 0.02
+
+
+def test_a_budget_without_a_draw_is_refused(given):
+    with pytest.raises(ValueError, match="evaluations is 1"):
+        policy.minimize(
+            jax.random.key(0),
+            None,
+            given.graphs,
+            given.problem.configurable,
+            cost_of(given),
+            given.fuse[0],
+            evaluations=1,
+            settings=SETTINGS,
+        )
