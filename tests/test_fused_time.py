@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import fused_time
+from experiments import fuse, fused_time
 from experiments.cases import Case, floats
 from experiments.fused_time import Settings, drawn, main, measure, summary
 from gopt.fusion_problem import prepare_fusion
@@ -79,3 +79,21 @@ def test_values_that_differ_are_an_error(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(fused_time, "largest_difference", lambda *_: 0.1)
     with pytest.raises(RuntimeError, match="tiny, joined 0: values differ by 1e-01"):
         measure("tiny", Settings(blocks=("tiny",), configurations=4, repeats=1, folder=tmp_path))
+
+
+def test_blocks_are_fused_and_compared(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(fuse, "BLOCKS", fused_time.BLOCKS)
+    fuse.main(fuse.Settings(blocks=("tiny",), evaluations=3, repeats=2, folder=tmp_path))
+    rows = json.loads((tmp_path / "fuse.json").read_text())
+    assert [row["program"] for row in rows][:2] == ["XLA", "XLA, memory scheduler"]
+    assert rows[0]["ratio"][0] == 1
+    assert sum(row["chosen"] for row in rows) == 1
+    assert all(row["difference"] < 1e-5 and len(row["seconds"]) == 2 for row in rows)
+    for name in ("programs.md", "chosen.md"):
+        assert "tiny" in (tmp_path / name).read_text()
+    assert json.loads((tmp_path / "settings.json").read_text())["repeats"] == 2
+
+
+def test_a_block_that_is_not_known_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="models has 'tiny'"):
+        fuse.main(fuse.Settings(blocks=("tiny",), folder=tmp_path))
