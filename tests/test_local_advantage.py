@@ -32,6 +32,14 @@ def small(monkeypatch):
     monkeypatch.setattr(common, "start", lambda: None)
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """One graph, and random search alone beside what is learned: less to compile."""
+    all_of_them = methods.unguided
+    monkeypatch.setattr(methods, "unguided", lambda e: {"random": all_of_them(e)["random"]})
+    monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
+
+
 def settings(folder, **changes):
     defaults = {"evaluations": 130, "seeds": 2, "network": NETWORK, "sampling": SAMPLING}
     return experiment.Settings(**defaults | changes, folder=folder)
@@ -108,7 +116,7 @@ def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatc
     jax.tree.map(np.testing.assert_array_equal, whole, resumed)
 
 
-def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch):
+def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch, few):
     monkeypatch.setattr(ablation, "PATHS", 4)
     experiment.main(settings(tmp_path, table="ablation"))
     for name in ("ranks.md", "paths.md", "improvement.md"):
@@ -118,7 +126,7 @@ def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatc
     assert all(name in header for name in names)
 
 
-def test_other_routes_are_trained_and_compared(tmp_path):
+def test_other_routes_are_trained_and_compared(tmp_path, few):
     network = dataclasses.replace(NETWORK, steps=3)
     experiment.main(settings(tmp_path, table="routes", network=network, evaluations=40))
     header = (tmp_path / "improvement.md").read_text().splitlines()[2]
