@@ -18,7 +18,7 @@ from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
 from gopt.kernels import Group, fold_transposes, merge_duplicates
-from gopt.measure import median_ratio, turns
+from gopt.measure import FEWEST_TURNS, median_ratio, turns
 from gopt.program import Program, trace_program
 from gopt.search import guided
 from gopt.sources.jaxpr import Traced, from_program
@@ -65,7 +65,8 @@ class Fusing:
         """The fastest; XLA's own program, unless another one is faster with 95 % confidence.
 
         The first half of the turns says which is fastest, the other half whether it is faster: the
-        best of several by the same turns would look better than it is.
+        best of several by the same turns would look better than it is. Of fewer than 12 turns half
+        cannot tell, see `gopt.measure.median_ratio`: then it is XLA's own.
         """
         half = max(len(self.before.seconds) // 2, 1)
         fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
@@ -111,8 +112,10 @@ class Fusing:
             )
         if self.failures:
             lines.append(f"{len(self.failures)} kernels failed, see `failures`")
-        kept = " (nothing is faster)" if self.after is self.before else ""
-        return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
+        why = " (nothing is surely faster)" if self.after is self.before else ""
+        if len(self.before.seconds) < 2 * FEWEST_TURNS:
+            why = f" (turns are too few to tell what is faster: {2 * FEWEST_TURNS} at least)"
+        return "\n".join([*lines, f"chosen: {self.after.name}{why}"])
 
 
 def fuse(
@@ -141,7 +144,8 @@ def fuse(
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
         last, numbers are drawn.
       evaluations: how many configurations the search may try.
-      repeats: turns in which whole programs are timed.
+      repeats: turns in which whole programs are timed; with fewer than 12, too few to tell what is
+        faster, XLA's own program is chosen.
       seed: of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
       times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.

@@ -107,19 +107,28 @@ def candidate(name, *seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "chosen"),
+    ("ratios", "chosen"),
     [
-        ([0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 6.3], "ours"),  # 0.9 in each turn, however they differ
-        ([0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 7.7], "XLA"),  # of few turns, the interval is all of them
-        ([1.1, 1.8, 2.7, 3.6, 4.5, 5.4, 6.3], "ours"),  # the other half says whether it is faster
-        ([1.1, 2.2, 3.3, 4.4, 5.5, 6.6, 7.7], "XLA"),
+        ([0.9] * 12, "ours"),  # in each turn, however they differ
+        ([0.9] * 11 + [1.1], "XLA"),  # of six turns, the interval is all of them
+        ([1.1] + [0.9] * 11, "ours"),  # the other half says whether it is faster
+        ([1.1] * 12, "XLA"),
     ],
 )
-def test_what_is_not_surely_faster_is_not_chosen(seconds, chosen):
-    ways = (candidate("XLA", 1, 2, 3, 4, 5, 6, 7), candidate("ours", *seconds))
+def test_what_is_not_surely_faster_is_not_chosen(ratios, chosen):
+    base = np.arange(1.0, 13)
+    ways = (candidate("XLA", *base), candidate("ours", *ratios * base))
     result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
     assert result.after.name == chosen
-    assert ("nothing is faster" in str(result)) == (chosen == "XLA")
+    assert ("nothing is surely faster" in str(result)) == (chosen == "XLA")
+
+
+def test_of_few_turns_nothing_but_xla_is_chosen_and_the_table_says_why():
+    ways = (candidate("XLA", *[1.0] * 11), candidate("ours", *[0.1] * 11))
+    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
+    assert result.after is result.before
+    why = "turns are too few to tell what is faster: 12 at least"
+    assert str(result).splitlines()[-1] == f"chosen: XLA ({why})"
 
 
 def test_the_interval_of_a_median_holds_it_19_times_of_20():
@@ -129,6 +138,11 @@ def test_the_interval_of_a_median_holds_it_19_times_of_20():
         _, low, high = median_ratio(np.exp(rng.standard_normal(20)), np.ones(20))
         hits += low <= 1 <= high
     assert 0.93 < hits / 400 < 0.99  # 0.959 by the binomial distribution
+
+
+def test_of_few_turns_there_is_no_interval_of_the_median():
+    assert median_ratio(np.arange(1.0, 7), np.ones(6)) == (3.5, 1, 6)
+    assert median_ratio(np.arange(1.0, 6), np.ones(5)) == (3, 0, np.inf)
 
 
 def test_turns_are_as_many_as_asked_for():
