@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
 from gopt.kernels import Group, fold_transposes, merge_duplicates
-from gopt.measure import FEWEST_TURNS, median_ratio, turns
+from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
 from gopt.program import Program, trace_program
 from gopt.search import guided
 from gopt.sources.jaxpr import Traced, from_program
@@ -36,7 +36,7 @@ class FusedProgram(NamedTuple):
     fuse: np.ndarray | None  # bool [N]; None: as XLA decides
     kernels: int | None  # that run; None: as XLA decides
     predicted: float | None  # s, the sum of the times of its kernels
-    seconds: np.ndarray  # [repeats], process time of each turn
+    times: Times  # of a call in each turn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,23 +64,40 @@ class Fusing:
     def after(self) -> FusedProgram:
         """The fastest; XLA's own program, unless another one is faster with 95 % confidence.
 
+        That is by the time that the process spends on all cores. What surely takes longer on the
+        wall, with the same confidence, is not chosen either: then it is XLA's own.
+
         The first half of the turns says which is fastest, the other half whether it is faster: the
         best of several by the same turns would look better than it is. Of fewer than 12 turns half
-        cannot tell, see `gopt.measure.median_ratio`: then it is XLA's own.
+        cannot tell, see `gopt.measure.median_ratio`: then it is XLA's own, too.
         """
-        half = max(len(self.before.seconds) // 2, 1)
+        half = max(self._turns // 2, 1)
         fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
-        is_faster = self.ratio(fastest, slice(-half, None))[2] < 1
-        return fastest if is_faster else self.before
+        confirming = slice(-half, None)
+        is_faster = self.ratio(fastest, confirming)[2] < 1
+        is_slower_on_the_wall = self.ratio(fastest, confirming, clock="wall")[1] > 1
+        return fastest if is_faster and not is_slower_on_the_wall else self.before
 
-    def ratio(self, candidate: FusedProgram, of: slice = slice(None)) -> tuple[float, float, float]:
+    def ratio(
+        self,
+        candidate: FusedProgram,
+        of: slice = slice(None),
+        *,
+        clock: Literal["process", "wall"] = "process",
+    ) -> tuple[float, float, float]:
         """Returns the time of a candidate as a share of XLA's, and its 95 % interval.
 
         Args:
           candidate: one of the candidates.
           of: which turns count.
+          clock: by which, see `gopt.measure.Times`.
         """
-        return median_ratio(candidate.seconds[of], self.before.seconds[of])
+        times, base = (getattr(c.times, clock)[of] for c in (candidate, self.before))
+        return median_ratio(times, base)
+
+    @property
+    def _turns(self) -> int:
+        return len(self.before.times.process)
 
     def apply(self) -> Callable[..., Any]:
         """Returns the fastest program as a jitted function: same arguments, same values."""
@@ -99,21 +116,24 @@ class Fusing:
         width = 2 + max(len(candidate.name) for candidate in self.candidates)
         lines = [
             f"{len(self.program.equations)} equations; process time of the best of "
-            f"{len(self.before.seconds)} turns, and the median of what turns take of XLA's",
-            f"{'':{width}}{'kernels':>9}{'their sum':>12}{'measured':>12}{'of XLA':>9}  95 %",
+            f"{self._turns} turns, and the median of what turns take of XLA's",
+            f"{'':{width}}{'kernels':>9}{'their sum':>12}{'measured':>12}{'of XLA':>9}  "
+            f"{'95 %':11}{'wall, of XLA':>14}",
         ]
         for c in self.candidates:
             kernels = "" if c.kernels is None else str(c.kernels)
             predicted = "" if c.predicted is None else format_seconds(c.predicted)
             middle, low, high = self.ratio(c)
+            measured = format_seconds(float(c.times.process.min()))
+            wall, _, _ = self.ratio(c, clock="wall")
             lines.append(
-                f"{c.name:{width}}{kernels:>9}{predicted:>12}"
-                f"{format_seconds(float(c.seconds.min())):>12}{middle:>9.3f}  {low:.3f}-{high:.3f}"
+                f"{c.name:{width}}{kernels:>9}{predicted:>12}{measured:>12}{middle:>9.3f}  "
+                f"{f'{low:.3f}-{high:.3f}':11}{wall:>14.3f}"
             )
         if self.failures:
             lines.append(f"{len(self.failures)} kernels failed, see `failures`")
-        why = " (nothing is surely faster)" if self.after is self.before else ""
-        if len(self.before.seconds) < 2 * FEWEST_TURNS:
+        why = " (nothing is surely better)" if self.after is self.before else ""
+        if self._turns < 2 * FEWEST_TURNS:
             why = f" (turns are too few to tell what is faster: {2 * FEWEST_TURNS} at least)"
         return "\n".join([*lines, f"chosen: {self.after.name}{why}"])
 
@@ -135,7 +155,11 @@ def fuse(
     them, and with what a search finds from the better of the two. A candidate of the search costs
     the sum of the times of its kernels, each of which is compiled and timed once; the network of
     `gopt.systems.advantage` says which op to try next. Kernels are timed one after another, on one
-    core each; programs on as many as XLA uses, by the time of all of them.
+    core each.
+
+    Programs run on as many cores as XLA uses. They are compared by process time, which is that of
+    all cores and on which others on the machine have little influence. Time on the wall is shown
+    beside it, and what surely takes longer on the wall than XLA's own program is not chosen.
 
     The function is run to be timed; so are its kernels.
 
@@ -190,7 +214,7 @@ def fuse(
     measured = turns(
         {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
     )
-    candidates = tuple(way._replace(seconds=measured[way.name]) for way in ways)
+    candidates = tuple(way._replace(times=measured[way.name]) for way in ways)
     return Fusing(program, candidates, searched.seconds, dict(kernels.failures))
 
 
@@ -232,7 +256,7 @@ def _ways(
 ) -> Iterator[FusedProgram]:
     """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
     saving = MEMORY_SCHEDULER["cpu"]
-    nothing = np.zeros(0)
+    nothing = Times(np.zeros(0), np.zeros(0))
     for name, options in (("XLA", {}), ("XLA, memory scheduler", saving)):
         own = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
         yield FusedProgram(name, own, None, None, None, nothing)

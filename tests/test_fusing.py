@@ -8,7 +8,7 @@ import pytest
 from gopt.fusing import FusedProgram, Fusing, fuse
 from gopt.fusion import timing
 from gopt.fusion.searching import search
-from gopt.measure import median_ratio, turns
+from gopt.measure import Times, median_ratio
 from gopt.program import trace_program
 from gopt.search import guided
 
@@ -102,8 +102,9 @@ def test_what_cannot_be_fused_is_refused():
         fuse(step, W, X, evaluations=1, repeats=0)
 
 
-def candidate(name, *seconds):
-    return FusedProgram(name, lambda: None, None, None, None, np.array(seconds))
+def candidate(name, process, wall=None):
+    times = Times(np.array(process), np.array(process if wall is None else wall))
+    return FusedProgram(name, lambda: None, None, None, None, times)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +118,32 @@ def candidate(name, *seconds):
 )
 def test_what_is_not_surely_faster_is_not_chosen(ratios, chosen):
     base = np.arange(1.0, 13)
-    ways = (candidate("XLA", *base), candidate("ours", *ratios * base))
+    ways = (candidate("XLA", base), candidate("ours", ratios * base))
     result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
     assert result.after.name == chosen
-    assert ("nothing is surely faster" in str(result)) == (chosen == "XLA")
+    assert ("nothing is surely better" in str(result)) == (chosen == "XLA")
+
+
+@pytest.mark.parametrize(
+    ("wall", "chosen"),
+    [
+        ([1.2] * 12, "XLA"),
+        ([1.2] * 11 + [0.9], "ours"),  # not surely slower
+        ([0.9] * 6 + [1.2] * 6, "XLA"),  # the other half says so, here too
+        ([1.2] * 6 + [1.0] * 6, "ours"),
+    ],
+)
+def test_what_is_surely_slower_on_the_wall_is_not_chosen(wall, chosen):
+    base = np.arange(1.0, 13)
+    ways = (candidate("XLA", base, 2 * base), candidate("ours", 0.5 * base, 2 * base * wall))
+    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
+    assert result.after.name == chosen
+    (line,) = (line for line in str(result).splitlines() if line.startswith("ours"))
+    assert line.split()[-3:] == ["0.500", "0.500-0.500", f"{np.median(wall):.3f}"]
 
 
 def test_of_few_turns_nothing_but_xla_is_chosen_and_the_table_says_why():
-    ways = (candidate("XLA", *[1.0] * 11), candidate("ours", *[0.1] * 11))
+    ways = (candidate("XLA", [1.0] * 11), candidate("ours", [0.1] * 11))
     result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
     assert result.after is result.before
     why = "turns are too few to tell what is faster: 12 at least"
@@ -143,11 +162,6 @@ def test_the_interval_of_a_median_holds_it_19_times_of_20():
 def test_of_few_turns_there_is_no_interval_of_the_median():
     assert median_ratio(np.arange(1.0, 7), np.ones(6)) == (3.5, 1, 6)
     assert median_ratio(np.arange(1.0, 6), np.ones(5)) == (3, 0, np.inf)
-
-
-def test_turns_are_as_many_as_asked_for():
-    found = turns({"a": lambda: jnp.ones(3), "b": lambda: jnp.zeros(3)}, repeats=3)
-    assert {name: times.shape for name, times in found.items()} == {"a": (3,), "b": (3,)}
 
 
 def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed():

@@ -5,9 +5,11 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from gopt.measure import memory, seconds
+from gopt import measure
+from gopt.measure import Times, memory, seconds, turns
 
 X = jnp.ones((64, 64))
 
@@ -35,6 +37,24 @@ def test_functions_are_timed_in_turn():
     found = seconds({name: partial(function, name) for name in "ab"}, repeats=3)
     assert calls == [*"aabb", *"ab" * 3]
     assert all(0 <= value < 1 for value in found.values())
+
+
+def test_turns_tell_time_of_the_process_and_on_the_wall():
+    found = turns({"sleeps": lambda: time.sleep(0.06), "works": lambda: X @ X}, repeats=3)
+    assert [np.shape(times) for times in found.values()] == [(2, 3)] * 2
+    process, wall = found["sleeps"]
+    assert (process < 0.03).all() and (wall > 0.05).all()
+    assert (found["works"].process > 0).all()
+
+
+@pytest.mark.parametrize(("backend", "least"), [("cpu", 1), ("gpu", 3)])
+def test_the_least_is_by_the_process_on_a_cpu_and_on_the_wall_elsewhere(
+    monkeypatch, backend, least
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    times = Times(np.array([2.0, 1.0]), np.array([3.0, 4.0]))
+    monkeypatch.setattr(measure, "turns", lambda *_, **__: {"f": times})
+    assert seconds({}) == {"f": least}
 
 
 def test_short_functions_are_called_often_in_each_turn():
