@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -46,7 +47,8 @@ class Fusing:
     Attributes:
       program: the function as equations.
       candidates: what was compared, XLA's own program first.
-      searched: seconds of the best configuration after each evaluation, by the sum of its kernels.
+      searched: seconds of the best configuration after each evaluation, by the sum of its kernels;
+        empty where no op can be fused.
       failures: kernels that could not be compiled or timed, and why.
     """
 
@@ -104,7 +106,13 @@ class Fusing:
         return self.after.function
 
     def plot(self) -> "Figure":
-        """Returns the time of the best configuration against evaluations of the search."""
+        """Returns the time of the best configuration against evaluations of the search.
+
+        Raises:
+          ValueError: nothing was searched.
+        """
+        if not len(self.searched):
+            raise ValueError("nothing was searched: the function has no op that can be fused")
         from gopt import plots
 
         steps = np.arange(1, len(self.searched) + 1)
@@ -161,7 +169,8 @@ def fuse(
     all cores and on which others on the machine have little influence. Time on the wall is shown
     beside it, and what surely takes longer on the wall than XLA's own program is not chosen.
 
-    The function is run to be timed; so are its kernels.
+    The function is run to be timed; so are its kernels. Where no op of it can be fused into
+    another, there are XLA's own programs only.
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
@@ -178,44 +187,27 @@ def fuse(
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), the
-        backend is no CPU, or no op of the function can be fused.
+        backend is no CPU, or `times` or `weights` holds something else.
+      FileNotFoundError: there is no such file of `weights`.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
-    if evaluations < 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
+        if not isinstance(count, Integral) or count < 1:
+            raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
+    from gopt.systems.advantage import load_network  # with networks: `import gopt` stays light
+
+    network = load_network(weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
     program = fold_transposes(
         merge_duplicates(trace_program(fn, *args, donate_argnums=donate_argnums))
     )
-    traced = from_program(program)
-    problem = rates.problem(traced.graph)
-    if not int(problem.num_choices):
-        raise ValueError("the function has no op that can be fused into another")
-
-    def sum_of_kernels(fuse: np.ndarray) -> float:
-        return kernels.of(program, parts_of(traced, problem, fuse))
-
-    found = {
-        "instruction fusion": instruction_fusion(problem),
-        "priority fusion": priority_fusion(problem),
-    }
-    start = min(found.values(), key=sum_of_kernels)
-    guide, moves = _guide(traced, problem, weights)
-    searched = search(
-        jax.random.key(seed),
-        sum_of_kernels,
-        start,
-        guide,
-        evaluations=evaluations,
-        moves=moves,
-    )
-    found["searched"] = searched.fuse
-    ways = list(_ways(fn, program, traced, problem, found, sum_of_kernels, donate_argnums))
+    found, searched = _searched(program, kernels, network, rates, evaluations, seed)
+    ways = list(_ways(fn, program, found, donate_argnums))
     measured = turns(
         {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
     )
     candidates = tuple(way._replace(times=measured[way.name]) for way in ways)
-    return Fusing(program, candidates, searched.seconds, dict(kernels.failures))
+    return Fusing(program, candidates, searched, dict(kernels.failures))
 
 
 def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
@@ -233,13 +225,64 @@ def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[
 _decoded = jax.jit(cloned)
 
 
+class _Found(NamedTuple):
+    """A configuration that a heuristic or the search has found."""
+
+    fuse: np.ndarray  # bool [N]
+    parts: tuple[Group, ...]  # its kernels
+    seconds: float  # the sum of their times
+
+
+def _searched(
+    program: Program,
+    kernels: KernelTimes,
+    network: tuple[Any, Any],
+    rates: Rates,
+    evaluations: int,
+    seed: int,
+) -> tuple[dict[str, _Found], np.ndarray]:
+    """Returns configurations by what found them, and the best seconds after each evaluation.
+
+    Both are empty where no op can be fused.
+    """
+    if not program.equations:  # not even a graph, where there are no inputs
+        return {}, np.zeros(0)
+    traced = from_program(program)
+    problem = rates.problem(traced.graph)
+    if not int(problem.num_choices):
+        return {}, np.zeros(0)
+
+    def sum_of_kernels(fuse: np.ndarray) -> float:
+        return kernels.of(program, parts_of(traced, problem, fuse))
+
+    found = {
+        "instruction fusion": instruction_fusion(problem),
+        "priority fusion": priority_fusion(problem),
+    }
+    guide, moves = _guide(traced, problem, network)
+    result = search(
+        jax.random.key(seed),
+        sum_of_kernels,
+        min(found.values(), key=sum_of_kernels),
+        guide,
+        evaluations=evaluations,
+        moves=moves,
+    )
+    found["searched"] = result.fuse
+    ways = {
+        name: _Found(fuse, parts_of(traced, problem, fuse), sum_of_kernels(fuse))
+        for name, fuse in found.items()
+    }
+    return ways, result.seconds
+
+
 def _guide(
-    traced: Traced, problem: FusionProblem, weights: Any
+    traced: Traced, problem: FusionProblem, network: tuple[Any, Any]
 ) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
     """Returns what tells where to search, and the moves of the search."""
-    from gopt.systems import advantage  # with networks: `import gopt` stays light
+    from gopt.systems import advantage
 
-    params, settings = advantage.load_network(weights)
+    params, settings = network
     graphs = advantage.to_graphs_tuple(traced.graph, problem)
     guide = advantage.guide(params, graphs, problem.configurable, settings=settings)
     return guide, (guided.flip, *advantage.shifts(graphs, problem.configurable))
@@ -248,10 +291,7 @@ def _guide(
 def _ways(
     fn: Callable[..., Any],
     program: Program,
-    traced: Traced,
-    problem: FusionProblem,
-    found: dict[str, np.ndarray],
-    cost: Callable[[np.ndarray], float],
+    found: dict[str, _Found],
     donate_argnums: int | Sequence[int],
 ) -> Iterator[FusedProgram]:
     """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
@@ -261,8 +301,7 @@ def _ways(
         own = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
         yield FusedProgram(name, own, None, None, None, nothing)
     seen = set()
-    for name, fuse in found.items():
-        parts = parts_of(traced, problem, fuse)
+    for name, (fuse, parts, seconds) in found.items():
         if parts in seen:
             continue
         seen.add(parts)
@@ -270,7 +309,7 @@ def _ways(
         function = jax.jit(
             fused(program, parts), donate_argnums=donate_argnums, compiler_options=saving
         )
-        yield FusedProgram(name, function, fuse, len(parts), cost(fuse), nothing)
+        yield FusedProgram(name, function, fuse, len(parts), seconds, nothing)
 
 
 def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:

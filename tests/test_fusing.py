@@ -93,13 +93,35 @@ def test_shapes_stand_for_arrays_and_arguments_may_be_donated():
     assert w.is_deleted()
 
 
-def test_what_cannot_be_fused_is_refused():
-    with pytest.raises(ValueError, match="has no op that can be fused into another"):
-        fuse(lambda x: x @ x, W)
-    with pytest.raises(ValueError, match="evaluations is 0"):
-        fuse(step, W, X, evaluations=0)
-    with pytest.raises(ValueError, match="repeats is 0"):
-        fuse(step, W, X, evaluations=1, repeats=0)
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [(lambda x: x @ x, (W,)), (lambda x: x, (W,)), (lambda: 3.0, ())],
+)
+def test_what_cannot_be_fused_has_the_programs_of_xla_only(function, args):
+    result = fuse(function, *args, repeats=1)
+    assert [c.name for c in result.candidates] == ["XLA", "XLA, memory scheduler"]
+    np.testing.assert_allclose(result.apply()(*args), function(*args), rtol=1e-6)
+    assert str(result).count("\n") == 4
+    assert result.searched.shape == (0,)
+    with pytest.raises(ValueError, match="nothing was searched"):
+        result.plot()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"evaluations": 0}, ValueError, "evaluations is 0: expected a whole number, 1 at least"),
+        ({"evaluations": 2.5}, ValueError, "evaluations is 2.5"),
+        ({"repeats": 0}, ValueError, "repeats is 0: expected a whole number, 1 at least"),
+        ({"repeats": "many"}, ValueError, "repeats is 'many'"),
+        ({"weights": "nowhere.npz"}, FileNotFoundError, "nowhere.npz"),
+        ({"weights": __file__}, ValueError, "test_fusing.py does not hold weights"),
+        ({"times": __file__}, ValueError, "test_fusing.py, line 1"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_traced(options, error, match):
+    with pytest.raises(error, match=match):
+        fuse(lambda _: pytest.fail("it was traced"), W, **options)
 
 
 def candidate(name, process, wall=None):
