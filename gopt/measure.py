@@ -1,8 +1,10 @@
 """What a compiled function really needs: memory as XLA plans it, time as the process spends it."""
 
 import math
+import platform
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -56,6 +58,16 @@ class Times(NamedTuple):
 
     process: np.ndarray  # of all cores, on which other processes have little influence
     wall: np.ndarray
+
+
+def processor() -> str:
+    """Returns the model of the CPU, as the system names it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
 
 
 def seconds(

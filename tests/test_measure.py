@@ -1,7 +1,9 @@
 """Real memory and time of compiled functions."""
 
+import platform
 import time
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +74,16 @@ def test_longer_work_takes_longer():
     work = jax.jit(lambda x: jax.lax.fori_loop(0, 500, lambda _, y: jnp.sin(y @ x), x))
     found = seconds({"none": lambda x: x, "work": work}, lambda: (X,), repeats=3)
     assert found["work"] > found["none"]
+
+
+def test_the_processor_has_a_name(monkeypatch):
+    cpuinfo = "processor : 0\nmodel name\t: Some CPU @ 2: fast\nmodel name\t: another\n"
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    monkeypatch.setattr(Path, "read_text", lambda path: {"/proc/cpuinfo": cpuinfo}[str(path)])
+    assert measure.processor() == "Some CPU @ 2: fast"
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    monkeypatch.setattr(platform, "processor", lambda: "x86_64")
+    assert measure.processor() == "x86_64"
 
 
 def test_repeats_are_checked():
