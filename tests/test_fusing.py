@@ -202,6 +202,51 @@ def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed(
     assert found.seconds.shape == (20,) and found.seconds[0] == 5 and found.seconds[-1] == 2
 
 
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_search_by_measured_times_makes_the_steps_of_that_by_costs(start):
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-9, 10, 12)
+    cold = jnp.asarray(rng.standard_normal(12), jnp.float32)
+    tried = []
+
+    def cost(fuse):
+        tried.append(fuse.tolist())
+        failed = not fuse[:2].any() or fuse[4:7].all()
+        return np.inf if failed else float(200 + weights @ fuse)
+
+    def costs(decisions):
+        shape = jax.ShapeDtypeStruct(decisions.shape[:1], jnp.float32)
+        return jax.pure_callback(
+            lambda rows: np.array([cost(row > 0) for row in rows], np.float32), shape, decisions
+        )
+
+    def guide(decisions):  # what it says changes with the decisions
+        return jnp.where(jnp.arange(12) < 11, cold * (1 - 2 * decisions), -jnp.inf)
+
+    def swap(key, decisions, node):
+        other = jax.random.randint(key, (), 0, 11)
+        return decisions.at[node].set(decisions[other]).at[other].set(decisions[node])
+
+    options = {
+        "evaluations": 60,
+        "settings": guided.Settings(share=0.4, rest=0.5, patience=0.2, refresh=7),
+        "moves": (guided.flip, swap),
+    }
+    first = np.zeros(12, np.int32)
+    first[0] = start  # 0: of infinite cost
+    key = jax.random.key(3)
+    measured = search(key, cost, first > 0, guide, **options)
+    steps = tried.copy()
+    tried.clear()
+    result = guided.minimize(key, costs, jnp.asarray(first), guide, **options)
+    np.testing.assert_array_equal(measured.seconds, result.history)
+    np.testing.assert_array_equal(measured.fuse, result.decisions > 0)
+    assert steps == tried and len(steps) == 60
+    assert np.isinf(measured.seconds[0]) == (start == 0)
+    later = [np.isinf(cost(np.array(step))) for step in steps[20:]]
+    assert any(later) and len(set(measured.seconds.tolist())) > 4
+
+
 def test_a_search_by_measured_times_starts_somewhere():
     with pytest.raises(ValueError, match="evaluations is 0"):
         search(jax.random.key(0), lambda _: 1.0, np.zeros(2, bool), lambda d: d, evaluations=0)
