@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
 from gopt.kernels import Group, fold_transposes, merge_duplicates
-from gopt.measure import median_ratio, turns
+from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
 from gopt.program import Program, trace_program
 from gopt.search import guided
 from gopt.sources.jaxpr import Traced, from_program
@@ -36,7 +37,7 @@ class FusedProgram(NamedTuple):
     fuse: np.ndarray | None  # bool [N]; None: as XLA decides
     kernels: int | None  # that run; None: as XLA decides
     predicted: float | None  # s, the sum of the times of its kernels
-    seconds: np.ndarray  # [repeats], process time of each turn
+    times: Times  # of a call in each turn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +47,8 @@ class Fusing:
     Attributes:
       program: the function as equations.
       candidates: what was compared, XLA's own program first.
-      searched: seconds of the best configuration after each evaluation, by the sum of its kernels.
+      searched: seconds of the best configuration after each evaluation, by the sum of its kernels;
+        empty where no op can be fused.
       failures: kernels that could not be compiled or timed, and why.
     """
 
@@ -64,29 +66,53 @@ class Fusing:
     def after(self) -> FusedProgram:
         """The fastest; XLA's own program, unless another one is faster with 95 % confidence.
 
-        The first half of the turns says which is fastest, the other half whether it is faster: the
-        best of several by the same turns would look better than it is.
-        """
-        half = max(len(self.before.seconds) // 2, 1)
-        fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
-        is_faster = self.ratio(fastest, slice(-half, None))[2] < 1
-        return fastest if is_faster else self.before
+        That is by the time that the process spends on all cores. What surely takes longer on the
+        wall, with the same confidence, is not chosen either: then it is XLA's own.
 
-    def ratio(self, candidate: FusedProgram, of: slice = slice(None)) -> tuple[float, float, float]:
+        The first half of the turns says which is fastest, the other half whether it is faster: the
+        best of several by the same turns would look better than it is. Of fewer than 12 turns half
+        cannot tell, see `gopt.measure.median_ratio`: then it is XLA's own, too.
+        """
+        half = max(self._turns // 2, 1)
+        fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
+        confirming = slice(-half, None)
+        is_faster = self.ratio(fastest, confirming)[2] < 1
+        is_slower_on_the_wall = self.ratio(fastest, confirming, clock="wall")[1] > 1
+        return fastest if is_faster and not is_slower_on_the_wall else self.before
+
+    def ratio(
+        self,
+        candidate: FusedProgram,
+        of: slice = slice(None),
+        *,
+        clock: Literal["process", "wall"] = "process",
+    ) -> tuple[float, float, float]:
         """Returns the time of a candidate as a share of XLA's, and its 95 % interval.
 
         Args:
           candidate: one of the candidates.
           of: which turns count.
+          clock: by which, see `gopt.measure.Times`.
         """
-        return median_ratio(candidate.seconds[of], self.before.seconds[of])
+        times, base = (getattr(c.times, clock)[of] for c in (candidate, self.before))
+        return median_ratio(times, base)
+
+    @property
+    def _turns(self) -> int:
+        return len(self.before.times.process)
 
     def apply(self) -> Callable[..., Any]:
         """Returns the fastest program as a jitted function: same arguments, same values."""
         return self.after.function
 
     def plot(self) -> "Figure":
-        """Returns the time of the best configuration against evaluations of the search."""
+        """Returns the time of the best configuration against evaluations of the search.
+
+        Raises:
+          ValueError: nothing was searched.
+        """
+        if not len(self.searched):
+            raise ValueError("nothing was searched: the function has no op that can be fused")
         from gopt import plots
 
         steps = np.arange(1, len(self.searched) + 1)
@@ -98,21 +124,26 @@ class Fusing:
         width = 2 + max(len(candidate.name) for candidate in self.candidates)
         lines = [
             f"{len(self.program.equations)} equations; process time of the best of "
-            f"{len(self.before.seconds)} turns, and the median of what turns take of XLA's",
-            f"{'':{width}}{'kernels':>9}{'their sum':>12}{'measured':>12}{'of XLA':>9}  95 %",
+            f"{self._turns} turns, and the median of what turns take of XLA's",
+            f"{'':{width}}{'kernels':>9}{'their sum':>12}{'measured':>12}{'of XLA':>9}  "
+            f"{'95 %':11}{'wall, of XLA':>14}",
         ]
         for c in self.candidates:
             kernels = "" if c.kernels is None else str(c.kernels)
             predicted = "" if c.predicted is None else format_seconds(c.predicted)
             middle, low, high = self.ratio(c)
+            measured = format_seconds(float(c.times.process.min()))
+            wall, _, _ = self.ratio(c, clock="wall")
             lines.append(
-                f"{c.name:{width}}{kernels:>9}{predicted:>12}"
-                f"{format_seconds(float(c.seconds.min())):>12}{middle:>9.3f}  {low:.3f}-{high:.3f}"
+                f"{c.name:{width}}{kernels:>9}{predicted:>12}{measured:>12}{middle:>9.3f}  "
+                f"{f'{low:.3f}-{high:.3f}':11}{wall:>14.3f}"
             )
         if self.failures:
             lines.append(f"{len(self.failures)} kernels failed, see `failures`")
-        kept = " (nothing is faster)" if self.after is self.before else ""
-        return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
+        why = " (nothing is surely better)" if self.after is self.before else ""
+        if self._turns < 2 * FEWEST_TURNS:
+            why = f" (turns are too few to tell what is faster: {2 * FEWEST_TURNS} at least)"
+        return "\n".join([*lines, f"chosen: {self.after.name}{why}"])
 
 
 def fuse(
@@ -132,16 +163,22 @@ def fuse(
     them, and with what a search finds from the better of the two. A candidate of the search costs
     the sum of the times of its kernels, each of which is compiled and timed once; the network of
     `gopt.systems.advantage` says which op to try next. Kernels are timed one after another, on one
-    core each; programs on as many as XLA uses, by the time of all of them.
+    core each.
 
-    The function is run to be timed; so are its kernels.
+    Programs run on as many cores as XLA uses. They are compared by process time, which is that of
+    all cores and on which others on the machine have little influence. Time on the wall is shown
+    beside it, and what surely takes longer on the wall than XLA's own program is not chosen.
+
+    The function is run to be timed; so are its kernels. Where no op of it can be fused into
+    another, there are XLA's own programs only.
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
         last, numbers are drawn.
       evaluations: how many configurations the search may try.
-      repeats: turns in which whole programs are timed.
+      repeats: turns in which whole programs are timed; with fewer than 12, too few to tell what is
+        faster, XLA's own program is chosen.
       seed: of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
       times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.
@@ -150,44 +187,27 @@ def fuse(
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), the
-        backend is no CPU, or no op of the function can be fused.
+        backend is no CPU, or `times` or `weights` holds something else.
+      FileNotFoundError: there is no such file of `weights`.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
-    if evaluations < 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
+        if not isinstance(count, Integral) or count < 1:
+            raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
+    from gopt.systems.advantage import load_network  # with networks: `import gopt` stays light
+
+    network = load_network(weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
     program = fold_transposes(
         merge_duplicates(trace_program(fn, *args, donate_argnums=donate_argnums))
     )
-    traced = from_program(program)
-    problem = rates.problem(traced.graph)
-    if not int(problem.num_choices):
-        raise ValueError("the function has no op that can be fused into another")
-
-    def sum_of_kernels(fuse: np.ndarray) -> float:
-        return kernels.of(program, parts_of(traced, problem, fuse))
-
-    found = {
-        "instruction fusion": instruction_fusion(problem),
-        "priority fusion": priority_fusion(problem),
-    }
-    start = min(found.values(), key=sum_of_kernels)
-    guide, moves = _guide(traced, problem, weights)
-    searched = search(
-        jax.random.key(seed),
-        sum_of_kernels,
-        start,
-        guide,
-        evaluations=evaluations,
-        moves=moves,
-    )
-    found["searched"] = searched.fuse
-    ways = list(_ways(fn, program, traced, problem, found, sum_of_kernels, donate_argnums))
+    found, searched = _searched(program, kernels, network, rates, evaluations, seed)
+    ways = list(_ways(fn, program, found, donate_argnums))
     measured = turns(
         {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
     )
-    candidates = tuple(way._replace(seconds=measured[way.name]) for way in ways)
-    return Fusing(program, candidates, searched.seconds, dict(kernels.failures))
+    candidates = tuple(way._replace(times=measured[way.name]) for way in ways)
+    return Fusing(program, candidates, searched, dict(kernels.failures))
 
 
 def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
@@ -205,13 +225,64 @@ def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[
 _decoded = jax.jit(cloned)
 
 
+class _Found(NamedTuple):
+    """A configuration that a heuristic or the search has found."""
+
+    fuse: np.ndarray  # bool [N]
+    parts: tuple[Group, ...]  # its kernels
+    seconds: float  # the sum of their times
+
+
+def _searched(
+    program: Program,
+    kernels: KernelTimes,
+    network: tuple[Any, Any],
+    rates: Rates,
+    evaluations: int,
+    seed: int,
+) -> tuple[dict[str, _Found], np.ndarray]:
+    """Returns configurations by what found them, and the best seconds after each evaluation.
+
+    Both are empty where no op can be fused.
+    """
+    if not program.equations:  # not even a graph, where there are no inputs
+        return {}, np.zeros(0)
+    traced = from_program(program)
+    problem = rates.problem(traced.graph)
+    if not int(problem.num_choices):
+        return {}, np.zeros(0)
+
+    def sum_of_kernels(fuse: np.ndarray) -> float:
+        return kernels.of(program, parts_of(traced, problem, fuse))
+
+    found = {
+        "instruction fusion": instruction_fusion(problem),
+        "priority fusion": priority_fusion(problem),
+    }
+    guide, moves = _guide(traced, problem, network)
+    result = search(
+        jax.random.key(seed),
+        sum_of_kernels,
+        min(found.values(), key=sum_of_kernels),
+        guide,
+        evaluations=evaluations,
+        moves=moves,
+    )
+    found["searched"] = result.fuse
+    ways = {
+        name: _Found(fuse, parts_of(traced, problem, fuse), sum_of_kernels(fuse))
+        for name, fuse in found.items()
+    }
+    return ways, result.seconds
+
+
 def _guide(
-    traced: Traced, problem: FusionProblem, weights: Any
+    traced: Traced, problem: FusionProblem, network: tuple[Any, Any]
 ) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
     """Returns what tells where to search, and the moves of the search."""
-    from gopt.systems import advantage  # with networks: `import gopt` stays light
+    from gopt.systems import advantage
 
-    params, settings = advantage.load_network(weights)
+    params, settings = network
     graphs = advantage.to_graphs_tuple(traced.graph, problem)
     guide = advantage.guide(params, graphs, problem.configurable, settings=settings)
     return guide, (guided.flip, *advantage.shifts(graphs, problem.configurable))
@@ -220,21 +291,17 @@ def _guide(
 def _ways(
     fn: Callable[..., Any],
     program: Program,
-    traced: Traced,
-    problem: FusionProblem,
-    found: dict[str, np.ndarray],
-    cost: Callable[[np.ndarray], float],
+    found: dict[str, _Found],
     donate_argnums: int | Sequence[int],
 ) -> Iterator[FusedProgram]:
     """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
     saving = MEMORY_SCHEDULER["cpu"]
-    nothing = np.zeros(0)
+    nothing = Times(np.zeros(0), np.zeros(0))
     for name, options in (("XLA", {}), ("XLA, memory scheduler", saving)):
         own = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
         yield FusedProgram(name, own, None, None, None, nothing)
     seen = set()
-    for name, fuse in found.items():
-        parts = parts_of(traced, problem, fuse)
+    for name, (fuse, parts, seconds) in found.items():
         if parts in seen:
             continue
         seen.add(parts)
@@ -242,7 +309,7 @@ def _ways(
         function = jax.jit(
             fused(program, parts), donate_argnums=donate_argnums, compiler_options=saving
         )
-        yield FusedProgram(name, function, fuse, len(parts), cost(fuse), nothing)
+        yield FusedProgram(name, function, fuse, len(parts), seconds, nothing)
 
 
 def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,12 +1,16 @@
 """What a compiled function really needs: memory as XLA plans it, time as the process spends it."""
 
 import math
+import platform
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+
+FEWEST_TURNS = 6  # that tell where a median lies: all are on one side of it in 2 of 2**6 cases, 3 %
 
 _TURN = 0.05  # s, what is timed at once at least
 
@@ -49,6 +53,23 @@ def memory(compiled: jax.stages.Compiled) -> Memory:
     )
 
 
+class Times(NamedTuple):
+    """What calls of a function took in each turn, `[repeats]`, s."""
+
+    process: np.ndarray  # of all cores, on which other processes have little influence
+    wall: np.ndarray
+
+
+def processor() -> str:
+    """Returns the model of the CPU, as the system names it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
 def seconds(
     functions: Mapping[str, Callable[..., Any]],
     arguments: Callable[[], tuple[Any, ...]] = tuple,
@@ -57,10 +78,11 @@ def seconds(
 ) -> dict[str, float]:
     """Returns the least time that each of several functions took, run in turn, in s.
 
-    See `turns`, of which it is the least.
+    On a CPU that is time of the process, elsewhere it is time on the wall; see `turns`.
     """
+    is_cpu = jax.default_backend() == "cpu"
     found = turns(functions, arguments, repeats=repeats)
-    return {name: float(times.min()) for name, times in found.items()}
+    return {name: float((t.process if is_cpu else t.wall).min()) for name, t in found.items()}
 
 
 def turns(
@@ -68,13 +90,12 @@ def turns(
     arguments: Callable[[], tuple[Any, ...]] = tuple,
     *,
     repeats: int = 10,
-) -> dict[str, np.ndarray]:
-    """Returns the times that each of several functions took in each of its turns, `[repeats]`, s.
+) -> dict[str, Times]:
+    """Returns what a call of each of several functions took in each of its turns.
 
-    On a CPU that is time of all cores that the process spends, on which other processes have little
-    influence; elsewhere it is time on the wall. Every function runs twice before, not counted: to
-    be compiled, and to see how often to call it in each turn. Short functions are called several
-    times, because the system counts the time of threads in ticks.
+    Every function runs twice before, not counted: to be compiled, and to see how often to call it
+    in each turn. Short functions are called several times, because the system counts the time of
+    threads in ticks.
 
     Args:
       functions: what they return is waited for.
@@ -86,24 +107,24 @@ def turns(
     """
     if repeats < 1:
         raise ValueError(f"repeats is {repeats}: expected 1 at least")
-    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     calls: dict[str, int] = {}
     for name, function in functions.items():
-        _time(function, arguments, 1, time.perf_counter)  # it may be compiled
-        once = _time(function, arguments, 1, time.perf_counter)
+        _time(function, arguments, 1)  # it may be compiled
+        _, once = _time(function, arguments, 1)
         calls[name] = max(1, math.ceil(_TURN / once))
-    found: dict[str, list[float]] = {name: [] for name in functions}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            found[name].append(_time(function, arguments, calls[name], clock))
-    return {name: np.array(times) for name, times in found.items()}
+            found[name].append(_time(function, arguments, calls[name]))
+    return {name: Times(*np.array(times).T) for name, times in found.items()}
 
 
 def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
     """Returns the median ratio of two functions' times in each turn, and its 95 % interval.
 
-    The interval is between ratios, so that it supposes nothing of how they are distributed; of five
-    turns or fewer it is all of them, which is less than 95 %.
+    The interval is between ratios. So it supposes nothing of how they are distributed, but that
+    turns are independent: where a machine slows down for several turns it is too narrow. Of fewer
+    than `FEWEST_TURNS` there is no such interval, and it is from 0 to infinity.
 
     Args:
       times: of a function, `[repeats]`.
@@ -112,19 +133,19 @@ def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, flo
     from scipy.stats import binom
 
     ratios = np.sort(np.asarray(times) / np.asarray(base))
-    outside = max(int(binom.ppf(0.025, len(ratios), 0.5)), 1)
+    if len(ratios) < FEWEST_TURNS:
+        return float(np.median(ratios)), 0.0, np.inf
+    outside = int(binom.ppf(0.025, len(ratios), 0.5))
     return float(np.median(ratios)), float(ratios[outside - 1]), float(ratios[-outside])
 
 
 def _time(
-    function: Callable[..., Any],
-    arguments: Callable[[], tuple[Any, ...]],
-    calls: int,
-    clock: Callable[[], float],
-) -> float:
-    """Returns the seconds of one of several calls."""
+    function: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]], calls: int
+) -> tuple[float, float]:
+    """Returns the seconds of one of several calls, of the process and on the wall."""
     given = jax.block_until_ready([arguments() for _ in range(calls)])
-    begin = clock()
+    process, wall = time.process_time(), time.perf_counter()
     for args in given:
         jax.block_until_ready(function(*args))
-    return (clock() - begin) / calls
+    process, wall = time.process_time() - process, time.perf_counter() - wall
+    return process / calls, wall / calls

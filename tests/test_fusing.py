@@ -8,7 +8,7 @@ import pytest
 from gopt.fusing import FusedProgram, Fusing, fuse
 from gopt.fusion import timing
 from gopt.fusion.searching import search
-from gopt.measure import median_ratio, turns
+from gopt.measure import Times, median_ratio
 from gopt.program import trace_program
 from gopt.search import guided
 
@@ -93,33 +93,83 @@ def test_shapes_stand_for_arrays_and_arguments_may_be_donated():
     assert w.is_deleted()
 
 
-def test_what_cannot_be_fused_is_refused():
-    with pytest.raises(ValueError, match="has no op that can be fused into another"):
-        fuse(lambda x: x @ x, W)
-    with pytest.raises(ValueError, match="evaluations is 0"):
-        fuse(step, W, X, evaluations=0)
-    with pytest.raises(ValueError, match="repeats is 0"):
-        fuse(step, W, X, evaluations=1, repeats=0)
-
-
-def candidate(name, *seconds):
-    return FusedProgram(name, lambda: None, None, None, None, np.array(seconds))
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [(lambda x: x @ x, (W,)), (lambda x: x, (W,)), (lambda: 3.0, ())],
+)
+def test_what_cannot_be_fused_has_the_programs_of_xla_only(function, args):
+    result = fuse(function, *args, repeats=1)
+    assert [c.name for c in result.candidates] == ["XLA", "XLA, memory scheduler"]
+    np.testing.assert_allclose(result.apply()(*args), function(*args), rtol=1e-6)
+    assert str(result).count("\n") == 4
+    assert result.searched.shape == (0,)
+    with pytest.raises(ValueError, match="nothing was searched"):
+        result.plot()
 
 
 @pytest.mark.parametrize(
-    ("seconds", "chosen"),
+    ("options", "error", "match"),
     [
-        ([0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 6.3], "ours"),  # 0.9 in each turn, however they differ
-        ([0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 7.7], "XLA"),  # of few turns, the interval is all of them
-        ([1.1, 1.8, 2.7, 3.6, 4.5, 5.4, 6.3], "ours"),  # the other half says whether it is faster
-        ([1.1, 2.2, 3.3, 4.4, 5.5, 6.6, 7.7], "XLA"),
+        ({"evaluations": 0}, ValueError, "evaluations is 0: expected a whole number, 1 at least"),
+        ({"evaluations": 2.5}, ValueError, "evaluations is 2.5"),
+        ({"repeats": 0}, ValueError, "repeats is 0: expected a whole number, 1 at least"),
+        ({"repeats": "many"}, ValueError, "repeats is 'many'"),
+        ({"weights": "nowhere.npz"}, FileNotFoundError, "nowhere.npz"),
+        ({"weights": __file__}, ValueError, "test_fusing.py does not hold weights"),
+        ({"times": __file__}, ValueError, "test_fusing.py, line 1"),
     ],
 )
-def test_what_is_not_surely_faster_is_not_chosen(seconds, chosen):
-    ways = (candidate("XLA", 1, 2, 3, 4, 5, 6, 7), candidate("ours", *seconds))
+def test_bad_arguments_are_refused_before_anything_is_traced(options, error, match):
+    with pytest.raises(error, match=match):
+        fuse(lambda _: pytest.fail("it was traced"), W, **options)
+
+
+def candidate(name, process, wall=None):
+    times = Times(np.array(process), np.array(process if wall is None else wall))
+    return FusedProgram(name, lambda: None, None, None, None, times)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "chosen"),
+    [
+        ([0.9] * 12, "ours"),  # in each turn, however they differ
+        ([0.9] * 11 + [1.1], "XLA"),  # of six turns, the interval is all of them
+        ([1.1] + [0.9] * 11, "ours"),  # the other half says whether it is faster
+        ([1.1] * 12, "XLA"),
+    ],
+)
+def test_what_is_not_surely_faster_is_not_chosen(ratios, chosen):
+    base = np.arange(1.0, 13)
+    ways = (candidate("XLA", base), candidate("ours", ratios * base))
     result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
     assert result.after.name == chosen
-    assert ("nothing is faster" in str(result)) == (chosen == "XLA")
+    assert ("nothing is surely better" in str(result)) == (chosen == "XLA")
+
+
+@pytest.mark.parametrize(
+    ("wall", "chosen"),
+    [
+        ([1.2] * 12, "XLA"),
+        ([1.2] * 11 + [0.9], "ours"),  # not surely slower
+        ([0.9] * 6 + [1.2] * 6, "XLA"),  # the other half says so, here too
+        ([1.2] * 6 + [1.0] * 6, "ours"),
+    ],
+)
+def test_what_is_surely_slower_on_the_wall_is_not_chosen(wall, chosen):
+    base = np.arange(1.0, 13)
+    ways = (candidate("XLA", base, 2 * base), candidate("ours", 0.5 * base, 2 * base * wall))
+    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
+    assert result.after.name == chosen
+    (line,) = (line for line in str(result).splitlines() if line.startswith("ours"))
+    assert line.split()[-3:] == ["0.500", "0.500-0.500", f"{np.median(wall):.3f}"]
+
+
+def test_of_few_turns_nothing_but_xla_is_chosen_and_the_table_says_why():
+    ways = (candidate("XLA", [1.0] * 11), candidate("ours", [0.1] * 11))
+    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
+    assert result.after is result.before
+    why = "turns are too few to tell what is faster: 12 at least"
+    assert str(result).splitlines()[-1] == f"chosen: XLA ({why})"
 
 
 def test_the_interval_of_a_median_holds_it_19_times_of_20():
@@ -131,9 +181,9 @@ def test_the_interval_of_a_median_holds_it_19_times_of_20():
     assert 0.93 < hits / 400 < 0.99  # 0.959 by the binomial distribution
 
 
-def test_turns_are_as_many_as_asked_for():
-    found = turns({"a": lambda: jnp.ones(3), "b": lambda: jnp.zeros(3)}, repeats=3)
-    assert {name: times.shape for name, times in found.items()} == {"a": (3,), "b": (3,)}
+def test_of_few_turns_there_is_no_interval_of_the_median():
+    assert median_ratio(np.arange(1.0, 7), np.ones(6)) == (3.5, 1, 6)
+    assert median_ratio(np.arange(1.0, 6), np.ones(5)) == (3, 0, np.inf)
 
 
 def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed():
@@ -150,6 +200,51 @@ def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed(
     )
     assert found.fuse.tolist() == [True, True, False]
     assert found.seconds.shape == (20,) and found.seconds[0] == 5 and found.seconds[-1] == 2
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_search_by_measured_times_makes_the_steps_of_that_by_costs(start):
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-9, 10, 12)
+    cold = jnp.asarray(rng.standard_normal(12), jnp.float32)
+    tried = []
+
+    def cost(fuse):
+        tried.append(fuse.tolist())
+        failed = not fuse[:2].any() or fuse[4:7].all()
+        return np.inf if failed else float(200 + weights @ fuse)
+
+    def costs(decisions):
+        shape = jax.ShapeDtypeStruct(decisions.shape[:1], jnp.float32)
+        return jax.pure_callback(
+            lambda rows: np.array([cost(row > 0) for row in rows], np.float32), shape, decisions
+        )
+
+    def guide(decisions):  # what it says changes with the decisions
+        return jnp.where(jnp.arange(12) < 11, cold * (1 - 2 * decisions), -jnp.inf)
+
+    def swap(key, decisions, node):
+        other = jax.random.randint(key, (), 0, 11)
+        return decisions.at[node].set(decisions[other]).at[other].set(decisions[node])
+
+    options = {
+        "evaluations": 60,
+        "settings": guided.Settings(share=0.4, rest=0.5, patience=0.2, refresh=7),
+        "moves": (guided.flip, swap),
+    }
+    first = np.zeros(12, np.int32)
+    first[0] = start  # 0: of infinite cost
+    key = jax.random.key(3)
+    measured = search(key, cost, first > 0, guide, **options)
+    steps = tried.copy()
+    tried.clear()
+    result = guided.minimize(key, costs, jnp.asarray(first), guide, **options)
+    np.testing.assert_array_equal(measured.seconds, result.history)
+    np.testing.assert_array_equal(measured.fuse, result.decisions > 0)
+    assert steps == tried and len(steps) == 60
+    assert np.isinf(measured.seconds[0]) == (start == 0)
+    later = [np.isinf(cost(np.array(step))) for step in steps[20:]]
+    assert any(later) and len(set(measured.seconds.tolist())) > 4
 
 
 def test_a_search_by_measured_times_starts_somewhere():

@@ -150,8 +150,8 @@ def _whole(name: str, case: Case, program: Any, ways: dict[str, tuple[Any, float
         programs[way] = jax.jit(fused(program, parts), compiler_options=options)
     measured = turns(programs, lambda: args, repeats=20)
     rows = []
-    for way, seconds in measured.items():
-        middle, low, high = median_ratio(seconds, measured["XLA"])
+    for way, (seconds, _) in measured.items():
+        middle, low, high = median_ratio(seconds, measured["XLA"].process)
         predicted = f"{1e3 * ways[way][1]:.3f}" if way in ways else ""
         ratio = f"{middle:.3f} ({low:.3f}-{high:.3f})"
         rows.append((name, way, predicted, f"{1e3 * seconds.min():.3f}", ratio))

@@ -1,13 +1,13 @@
 """How long calls take, wall and CPU time, and on what machine."""
 
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+
+from gopt.measure import processor
 
 
 class Timing(NamedTuple):
@@ -38,9 +38,5 @@ def measure(
 
 def machine() -> str:
     """Returns the name of the processor and of the accelerators."""
-    name, cpuinfo = platform.processor(), Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        name = lines[0].split(":")[1].strip() if lines else name
     kinds = sorted({device.device_kind for device in jax.devices()})
-    return f"{name}; {len(jax.devices())} JAX devices: {', '.join(kinds)}"
+    return f"{processor()}; {len(jax.devices())} JAX devices: {', '.join(kinds)}"

@@ -42,8 +42,8 @@ class Rates(NamedTuple):
         return prepare_fusion(graph, self.hardware(), rules=rules, compute=self.compute(graph))
 
 
-# One core of a CPU. Bytes, flops and products: as fitted to the BERT block of
-# `experiments.fused_time`. That fit does not tell functions and kernels from 0: our choice.
+# One core of a CPU. Bytes, flops and products were fitted to one block only, that of BERT in
+# `experiments.fused_time`. That fit does not tell functions and kernels from 0: we chose them.
 CPU = Rates(byte=3e-11, flop=8e-11, function=2.4e-10, product=5e-12, kernel=1e-7)
 
 

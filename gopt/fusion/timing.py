@@ -24,8 +24,10 @@ from gopt.files import write_whole
 from gopt.fusion.programs import apart, kernel_of
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import read
+from gopt.measure import processor
 from gopt.program import Program, shape_of, variables
 
+_VERSION = 2  # of how kernels are timed; since 2, those of opaque ops are no calls
 _TURN = 2e-3  # s, what is timed at once at least
 _COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
@@ -54,8 +56,9 @@ class KernelTimes:
           longest: a kernel that takes longer is not timed again, and counts as failed, in s.
 
         Raises:
-          ValueError: the default backend is no CPU, `turns` or `longest` is not positive, a line of
-            the file is not a time, or the file is of another machine, version or settings.
+          ValueError: the default backend is no CPU, `turns` or `longest` is not positive, `path` is
+            a folder, a line of the file is not a time, or the file does not say that it is of this
+            machine, version and settings.
         """
         if jax.default_backend() != "cpu":
             raise ValueError(
@@ -70,8 +73,10 @@ class KernelTimes:
         self._path, self._turns, self._longest = path, turns, longest
         self._call = math.nan
         self._header = {
+            "version": _VERSION,
             "machine": platform.machine(),
-            "cores": os.cpu_count(),
+            "processor": processor(),
+            "cores": _cores(),
             "jaxlib": jaxlib.__version__,
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "turns": turns,
@@ -147,18 +152,25 @@ class KernelTimes:
             file.write(json.dumps(line) + "\n")
 
     def _load(self, path: Path) -> None:
-        header, *lines = path.read_text().splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):  # a run was stopped while it wrote
-            lines.pop()
-            with write_whole(path) as temporary:
-                temporary.write_text("".join([header, *lines]))
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: expected a file of the times of kernels")
+        content = path.read_text(errors="replace")
+        if not content:
+            raise ValueError(f"{path} is empty: expected a line that says what the times depend on")
+        header, *lines = content.splitlines(keepends=True)
         found = _parsed(path, 1, header)
+        if not found.keys() & self._header.keys():
+            raise ValueError(f"{path}, line 1: does not say what the times depend on")
         for name, expected in self._header.items():
             if found.get(name) != expected:
                 raise ValueError(
                     f"{path} has times with {name} = {found.get(name)!r}, expected {expected!r}: "
                     "use another file"
                 )
+        if lines and not lines[-1].endswith("\n"):  # a run was stopped while it wrote
+            lines.pop()
+            with write_whole(path) as temporary:
+                temporary.write_text("".join([header, *lines]))
         for number, line in enumerate(lines, 2):
             row = _parsed(path, number, line)
             text, seconds = row.get("kernel"), row.get("seconds")
@@ -168,6 +180,13 @@ class KernelTimes:
             self.seconds[text] = math.inf if seconds is None else float(seconds)
             if "failure" in row:
                 self.failures[text] = row["failure"]
+
+
+def _cores() -> int | None:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:

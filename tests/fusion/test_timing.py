@@ -1,6 +1,8 @@
 """Times of kernels: each is measured once, kept, and nothing is lost."""
 
+import json
 import math
+import os
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion import joined
+from gopt.fusion import timing
 from gopt.fusion.programs import groups_of, members
 from gopt.fusion.timing import KernelTimes
 from gopt.fusion_problem import prepare_fusion
@@ -108,6 +111,52 @@ def test_bad_settings_and_files_are_refused(tmp_path):
     path.write_text(header + "half a li\n")
     with pytest.raises(ValueError, match="line 2: not a line of JSON"):
         KernelTimes(path, turns=3)
+
+
+def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
+    path = tmp_path / "times.jsonl"
+    monkeypatch.setattr(timing, "processor", lambda: "this one")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
+    KernelTimes(path)
+    header = json.loads(path.read_text())
+    assert (header["version"], header["processor"], header["cores"]) == (2, "this one", 3)
+    monkeypatch.setattr(timing, "processor", lambda: "another")
+    with pytest.raises(ValueError, match="processor = 'this one', expected 'another'"):
+        KernelTimes(path)
+    del header["version"]  # as before there were versions
+    path.write_text(json.dumps(header) + "\n")
+    with pytest.raises(ValueError, match="version = None, expected 2: use another file"):
+        KernelTimes(path)
+
+
+def test_where_cores_of_a_process_are_not_told_all_count(tmp_path, monkeypatch):
+    path = tmp_path / "times.jsonl"
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 77)
+    KernelTimes(path)
+    assert json.loads(path.read_text())["cores"] == 77
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "notes.txt is empty"),
+        (b"first\nsecond", "notes.txt, line 1: not a line of JSON"),
+        (b"\xff\x00\n", "notes.txt, line 1: not a line of JSON"),
+        (b'{"kernel": "a", "seconds": 1}\nrest', "notes.txt, line 1: does not say what"),
+    ],
+)
+def test_other_files_are_refused_and_left_as_they_are(tmp_path, content, match):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=match):
+        KernelTimes(path)
+    assert path.read_bytes() == content
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder"):
+        KernelTimes(tmp_path)
 
 
 def test_a_gpu_is_refused(monkeypatch):
