@@ -70,8 +70,10 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
                 "program": candidate.name,
                 "kernels": candidate.kernels,
                 "predicted": candidate.predicted,
-                "seconds": candidate.seconds,
+                "seconds": candidate.times.process,
+                "wall": candidate.times.wall,
                 "ratio": fusing.ratio(candidate),
+                "wall ratio": fusing.ratio(candidate, clock="wall"),
                 "difference": difference,
                 "chosen": candidate is fusing.after,
             }
@@ -93,7 +95,15 @@ def main(settings: Settings) -> None:
     common.save_settings(settings.folder, settings)
     common.show(
         f"Process time of programs, {settings.repeats} turns",
-        ("block", "program", "kernels", "their sum, ms", "least, ms", "of XLA (95 %)"),
+        (
+            "block",
+            "program",
+            "kernels",
+            "their sum, ms",
+            "least, ms",
+            "of XLA (95 %)",
+            "wall, of XLA",
+        ),
         [
             (
                 row["block"],
@@ -102,6 +112,7 @@ def main(settings: Settings) -> None:
                 "" if row["predicted"] is None else f"{1e3 * row['predicted']:.3f}",
                 f"{1e3 * row['seconds'].min():.3f}",
                 _interval(row["ratio"]),
+                _interval(row["wall ratio"]),
             )
             for row in found
         ],
