@@ -12,7 +12,7 @@ from gopt import graph as graphs
 from gopt.classical.fusion import instruction_fusion
 from gopt.cost.fusion import cloned_cost, joined_cost
 from gopt.fusion_problem import prepare_fusion
-from gopt.graph import Op
+from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
 from gopt.systems import advantage
 from gopt.systems.advantage.data import _chain
@@ -169,6 +169,63 @@ def test_a_sweep_in_parts_visits_every_choice_from_the_first_op_on(monkeypatch):
     assert visited[: len(choices)] == choices and len(visited) >= 8 * (len(choices) // 4)
 
 
+def many_choices(size=600):
+    """A chain of ops, all of which but the ends are configurable, and a cost that adds up."""
+    ops = [Op("input", (), (Output(4, (4,)),))]
+    ops += [Op("neg", ((i, 0),), (Output(4, (4,)),)) for i in range(size)]
+    ops.append(Op("neg", ((size, 0),), (Output(4, (4,), pinned=True),)))
+    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1))
+    assert int(problem.num_choices) == size
+    # What most ops add is 0; of the sizes of the others, 6 is the median.
+    adds = np.zeros(len(problem.compute), np.float32)
+    adds[1:size:5] = np.resize([-6, -6, 1, 6, 50], len(adds[1:size:5]))
+
+    def cost(problem, fuse):
+        return 1000 + jnp.sum(jnp.where(fuse, adds, 0))
+
+    return problem, cost
+
+
+def swept(monkeypatch, value, sampling, size=600):
+    """What sweeps were called with, by chain: `value` maps the temperature and the count to it."""
+
+    def sweep(key, state, nodes, num_nodes, cost, *, temperature):
+        return state._replace(cost=jnp.float32(value(temperature, num_nodes)))
+
+    problem, cost = many_choices(size)
+    monkeypatch.setattr("gopt.search.gibbs.sweep", sweep)
+    default = np.zeros(len(problem.compute), bool)
+    found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling, cost=cost)
+    return found.cost.reshape(sampling.chains, sampling.records)[:, 1:]
+
+
+def test_half_of_the_chains_start_at_the_default_and_half_at_shares_spread_evenly():
+    problem, cost = many_choices()
+    default = problem.configurable & (np.arange(len(problem.compute)) % 3 == 0)
+    sampling = advantage.Sampling(chains=10, records=1)
+    fuse = advantage.sample(jax.random.key(0), problem, default, sampling=sampling, cost=cost).fuse
+    np.testing.assert_array_equal(fuse[:5], np.tile(default, (5, 1)))
+    shares = fuse[5:, problem.configurable].mean(1)
+    np.testing.assert_allclose(shares, [0.1, 0.3, 0.5, 0.7, 0.9], atol=0.07)
+    # Each is drawn by itself.
+    assert not any((fuse[5 + k] <= fuse[6 + k]).all() for k in range(4))
+
+
+def test_each_half_of_the_chains_has_all_temperatures_in_medians_of_what_is_not_zero(monkeypatch):
+    sampling = advantage.Sampling(chains=6, records=3, coldest=0.5, hottest=8.0)
+    found = swept(monkeypatch, lambda temperature, _: temperature, sampling)
+    np.testing.assert_allclose(found, np.tile([[3], [12], [48]], (2, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("share", "size", "expected"), [(0.25, 40, 10), (1, 40, 40), (0.01, 40, 1)]
+)
+def test_a_share_of_the_ops_is_visited_between_records(monkeypatch, share, size, expected):
+    sampling = advantage.Sampling(chains=2, records=4, sweep=share)
+    found = swept(monkeypatch, lambda _, count: count, sampling, size)
+    np.testing.assert_array_equal(found, np.full((2, 3), expected))
+
+
 def test_records_are_read_as_they_were_written(tmp_path):
     _, problem, _ = case()
     sampling = advantage.Sampling(chains=2, records=2)
@@ -231,6 +288,19 @@ def test_nine_of_ten_samples_are_of_the_largest_tenth():
     assert not weight[:, ~can].any() and (weight[:, can] > 0).all()
     alike = advantage.sample_weights(adds, can, settings=dataclasses.replace(SETTINGS, largest=0.0))
     np.testing.assert_allclose(alike[:, can], 1 / 40, rtol=1e-6)
+
+
+@pytest.mark.parametrize("largest", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("adds", [np.zeros((3, 7)), np.full((3, 7), -4), np.eye(3, 7) * 5])
+def test_equal_advantages_have_weights(adds, largest):
+    """The largest tenth is all that are as large as its least."""
+    can = np.arange(7) != 2
+    settings = dataclasses.replace(SETTINGS, largest=largest)
+    weight = advantage.sample_weights(adds, can, settings=settings)
+    assert np.isfinite(weight).all() and not weight[:, 2].any()
+    assert weight.sum() == pytest.approx(3)
+    top = np.abs(adds) == np.abs(adds[:, can]).max()
+    assert weight[top & can].sum() >= 3 * largest * (1 - 1e-6)
 
 
 def training_samples():

@@ -25,8 +25,10 @@ class Sampling:
         shares of fused ops are spread evenly.
       records: configurations kept of each chain, the first one among them.
       sweep: share of the ops visited between two of them.
-      coldest: temperature of the first chain, in units of the median advantage at its start.
-      hottest: of the last; those between are spaced geometrically.
+      coldest: temperature of the first chain of each half, in units of the median size of the
+        advantages at its start that are not 0.
+      hottest: of the last chain of each half, if there are two; those between are spaced
+        geometrically.
     """
 
     chains: int = 8
