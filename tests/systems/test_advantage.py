@@ -16,7 +16,9 @@ from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
 from gopt.systems import advantage
 from gopt.systems.advantage.data import _chain
+from gopt.systems.advantage.network import predicted
 from tests.cost.test_fusion import LARGE, ROWS, machine, random_graph
+from tests.reference import advantage as reference
 from tests.strategies import NASTY
 
 SETTINGS = advantage.Settings(width=8, rounds=2, steps=20, configurations=2)
@@ -94,6 +96,22 @@ def test_padding_changes_no_prediction():
         made = predictions(params, problem, found, fuse[: rows[0]])
         first = made if first is None else first
         np.testing.assert_allclose(made, first, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("seed", "values"), [(0, 2), (1, 3), (2, 3), (3, 2)])
+def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
+    settings = dataclasses.replace(SETTINGS, values=values)
+    _, problem, graph = case(seed, rows=ROWS[seed % 2])
+    rng = np.random.default_rng(seed)
+    params = advantage.init_params(jax.random.key(0), graph, settings=settings)
+    params = jax.tree.map(lambda x: rng.normal(scale=0.4, size=x.shape).astype(np.float32), params)
+    rows = len(problem.compute)
+    nodes = rng.normal(size=(rows, settings.width)).astype(np.float32)
+    decisions = rng.integers(0, values, rows)
+    expected = reference.predicted(params["advantages"], nodes, graph, decisions)
+    made = predicted(params, nodes, graph, decisions, settings=settings)
+    assert made.shape == (rows, values - 1) and expected.std() > 0.1
+    np.testing.assert_allclose(made[: len(expected)], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
