@@ -273,6 +273,9 @@ def test_a_graph_without_a_choice_is_refused():
         (advantage.Sampling, {"coldest": 2.0, "hottest": 1.0}, "coldest is 2.0"),
         (advantage.Settings, {"width": 0}, "width is 0"),
         (advantage.Settings, {"values": 1}, "values is 1"),
+        (advantage.Settings, {"learning_rate": 0.0}, "learning_rate is 0.0"),
+        (advantage.Settings, {"learning_rate": float("inf")}, "learning_rate is inf"),
+        (advantage.Settings, {"learning_rate": float("nan")}, "learning_rate is nan"),
         (advantage.Settings, {"target": "no"}, "target is 'no'"),
         (advantage.Settings, {"largest": 1.5}, "largest is 1.5"),
     ],
@@ -328,6 +331,18 @@ def training_samples():
         jax.random.key(0), problem, instruction_fusion(problem), sampling=sampling
     )
     return advantage.samples(found, problem.configurable, records, settings=SETTINGS)
+
+
+def test_decisions_of_three_values_are_not_of_fusion():
+    _, problem, found = case()
+    settings = dataclasses.replace(SETTINGS, values=3)
+    fuse = np.zeros((1, 32), bool)
+    records = advantage.Records(fuse, np.zeros(1, np.int32), np.zeros((1, 32), np.int32))
+    with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
+        advantage.samples(found, problem.configurable, records, settings=settings)
+    params = advantage.init_params(jax.random.key(0), found, settings=settings)
+    with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
+        advantage.predict(params, found, np.int32(fuse), settings=settings)
 
 
 def test_the_loss_is_a_weighted_square():

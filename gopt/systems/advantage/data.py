@@ -52,7 +52,10 @@ class Sampling:
 
 
 class Records(NamedTuple):
-    """Configurations of one graph, and what each decision changes in them."""
+    """Configurations of one graph, and what each decision changes in them.
+
+    `S` configurations of `N` ops, with padding, of which none is fused.
+    """
 
     fuse: Any  # bool [S, N]
     cost: Any  # int32 [S], ticks
@@ -66,7 +69,7 @@ def advantages(
 
     Args:
       problem: one problem.
-      fuse: bool `[N]`, y.
+      fuse: bool `[N]`, with padding, y.
       cost: of `gopt.cost.fusion`.
     """
     other, own = flipped_costs(problem, fuse, cost), cost(problem, fuse)
@@ -90,7 +93,7 @@ def sample(
     Args:
       key: random key.
       problem: one problem.
-      default: the configuration of the compiler, bool `[N]`.
+      default: the configuration of the compiler, bool `[N]`, with padding.
       sampling: how.
       cost: of `gopt.cost.fusion`.
 
