@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gopt.fusion_problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
+from gopt.fusion_problem import MAX_TIMES, OVERLAP_BITS, FusionProblem
 from gopt.fusion_rules import REPEATABLE
 
 _Members = dict[int, int]  # ops of a kernel, and how often each is computed
@@ -15,8 +15,9 @@ def priority_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's priority fusion, bool `[N]`.
 
     Meant to be decoded by `gopt.cost.fusion.cloned`. At first each op is a kernel. The kernel whose
-    fusion into all kernels that read it saves most time is fused, until any would cost more; after
-    each fusion its neighbours are scored anew. What may not be fused into all of its readers stays.
+    fusion into all kernels that read it saves most time is fused, of equals the first op's, until
+    any would cost more: a fusion that saves 0 ticks is done. After each its neighbours are scored
+    anew. What may not be fused into all of its readers stays.
 
     Source: xla/service/gpu/transforms/priority_fusion.cc. Times are by our model, not by XLA's.
     An op that readers in a kernel use unequally often counts as often as the one that needs most.
@@ -113,7 +114,7 @@ class _State:
         found: _Members = {}
         for op, again in self._uses[end]:
             for kernel in self._holders[op]:
-                times = min(self.kernels[kernel][op] * again, MAX_TIMES)
+                times = self.kernels[kernel][op] * again
                 found[kernel] = max(found.get(kernel, 1), times)
         return found
 
@@ -138,13 +139,16 @@ class _State:
         return merged
 
     def _seconds(self, end: int, members: _Members) -> int:
-        """Returns ticks, as `gopt.cost.fusion_kernels.timed_kernels` does."""
+        """Returns ticks, as `gopt.cost.fusion_kernels.timed_kernels` does, but without an end.
+
+        What takes `MAX_TICKS` is never fused: it costs more than all ops one by one.
+        """
         compute = sum(self._compute[op] * times for op, times in members.items())
         read: dict[int, int] = {}
         for op in members:
             for tensor, ticks in self._reads[op]:
                 if self._maker[tensor] not in members:
                     read[tensor] = max(read.get(tensor, 0), ticks)
-        compute, memory = min(compute, MAX_TICKS), self._memory[end] + sum(read.values())
+        memory = self._memory[end] + sum(read.values())
         hidden = self._overlap * min(compute, memory) >> OVERLAP_BITS
-        return min(compute + memory - hidden + self._launch, MAX_TICKS)
+        return compute + memory - hidden + self._launch

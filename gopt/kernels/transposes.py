@@ -2,8 +2,10 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
+from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 
 from gopt.program import Program, shape_of, variables
 
@@ -12,7 +14,8 @@ def fold_transposes(program: Program) -> Program:
     """Returns the program with products that make at once what a transpose would make of them.
 
     A transpose that exchanges the free axes of both operands of a product, which nothing else
-    reads, is the product of the exchanged operands. Gradients of weights are such.
+    reads, is the product of the exchanged operands. Gradients of weights are such. A product whose
+    precision is of an unknown kind stays.
     """
     read = [v for equation in program.equations for v in variables(equation.invars)]
     readers = Counter([*read, *variables(program.outputs)])
@@ -26,7 +29,7 @@ def fold_transposes(program: Program) -> Program:
             continue
         for operand in variables(equation.invars):
             product = equations[made_by[operand]] if operand in made_by else None
-            if product is None or readers[operand] > 1:
+            if product is None or readers[operand] > 1 or not _has_known_precision(product):
                 continue
             if tuple(equation.params["permutation"]) == _exchanged(product):
                 equations[made_by[operand]] = None
@@ -43,9 +46,27 @@ def _exchanged(product: JaxprEqn) -> tuple[int, ...]:
     return (*range(len(batch)), *axes[free:], *axes[:free])
 
 
+def _has_known_precision(product: JaxprEqn) -> bool:
+    precision = product.params["precision"]
+    known = Precision, DotAlgorithm, DotAlgorithmPreset
+    return precision is None or isinstance(precision, known) or _is_pair(precision)
+
+
+def _is_pair(precision: Any) -> bool:
+    return isinstance(precision, tuple) and all(isinstance(one, Precision) for one in precision)
+
+
 def _exchange(product: JaxprEqn, transpose: JaxprEqn) -> JaxprEqn:
     (contracted, batch), params = product.params["dimension_numbers"], dict(product.params)
     params["dimension_numbers"] = contracted[::-1], batch[::-1]
-    if isinstance(params.get("precision"), tuple):
-        params["precision"] = params["precision"][::-1]
+    precision = params["precision"]
+    if isinstance(precision, DotAlgorithm):
+        params["precision"] = precision._replace(
+            lhs_precision_type=precision.rhs_precision_type,
+            rhs_precision_type=precision.lhs_precision_type,
+            lhs_component_count=precision.rhs_component_count,
+            rhs_component_count=precision.lhs_component_count,
+        )
+    elif _is_pair(precision):
+        params["precision"] = precision[::-1]
     return product.replace(invars=product.invars[::-1], outvars=transpose.outvars, params=params)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from gopt.search.decisions import Cost, Result
@@ -45,16 +46,21 @@ def visit(
       state: the chain.
       node: int32 `[]`, whose decision it is.
       cost: maps decisions `[P, N]` to costs `[P]`.
-      temperature: τ, in units of the cost.
+      temperature: τ > 0, in units of the cost.
       values: how many values a decision has, `K`.
+
+    Raises:
+      ValueError: `values` is less than two, or the temperature is known and not positive.
     """
+    _check(temperature, values)
     own = state.decisions[node]
     others = (own + jnp.arange(1, values)) % values
     candidates = jnp.repeat(state.decisions[None], values - 1, 0).at[:, node].set(others)
     costs = jnp.append(cost(candidates), state.cost)
-    # Differences first: a float32 has fewer bits than an int32 cost.
-    drawn = jax.random.categorical(key, -(costs - state.cost) / temperature)
     best = jnp.argmin(costs)
+    # Differences first: a float32 has fewer bits than an int32 cost. From the least, so that what
+    # overflows at a low temperature is -inf, which is never drawn.
+    drawn = jax.random.categorical(key, -(costs - costs[best]) / temperature)
     everything = jnp.concatenate([candidates, state.decisions[None]])
     is_new = costs[best] < state.best_cost
     return State(
@@ -83,8 +89,11 @@ def sweep(
       nodes: int32 `[M]`, with padding.
       num_nodes: how many are visited.
       cost: maps decisions `[P, N]` to costs `[P]`.
-      temperature: τ, in units of the cost.
+      temperature: τ > 0, in units of the cost.
       values: how many values a decision has, `K`.
+
+    Raises:
+      ValueError: `values` is less than two, or the temperature is known and not positive.
     """
 
     def step(k: jax.Array, state: State) -> State:
@@ -121,14 +130,18 @@ def minimize(
       num_nodes: how many are visited.
       evaluations: how many candidates to evaluate, the start among them; less than `values - 1`
         are left.
-      temperature: τ, in units of the cost.
+      temperature: τ > 0, in units of the cost.
       values: how many values a decision has, `K`.
 
     Raises:
-      ValueError: `evaluations` is less than one.
+      ValueError: `evaluations` is less than one, `values` less than two, or a number of nodes or a
+        temperature that is known is not positive.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    if not isinstance(num_nodes, jax.Array) and num_nodes < 1:
+        raise ValueError(f"num_nodes is {num_nodes}: expected 1 at least")
+    _check(temperature, values)
     state = init(start, cost)
 
     def step(state: State, k: jax.Array) -> tuple[State, jax.Array]:
@@ -143,3 +156,11 @@ def minimize(
     state, found = lax.scan(step, state, jnp.arange(visits))
     history = jnp.concatenate([first[None], jnp.repeat(found, values - 1)])
     return Result(state.best, state.best_cost, jnp.pad(history, (0, rest), mode="edge"))
+
+
+def _check(temperature: jax.Array | float, values: int) -> None:
+    if values < 2:
+        raise ValueError(f"values is {values}: expected 2 at least")
+    # What JAX holds may be traced.
+    if not isinstance(temperature, jax.Array) and not np.all(np.asarray(temperature) > 0):
+        raise ValueError(f"temperature is {temperature}: expected more than 0")

@@ -6,7 +6,7 @@ import pytest
 from gopt import graph as graphs
 from gopt.classical.fusion import nothing, priority_fusion
 from gopt.cost.fusion import CLONES, cloned, cloned_cost
-from gopt.fusion_problem import prepare_fusion
+from gopt.fusion_problem import MAX_TIMES, prepare_fusion
 from gopt.fusion_rules import RULES, Rules
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
@@ -143,6 +143,46 @@ def test_makers_of_what_was_fused_are_scored_anew():
     # Op 2 does not, but the op does that it is fused into first.
     assert fused([*start, op("mul", 2, 0, pinned=True)], compute=compute) == [1, 2]
     assert fused([*start, op("mul", 2, pinned=True)], compute=compute) == [2]
+
+
+def fused_of_two(*, compute, memory, times):
+    """What is fused of ops 1 and 2 of a chain, which another op ends; all is in ticks.
+
+    The first computes and makes as much as is said, and the op after each uses it so often.
+    """
+    ops = [op("input"), op("neg", 0), op("neg", 1), op("neg", 2, pinned=True)]
+    problem = prepare_fusion(graphs.from_ops(ops), BYTES)
+    size = len(problem.compute)
+    problem = problem._replace(
+        compute=np.int32([0, compute] + [0] * (size - 2)),
+        memory=np.int32([0, *memory] + [0] * (size - 3)),
+        read=np.where(problem.read > 0, 1, 0),
+        times=np.int32([1, *times] + [1] * (len(problem.times) - 3)),
+    )
+    found = np.flatnonzero(priority_fusion(problem)).tolist()
+    assert found == np.flatnonzero(reference.priority_fusion(problem)[0]).tolist()
+    return found
+
+
+def test_what_an_op_saved_before_its_reader_was_fused_counts_no_more():
+    """Op 2 saves more and is first; then op 1 would be computed 300 times."""
+    assert fused_of_two(compute=10, memory=(1000, 2000), times=(1, 1)) == [1, 2]
+    assert fused_of_two(compute=10, memory=(1000, 2000), times=(1, 300)) == [2]
+    assert fused_of_two(compute=10, memory=(2000, 1000), times=(1, 300)) == [1]
+
+
+def test_nothing_is_computed_more_often_than_a_time_can_say():
+    """2¹⁵ times, and not 2²⁰."""
+    times = 2**10, 2**10
+    saved = 2**17 + 1  # what it makes, and what the next op reads
+    for compute, expected in ((4, [1, 2]), (5, [2])):
+        assert fused_of_two(compute=compute, memory=(2**17, 2**18), times=times) == expected
+        assert (compute * (MAX_TIMES - 1) <= saved) == (expected == [1, 2])
+
+
+def test_what_saves_nothing_and_costs_nothing_is_fused():
+    for compute, expected in ((1001, [1, 2]), (1002, [2])):
+        assert fused_of_two(compute=compute, memory=(1000, 2000), times=(2, 1)) == expected
 
 
 def test_one_reader_that_may_not_have_it_keeps_it_in_memory():

@@ -1,14 +1,18 @@
 """Products that are transposed are products of the exchanged operands, and nothing else is."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 
 from gopt.kernels import fold_transposes
 from gopt.program import trace_program
 
 RNG = np.random.default_rng(0)
+LOW, HIGH = Precision.DEFAULT, Precision.HIGHEST
 
 
 def array(*shape):
@@ -37,6 +41,8 @@ def contract(contracted, batch=((), ()), **params):
         (contract(((0, 1), (0, 1))), (3, 4, 2), (3, 4, 5), (1, 0)),
         (contract(((2,), (1,))), (2, 5, 3), (4, 3), (2, 0, 1)),
         (contract(((2,), (1,)), ((0,), (0,))), (6, 2, 3), (6, 3, 4), (0, 2, 1)),
+        (contract(((2,), (0,)), ((0,), (1,))), (6, 2, 3), (3, 6, 4), (0, 2, 1)),
+        (contract(((2,), (1,)), ((0, 3), (2, 0))), (2, 5, 3, 6), (6, 3, 2, 4), (0, 1, 3, 2)),
         (contract(((1,), (0,)), precision=("default", "highest")), (2, 3), (3, 4), (1, 0)),
         (contract(((1,), (0,)), preferred_element_type=jnp.float32), (2, 3), (3, 4), (1, 0)),
     ],
@@ -46,6 +52,35 @@ def test_an_exchange_of_free_axes_is_an_exchange_of_operands(product, x, y, perm
         return jnp.transpose(product(x, y), permutation) * 2
 
     assert folded(fn, array(*x), array(*y)) == ["dot_general", "mul"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ((LOW, HIGH), (HIGH, LOW)),
+        (HIGH, (HIGH, HIGH)),
+        (
+            DotAlgorithm(jnp.bfloat16, jnp.float16, jnp.float32, 2, 3, 6, True),
+            DotAlgorithm(jnp.float16, jnp.bfloat16, jnp.float32, 3, 2, 6, True),
+        ),
+        (DotAlgorithmPreset.BF16_BF16_F32_X3, DotAlgorithmPreset.BF16_BF16_F32_X3),
+    ],
+)
+def test_the_precision_of_an_operand_goes_with_it(precision, expected):
+    product = contract(((1,), (0,)), precision=precision)
+    program = trace_program(lambda x, y: product(x, y).T, array(2, 3), array(3, 4))
+    (folded,) = fold_transposes(program).equations
+    assert folded.params["precision"] == expected
+    assert folded.invars == program.equations[0].invars[::-1]
+
+
+@pytest.mark.parametrize("precision", [(1, 2), ((LOW, HIGH), LOW), "best"])
+def test_a_product_of_an_unknown_precision_stays(precision):
+    program = trace_program(lambda x, y: (x @ y).T, array(2, 3), array(3, 4))
+    product, transpose = program.equations
+    product = product.replace(params={**product.params, "precision": precision})
+    program = replace(program, equations=(product, transpose))
+    assert fold_transposes(program).equations == program.equations
 
 
 def test_gradients_of_weights_need_no_transpose():

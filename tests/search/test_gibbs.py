@@ -89,6 +89,25 @@ def test_near_temperature_zero_the_least_is_taken(own, start):
     assert np.isfinite(after.cost).all()
 
 
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
+@pytest.mark.parametrize("own", range(4))
+def test_where_differences_overflow_the_least_is_taken(own, dtype):
+    """They are 1e44 temperatures and more, and a float32 ends at 3e38."""
+    costs = jnp.array([2**30, 2**29, 1, 2**29], dtype)
+
+    def cost(decisions):
+        return costs[decisions[:, 0]]
+
+    state = gibbs.init(jnp.array([own]), cost)
+
+    def visit(key, temperature):
+        return gibbs.visit(key, state, 0, cost, temperature=temperature, values=4)
+
+    keys, temperature = jax.random.split(jax.random.key(0), 100), jnp.full(100, 1e-35)
+    after = jax.jit(jax.vmap(visit))(keys, temperature)
+    assert (after.decisions == 2).all() and (after.cost == 1).all()
+
+
 @pytest.mark.parametrize(("nodes", "values"), [(3, 2), (2, 3)])
 def test_chains_have_the_distribution_of_boltzmann(nodes, values):
     cost, costs = table(np.random.default_rng(1), nodes, values)
@@ -231,8 +250,40 @@ def test_chains_side_by_side_are_those_one_by_one():
         np.testing.assert_array_equal(many.decisions[k], alone.decisions)
 
 
-def test_a_budget_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="evaluations is 0: expected 1 at least"):
-        gibbs.minimize(
-            jax.random.key(0), jnp.sum, jnp.zeros(2), jnp.arange(2), 2, evaluations=0, temperature=1
-        )
+KNOWN = {"evaluations": 3, "num_nodes": 2, "temperature": 1.0, "values": 2}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
+        ({"num_nodes": 0}, "num_nodes is 0: expected 1 at least"),
+        ({"num_nodes": np.int32(-1)}, "num_nodes is -1: expected 1 at least"),
+        ({"values": 1}, "values is 1: expected 2 at least"),
+        ({"temperature": 0}, "temperature is 0: expected more than 0"),
+        ({"temperature": np.float32(-0.5)}, "temperature is -0.5: expected more than 0"),
+        ({"temperature": float("nan")}, "temperature is nan: expected more than 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong, message):
+    cost, key, nodes = partial(jnp.sum, axis=-1), jax.random.key(0), jnp.arange(2)
+    with pytest.raises(ValueError, match=message):
+        gibbs.minimize(key, cost, jnp.zeros(2), nodes, **KNOWN | wrong)
+    if not {"values", "temperature"} & set(wrong):
+        return
+    state = gibbs.init(jnp.zeros(2), cost)
+    rest = {name: (KNOWN | wrong)[name] for name in ("temperature", "values")}
+    with pytest.raises(ValueError, match=message):
+        gibbs.visit(key, state, jnp.int32(0), cost, **rest)
+    with pytest.raises(ValueError, match=message):
+        gibbs.sweep(key, state, nodes, 2, cost, **rest)
+
+
+def test_what_is_traced_is_not_asked():
+    cost = partial(jnp.sum, axis=-1)
+
+    def run(num_nodes, temperature):
+        args = jax.random.key(0), cost, jnp.ones(2, jnp.int32), jnp.arange(2), num_nodes
+        return gibbs.minimize(*args, evaluations=3, temperature=temperature)
+
+    assert jax.jit(run)(2, 1e-3).decisions.tolist() == [0, 0]

@@ -12,11 +12,13 @@ from gopt import graph as graphs
 from gopt.classical.fusion import instruction_fusion
 from gopt.cost.fusion import cloned_cost, joined_cost
 from gopt.fusion_problem import prepare_fusion
-from gopt.graph import Op
+from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
 from gopt.systems import advantage
 from gopt.systems.advantage.data import _chain
+from gopt.systems.advantage.network import predicted
 from tests.cost.test_fusion import LARGE, ROWS, machine, random_graph
+from tests.reference import advantage as reference
 from tests.strategies import NASTY
 
 SETTINGS = advantage.Settings(width=8, rounds=2, steps=20, configurations=2)
@@ -96,6 +98,22 @@ def test_padding_changes_no_prediction():
         np.testing.assert_allclose(made, first, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("seed", "values"), [(0, 2), (1, 3), (2, 3), (3, 2)])
+def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
+    settings = dataclasses.replace(SETTINGS, values=values)
+    _, problem, graph = case(seed, rows=ROWS[seed % 2])
+    rng = np.random.default_rng(seed)
+    params = advantage.init_params(jax.random.key(0), graph, settings=settings)
+    params = jax.tree.map(lambda x: rng.normal(scale=0.4, size=x.shape).astype(np.float32), params)
+    rows = len(problem.compute)
+    nodes = rng.normal(size=(rows, settings.width)).astype(np.float32)
+    decisions = rng.integers(0, values, rows)
+    expected = reference.predicted(params["advantages"], nodes, graph, decisions)
+    made = predicted(params, nodes, graph, decisions, settings=settings)
+    assert made.shape == (rows, values - 1) and expected.std() > 0.1
+    np.testing.assert_allclose(made[: len(expected)], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_own_decision_does_not_count_and_those_near_do(seed):
     _, problem, found = case(seed)
@@ -169,6 +187,63 @@ def test_a_sweep_in_parts_visits_every_choice_from_the_first_op_on(monkeypatch):
     assert visited[: len(choices)] == choices and len(visited) >= 8 * (len(choices) // 4)
 
 
+def many_choices(size=600):
+    """A chain of ops, all of which but the ends are configurable, and a cost that adds up."""
+    ops = [Op("input", (), (Output(4, (4,)),))]
+    ops += [Op("neg", ((i, 0),), (Output(4, (4,)),)) for i in range(size)]
+    ops.append(Op("neg", ((size, 0),), (Output(4, (4,), pinned=True),)))
+    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1))
+    assert int(problem.num_choices) == size
+    # What most ops add is 0; of the sizes of the others, 6 is the median.
+    adds = np.zeros(len(problem.compute), np.float32)
+    adds[1:size:5] = np.resize([-6, -6, 1, 6, 50], len(adds[1:size:5]))
+
+    def cost(problem, fuse):
+        return 1000 + jnp.sum(jnp.where(fuse, adds, 0))
+
+    return problem, cost
+
+
+def swept(monkeypatch, value, sampling, size=600):
+    """What sweeps were called with, by chain: `value` maps the temperature and the count to it."""
+
+    def sweep(key, state, nodes, num_nodes, cost, *, temperature):
+        return state._replace(cost=jnp.float32(value(temperature, num_nodes)))
+
+    problem, cost = many_choices(size)
+    monkeypatch.setattr("gopt.search.gibbs.sweep", sweep)
+    default = np.zeros(len(problem.compute), bool)
+    found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling, cost=cost)
+    return found.cost.reshape(sampling.chains, sampling.records)[:, 1:]
+
+
+def test_half_of_the_chains_start_at_the_default_and_half_at_shares_spread_evenly():
+    problem, cost = many_choices()
+    default = problem.configurable & (np.arange(len(problem.compute)) % 3 == 0)
+    sampling = advantage.Sampling(chains=10, records=1)
+    fuse = advantage.sample(jax.random.key(0), problem, default, sampling=sampling, cost=cost).fuse
+    np.testing.assert_array_equal(fuse[:5], np.tile(default, (5, 1)))
+    shares = fuse[5:, problem.configurable].mean(1)
+    np.testing.assert_allclose(shares, [0.1, 0.3, 0.5, 0.7, 0.9], atol=0.07)
+    # Each is drawn by itself.
+    assert not any((fuse[5 + k] <= fuse[6 + k]).all() for k in range(4))
+
+
+def test_each_half_of_the_chains_has_all_temperatures_in_medians_of_what_is_not_zero(monkeypatch):
+    sampling = advantage.Sampling(chains=6, records=3, coldest=0.5, hottest=8.0)
+    found = swept(monkeypatch, lambda temperature, _: temperature, sampling)
+    np.testing.assert_allclose(found, np.tile([[3], [12], [48]], (2, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("share", "size", "expected"), [(0.25, 40, 10), (1, 40, 40), (0.01, 40, 1)]
+)
+def test_a_share_of_the_ops_is_visited_between_records(monkeypatch, share, size, expected):
+    sampling = advantage.Sampling(chains=2, records=4, sweep=share)
+    found = swept(monkeypatch, lambda _, count: count, sampling, size)
+    np.testing.assert_array_equal(found, np.full((2, 3), expected))
+
+
 def test_records_are_read_as_they_were_written(tmp_path):
     _, problem, _ = case()
     sampling = advantage.Sampling(chains=2, records=2)
@@ -198,6 +273,9 @@ def test_a_graph_without_a_choice_is_refused():
         (advantage.Sampling, {"coldest": 2.0, "hottest": 1.0}, "coldest is 2.0"),
         (advantage.Settings, {"width": 0}, "width is 0"),
         (advantage.Settings, {"values": 1}, "values is 1"),
+        (advantage.Settings, {"learning_rate": 0.0}, "learning_rate is 0.0"),
+        (advantage.Settings, {"learning_rate": float("inf")}, "learning_rate is inf"),
+        (advantage.Settings, {"learning_rate": float("nan")}, "learning_rate is nan"),
         (advantage.Settings, {"target": "no"}, "target is 'no'"),
         (advantage.Settings, {"largest": 1.5}, "largest is 1.5"),
     ],
@@ -233,6 +311,19 @@ def test_nine_of_ten_samples_are_of_the_largest_tenth():
     np.testing.assert_allclose(alike[:, can], 1 / 40, rtol=1e-6)
 
 
+@pytest.mark.parametrize("largest", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("adds", [np.zeros((3, 7)), np.full((3, 7), -4), np.eye(3, 7) * 5])
+def test_equal_advantages_have_weights(adds, largest):
+    """The largest tenth is all that are as large as its least."""
+    can = np.arange(7) != 2
+    settings = dataclasses.replace(SETTINGS, largest=largest)
+    weight = advantage.sample_weights(adds, can, settings=settings)
+    assert np.isfinite(weight).all() and not weight[:, 2].any()
+    assert weight.sum() == pytest.approx(3)
+    top = np.abs(adds) == np.abs(adds[:, can]).max()
+    assert weight[top & can].sum() >= 3 * largest * (1 - 1e-6)
+
+
 def training_samples():
     _, problem, found = case()
     sampling = advantage.Sampling(chains=2, records=3)
@@ -240,6 +331,18 @@ def training_samples():
         jax.random.key(0), problem, instruction_fusion(problem), sampling=sampling
     )
     return advantage.samples(found, problem.configurable, records, settings=SETTINGS)
+
+
+def test_decisions_of_three_values_are_not_of_fusion():
+    _, problem, found = case()
+    settings = dataclasses.replace(SETTINGS, values=3)
+    fuse = np.zeros((1, 32), bool)
+    records = advantage.Records(fuse, np.zeros(1, np.int32), np.zeros((1, 32), np.int32))
+    with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
+        advantage.samples(found, problem.configurable, records, settings=settings)
+    params = advantage.init_params(jax.random.key(0), found, settings=settings)
+    with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
+        advantage.predict(params, found, np.int32(fuse), settings=settings)
 
 
 def test_the_loss_is_a_weighted_square():

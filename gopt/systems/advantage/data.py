@@ -25,8 +25,10 @@ class Sampling:
         shares of fused ops are spread evenly.
       records: configurations kept of each chain, the first one among them.
       sweep: share of the ops visited between two of them.
-      coldest: temperature of the first chain, in units of the median advantage at its start.
-      hottest: of the last; those between are spaced geometrically.
+      coldest: temperature of the first chain of each half, in units of the median size of the
+        advantages at its start that are not 0.
+      hottest: of the last chain of each half, if there are two; those between are spaced
+        geometrically.
     """
 
     chains: int = 8
@@ -50,7 +52,10 @@ class Sampling:
 
 
 class Records(NamedTuple):
-    """Configurations of one graph, and what each decision changes in them."""
+    """Configurations of one graph, and what each decision changes in them.
+
+    `S` configurations of `N` ops, with padding, of which none is fused.
+    """
 
     fuse: Any  # bool [S, N]
     cost: Any  # int32 [S], ticks
@@ -64,7 +69,7 @@ def advantages(
 
     Args:
       problem: one problem.
-      fuse: bool `[N]`, y.
+      fuse: bool `[N]`, with padding, y.
       cost: of `gopt.cost.fusion`.
     """
     other, own = flipped_costs(problem, fuse, cost), cost(problem, fuse)
@@ -88,7 +93,7 @@ def sample(
     Args:
       key: random key.
       problem: one problem.
-      default: the configuration of the compiler, bool `[N]`.
+      default: the configuration of the compiler, bool `[N]`, with padding.
       sampling: how.
       cost: of `gopt.cost.fusion`.
 

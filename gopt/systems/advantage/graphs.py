@@ -27,9 +27,10 @@ def to_graphs_tuple(graph: Graph, problem: FusionProblem) -> GraphsTuple:
 
     Edges are uses, from who makes to who reads, one for each pair of ops. `nodes` is a dict of
     `kind` (int32 `[N]`) and `features` (float32 `[N, F]`), `edges` float32 `[E, D]`, in the order
-    of `OP_FEATURES` and `USE_FEATURES`. Times are log(1 + t / mean time of a kernel of one op),
-    counts and dimensions log(1 + x), so that features do not depend on units. What ops may be fused
-    into is as in the problem: a bit of `into` for each role, and one for what may be repeated.
+    of `OP_FEATURES` and `USE_FEATURES`; `N` ops and `E` edges, with padding. Times are
+    log(1 + t / mean time of a kernel of one op), counts and dimensions log(1 + x), so that features
+    do not depend on units. What ops may be fused into is as in the problem: a bit of `into` for
+    each role, and one for what may be repeated.
 
     Args:
       graph: the ops.

@@ -59,6 +59,8 @@ class _Advantages(nn.Module):
 def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
     """Returns what each op is, float32 `[N, W]`: the part that no decision changes.
 
+    `N` counts ops with padding.
+
     Args:
       params: of the network.
       graphs: see `to_graphs_tuple`.
@@ -77,6 +79,8 @@ def predicted(
     settings: Settings,
 ) -> jax.Array:
     """Returns what each value but 0 of each decision adds to the cost, float32 `[N, K - 1]`.
+
+    `N` counts ops with padding, for which the result means nothing.
 
     Args:
       params: of the network.

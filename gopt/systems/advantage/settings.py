@@ -1,6 +1,7 @@
 """Settings of the network and of its training."""
 
 from dataclasses import dataclass
+from math import inf
 
 TARGETS = ("log", "raw")
 
@@ -12,13 +13,13 @@ class Settings:
     Attributes:
       width: of embeddings.
       rounds: of GraphSAGE, before decisions are heard of.
-      values: of a decision, `K`.
+      values: of a decision, `K`; the network takes any, `samples` and `predict` take 2 only.
       is_signed: whether the sign of an advantage is learned, which the paper drops.
       target: "log", log(1 + |advantage| / σ), where σ is the median of the graph; or "raw",
         |advantage| / σ.
       largest: share of samples drawn among the tenth of the graph with the largest advantages;
         the others are drawn from all.
-      learning_rate: first one, of Adam; it falls to 0 by a cosine.
+      learning_rate: first one, of Adam, positive and finite; it falls to 0 by a cosine.
       steps: how many batches.
       configurations: of one graph, in a batch.
     """
@@ -39,6 +40,10 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if self.values < 2:
             raise ValueError(f"values is {self.values}: expected 2 at least")
+        if not 0 < self.learning_rate < inf:
+            raise ValueError(
+                f"learning_rate is {self.learning_rate}: expected 0 < learning_rate < inf"
+            )
         if self.target not in TARGETS:
             raise ValueError(f"target is {self.target!r}: expected one of {', '.join(TARGETS)}")
         if not 0 <= self.largest <= 1:

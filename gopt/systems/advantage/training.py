@@ -16,7 +16,7 @@ Tree = Any
 
 
 class Samples(NamedTuple):
-    """What the network learns of one graph."""
+    """What the network learns of one graph: `S` configurations of `N` ops, with padding."""
 
     graphs: GraphsTuple
     decisions: Any  # int32 [S, N]
@@ -41,7 +41,7 @@ def targets(advantage: np.ndarray, *, settings: Settings) -> np.ndarray:
     """Returns what is learned in the place of advantages, float32 of the same shape.
 
     Args:
-      advantage: of one graph, in ticks, `[S, N]`.
+      advantage: of one graph, in ticks, `[S, N]`, with padding.
       settings: of the training.
     """
     size = np.abs(np.asarray(advantage, np.float64)) / scale_of(advantage)
@@ -59,8 +59,8 @@ def sample_weights(
     their noise.
 
     Args:
-      advantage: of one graph, in ticks, `[S, N]`.
-      configurable: which ops have a decision, bool `[N]`.
+      advantage: of one graph, in ticks, `[S, N]`, with padding.
+      configurable: which ops have a decision, bool `[N]`, with padding.
       settings: of the training.
     """
     size = np.abs(np.asarray(advantage, np.float64))
@@ -77,10 +77,14 @@ def samples(
 
     Args:
       graphs: see `to_graphs_tuple`.
-      configurable: which ops have a decision, bool `[N]`.
+      configurable: which ops have a decision, bool `[N]`, with padding.
       records: see `gopt.systems.advantage.data.sample`.
       settings: of the training.
+
+    Raises:
+      ValueError: decisions have not two values.
     """
+    _check(settings)
     return Samples(
         graphs,
         records.fuse.astype(np.int32),
@@ -94,18 +98,29 @@ def predict(
 ) -> jax.Array:
     """Returns predicted targets of one graph in several configurations, float32 `[S, N]`.
 
+    `N` counts ops with padding, whose predictions mean nothing.
+
     Args:
       params: of the network.
       graphs: see `to_graphs_tuple`.
       decisions: int32 `[S, N]`.
       settings: of the network.
+
+    Raises:
+      ValueError: decisions have not two values.
     """
+    _check(settings)
     nodes = encode(params, graphs, settings=settings)
 
     def one(decisions: jax.Array) -> jax.Array:
-        return predicted(params, nodes, graphs, decisions, settings=settings)[:, -1]
+        return predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]
 
     return jax.vmap(one)(decisions)
+
+
+def _check(settings: Settings) -> None:
+    if settings.values != 2:
+        raise ValueError(f"values is {settings.values}: expected 2, fusion decides between two")
 
 
 def loss(params: Tree, batch: Samples, *, settings: Settings) -> jax.Array:
