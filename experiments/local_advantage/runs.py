@@ -45,10 +45,14 @@ def run(
     keys = jax.random.split(to_run, seeds)
     default = case.costs[DEFAULT]
     found: Row = {}
-    for start, configurations in starts(to_start, case.found[DEFAULT], problem, seeds).items():
-        for name, search in searches.items():
-            task = Task(problem, graphs, jnp.asarray(configurations), params.get(name))
-            compiled = search.lower(keys, task).compile()  # type: ignore[attr-defined]
+    given = starts(to_start, case.found[DEFAULT], problem, seeds)
+    for name, search in searches.items():
+        tasks = {
+            start: Task(problem, graphs, jnp.asarray(configurations), params.get(name))
+            for start, configurations in given.items()
+        }
+        compiled = search.lower(keys, next(iter(tasks.values()))).compile()  # type: ignore[attr-defined]
+        for start, task in tasks.items():
             began = time.perf_counter()
             result = jax.device_get(compiled(keys, task))
             seconds = time.perf_counter() - began
