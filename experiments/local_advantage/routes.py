@@ -1,7 +1,7 @@
 """Other ways to profit from what was learned on other graphs: a cost model, and a shared policy."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from experiments import common
 from experiments.local_advantage import training
 from experiments.local_advantage.graphs import Case
 from experiments.local_advantage.methods import Found, Learned, Task, costs, guided_by
+from gopt.search.decisions import Result
 from gopt.systems import advantage
 from gopt.systems.advantage import cost_model, policy
 
@@ -51,15 +52,15 @@ def routes(
         common.save_json(folder / f"{label}.json", losses)
         return params
 
-    drawn = partial(_drawn, evaluations=evaluations, settings=settings)
+    how: dict[str, Any] = {"evaluations": evaluations, "settings": settings}
     shared = trained(policy, "policy")
     return {
         "cost model": Learned(
-            partial(_by_cost_model, evaluations=evaluations, settings=settings),
+            partial(_by_cost_model, **how),
             trained(cost_model, "cost_model"),
         ),
-        "policy, zero-shot": Learned(partial(drawn, learning_rate=0.0), shared),
-        "policy, fine-tuned": Learned(partial(drawn, learning_rate=policy.FINE_TUNING), shared),
+        "policy, zero-shot": Learned(partial(_drawn, policy.best_of, **how), shared),
+        "policy, fine-tuned": Learned(partial(_drawn, policy.minimize, **how), shared),
     }
 
 
@@ -77,23 +78,14 @@ def _by_cost_model(
     return guided_by(key, task, guide, evaluations=evaluations)
 
 
-def _drawn(
-    key: jax.Array,
-    task: Task,
-    *,
-    evaluations: int,
-    settings: advantage.Settings,
-    learning_rate: float,
-) -> Found:
-    found = policy.minimize(
+def _drawn(best: Callable[..., Result], key: jax.Array, task: Task, **how: Any) -> Found:
+    found = best(
         key,
         task.params,
         task.graphs,
         task.problem.configurable,
         costs(task.problem),
         task.start.astype(jnp.int32),
-        evaluations=evaluations,
-        settings=settings,
-        learning_rate=learning_rate,
+        **how,
     )
     return Found(found.decisions > 0, found.history)

@@ -5,6 +5,7 @@ as it is (zero-shot), or trained on the graph itself with what is evaluated ther
 Decisions are independent given the graph; that and the training are our choices.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -113,6 +114,46 @@ def step(
     return TrainState(params, moments), share
 
 
+def best_of(
+    key: jax.Array,
+    params: Tree,
+    graphs: GraphsTuple,
+    configurable: jax.Array,
+    cost: Cost,
+    start: jax.Array,
+    *,
+    evaluations: int,
+    settings: Settings,
+) -> Result:
+    """Returns the best of a start, the likeliest configuration, and draws: zero-shot.
+
+    Args:
+      key: random key.
+      params: of the policy.
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      cost: maps decisions `[P, N]` to costs `[P]`.
+      start: decisions, int32 `[N]`.
+      evaluations: how many candidates to evaluate.
+      settings: of the policy.
+
+    Raises:
+      ValueError: `evaluations` is less than two.
+    """
+    _check(evaluations)
+    state = (logits(params, graphs, settings=settings),)
+    return _best(
+        key,
+        lambda state, _: state,
+        state,
+        configurable,
+        cost,
+        start,
+        evaluations=evaluations,
+        size=settings.configurations,
+    )
+
+
 def minimize(
     key: jax.Array,
     params: Tree,
@@ -125,10 +166,9 @@ def minimize(
     settings: Settings,
     learning_rate: float = FINE_TUNING,
 ) -> Result:
-    """Returns the best that a policy draws while it is trained on one graph.
+    """Returns the best of what a policy draws while it is trained on one graph: fine-tuned.
 
-    The first candidates are the start and the likeliest configuration, the others are drawn in
-    batches; those after the last whole batch are drawn, but not learned from.
+    As `best_of`, but after each batch the policy is trained by it.
 
     Args:
       key: random key.
@@ -139,43 +179,76 @@ def minimize(
       start: decisions, int32 `[N]`.
       evaluations: how many candidates to evaluate.
       settings: of the policy.
-      learning_rate: of the training; with 0 it is only sampled.
+      learning_rate: of the training.
 
     Raises:
       ValueError: `evaluations` is less than two.
     """
-    if evaluations < 2:
-        raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
-    size = settings.configurations
+    _check(evaluations)
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
-    likeliest = (logits(params, graphs, settings=settings) > 0) & configurable
-    first = jnp.stack([start, likeliest.astype(start.dtype)])
-    costs = cost(first)
 
-    def best(kept: tuple[jax.Array, jax.Array], batch: Batch) -> tuple[jax.Array, jax.Array]:
-        fuse, least = kept
-        index = jnp.argmin(batch.cost)
-        is_better = batch.cost[index] < least
-        return jnp.where(is_better, batch.fuse[index], fuse), jnp.minimum(batch.cost[index], least)
-
-    def draw(key: jax.Array, params: Tree, count: int) -> Batch:
-        found = logits(params, graphs, settings=settings)
-        return sample(key, found, configurable, cost, count=count)
-
-    def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-        params, moments, kept = carry
-        batch = draw(key, params, size)
+    def learn(state: Any, batch: Batch) -> Any:
+        _, params, moments = state
         gradient = jax.grad(loss)(params, graphs, configurable, batch, settings=settings)
         updates, moments = rule.update(gradient, moments, params)
         params = jax.tree.map(jnp.add, params, updates)
-        return (params, moments, best(kept, batch)), batch.cost
+        return logits(params, graphs, settings=settings), params, moments
 
-    kept = best((start > 0, costs[0]), Batch(first > 0, costs))
-    to_steps, to_rest = jax.random.split(key)
+    return _best(
+        key,
+        learn,
+        (logits(params, graphs, settings=settings), params, rule.init(params)),
+        configurable,
+        cost,
+        start,
+        evaluations=evaluations,
+        size=settings.configurations,
+    )
+
+
+def _check(evaluations: int) -> None:
+    if evaluations < 2:
+        raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
+
+
+def _best(
+    key: jax.Array,
+    learn: Callable[[Any, Batch], Any],
+    state: Any,
+    configurable: jax.Array,
+    cost: Cost,
+    start: jax.Array,
+    *,
+    evaluations: int,
+    size: int,
+) -> Result:
+    """Returns the best of the start, of the likeliest configuration, and of batches in turn.
+
+    A state begins with log-odds `[N]`; what is left of a batch at the end is drawn alone.
+    """
+    first = jnp.stack([start > 0, (state[0] > 0) & configurable])
+    costs = cost(first.astype(jnp.int32))
+
+    def better(kept: Batch, batch: Batch) -> Batch:
+        """Returns the best of one and of others; both are batches."""
+        fuse, cost = jnp.concatenate([kept.fuse, batch.fuse]), jnp.append(kept.cost, batch.cost)
+        least = jnp.argmin(cost)[None]
+        return Batch(fuse[least], cost[least])
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        state, kept = carry
+        batch = sample(key, state[0], configurable, cost, count=size)
+        return (learn(state, batch), better(kept, batch)), batch.cost
+
+    to_batches, to_rest = jax.random.split(key)
     batches, rest = divmod(evaluations - 2, size)
-    carry = params, rule.init(params), kept
-    (params, _, kept), found = lax.scan(step, carry, jax.random.split(to_steps, batches))
-    last = draw(to_rest, params, rest) if rest else Batch(first[:0] > 0, costs[:0])
-    kept = best(kept, last) if rest else kept
-    history = lax.cummin(jnp.concatenate([costs, found.ravel(), last.cost]))
-    return Result(kept[0].astype(jnp.int32), kept[1], history)
+    kept = better(Batch(first[:1], costs[:1]), Batch(first[1:], costs[1:]))
+    keys = jax.random.split(to_batches, batches)
+    (state, kept), drawn = lax.scan(step, (state, kept), keys)
+    history = [costs, drawn.ravel()]
+    if rest:
+        last = sample(to_rest, state[0], configurable, cost, count=rest)
+        kept = better(kept, last)
+        history.append(last.cost)
+    decisions = kept.fuse[0].astype(jnp.int32)
+    return Result(decisions, kept.cost[0], lax.cummin(jnp.concatenate(history)))
