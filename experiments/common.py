@@ -1,5 +1,6 @@
 """What the experiments share: start-up, a folder for each run, tables."""
 
+import ctypes
 import dataclasses
 import importlib.metadata
 import json
@@ -31,6 +32,21 @@ def start(devices: int | None = None) -> None:
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def keep_memory() -> bool:
+    """Asks the allocator of glibc to keep what is freed, and returns whether it does.
+
+    What a program frees after each call, and needs again in the next, it gives back to the system
+    or not by where it lies. If it does, page faults take as long as the program itself: some
+    programs then seem twice as slow as others, which are as fast.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # no glibc
+        return False
+    trim_threshold, mmap_max = -1, -4  # of malloc.h
+    return bool(mallopt(trim_threshold, 2**31 - 1) and mallopt(mmap_max, 0))
 
 
 def cores() -> int:

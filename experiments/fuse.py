@@ -136,4 +136,5 @@ if __name__ == "__main__":
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
     common.start(given.cores)
+    common.keep_memory()
     main(given)

@@ -6,7 +6,8 @@ Random configurations of blocks of models become programs, whose kernels XLA kee
 values are compared. Their process time, the least of several runs in turn, is compared with the sum
 of the times of their kernels, each measured once, and with the cost by the model, with constants
 fitted to every other configuration; of the latter, rank correlations are over those held out.
-Everything runs on one core, on which the time of a program is the sum of those of its kernels.
+Everything runs on one core, on which the time of a program is the sum of those of its kernels, and
+with an allocator that keeps what programs free (`experiments.common.keep_memory`).
 """
 
 import os
@@ -226,4 +227,5 @@ if __name__ == "__main__":
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     common.start(1)
+    common.keep_memory()
     main(tyro.cli(Settings, description=__doc__))

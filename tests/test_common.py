@@ -1,6 +1,9 @@
 """Start-up of the experiments."""
 
 import os
+import platform
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -33,3 +36,31 @@ def test_a_device_for_each_core_where_processes_are_not_bound(updates, monkeypat
 def test_as_many_devices_as_asked_for(updates):
     common.start(5)
     assert updates == {"jax_num_cpu_devices": 5}
+
+
+def test_memory_that_is_freed_is_kept():
+    """In a process of its own, that allocates, writes and frees 64 MiB again and again."""
+    if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
+        pytest.skip("no glibc")
+    code = """
+import ctypes, resource, sys
+from experiments import common
+if sys.argv[1] == "keep":
+    assert common.keep_memory()
+libc, size = ctypes.CDLL(None), 2**26
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+found = []
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = libc.malloc(size)
+    libc.memset(block, 1, size)
+    libc.free(block)
+    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(found[-1])
+"""
+    keeps, leaves = (
+        int(subprocess.check_output([sys.executable, "-c", code, how])) for how in ("keep", "leave")
+    )
+    assert keeps < 10 < leaves

@@ -159,6 +159,7 @@ def main(settings: Settings) -> None:
             )
         compare(settings, learned)
     else:
+        common.keep_memory()
         common.save_settings(settings.folder, settings)
         real.compare(
             network,
