@@ -31,8 +31,8 @@ class Settings:
 
     Attributes:
       share: of the decisions, those with the highest scores among which one is drawn.
-      rest: steps for which a decision that was taken is not taken again by the same move, as a
-        share of how many decisions there are.
+      rest: how often a move takes others before it takes a decision again, as a share of how many
+        decisions there are.
       patience: steps without anything better until all moves are tried, not the first alone, as
         the same share.
       refresh: steps until the guide is asked again.
@@ -59,9 +59,9 @@ class State(NamedTuple):
 
     decisions: jax.Array  # [N]
     cost: jax.Array  # []
-    step: jax.Array  # int32 []
-    better: jax.Array  # int32 [], the step after which the cost was last lower than before
-    awake: jax.Array  # int32 [M, N], the step from which a move may take each decision
+    waited: jax.Array  # int32 [], steps since the cost was last lower than before
+    taken: jax.Array  # int32 [M], how often each move was
+    awake: jax.Array  # int32 [M, N], from when on, by `taken`, a move may take each decision
 
 
 class Advice(NamedTuple):
@@ -86,8 +86,8 @@ def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
 
 def init(decisions: jax.Array, cost: jax.Array, *, moves: int = 1) -> State:
     """Returns a search that starts at decisions `[N]` of a cost, with several moves."""
-    awake = jnp.zeros((moves, len(decisions)), jnp.int32)
-    return State(decisions, cost, jnp.int32(0), jnp.int32(0), awake)
+    never = jnp.zeros((moves, len(decisions)), jnp.int32)
+    return State(decisions, cost, jnp.int32(0), never[:, 0], never)
 
 
 def advice(scores: jax.Array) -> Advice:
@@ -107,9 +107,9 @@ def ask(key: jax.Array, state: State, advice: Advice, *, settings: Settings) -> 
     """
     order, choices = advice
     to_move, to_node = jax.random.split(key)
-    waited = state.step - state.better >= settings.patience * choices
-    move = jax.random.randint(to_move, (), 0, jnp.where(waited, len(state.awake), 1))
-    is_free = (jnp.arange(len(order)) < choices) & (state.awake[move, order] <= state.step)
+    is_stuck = state.waited >= settings.patience * choices
+    move = jax.random.randint(to_move, (), 0, jnp.where(is_stuck, len(state.taken), 1))
+    is_free = (jnp.arange(len(order)) < choices) & (state.awake[move, order] <= state.taken[move])
     free = jnp.cumsum(is_free)
     few = jnp.maximum((settings.share * choices).astype(jnp.int32), 1)
     few = jnp.minimum(few, free[-1])
@@ -141,14 +141,14 @@ def tell(
       choices: how many decisions may be taken, int32 `[]`.
       settings: how the guide is used.
     """
-    step, keep = state.step + 1, cost <= state.cost
+    times, keep = state.taken.at[taken.move].add(1), cost <= state.cost
     rest = jnp.minimum((settings.rest * choices).astype(jnp.int32), choices - 1)  # one is awake
     return State(
         jnp.where(keep, decisions, state.decisions),
         jnp.where(keep, cost, state.cost),
-        step,
-        jnp.where(cost < state.cost, step, state.better),
-        state.awake.at[*taken].set(step + rest),
+        jnp.where(cost < state.cost, 0, state.waited + 1),
+        times,
+        state.awake.at[*taken].set(times[taken.move] + rest),
     )
 
 

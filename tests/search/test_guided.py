@@ -323,12 +323,12 @@ def test_other_moves_wait_for_as_long_as_patience_says(patience):
     assert next(k for k, (which, _) in enumerate(steps) if which) < waits + 8
 
 
-def test_moves_rest_apart():
-    """What one move has taken, the other one may take."""
-    steps = moved(lambda d: jnp.zeros(len(d)), 5, share=0.01, rest=0.9, patience=0.0)
+def test_each_move_takes_all_decisions_in_turn():
+    """However many moves there are, and however seldom each is made."""
+    steps = moved(lambda d: jnp.zeros(len(d)), 61, share=0.01, rest=0.9, patience=0.0)
     for which in (0, 1):
         nodes = [node for move, node in steps if move == which]
-        assert nodes == [5, 4, 3, 2, 1, 0][: len(nodes)]
+        assert len(nodes) > 18 and nodes == ([5, 4, 3, 2, 1, 0] * 9)[: len(nodes)]
 
 
 def test_as_much_rest_as_there_can_be_leaves_one_awake():
