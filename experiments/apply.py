@@ -144,7 +144,7 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it."""
-    check_names(settings.models, MODELS)
+    check_names("models", settings.models, MODELS)
     wirings = [
         (kind, first + k) for kind, first in FIRST_SEEDS.items() for k in range(settings.wirings)
     ]

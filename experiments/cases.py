@@ -37,15 +37,15 @@ def step(workload: str, **sizes: Any) -> Case:
     return Case(*WORKLOADS[workload](**sizes).train_step(), (0, 1))
 
 
-def check_names(models: Sequence[str], known: Collection[str]) -> None:
-    """Checks the names of models.
+def check_names(of: str, names: Sequence[str], known: Collection[str]) -> None:
+    """Checks names of models or blocks; `of` says which of the two.
 
     Raises:
       ValueError: one is not known; the message names it.
     """
-    unknown = sorted(set(models) - set(known))
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        raise ValueError(f"models has {unknown[0]!r}: expected some of {', '.join(known)}")
+        raise ValueError(f"{of} has {unknown[0]!r}: expected some of {', '.join(known)}")
 
 
 def random_arguments(shapes: Any) -> Any:

@@ -83,7 +83,7 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
 
 def main(settings: Settings) -> None:
     """Measures all blocks, prints the table and saves it."""
-    check_names(settings.blocks, BLOCKS)
+    check_names("blocks", settings.blocks, BLOCKS)
     found: list[dict[str, Any]] = []
     chosen = []
     for name in track(settings.blocks, "blocks"):

@@ -31,7 +31,7 @@ from gopt.cost.fusion import cloned, joined
 from gopt.fusion import KernelTimes, fused, groups_of, members
 from gopt.fusion.fitting import Rates, Semantics, features, fit
 from gopt.fusion_problem import FusionProblem
-from gopt.kernels import Group, fold_transposes, merge_duplicates
+from gopt.kernels import Group, simplify
 from gopt.measure import seconds
 from gopt.program import trace_program
 from gopt.sources.jaxpr import Traced, from_program
@@ -121,7 +121,7 @@ def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
 def measure(name: str, settings: Settings) -> dict[str, Any]:
     """Returns the times of the configurations of one block, and what predicts them."""
     case = BLOCKS[name]()
-    program = fold_transposes(merge_duplicates(trace_program(case.fn, *case.args)))
+    program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
     problem = GUESS.problem(traced.graph)
     times = KernelTimes(settings.folder / f"{name.replace(' ', '_')}.jsonl")
@@ -192,7 +192,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 def main(settings: Settings) -> None:
     """Measures all blocks, prints the table and saves it."""
-    check_names(settings.blocks, BLOCKS)
+    check_names("blocks", settings.blocks, BLOCKS)
     settings.folder.mkdir(parents=True, exist_ok=True)
     found = []
     for name in track(settings.blocks, "blocks"):

@@ -89,7 +89,7 @@ def measure(name: str, case: Case, settings: Settings) -> dict[str, Any]:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it."""
-    check_names(settings.models, MODELS)
+    check_names("models", settings.models, MODELS)
     found = [measure(name, MODELS[name](), settings) for name in track(settings.models, "models")]
     common.save_settings(settings.folder, settings)
     common.save_json(settings.folder / "placement.json", found)

@@ -158,7 +158,7 @@ def agreement(row: Row, field: str) -> tuple[float, float]:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it."""
-    check_names(settings.models, MODELS)
+    check_names("models", settings.models, MODELS)
     if settings.orders < 2:
         raise ValueError(f"orders is {settings.orders}: expected 2 at least")
     common.save_settings(settings.folder, settings)

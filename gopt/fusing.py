@@ -18,7 +18,7 @@ from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members
 from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
-from gopt.kernels import Group, fold_transposes, merge_duplicates
+from gopt.kernels import Group, simplify
 from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
 from gopt.program import Program, trace_program
 from gopt.search import guided
@@ -159,11 +159,12 @@ def fuse(
 ) -> Fusing:
     """Returns ways to fuse the ops of `fn(*args)` on this CPU, each compiled and measured.
 
-    XLA's own program is compared with XLA's instruction fusion and priority fusion as gopt decodes
-    them, and with what a search finds from the better of the two. A candidate of the search costs
-    the sum of the times of its kernels, each of which is compiled and timed once; the network of
-    `gopt.systems.advantage` says which op to try next. Kernels are timed one after another, on one
-    core each.
+    XLA's own program is compared with XLA's program of the simplified equations, from which all
+    others are made (see `gopt.kernels.simplify`), with XLA's instruction fusion and priority fusion
+    as gopt decodes them, and with what a search finds from the better of the two. A candidate of
+    the search costs the sum of the times of its kernels, each of which is compiled and timed once;
+    the network of `gopt.systems.advantage` says which op to try next. Kernels are timed one after
+    another, on one core each.
 
     Programs run on as many cores as XLA uses. They are compared by process time, which is that of
     all cores and on which others on the machine have little influence. Time on the wall is shown
@@ -198,9 +199,7 @@ def fuse(
 
     network = load_network(weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
-    program = fold_transposes(
-        merge_duplicates(trace_program(fn, *args, donate_argnums=donate_argnums))
-    )
+    program = simplify(trace_program(fn, *args, donate_argnums=donate_argnums))
     found, searched = _searched(program, kernels, network, rates, evaluations, seed)
     ways = list(_ways(fn, program, found, donate_argnums))
     measured = turns(
@@ -297,8 +296,13 @@ def _ways(
     """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
     saving = MEMORY_SCHEDULER["cpu"]
     nothing = Times(np.zeros(0), np.zeros(0))
-    for name, options in (("XLA", {}), ("XLA, memory scheduler", saving)):
-        own = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
+    own_ways: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "XLA": (fn, {}),
+        "XLA, memory scheduler": (fn, saving),
+        "XLA, simplified": (program.as_function(), {}),
+    }
+    for name, (function, options) in own_ways.items():
+        own = jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
         yield FusedProgram(name, own, None, None, None, nothing)
     seen = set()
     for name, (fuse, parts, seconds) in found.items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gopt.kinds import KINDS
-from gopt.primitives import ELEMENT_WISE, MOVES
+from gopt.primitives import ELEMENT_WISE, EXPANDED, MOVES
 
 # Roles of ops. "opaque" is all else: products, control flow, sorts, random numbers.
 ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update")
@@ -49,7 +49,7 @@ DEAR = frozenset(
     )
 )
 
-# Work for each flop, where it is more than one. Division, roots, tanh and exponentials: XLA's
+# Work for each element, where it is more than one. Division, roots, tanh and exponentials: XLA's
 # weights on CPUs; the others are put beside those that are most like them, our choice.
 _WORK = {
     **dict.fromkeys(("div", "rem"), 3),
@@ -131,4 +131,14 @@ def into_of_kinds(rules: Rules) -> np.ndarray:
 
 def work_of_kinds() -> np.ndarray:
     """Returns how much work a flop of each kind of `gopt.kinds.KINDS` is. float64 `[K]`."""
-    return np.array([_WORK.get(name, 1) for name in KINDS], np.float64)
+    each = np.array([_WORK.get(name, 0) for name in KINDS], np.float64)
+    return np.where(each > 0, each * functions_of_kinds(), 1)
+
+
+def functions_of_kinds() -> np.ndarray:
+    """Returns how many elements of a function a flop of each kind is. float64 `[K]`.
+
+    Functions are exponentials, roots, divisions and the like; of other kinds it is 0. Of those that
+    graphs count as they are expanded it is a fraction.
+    """
+    return np.array([(name in _WORK) / EXPANDED.get(name, 1) for name in KINDS], np.float64)

@@ -64,7 +64,7 @@ def test_configurations_go_from_nothing_to_everything():
 
 
 def test_unknown_blocks_are_refused():
-    with pytest.raises(ValueError, match="models has 'none'"):
+    with pytest.raises(ValueError, match="blocks has 'none'"):
         main(Settings(blocks=("none",)))
 
 
@@ -95,5 +95,5 @@ def test_blocks_are_fused_and_compared(tiny, tmp_path, monkeypatch):
 
 
 def test_a_block_that_is_not_known_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="models has 'tiny'"):
+    with pytest.raises(ValueError, match="blocks has 'tiny'"):
         fuse.main(fuse.Settings(blocks=("tiny",), folder=tmp_path))

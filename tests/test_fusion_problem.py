@@ -138,6 +138,16 @@ def test_an_op_has_the_time_that_is_given():
     )
 
 
+@pytest.mark.parametrize(
+    ("function", "work"),
+    [(jnp.exp, 11), (jax.lax.erfc, 9), (jax.lax.logistic, 11), (jax.lax.rsqrt, 4), (jnp.abs, 1)],
+)
+def test_a_function_is_work_by_element_however_it_is_expanded(function, work):
+    machine = homogeneous(1, flop_rate=2.0, memory_bandwidth=np.inf)
+    problem = prepare_fusion(trace(function, jnp.ones((8, 5))).graph, machine)
+    assert np.max(problem.compute) * float(problem.tick) == pytest.approx(work * 40 / 2, rel=1e-5)
+
+
 def test_nothing_to_do_takes_no_time():
     problem = prepare_fusion(graphs.from_ops([Op("input", outputs=(Output(0),)), Op("exp")]), SLOW)
     assert int(problem.compute.sum()) == int(problem.memory.sum()) == 0

@@ -4,7 +4,7 @@
     python -m experiments.local_advantage --train      # samples and trains first; resumes
     python -m experiments.local_advantage --table ablation   # trains the variants first
     python -m experiments.local_advantage --table routes     # trains a cost model, a policy first
-    python -m experiments.local_advantage --table real --evaluations 100 --seeds 3   # an hour
+    python -m experiments.local_advantage --table real --evaluations 100 --seeds 3
 
 Every search gets the same number of evaluations on the same graphs, from the default configuration
 of XLA on CPUs and from random ones, on the model of a CPU that `gopt.cost.fusion` is. Prints tables

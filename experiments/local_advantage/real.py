@@ -18,7 +18,7 @@ from gopt.classical.fusion import instruction_fusion, priority_fusion
 from gopt.fusing import parts_of
 from gopt.fusion import CPU, KernelTimes, fused
 from gopt.fusion.searching import search
-from gopt.kernels import fold_transposes, merge_duplicates
+from gopt.kernels import simplify
 from gopt.measure import median_ratio, turns
 from gopt.plots import convergence
 from gopt.program import trace_program
@@ -76,7 +76,7 @@ def _compare(
     folder: Path,
 ) -> tuple[list[tuple], list[tuple]]:
     case = BLOCKS[name]()
-    program = fold_transposes(merge_duplicates(trace_program(case.fn, *case.args)))
+    program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
     problem = CPU.problem(traced.graph)
     times = KernelTimes(folder / f"{name.replace(' ', '_')}.jsonl")

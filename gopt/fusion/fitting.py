@@ -8,7 +8,7 @@ import numpy as np
 
 from gopt.cost.fusion import Cloned, Joined, Kernels
 from gopt.fusion_problem import MAX_TICKS, FusionProblem, prepare_fusion
-from gopt.fusion_rules import ROLES, RULES, Rules, roles_of_kinds, work_of_kinds
+from gopt.fusion_rules import ROLES, RULES, Rules, functions_of_kinds, roles_of_kinds
 from gopt.graph import Graph
 from gopt.hardware import Hardware, homogeneous
 
@@ -20,7 +20,7 @@ class Rates(NamedTuple):
 
     byte: float  # moved
     flop: float  # of element-wise ops, moves and reductions
-    function: float  # flop of exponentials, roots, divisions and the like
+    function: float  # element of exponentials, roots, divisions and the like
     product: float  # flop of all other ops, products above all
     kernel: float
 
@@ -107,13 +107,13 @@ def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
 
 
 def _work(graph: Graph) -> np.ndarray:
-    """Returns the flops of each op as plain, functions and products, float64 `[N, 3]`."""
+    """Returns the plain flops, elements of functions and other flops of ops, float64 `[N, 3]`."""
     n = int(graph.num_ops)
     kind, flops = np.asarray(graph.kind)[:n], np.asarray(graph.flops)[:n]
+    functions = functions_of_kinds()[kind]
     is_product = roles_of_kinds()[kind] == ROLES.index("opaque")
-    is_function = ~is_product & (work_of_kinds()[kind] > 1)
-    columns = [~is_product & ~is_function, is_function, is_product]
-    return np.stack(columns, 1) * flops[:, None]
+    is_plain = ~is_product & (functions == 0)
+    return np.stack([is_plain, ~is_product * functions, is_product], 1) * flops[:, None]
 
 
 def _kernels(problem: FusionProblem, semantics: Semantics, fuse: np.ndarray) -> Kernels:

@@ -16,19 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn
 
-# Operations for each element of the result, counted in XLA's expansions; all others take one.
-_EXPANDED = {
-    "cosh": 5,
-    "digamma": 76,
-    "erf_inv": 39,
-    "erfc": 63,
-    "exp2": 2,
-    "lgamma": 57,
-    "logistic": 4,
-    "nextafter": 24,
-    "sinh": 13,
-    "asin": 7,
-}
+from gopt.primitives import EXPANDED
 
 # Data is only moved or made.
 _FREE = (
@@ -59,7 +47,7 @@ def flops(eqn: JaxprEqn) -> float:
     name = eqn.primitive.name
     if name in _FLOPS:
         return float(_FLOPS[name](eqn))
-    return float(_EXPANDED.get(name, 1) * sum(_out(eqn, k).size for k in range(len(eqn.outvars))))
+    return float(EXPANDED.get(name, 1) * sum(_out(eqn, k).size for k in range(len(eqn.outvars))))
 
 
 def moved(eqn: JaxprEqn) -> float | None:

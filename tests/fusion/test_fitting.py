@@ -59,6 +59,14 @@ def test_by_hand(graph):
     assert flop == pytest.approx(32 * 16 * (2 + 3 * 3) + 3 * 32 * 15, rel=1e-4)
 
 
+@pytest.mark.parametrize("function", [jnp.exp, jax.lax.erfc, jax.lax.logistic, jax.lax.sinh])
+def test_functions_count_by_element_however_they_are_expanded(function):
+    graph = trace(function, jnp.ones((8, 5))).graph
+    fuse = np.zeros((1, len(RATES.problem(graph).compute)), bool)
+    found = features(graph, joined, fuse)[0]
+    np.testing.assert_allclose(found, [2 * 4 * 40, 0, 40, 0, 1], rtol=1e-4)
+
+
 def test_rates_are_found_again(graph):
     counts = np.concatenate(
         [features(graph, s, configurations(RATES.problem(graph))) for s in (joined, cloned)]

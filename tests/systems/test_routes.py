@@ -45,13 +45,18 @@ def given():
 @pytest.fixture(scope="module")
 def model(given):
     """A cost model that was trained on one graph, and its losses."""
-    state = cost_model.init(jax.random.key(0), given.graphs, settings=SETTINGS)
-    step = jax.jit(partial(cost_model.step, settings=SETTINGS))
-    losses = []
+    return trained(cost_model, given)
+
+
+def trained(route, given):
+    """The parameters of a route after all steps, and what each step returned."""
+    state = route.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+    step = jax.jit(partial(route.step, settings=SETTINGS))
+    found = []
     for key in jax.random.split(jax.random.key(1), SETTINGS.steps):
-        state, loss = step(state, key, given)
-        losses.append(float(loss))
-    return state.params, losses
+        state, value = step(state, key, given)
+        found.append(float(value))
+    return state.params, found
 
 
 def predictions(params, given, fuse):
@@ -135,12 +140,7 @@ def test_the_loss_of_a_policy_is_that_of_reinforce(given):
 
 
 def test_training_a_policy_lowers_what_it_draws(given):
-    state = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)
-    step = jax.jit(partial(policy.step, settings=SETTINGS))
-    shares = []
-    for key in jax.random.split(jax.random.key(1), SETTINGS.steps):
-        state, share = step(state, key, given)
-        shares.append(float(share))
+    _, shares = trained(policy, given)
     least = np.min(costs(given)) / costs(given, given.fuse[:1] & False)[0]
     assert np.mean(shares[-10:]) < np.mean(shares[:10]) and np.mean(shares[-10:]) < 1.02 * least
 

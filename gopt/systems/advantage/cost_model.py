@@ -17,7 +17,7 @@ from gopt.nets.graphs import GraphsTuple
 from gopt.nets.sage import GraphSAGE, sage_round
 from gopt.search.guided import Guide
 from gopt.systems.advantage.settings import Settings
-from gopt.systems.advantage.training import TrainState, optimizer
+from gopt.systems.advantage.training import TrainState, untrained, updated
 
 Tree = Any
 ROUNDS = 2  # of messages over decisions, as the network of advantages has
@@ -54,7 +54,7 @@ def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainSta
         "encoder": GraphSAGE(settings.width, settings.rounds).init(to_encoder, graphs),
         "cost": _Cost().init(to_head, nodes, graphs, jnp.zeros(count)),
     }
-    return TrainState(params, optimizer(settings).init(params))
+    return untrained(params, settings=settings)
 
 
 def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
@@ -109,9 +109,7 @@ def step(
     fuse = fuse ^ (flips & data.problem.configurable)
     cost = jax.vmap(cloned_cost, (None, 0))(data.problem, fuse)
     value, gradient = jax.value_and_grad(loss)(state.params, data, fuse, cost, settings=settings)
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    params = jax.tree.map(jnp.add, state.params, updates)
-    return TrainState(params, moments), value
+    return updated(state, gradient, settings=settings), value
 
 
 def guide(

@@ -21,7 +21,7 @@ from gopt.nets.sage import GraphSAGE
 from gopt.search.decisions import Cost, Result
 from gopt.systems.advantage.cost_model import Configurations
 from gopt.systems.advantage.settings import Settings
-from gopt.systems.advantage.training import TrainState, optimizer
+from gopt.systems.advantage.training import TrainState, untrained, updated
 
 Tree = Any
 FINE_TUNING = 1e-3  # learning rate
@@ -47,7 +47,7 @@ class _Policy(nn.Module):
 def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
     """Returns the state before the first step; `graphs` is one graph, for its shapes."""
     params = _Policy(settings.width, settings.rounds).init(key, graphs)
-    return TrainState(params, optimizer(settings).init(params))
+    return untrained(params, settings=settings)
 
 
 def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
@@ -108,10 +108,8 @@ def step(
 
     batch = sample(key, found, problem.configurable, cost, count=settings.configurations)
     gradient = jax.grad(loss)(state.params, graphs, problem.configurable, batch, settings=settings)
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    params = jax.tree.map(jnp.add, state.params, updates)
     share = jnp.mean(batch.cost / cost(jnp.zeros((1, len(found)), jnp.int32)))
-    return TrainState(params, moments), share
+    return updated(state, gradient, settings=settings), share
 
 
 def best_of(
@@ -168,21 +166,8 @@ def minimize(
 ) -> Result:
     """Returns the best of what a policy draws while it is trained on one graph: fine-tuned.
 
-    As `best_of`, but after each batch the policy is trained by it.
-
-    Args:
-      key: random key.
-      params: of the policy before.
-      graphs: see `to_graphs_tuple`.
-      configurable: which ops have a decision, bool `[N]`.
-      cost: maps decisions `[P, N]` to costs `[P]`.
-      start: decisions, int32 `[N]`.
-      evaluations: how many candidates to evaluate.
-      settings: of the policy.
-      learning_rate: of the training.
-
-    Raises:
-      ValueError: `evaluations` is less than two.
+    As `best_of`, with its arguments and errors, but after each batch the policy is trained by it,
+    with a constant `learning_rate`.
     """
     _check(evaluations)
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
@@ -191,7 +176,7 @@ def minimize(
         _, params, moments = state
         gradient = jax.grad(loss)(params, graphs, configurable, batch, settings=settings)
         updates, moments = rule.update(gradient, moments, params)
-        params = jax.tree.map(jnp.add, params, updates)
+        params = optax.apply_updates(params, updates)
         return logits(params, graphs, settings=settings), params, moments
 
     return _best(

@@ -135,10 +135,20 @@ def optimizer(settings: Settings) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
 
+def untrained(params: Tree, *, settings: Settings) -> TrainState:
+    """Returns the state of parameters before the first step."""
+    return TrainState(params, optimizer(settings).init(params))
+
+
+def updated(state: TrainState, gradient: Tree, *, settings: Settings) -> TrainState:
+    """Returns the state after a step along a gradient."""
+    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
+    return TrainState(optax.apply_updates(state.params, updates), moments)
+
+
 def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
     """Returns the state before the first step; `graphs` is one graph, for its shapes."""
-    params = init_params(key, graphs, settings=settings)
-    return TrainState(params, optimizer(settings).init(params))
+    return untrained(init_params(key, graphs, settings=settings), settings=settings)
 
 
 def step(
@@ -151,5 +161,4 @@ def step(
         decisions=data.decisions[chosen], target=data.target[chosen], weight=data.weight[chosen]
     )
     value, gradient = jax.value_and_grad(loss)(state.params, batch, settings=settings)
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), moments), value
+    return updated(state, gradient, settings=settings), value
