@@ -1,4 +1,4 @@
-"""Which primitives XLA clones into kernels that read them."""
+"""What primitives are to XLA: which it clones into kernels that read them, and what they take."""
 
 # Each element of the result depends on the same element of the operands.
 ELEMENT_WISE = frozenset(

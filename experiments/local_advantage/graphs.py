@@ -33,6 +33,11 @@ VALIDATION: tuple[Spec, ...] = (
     Spec("shufflenet_v2", dict(batch=8), True),
     Spec("conformer", dict(layers=4), True),
     Spec("hrnet", dict(batch=8, modules=(1, 1, 1), blocks=2), True),
+    Spec("efficientnet", dict(batch=8), True),
+    Spec("mamba", dict(layers=4), True),
+    Spec("t5", dict(layers=3), True),
+    Spec("dlrm", dict(), True),
+    Spec("switch", dict(layers=4), True),
 )
 # The five of the paper, of which it gives names and numbers of nodes; sizes are our choice.
 TEST: tuple[Spec, ...] = (
