@@ -164,7 +164,7 @@ def _along(
     def changes(fuse: jax.Array) -> jax.Array:
         found = advantage.predicted(
             params, nodes, graphs, fuse.astype(jnp.int32), settings=settings
-        )[:, -1]
+        )[:, 0]
         ticks = jnp.sign(found) * jnp.expm1(jnp.abs(found)) * scale
         return jnp.where(fuse, -ticks, ticks)
 

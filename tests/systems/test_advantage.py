@@ -343,6 +343,8 @@ def test_decisions_of_three_values_are_not_of_fusion():
     params = advantage.init_params(jax.random.key(0), found, settings=settings)
     with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
         advantage.predict(params, found, np.int32(fuse), settings=settings)
+    with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
+        advantage.guide(params, found, problem.configurable, settings=settings)
 
 
 def test_the_loss_is_a_weighted_square():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from gopt.nets.graphs import GraphsTuple
 from gopt.search.guided import Guide, Move
 from gopt.systems.advantage.network import encode, predicted
-from gopt.systems.advantage.settings import Settings
+from gopt.systems.advantage.settings import Settings, check_two_values
 
 Tree = Any
 
@@ -27,11 +27,15 @@ def guide(
       graphs: see `to_graphs_tuple`.
       configurable: which ops have a decision, bool `[N]`.
       settings: of the network.
+
+    Raises:
+      ValueError: decisions have not two values.
     """
+    check_two_values(settings)
     nodes = encode(params, graphs, settings=settings)
 
     def scores(decisions: jax.Array) -> jax.Array:
-        found = predicted(params, nodes, graphs, decisions, settings=settings)[:, -1]
+        found = predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]
         promise = jnp.where(decisions > 0, found, -found) if settings.is_signed else found
         return jnp.where(configurable, promise, -jnp.inf)
 

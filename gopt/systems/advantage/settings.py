@@ -13,7 +13,7 @@ class Settings:
     Attributes:
       width: of embeddings.
       rounds: of GraphSAGE, before decisions are heard of.
-      values: of a decision, `K`; the network takes any, `samples` and `predict` take 2 only.
+      values: of a decision, `K`; the network takes any, what fuses takes 2 only.
       is_signed: whether the sign of an advantage is learned, which the paper drops.
       target: "log", log(1 + |advantage| / σ), where σ is the median of the graph; or "raw",
         |advantage| / σ.
@@ -48,3 +48,13 @@ class Settings:
             raise ValueError(f"target is {self.target!r}: expected one of {', '.join(TARGETS)}")
         if not 0 <= self.largest <= 1:
             raise ValueError(f"largest is {self.largest}: expected 0 <= largest <= 1")
+
+
+def check_two_values(settings: Settings) -> None:
+    """Checks that decisions have two values, as those of fusion.
+
+    Raises:
+      ValueError: they have more.
+    """
+    if settings.values != 2:
+        raise ValueError(f"values is {settings.values}: expected 2, fusion decides between two")

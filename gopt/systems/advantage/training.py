@@ -10,7 +10,7 @@ import optax
 from gopt.nets.graphs import GraphsTuple
 from gopt.systems.advantage.data import Records
 from gopt.systems.advantage.network import encode, init_params, predicted
-from gopt.systems.advantage.settings import Settings
+from gopt.systems.advantage.settings import Settings, check_two_values
 
 Tree = Any
 
@@ -84,7 +84,7 @@ def samples(
     Raises:
       ValueError: decisions have not two values.
     """
-    _check(settings)
+    check_two_values(settings)
     return Samples(
         graphs,
         records.fuse.astype(np.int32),
@@ -109,18 +109,13 @@ def predict(
     Raises:
       ValueError: decisions have not two values.
     """
-    _check(settings)
+    check_two_values(settings)
     nodes = encode(params, graphs, settings=settings)
 
     def one(decisions: jax.Array) -> jax.Array:
         return predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]
 
     return jax.vmap(one)(decisions)
-
-
-def _check(settings: Settings) -> None:
-    if settings.values != 2:
-        raise ValueError(f"values is {settings.values}: expected 2, fusion decides between two")
 
 
 def loss(params: Tree, batch: Samples, *, settings: Settings) -> jax.Array:
