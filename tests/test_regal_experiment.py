@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +40,15 @@ TEST = (
 METHODS = methods.SEARCHES
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
     """Small graphs; devices and cache are as the tests have set them up."""
-    monkeypatch.setitem(graphs.SPLITS, "train", TRAIN)
-    monkeypatch.setitem(graphs.SPLITS, "test", TEST)
-    monkeypatch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
-    monkeypatch.setattr(common, "start", lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(graphs.SPLITS, "train", TRAIN)
+        patch.setitem(graphs.SPLITS, "test", TEST)
+        patch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
+        patch.setattr(common, "start", lambda: None)
+        yield
 
 
 def settings(folder: Path, **changes: Any) -> regal.Settings:
@@ -51,10 +56,17 @@ def settings(folder: Path, **changes: Any) -> regal.Settings:
     return regal.Settings(**defaults | changes, folder=folder)
 
 
-def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
-    folder = tmp_path / "runs" / "first"
-    regal.main(settings(folder, train=True))
-    printed = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def first(small, tmp_path_factory):
+    """The folder of a run that trains a policy and evaluates it, and what it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    with redirect_stdout(StringIO()) as printed:
+        regal.main(settings(folder, train=True))
+    return folder, printed.getvalue()
+
+
+def test_a_run_trains_evaluates_and_saves(first):
+    folder, printed = first
     assert "REGAL" in printed and str(folder.name) in printed
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
@@ -106,23 +118,10 @@ def test_a_run_trains_evaluates_and_saves(tmp_path, capsys, monkeypatch):
     by_graph = (folder / "graphs.md").read_text().splitlines()
     assert len(by_graph) == 4 + len(TEST)
 
-    # The weights that were saved give the same costs.
-    again = tmp_path / "again"
-    monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
-    monkeypatch.setattr(regal, "draw_schedules", lambda *_: None)
-    regal.main(settings(again, weights=folder / "peak_memory.npz"))
-    (other,) = json.loads((again / "runs.json").read_text())
-    assert all(
-        other["found"][name]["cost"] == results[0]["found"][name]["cost"] for name in METHODS
-    )
-    assert not (again / "checkpoints").exists()
 
-
-def test_the_ablation_searches_from_the_policy_in_other_ways(tmp_path, monkeypatch):
-    folder = tmp_path / "policy"
+def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, monkeypatch):
     monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
-    regal.policy(settings(folder, train=True))
-    regal.main(settings(tmp_path, table="ablation", weights=folder / "peak_memory.npz"))
+    regal.main(settings(tmp_path, table="ablation", weights=first[0] / "peak_memory.npz"))
     (graph,) = json.loads((tmp_path / "ablation" / "runs.json").read_text())
     table = (tmp_path / "ablation" / "table.md").read_text().splitlines()[4:]
     assert all(line.split("|")[4].strip() == "" for line in table)  # there is no tuned BRKGA
@@ -458,16 +457,16 @@ def test_the_tradeoff_is_of_gaps_and_seconds(tmp_path, monkeypatch):
     }
 
 
-def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):
+def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatch):
+    """With the weights that the first run saved, so that the costs of its searches are the same."""
     pytest.importorskip("ortools")
     pytest.importorskip("pymetis")
-    short = settings(tmp_path / "short")
-    regal.main(short)
     more = {"long": 600, "solver_seconds": 1.0, "equal_seconds": True}
     monkeypatch.setattr(runs, "equal_budgets", lambda found, names: dict.fromkeys(names, 200))
-    regal.main(dataclasses.replace(short, folder=tmp_path / "long", **more))
+    regal.main(settings(tmp_path / "long", weights=first[0] / "peak_memory.npz", **more))
+    assert not (tmp_path / "long" / "checkpoints").exists()
     before, after = (
-        json.loads((tmp_path / name / "runs.json").read_text()) for name in ("short", "long")
+        json.loads((folder / "runs.json").read_text()) for folder in (first[0], tmp_path / "long")
     )
     for old, new in zip(before, after, strict=True):
         assert set(new["found"]) == {*old["found"], "GP + DFS", "CP-SAT"}
@@ -477,7 +476,7 @@ def test_longer_runs_and_solvers_lower_what_is_known(tmp_path, monkeypatch):
         heuristics = [new["found"][name]["cost"][0] for name in HEURISTICS]
         assert new["found"]["CP-SAT"]["cost"][0] <= min(heuristics)
         for method in methods.SEARCHES:
-            assert new["found"][method]["evaluations"][-1] == short.evaluations
+            assert new["found"][method]["evaluations"][-1] == 150
         assert all(found["evaluations"][-1] == 600 for found in new["long"].values())
         assert not old["timed"] and set(new["timed"]) == {*METHODS}
         assert all(found["evaluations"][-1] == 200 for found in new["timed"].values())
