@@ -14,7 +14,7 @@ import numpy as np
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion, priority_fusion
 from gopt.cost.fusion import cloned
-from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members
+from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members, own_fusion
 from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
@@ -160,11 +160,12 @@ def fuse(
     """Returns ways to fuse the ops of `fn(*args)` on this CPU, each compiled and measured.
 
     XLA's own program is compared with XLA's program of the simplified equations, from which all
-    others are made (see `gopt.kernels.simplify`), with XLA's instruction fusion and priority fusion
-    as gopt decodes them, and with what a search finds from the better of the two. A candidate of
-    the search costs the sum of the times of its kernels, each of which is compiled and timed once;
-    the network of `gopt.systems.advantage` says which op to try next. Kernels are timed one after
-    another, on one core each.
+    others are made (see `gopt.kernels.simplify`); with what XLA fuses in these, and with its
+    instruction fusion and priority fusion as gopt decodes them, each kernel kept apart; and with
+    what a search finds from the best of the three. A candidate of the search costs the sum of the
+    times of its kernels, each of which is compiled and timed once; the network of
+    `gopt.systems.advantage` says which op to try next. Kernels are timed one after another, on one
+    core each.
 
     Programs run on as many cores as XLA uses. They are compared by process time, which is that of
     all cores and on which others on the machine have little influence. Time on the wall is shown
@@ -255,6 +256,7 @@ def _searched(
         return kernels.of(program, parts_of(traced, problem, fuse))
 
     found = {
+        "XLA's fusion": own_fusion(traced, problem),
         "instruction fusion": instruction_fusion(problem),
         "priority fusion": priority_fusion(problem),
     }

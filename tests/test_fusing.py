@@ -34,7 +34,7 @@ def found(tmp_path_factory):
 def test_all_programs_have_the_values_of_the_function(found):
     names = [candidate.name for candidate in found.candidates]
     own = ["XLA", "XLA, memory scheduler", "XLA, simplified"]
-    assert names[:4] == [*own, "instruction fusion"]
+    assert names[:4] == [*own, "XLA's fusion"]
     for candidate in found.candidates:
         for ours, theirs in zip(candidate.function(W, X), step(W, X), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -53,7 +53,7 @@ def test_the_table_has_a_line_for_each_and_says_what_was_chosen(found):
 def test_the_search_never_loses_what_it_has(found):
     assert len(found.searched) == 6 and not found.failures
     assert (np.diff(found.searched) <= 0).all()
-    starts = [c.predicted for c in found.candidates if c.fuse is not None][:2]
+    starts = [c.predicted for c in found.candidates if c.fuse is not None and c.name != "searched"]
     assert found.searched[0] == min(starts)
 
 

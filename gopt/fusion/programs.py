@@ -12,7 +12,7 @@ from gopt.cost.cells import check_units, unit
 from gopt.cost.fusion import Cloned, Joined
 from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import ROLES, roles_of_kinds
-from gopt.kernels.grouping import Group, group
+from gopt.kernels.grouping import Group, group, materialised
 from gopt.kernels.labels import Values, read
 from gopt.kinds import kind_index
 from gopt.program import Program, body_of, run_equation, variables
@@ -82,6 +82,22 @@ def groups_of(
         if v in producer and producer[v] not in parts:
             parts[producer[v]] = group_of(producer[v], set(), True)
     return tuple(parts[index] for index in sorted(parts))
+
+
+def own_fusion(traced: Traced, problem: FusionProblem) -> np.ndarray:
+    """Returns what XLA fuses in the program, bool `[N]`: all that it does not write to memory.
+
+    The program is compiled for the default backend, from shapes alone; nothing runs.
+
+    Args:
+      traced: the program and its graph.
+      problem: of the graph.
+    """
+    fuse = np.array(problem.configurable)
+    written = set(materialised(traced.program))
+    for op, equation in enumerate(traced.equations):
+        fuse[op] &= equation not in written
+    return fuse
 
 
 def fused(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion import cloned, joined
-from gopt.fusion.programs import fused, groups_of, members
+from gopt.fusion.programs import fused, groups_of, members, own_fusion
 from gopt.fusion_problem import prepare_fusion
 from gopt.fusion_rules import Rules
 from gopt.hardware import homogeneous
@@ -172,3 +172,23 @@ def test_kernels_that_xla_would_merge_are_refused(monkeypatch):
     with pytest.raises(RuntimeError, match="no xla_metadata_call"):
         fused(program, ((0,),))
     fused(program, ((0,),), platform="cuda")
+
+
+def test_what_xla_does_not_write_it_fuses():
+    """A chain of ops, a product that reads it, and an exponential with two readers: written."""
+
+    def fn(x, w):
+        y = jnp.tanh(x * 2 + 1) @ w
+        z = jnp.exp(y)
+        return (z + 1) @ w, (z * 3).sum(0)
+
+    traced = from_program(trace_program(fn, jnp.ones((64, 64)), jnp.ones((64, 64))))
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    fuse = own_fusion(traced, problem)
+    assert fuse.shape == problem.configurable.shape
+    equations = [traced.program.equations[e] for e in traced.equations if e >= 0]
+    names = [""] * (len(traced.equations) - len(equations)) + [e.primitive.name for e in equations]
+    assert {name for name, fused in zip(names, fuse, strict=False) if fused} == {"mul", "add"}
+    assert not fuse[~problem.configurable].any()
+    # The first of the two additions; what the products and the sum read is written, or is a sum.
+    assert fuse.sum() == 3
