@@ -298,14 +298,10 @@ def _ways(
     """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
     saving = MEMORY_SCHEDULER["cpu"]
     nothing = Times(np.zeros(0), np.zeros(0))
-    own_ways: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-        "XLA": (fn, {}),
-        "XLA, memory scheduler": (fn, saving),
-        "XLA, simplified": (program.as_function(), {}),
-    }
-    for name, (function, options) in own_ways.items():
-        own = jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
-        yield FusedProgram(name, own, None, None, None, nothing)
+    for name, function in (("XLA", fn), ("XLA, simplified", program.as_function())):
+        for scheduler, options in (("", {}), (", memory scheduler", saving)):
+            own = jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
+            yield FusedProgram(name + scheduler, own, None, None, None, nothing)
     seen = set()
     for name, (fuse, parts, seconds) in found.items():
         if parts in seen:
