@@ -29,9 +29,10 @@ def variants(settings: advantage.Settings) -> dict[str, advantage.Settings]:
     change = partial(dataclasses.replace, settings)
     return {
         "guided": settings,
-        "absolute": change(is_signed=False),  # the paper's
+        "absolute": change(is_signed=False),
         "raw": change(target="raw"),
-        "uniform samples": change(largest=0.0),
+        "prioritised": change(largest=0.9),
+        "network of the paper": change(is_signed=False, largest=0.9),
     }
 
 
@@ -41,7 +42,7 @@ def searches(networks: Mapping[str, Network], evaluations: int) -> dict[str, Lea
     found = {name: Learned(guide(sizes), params) for name, (params, sizes) in networks.items()}
     params, sizes = networks["guided"]
     found["flips only"] = Learned(guide(sizes, moves=flips), params)
-    params, sizes = networks["absolute"]
+    params, sizes = networks["network of the paper"]
     found["as in the paper"] = Learned(guide(sizes, settings=PAPER, moves=walks), params)
     return found
 
