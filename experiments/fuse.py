@@ -2,9 +2,10 @@
 
     python -m experiments.fuse
 
-Each block is traced, its kernels are timed, configurations are searched, and whole programs run in
-turns with XLA's own. The median of the ratios in each turn is given with its 95 % interval, as is
-that of the program that the first half of the turns says is fastest, in the other half alone.
+Each block is traced, its equations are simplified, its kernels timed and configurations searched,
+and whole programs run in turns with XLA's own: of the block, and of the simplified equations. The
+median of the ratios in each turn is given with its 95 % interval, as is that of the program that
+the first half of the turns says is fastest, in the other half alone.
 """
 
 import os
@@ -34,7 +35,7 @@ class Settings:
       folder: where figures, tables and times of kernels are saved.
     """
 
-    blocks: tuple[str, ...] = ("bert step", "mlp_mixer step", "vit step", "mamba step")
+    blocks: tuple[str, ...] = ("vit step", "mlp_mixer step", "bert step", "t5 step", "mamba step")
     evaluations: int = 200
     repeats: int = 60
     cores: int = 1
