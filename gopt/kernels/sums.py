@@ -19,7 +19,7 @@ def squeeze_sums(program: Program) -> Program:
     products = {e.outvars[0] for e in program.equations if e.primitive.name == "mul"}
 
     def is_slow(equation: JaxprEqn) -> bool:
-        if equation.primitive.name != "reduce_sum" or equation.params["out_sharding"] is not None:
+        if equation.primitive.name != "reduce_sum" or equation.params.get("out_sharding"):
             return False
         (operand,) = equation.invars
         shape = shape_of(operand).shape
