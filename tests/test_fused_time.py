@@ -10,6 +10,7 @@ import pytest
 from experiments import fuse, fused_time
 from experiments.cases import Case, floats
 from experiments.fused_time import Settings, drawn, main, measure, summary
+from gopt.fusion import CPU
 from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
 from gopt.sources.jaxpr import trace
@@ -51,6 +52,9 @@ def test_what_is_predicted_perfectly_correlates():
     assert found["rank of halves"] == pytest.approx(1)
     assert found["error"] < 1e-6
     assert found["rank of sums"] == pytest.approx(-1)
+    own = {"first": counts @ np.array(CPU), "second": counts @ np.array(CPU)}
+    assert summary({**own, "sums": time, "counts": counts})["rank of CPU"] == pytest.approx(1)
+    assert found["rank of CPU"] < 0.9
     assert found["best"] == time.min()
 
 
