@@ -15,7 +15,7 @@ def fold_transposes(program: Program) -> Program:
 
     A transpose that exchanges the free axes of both operands of a product, which nothing else
     reads, is the product of the exchanged operands. Gradients of weights are such. A product whose
-    precision is of an unknown kind stays.
+    precision is of an unknown kind stays, and so does one that says how its result is sharded.
     """
     read = [v for equation in program.equations for v in variables(equation.invars)]
     readers = Counter([*read, *variables(program.outputs)])
@@ -29,7 +29,7 @@ def fold_transposes(program: Program) -> Program:
             continue
         for operand in variables(equation.invars):
             product = equations[made_by[operand]] if operand in made_by else None
-            if product is None or readers[operand] > 1 or not _has_known_precision(product):
+            if product is None or readers[operand] > 1 or not _can_be_exchanged(product):
                 continue
             if tuple(equation.params["permutation"]) == _exchanged(product):
                 equations[made_by[operand]] = None
@@ -46,7 +46,9 @@ def _exchanged(product: JaxprEqn) -> tuple[int, ...]:
     return (*range(len(batch)), *axes[free:], *axes[:free])
 
 
-def _has_known_precision(product: JaxprEqn) -> bool:
+def _can_be_exchanged(product: JaxprEqn) -> bool:
+    if product.params.get("out_sharding") is not None:
+        return False
     precision = product.params["precision"]
     known = Precision, DotAlgorithm, DotAlgorithmPreset
     return precision is None or isinstance(precision, known) or _is_pair(precision)

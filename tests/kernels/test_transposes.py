@@ -74,11 +74,19 @@ def test_the_precision_of_an_operand_goes_with_it(precision, expected):
     assert folded.invars == program.equations[0].invars[::-1]
 
 
-@pytest.mark.parametrize("precision", [(1, 2), ((LOW, HIGH), LOW), "best"])
-def test_a_product_of_an_unknown_precision_stays(precision):
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"precision": (1, 2)},
+        {"precision": ((LOW, HIGH), LOW)},
+        {"precision": "best"},
+        {"out_sharding": jax.P("rows", None)},
+    ],
+)
+def test_a_product_that_says_more_than_is_known_stays(params):
     program = trace_program(lambda x, y: (x @ y).T, array(2, 3), array(3, 4))
     product, transpose = program.equations
-    product = product.replace(params={**product.params, "precision": precision})
+    product = product.replace(params={**product.params, **params})
     program = replace(program, equations=(product, transpose))
     assert fold_transposes(program).equations == program.equations
 
