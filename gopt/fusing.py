@@ -20,7 +20,7 @@ from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
 from gopt.kernels import Group, simplify
 from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
-from gopt.program import Program, trace_program
+from gopt.program import Program, check_one_device, trace_program
 from gopt.search import guided
 from gopt.sources.jaxpr import Traced, from_program
 from gopt.units import format_seconds
@@ -159,13 +159,12 @@ def fuse(
 ) -> Fusing:
     """Returns ways to fuse the ops of `fn(*args)` on this CPU, each compiled and measured.
 
-    XLA's own program is compared with XLA's program of the simplified equations, from which all
-    others are made (see `gopt.kernels.simplify`); with what XLA fuses in these, and with its
-    instruction fusion and priority fusion as gopt decodes them, each kernel kept apart; and with
-    what a search finds from the best of the three. A candidate of the search costs the sum of the
-    times of its kernels, each of which is compiled and timed once; the network of
-    `gopt.systems.advantage` says which op to try next. Kernels are timed one after another, on one
-    core each.
+    XLA's own program is compared with XLA's program of the simplified equations, if these differ
+    (see `gopt.kernels.simplify`); with the kernels that XLA makes of them, each kept apart; with
+    those of its instruction fusion and priority fusion, as gopt decodes them; and with what a
+    search finds from the best of the three. A candidate of the search costs the sum of the times of
+    its kernels, each of which is compiled and timed once; the network of `gopt.systems.advantage`
+    says which op to try next. Kernels are timed one after another, on one core each.
 
     Programs run on as many cores as XLA uses. They are compared by process time, which is that of
     all cores and on which others on the machine have little influence. Time on the wall is shown
@@ -188,8 +187,8 @@ def fuse(
       weights: a file of `gopt.systems.advantage.save_network`; by default the network that ships.
 
     Raises:
-      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), the
-        backend is no CPU, or `times` or `weights` holds something else.
+      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
+        is spread over devices, the backend is no CPU, or `times` or `weights` holds something else.
       FileNotFoundError: there is no such file of `weights`.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
@@ -200,9 +199,14 @@ def fuse(
 
     network = load_network(weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
-    program = simplify(trace_program(fn, *args, donate_argnums=donate_argnums))
+    traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_one_device(args, traced)
+    program = simplify(traced)
     found, searched = _searched(program, kernels, network, rates, evaluations, seed)
-    ways = list(_ways(fn, program, found, donate_argnums))
+    functions = {"XLA": fn}
+    if program.equations != traced.equations:
+        functions["XLA, simplified"] = program.as_function()
+    ways = list(_ways(functions, program, found, donate_argnums))
     measured = turns(
         {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
     )
@@ -256,7 +260,7 @@ def _searched(
         return kernels.of(program, parts_of(traced, problem, fuse))
 
     found = {
-        "XLA's fusion": own_fusion(traced, problem),
+        "XLA's kernels, apart": own_fusion(traced, problem),
         "instruction fusion": instruction_fusion(problem),
         "priority fusion": priority_fusion(problem),
     }
@@ -290,15 +294,15 @@ def _guide(
 
 
 def _ways(
-    fn: Callable[..., Any],
+    functions: dict[str, Callable[..., Any]],
     program: Program,
     found: dict[str, _Found],
     donate_argnums: int | Sequence[int],
 ) -> Iterator[FusedProgram]:
-    """Yields XLA's own programs, then those of configurations that differ; not timed yet."""
+    """Yields XLA's programs of functions, then those of configurations that differ; not timed."""
     saving = MEMORY_SCHEDULER["cpu"]
     nothing = Times(np.zeros(0), np.zeros(0))
-    for name, function in (("XLA", fn), ("XLA, simplified", program.as_function())):
+    for name, function in functions.items():
         for scheduler, options in (("", {}), (", memory scheduler", saving)):
             own = jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
             yield FusedProgram(name + scheduler, own, None, None, None, nothing)

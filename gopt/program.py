@@ -26,6 +26,9 @@ CALLS = frozenset(
     }
 )
 
+# Equations that spread a program over devices.
+_SHARDED = ("shard_map", "sharding_constraint")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
@@ -154,6 +157,29 @@ def trace_program(
         in_tree=jax.tree.structure(args),
         out_tree=jax.tree.structure(shapes),
     )
+
+
+def check_one_device(args: tuple[Any, ...], program: Program) -> None:
+    """Checks that a function runs on one device.
+
+    Args:
+      args: its arguments.
+      program: its equations.
+
+    Raises:
+      ValueError: an argument or a captured array is on several devices, or an equation spreads over
+        several; the message names it.
+    """
+    arrays = [(f"args{jax.tree_util.keystr(p)}", x) for p, x in jax.tree.leaves_with_path(args)]
+    arrays += [(f"captured array {k}", value) for k, value in enumerate(program.values)]
+    for name, array in arrays:
+        sharding = getattr(array, "sharding", None)
+        if sharding is not None and sharding.num_devices > 1:
+            raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
+    for equation in every_equation(program.equations):
+        if equation.primitive.name in _SHARDED:
+            name = equation.primitive.name
+            raise ValueError(f"the function has a {name}: expected one that runs on one device")
 
 
 def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:

@@ -19,14 +19,11 @@ from gopt.ordering import through_xla
 from gopt.padding import pad
 from gopt.plans import Plan, make_plan
 from gopt.problem import prepare, to_seconds
-from gopt.program import Program, every_equation, trace_program, unroll
+from gopt.program import Program, check_one_device, trace_program, unroll
 from gopt.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-_SHARDED = ("shard_map", "sharding_constraint")
 
 
 class Row(NamedTuple):
@@ -232,7 +229,7 @@ def schedule(
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
-    _check_one_device(args, program)
+    check_one_device(args, program)
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if hardware is None:
         ways = through_xla(
@@ -266,19 +263,6 @@ def schedule(
         modelled(method, kernels, traced, problem, found),
     )
     return Scheduling(program, max_trips, objective, method, candidates)
-
-
-def _check_one_device(args: tuple[Any, ...], program: Program) -> None:
-    arrays = [(f"args{jax.tree_util.keystr(p)}", x) for p, x in jax.tree.leaves_with_path(args)]
-    arrays += [(f"captured array {k}", value) for k, value in enumerate(program.values)]
-    for name, array in arrays:
-        sharding = getattr(array, "sharding", None)
-        if sharding is not None and sharding.num_devices > 1:
-            raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
-    for equation in every_equation(program.equations):
-        if equation.primitive.name in _SHARDED:
-            name = equation.primitive.name
-            raise ValueError(f"the function has a {name}: expected one that runs on one device")
 
 
 def _num_kernels(candidates: Sequence[Candidate]) -> int:

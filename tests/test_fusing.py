@@ -36,7 +36,7 @@ def found(tmp_path_factory):
 
 def test_all_programs_have_the_values_of_the_function(found):
     names = [candidate.name for candidate in found.candidates]
-    assert names[:5] == [*OWN, "XLA's fusion"]
+    assert names[:5] == [*OWN, "XLA's kernels, apart"]
     for candidate in found.candidates:
         for ours, theirs in zip(candidate.function(W, X), step(W, X), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -102,12 +102,21 @@ def test_shapes_stand_for_arrays_and_arguments_may_be_donated():
 )
 def test_what_cannot_be_fused_has_the_programs_of_xla_only(function, args):
     result = fuse(function, *args, repeats=1)
-    assert [c.name for c in result.candidates] == OWN
+    assert [c.name for c in result.candidates] == OWN[:2]  # nor is there anything to simplify
     np.testing.assert_allclose(result.apply()(*args), function(*args), rtol=1e-6)
-    assert str(result).count("\n") == 6
+    assert str(result).count("\n") == 4
     assert result.searched.shape == (0,)
     with pytest.raises(ValueError, match="nothing was searched"):
         result.plot()
+
+
+def test_what_is_spread_over_devices_is_refused():
+    mesh = jax.make_mesh((2,), ("i",))
+    x = jax.device_put(W, jax.NamedSharding(mesh, jax.P("i")))
+    with pytest.raises(ValueError, match=r"args\[0\] is on 2 devices, expected one"):
+        fuse(jnp.tanh, x)
+    with pytest.raises(ValueError, match="captured array 0 is on 2 devices"):
+        fuse(lambda y: y + x, W)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from gopt.fusion_rules import ROLES, roles_of_kinds
 from gopt.kernels.grouping import Group, group, materialised
 from gopt.kernels.labels import Values, read
 from gopt.kinds import kind_index
-from gopt.program import Program, body_of, run_equation, variables
+from gopt.program import Program, body_of, run_equation, shape_of, variables
 from gopt.sources.jaxpr import Traced
 
 
@@ -93,10 +93,20 @@ def own_fusion(traced: Traced, problem: FusionProblem) -> np.ndarray:
       traced: the program and its graph.
       problem: of the graph.
     """
+    equations = traced.program.equations
+    op_of = {equation: op for op, equation in enumerate(traced.equations) if equation >= 0}
+    producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
     fuse = np.array(problem.configurable)
-    written = set(materialised(traced.program))
-    for op, equation in enumerate(traced.equations):
-        fuse[op] &= equation not in written
+    written = list(materialised(traced.program))
+    for index in written:  # it grows
+        if index in op_of:
+            fuse[op_of[index]] = False
+            continue
+        # A view is written where XLA takes the shape that it shows: its maker is in memory, then.
+        size = shape_of(equations[index].outvars[0]).size
+        for v in variables(equations[index].invars):
+            if v in producer and shape_of(v).size == size:
+                written.append(producer[v])
     return fuse
 
 

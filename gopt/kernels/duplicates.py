@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.program import Atom, Program
+from gopt.program import Atom, Program, variables
 
 
 def merge_duplicates(program: Program) -> Program:
@@ -22,7 +22,8 @@ def merge_duplicates(program: Program) -> Program:
         return same.get(atom, atom) if isinstance(atom, Var) else atom
 
     for equation in program.equations:
-        equation = equation.replace(invars=[merged(atom) for atom in equation.invars])
+        if not same.keys().isdisjoint(variables(equation.invars)):
+            equation = equation.replace(invars=[merged(atom) for atom in equation.invars])
         key = _key(equation)
         if key in kept:
             same |= zip(equation.outvars, kept[key].outvars, strict=True)

@@ -7,5 +7,8 @@ from gopt.program import Program
 
 
 def simplify(program: Program) -> Program:
-    """Returns the program as XLA simplifies it, and without what XLA's library is slow at."""
-    return squeeze_sums(fold_transposes(merge_duplicates(program)))
+    """Returns the program without what XLA's library is slow at, and as XLA simplifies it.
+
+    See `squeeze_sums`, `merge_duplicates` and `fold_transposes`. What is merged is held longer.
+    """
+    return fold_transposes(merge_duplicates(squeeze_sums(program)))

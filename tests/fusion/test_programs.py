@@ -192,3 +192,14 @@ def test_what_xla_does_not_write_it_fuses():
     assert not fuse[~problem.configurable].any()
     # The first of the two additions; what the products and the sum read is written, or is a sum.
     assert fuse.sum() == 3
+
+
+def test_what_xla_writes_in_another_shape_it_does_not_fuse():
+    def fn(x, w):
+        y = (x + 1).reshape(32, 128)
+        return y @ w, y @ (2 * w)
+
+    traced = from_program(trace_program(fn, jnp.ones((64, 64)), jnp.ones((128, 128))))
+    problem = prepare_fusion(traced.graph, homogeneous(1))
+    assert problem.configurable.any()
+    assert not own_fusion(traced, problem).any()
