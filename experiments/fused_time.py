@@ -13,7 +13,7 @@ with an allocator that keeps what programs free (`experiments.common.keep_memory
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,14 @@ from experiments import common
 from experiments.cases import Case, check_names, forward, largest_difference, random_arguments, step
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion
-from gopt.cost.fusion import cloned, joined
-from gopt.fusion import CPU, KernelTimes, fused, groups_of, members
-from gopt.fusion.fitting import Rates, Semantics, features, fit
+from gopt.fusing import parts_of
+from gopt.fusion import CPU, KernelTimes, Rates, features, fit, fused
 from gopt.fusion_problem import FusionProblem
-from gopt.kernels import Group, simplify
+from gopt.fusion_rules import RULES
+from gopt.kernels import simplify
 from gopt.measure import seconds
 from gopt.program import trace_program
-from gopt.sources.jaxpr import Traced, from_program
+from gopt.sources.jaxpr import from_program
 
 # Narrow, so that products do not hide the rest.
 BLOCKS: dict[str, Callable[[], Case]] = {
@@ -78,7 +78,7 @@ BLOCKS: dict[str, Callable[[], Case]] = {
         forward, "conformer", layers=1, batch=1, length=400, hidden=128, text_length=10
     ),
 }
-SEMANTICS: dict[str, Semantics] = {"joined": joined, "cloned": cloned}
+SEMANTICS = {"joined": replace(RULES["cpu"], clones=False), "cloned": RULES["cpu"]}
 # What one core roughly takes; costs by it are not reported.
 GUESS = Rates(byte=5e-11, flop=5e-11, function=1e-9, product=2e-11, kernel=1e-6)
 
@@ -124,7 +124,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     case = BLOCKS[name]()
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
-    problem = GUESS.problem(traced.graph)
+    problems = {k: GUESS.problem(traced.graph, rules=rules) for k, rules in SEMANTICS.items()}
     times = KernelTimes(settings.folder / f"{name.replace(' ', '_')}.jsonl")
     args = random_arguments(case.args)
     options = MEMORY_SCHEDULER["cpu"]
@@ -132,11 +132,11 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     values = own(*args)
     programs: dict[str, Callable[..., Any]] = {"XLA": own}
     counts, sums, differences = [], [], []
-    for semantics, decode in SEMANTICS.items():
+    for semantics, problem in problems.items():
         fuse = drawn(problem, settings.configurations // 2, settings.seed)
-        counts.append(features(traced.graph, decode, fuse))
+        counts.append(features(traced.graph, fuse, rules=SEMANTICS[semantics]))
         for k, bits in enumerate(fuse):
-            parts = _parts(traced, problem, decode, bits)
+            parts = parts_of(traced, problem, bits)
             function = jax.jit(fused(program, parts), compiler_options=options)
             programs[f"{semantics} {k}"] = function
             sums.append(times.of(program, parts))
@@ -158,13 +158,6 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "counts": np.concatenate(counts),
         "difference": max(differences),
     }
-
-
-def _parts(
-    traced: Traced, problem: FusionProblem, decode: Semantics, bits: np.ndarray
-) -> tuple[Group, ...]:
-    found = jax.device_get(jax.jit(decode)(problem, bits))
-    return groups_of(traced, problem, members(found, problem))
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:

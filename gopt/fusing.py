@@ -13,7 +13,7 @@ import numpy as np
 
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion, priority_fusion
-from gopt.cost.fusion import cloned
+from gopt.cost.fusion import kernels_of
 from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members, own_fusion
 from gopt.fusion.searching import search
 from gopt.fusion.timing import values_of
@@ -226,7 +226,7 @@ def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[
     return groups_of(traced, problem, members(found, problem))
 
 
-_decoded = jax.jit(cloned)
+_decoded = jax.jit(kernels_of)
 
 
 class _Found(NamedTuple):

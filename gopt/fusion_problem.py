@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gopt import graph as graphs
+from gopt.fusion_reach import MAX_TIMES, Ops, Reach, reach
 from gopt.fusion_rules import (
     ROLES,
     RULES,
@@ -26,13 +27,11 @@ from gopt.hardware import Hardware, check_hardware
 from gopt.kinds import kind_index
 
 UNFUSED_TICKS = 2**26  # all ops one by one take no more
-MAX_TICKS = 2**30 - 1  # costs end here: to compute again what is fused can cost without limit
-MAX_TIMES = 2**15  # how often an element is computed again at most
 OVERLAP_BITS = 10
 
 
 class FusionProblem(NamedTuple):
-    """What the cost of a fusion reads. `N` ops, `E` uses, `A` accesses, padded."""
+    """What the cost of a fusion reads. `N` ops, `E` uses, `A` accesses, `V` visits, padded."""
 
     compute: Any  # int32 [N], ticks of all its flops, once
     memory: Any  # int32 [N], ticks of what a kernel that ends with the op writes
@@ -50,7 +49,9 @@ class FusionProblem(NamedTuple):
     num_choices: Any  # int32 []
     num_ops: Any  # int32 []
     num_accesses: Any  # int32 []
-    limit: Any  # int32 [], ops in a kernel
+    reach: Reach  # what kernels may have in them, and read
+    limit: Any  # int32 [], how many ops may be in a kernel
+    clones: Any  # bool [], an op may be in several kernels
     takes_moves: (
         Any  # int32 [], roles that a kernel may end with to have a broadcast in it, as bits
     )
@@ -65,7 +66,7 @@ def prepare_fusion(
     *,
     rules: Rules = RULES["cpu"],
     compute: Any = None,
-    rows: tuple[int, int] | None = None,
+    rows: tuple[int, int, int] | None = None,
 ) -> FusionProblem:
     """Returns the int32 problem of fusing the ops of one graph on a machine.
 
@@ -75,7 +76,7 @@ def prepare_fusion(
       rules: what may be fused.
       compute: seconds that each op computes, `[N]`, without what it moves and without a launch; by
         default its flops, weighed by kind, by the rate of the machine. `N` counts real ops.
-      rows: of ops and of accesses, with padding; by default those of `fusion_bucket`.
+      rows: of ops, accesses and visits, with padding; by default those of `fusion_bucket`.
 
     Raises:
       ValueError: the machine or the graph is not valid, a time is negative or not finite, or the
@@ -127,9 +128,19 @@ def prepare_fusion(
     def with_makers(readers: np.ndarray, makers: Any) -> np.ndarray:
         return np.insert(readers, first, makers)
 
-    counts = n, len(uses.tensor) + len(made)
+    computed, role = np.where(is_kernel, ticks(seconds), 0), 1 << role
+    into = np.where(configurable, into, 0)
+    found = reach(
+        Ops(
+            *(computed, role, into, is_kernel, configurable),
+            *(uses.tensor, producer[uses.tensor], uses.consumer, uses.times, read),
+        ),
+        limit=rules.limit,
+        clones=rules.clones,
+    )
+    counts = n, len(uses.tensor) + len(made), len(found.kernel)
     rows = fusion_bucket(*counts) if rows is None else rows
-    for axis, have, padded in zip(("ops", "accesses"), counts, rows, strict=True):
+    for axis, have, padded in zip(("ops", "accesses", "visits"), counts, rows, strict=True):
         if padded <= have:
             raise ValueError(f"rows has {padded} {axis}: expected more than the graph's {have}")
 
@@ -145,12 +156,13 @@ def prepare_fusion(
     )
     first_use = np.searchsorted(producer[uses.tensor], np.arange(n + 1))
     choices = np.flatnonzero(configurable)[::-1]
-    ops, count = rows
+    ops, count, visits = rows
+    by_visit = ("kernel", "reader", "maker", "may", "last", "further", "read", "work", "saved")
     return FusionProblem(
-        compute=pad(np.where(is_kernel, ticks(seconds), 0), ops, 0),
+        compute=pad(computed, ops, 0),
         memory=pad(np.where(is_kernel, ticks(moved), 0), ops, 0),
-        role=pad(1 << role, ops, 1),
-        into=pad(np.where(configurable, into, 0), ops, 0),
+        role=pad(role, ops, 1),
+        into=pad(into, ops, 0),
         is_kernel=pad(is_kernel, ops, False, bool),
         configurable=pad(configurable, ops, False, bool),
         consumer=pad(uses.consumer, count, ops - 1),
@@ -163,7 +175,15 @@ def prepare_fusion(
         num_choices=np.int32(len(choices)),
         num_ops=np.int32(n),
         num_accesses=np.int32(counts[1]),
+        reach=found._replace(
+            end=pad(found.end, ops, ops - 1),
+            begin=pad(found.begin, ops, 0),
+            until=pad(found.until, ops, -1),
+            place=pad(np.where(found.place < 0, ops - 1, found.place), visits, ops - 1),
+            **{f: pad(getattr(found, f), visits, 0) for f in by_visit},
+        ),
         limit=np.int32(rules.limit),
+        clones=np.bool_(rules.clones),
         takes_moves=rules.masks()[ROLES.index("move")],
         launch=np.int32(ticks(hardware.launch[0])),
         overlap=np.int32(round(float(hardware.overlap) * 2**OVERLAP_BITS)),
@@ -171,8 +191,8 @@ def prepare_fusion(
     )
 
 
-def fusion_bucket(ops: int, accesses: int) -> tuple[int, int]:
-    """Returns rows for so many ops and accesses, so that few programs are compiled."""
+def fusion_bucket(ops: int, accesses: int, visits: int) -> tuple[int, int, int]:
+    """Returns rows for so many ops, accesses and visits, so that few programs are compiled."""
 
     def rows(need: int) -> int:
         size = 16
@@ -180,7 +200,7 @@ def fusion_bucket(ops: int, accesses: int) -> tuple[int, int]:
             size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
         return size
 
-    return rows(ops + 1), rows(accesses + 1)
+    return rows(ops + 1), rows(accesses + 1), rows(visits + 1)
 
 
 class _Uses(NamedTuple):

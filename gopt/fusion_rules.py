@@ -68,11 +68,15 @@ class Rules:
     Attributes:
       into: for each role of an op that may be fused into its readers, the roles of the ops that a
         kernel may end with into which it is fused.
-      limit: ops in a kernel at most; our choice.
+      limit: how many ops may be in a kernel: its end, and those nearest before it in the order of
+        the program that may be fused into it; our choice.
+      clones: whether an op is computed in each kernel that reads it and may have it. If not, it is
+        only fused if all its readers are in one kernel.
     """
 
     into: tuple[tuple[str, tuple[str, ...]], ...]
     limit: int = 64
+    clones: bool = True
 
     def __post_init__(self) -> None:
         for producer, roots in self.into:

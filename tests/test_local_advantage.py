@@ -11,7 +11,7 @@ from experiments import common
 from experiments.local_advantage import __main__ as experiment
 from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
 from experiments.regal.graphs import Spec
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.systems import advantage
 
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
@@ -160,7 +160,7 @@ def test_all_searches_start_from_what_they_are_given(start):
     given = methods.starts(
         jax.random.split(jax.random.key(0))[0], case.found[graphs.DEFAULT], case.problem, 2
     )[start]
-    costs = [int(cloned_cost(case.problem, fuse)) for fuse in given]
+    costs = [int(fusion_cost(case.problem, fuse)) for fuse in given]
     expected = 1 - np.array(costs) / case.costs[graphs.DEFAULT]
     for name in searches:
         found = row[start, name]

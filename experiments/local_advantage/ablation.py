@@ -15,7 +15,7 @@ from scipy import stats
 from experiments import common
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import PAPER, Learned, by_network, flips, walks
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.systems import advantage
 
 Network = tuple[Any, advantage.Settings]  # its parameters and settings
@@ -173,10 +173,10 @@ def _along(
         def step(fuse: jax.Array, op: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             expected = changes(fuse)[op]
             fuse = fuse.at[op].set(~fuse[op])
-            return fuse, (expected, cloned_cost(problem, fuse))
+            return fuse, (expected, fusion_cost(problem, fuse))
 
         _, (anew, costs) = jax.lax.scan(step, start, path)
-        return anew, costs - cloned_cost(problem, start)
+        return anew, costs - fusion_cost(problem, start)
 
     anew, real = jax.lax.map(along, jnp.asarray(paths))
     return changes(start), jnp.where(start, -true, true), anew, real

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.regal.graphs import Spec, build, name
 from gopt.classical.fusion import FUSIONS
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion import CPU
 from gopt.fusion_problem import FusionProblem
 from gopt.graph import Graph
@@ -74,4 +74,4 @@ def case(spec: Spec) -> Case:
 
 @jax.jit
 def _costs(problem: FusionProblem, fuse: Any) -> jax.Array:
-    return jax.vmap(cloned_cost, (None, 0))(problem, fuse)
+    return jax.vmap(fusion_cost, (None, 0))(problem, fuse)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion_problem import FusionProblem
 from gopt.nets.graphs import GraphsTuple
 from gopt.search import brkga, gibbs, guided, local
@@ -69,7 +69,7 @@ def walks(task: Task) -> Moves:
 
 def costs(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
     """Returns a function that maps decisions `[P, N]` to ticks `[P]`."""
-    return lambda decisions: jax.vmap(cloned_cost, (None, 0))(problem, decisions > 0)
+    return lambda decisions: jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
 
 
 def guided_by(

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import Found, Task, starts
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 
 
 class Runs(NamedTuple):
@@ -71,7 +71,7 @@ def _check(case: Case, found: Found, name: str) -> None:
 
 @jax.jit
 def _costs(problem: Any, fuse: jax.Array) -> jax.Array:
-    return jax.vmap(cloned_cost, (None, 0))(problem, fuse)
+    return jax.vmap(fusion_cost, (None, 0))(problem, fuse)
 
 
 def needed(improvement: np.ndarray, target: float) -> np.ndarray:

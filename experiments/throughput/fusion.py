@@ -1,5 +1,8 @@
 """How many configurations of fusion are costed in a second: gopt, and compiled for all cores.
 
+"Compiled" is numba, one candidate after another on each core; beside it gopt's own algorithm, many
+candidates as bits of a word, in numba, too.
+
     python -m experiments.throughput.fusion
 
 Timed in turns in one run, after a check that costs are the same bit for bit; the least wall time of
@@ -7,8 +10,9 @@ several rounds counts. Configurations are random, half of the bits set.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +24,14 @@ from rich.progress import track
 from experiments import common
 from experiments.throughput.peers import fusions
 from experiments.throughput.timing import machine, measure
-from gopt.cost.fusion import cloned_cost, joined_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion_problem import FusionProblem, prepare_fusion
+from gopt.fusion_rules import RULES
 from gopt.graph import Graph
 from gopt.hardware import cpu_sockets
 from gopt.parallel import spread
 from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
-
-COSTS: dict[str, Callable[..., jax.Array]] = {"joined": joined_cost, "cloned": cloned_cost}
 
 # From 1 000 to 20 000 ops.
 STEPS: dict[str, dict[str, Any]] = {
@@ -66,46 +69,44 @@ def step(model: str) -> Graph:
     return trace(fn, *args, donate_argnums=(0, 1)).graph
 
 
-def compare(name: str, problem: FusionProblem, population: int, settings: Settings) -> list[Any]:
-    """Returns how fast a population is costed by both, a record for each semantics.
+def compare(name: str, problem: FusionProblem, population: int, settings: Settings) -> Any:
+    """Returns how fast a population is costed by each, in a record.
 
     Raises:
       RuntimeError: they do not agree.
     """
     rng = np.random.default_rng(settings.seed)
     fuse = rng.random((population, len(problem.compute))) < 0.5
-    tables = fusions.tables(problem)
     given = jax.tree.map(jax.numpy.asarray, problem)
     place = jax.jit(spread(lambda bits: bits))  # on every device
     bits = place(jax.numpy.asarray(fuse))
-    found = []
-    for semantics, cost in COSTS.items():
-        ours = jax.jit(spread(partial(jax.vmap(cost, (None, 0)), given)))
-        peer = partial(fusions.FUSIONS[semantics], tables, fuse)
-        if not np.array_equal(ours(bits), peer()):
-            raise RuntimeError(f"{name}: the costs differ, {semantics}")
-        calls: dict[str, Callable[[], Any]] = {"gopt": partial(ours, bits), "compiled": peer}
-        taken = measure(calls, rounds=settings.rounds, seconds=settings.seconds)
-        found.append(
-            {
-                "model": name,
-                "ops": int(problem.num_ops),
-                "configurable": int(problem.num_choices),
-                "population": population,
-                "semantics": semantics,
-                **{who: population / timing.wall for who, timing in taken.items()},
-            }
-        )
-    return found
+    ours = partial(jax.jit(spread(partial(jax.vmap(fusion_cost, (None, 0)), given))), bits)
+    tables = fusions.tables(problem)
+    peers = {peer: partial(fn, tables, fuse) for peer, fn in fusions.PEERS.items()}
+    for peer, costs in peers.items():
+        if not np.array_equal(ours(), costs()):
+            raise RuntimeError(f"{name}: the costs differ, {peer}")
+    calls: dict[str, Callable[[], Any]] = {"gopt": ours, **peers}
+    taken = measure(calls, rounds=settings.rounds, seconds=settings.seconds)
+    return {
+        "model": name,
+        "ops": int(problem.num_ops),
+        "configurable": int(problem.num_choices),
+        "population": population,
+        "clones": bool(problem.clones),
+        **{who: population / timing.wall for who, timing in taken.items()},
+    }
 
 
 def main(settings: Settings) -> None:
     """Measures, prints the table and saves it."""
     found: list[Any] = []
     for name in track(settings.models, "models"):
-        problem = prepare_fusion(step(name), cpu_sockets(1))
-        for population in settings.populations:
-            found += compare(name, problem, population, settings)
+        graph = step(name)
+        for clones, population in product((False, True), settings.populations):
+            rules = replace(RULES["cpu"], clones=clones)
+            problem = prepare_fusion(graph, cpu_sockets(1), rules=rules)
+            found.append(compare(name, problem, population, settings))
             common.save_json(settings.folder / "fusion.json", {"machine": machine(), "rows": found})
     common.save_settings(settings.folder, settings)
     columns = (
@@ -116,6 +117,7 @@ def main(settings: Settings) -> None:
         "ops in",
         "gopt, 1/s",
         "of compiled",
+        "of its own algorithm, compiled",
     )
     rows = [
         (
@@ -123,9 +125,9 @@ def main(settings: Settings) -> None:
             row["ops"],
             row["configurable"],
             row["population"],
-            "one kernel" if row["semantics"] == "joined" else "several",
+            "several kernels" if row["clones"] else "one",
             f"{row['gopt']:.0f}",
-            f"{row['gopt'] / row['compiled']:.2f}",
+            *(f"{row['gopt'] / row[peer]:.2f}" for peer in fusions.PEERS),
         )
         for row in found
     ]

@@ -4,14 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from gopt.fusion_problem import MAX_TIMES, FusionProblem
+from gopt.fusion_problem import FusionProblem
+from gopt.fusion_reach import admitted
 from gopt.fusion_rules import REPEATABLE
 
 
 def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
 
-    Meant to be decoded by `gopt.cost.fusion.cloned`. From the last op to the first, an op is fused
+    From the last op to the first, an op is fused
     into each kernel that reads it and may have it; one that is dear to compute only if it is the
     only one. An op that reads more than it makes is in memory unless all on its ways to its readers
     may be fused. This is simpler than the source, which has rules for products with vectors,
@@ -23,31 +24,18 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     n = int(problem.num_ops)
     fuse = np.zeros(len(problem.compute), bool)
     uses = _Uses(problem)
-    role, into = np.asarray(problem.role).tolist(), np.asarray(problem.into).tolist()
+    allowed, into = admitted(problem.reach, n), np.asarray(problem.into)
     kept = _kept(problem, uses)
-    times: list[dict[int, int]] = [{} for _ in range(n)]  # of each op, in its kernels
-    size = [1] * n
+    kernels: list[set[int]] = [set() for _ in range(n)]  # that have each op
     for op in reversed(range(n)):
-        wanted: dict[int, int] = {}
-        for consumer, again in uses.of[op]:
-            for kernel, repeated in times[consumer].items():
-                wanted.setdefault(kernel, min(repeated * again, MAX_TIMES))
-        is_cheap = into[op] & REPEATABLE
-        may = {
-            kernel: repeated
-            for kernel, repeated in wanted.items()
-            if into[op] & role[kernel]
-            and (repeated == 1 or is_cheap)
-            and size[kernel] < problem.limit
-        }
-        is_alone = len(wanted) == 1
-        fuse[op] = may and problem.configurable[op] and not kept[op] and (is_cheap or is_alone)
+        wanted = {kernel for reader, _ in uses.of[op] for kernel in kernels[reader]}
+        may = {kernel for kernel in wanted if op in allowed[kernel]}
+        is_free = bool(into[op] & REPEATABLE) or len(wanted) == 1
+        fuse[op] = len(may) > 0 and not kept[op] and is_free
         if fuse[op]:
-            times[op] |= may
-            for kernel in may:
-                size[kernel] += 1
-        if not fuse[op] or len(may) < len(wanted):
-            times[op][op] = 1
+            kernels[op] |= may
+        if not fuse[op] or may < wanted:
+            kernels[op].add(op)
     return fuse
 
 

@@ -5,22 +5,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from gopt.fusion_problem import MAX_TIMES, OVERLAP_BITS, FusionProblem
-from gopt.fusion_rules import REPEATABLE
-
-_Members = dict[int, int]  # ops of a kernel, and how often each is computed
+from gopt.fusion_problem import OVERLAP_BITS, FusionProblem
+from gopt.fusion_reach import admitted
 
 
 def priority_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's priority fusion, bool `[N]`.
 
-    Meant to be decoded by `gopt.cost.fusion.cloned`. At first each op is a kernel. The kernel whose
+    At first each op is a kernel. The kernel whose
     fusion into all kernels that read it saves most time is fused, of equals the first op's, until
     any would cost more: a fusion that saves 0 ticks is done. After each its neighbours are scored
     anew. What may not be fused into all of its readers stays.
 
     Source: xla/service/gpu/transforms/priority_fusion.cc. Times are by our model, not by XLA's.
-    An op that readers in a kernel use unequally often counts as often as the one that needs most.
     """
     state = _State(problem)
     fuse = np.zeros(len(problem.compute), bool)
@@ -51,10 +48,9 @@ class _State:
     def __init__(self, problem: FusionProblem):
         n, count = int(problem.num_ops), int(problem.num_accesses)
         self._compute, self._memory = problem.compute.tolist(), problem.memory.tolist()
-        self._role, self._into = problem.role.tolist(), problem.into.tolist()
+        self._work = admitted(problem.reach, n)
         self._configurable = problem.configurable.tolist()
-        self._limit, self._launch = int(problem.limit), int(problem.launch)
-        self._overlap = int(problem.overlap)
+        self._launch, self._overlap = int(problem.launch), int(problem.overlap)
         tensor, op = problem.tensor[:count].tolist(), problem.access[:count].tolist()
         self._maker: dict[int, int] = {}
         self._reads: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # tensors, ticks
@@ -64,13 +60,8 @@ class _State:
             else:
                 self._maker[t] = i
         first, reader = problem.first_use.tolist(), problem.consumer.tolist()
-        times = problem.times.tolist()
-        self._uses = [
-            list(zip(reader[a:b], times[a:b], strict=True)) for a, b in pairwise(first[: n + 1])
-        ]
-        self.kernels: dict[int, _Members] = {
-            int(i): {int(i): 1} for i in np.flatnonzero(problem.is_kernel)
-        }
+        self._uses = [reader[a:b] for a, b in pairwise(first[: n + 1])]
+        self.kernels = {int(i): {int(i)} for i in np.flatnonzero(problem.is_kernel)}
         self._holders: list[set[int]] = [{i} for i in range(n)]  # kernels with each op
         self._time = {end: self._seconds(end, members) for end, members in self.kernels.items()}
         self._version = dict.fromkeys(self.kernels, 0)
@@ -81,8 +72,8 @@ class _State:
         if not self._configurable[end]:
             return None
         total = self._time[end]
-        for reader, times in self._readers(end).items():
-            saved = self._saving(end, reader, times)
+        for reader in self._readers(end):
+            saved = self._saving(end, reader)
             if saved is None:
                 return None
             total += saved
@@ -92,8 +83,8 @@ class _State:
         """Fuses a kernel into its readers, and returns the kernels with other neighbours now."""
         readers = self._readers(end)
         members = self.kernels[end]
-        for reader, times in readers.items():
-            self.kernels[reader] = self._merged(end, reader, times)
+        for reader in readers:
+            self.kernels[reader] |= members
             self._time[reader] = self._seconds(reader, self.kernels[reader])
             self._version[reader] += 1
             for op in members:
@@ -107,43 +98,29 @@ class _State:
             for op in self.kernels[reader]
             for tensor, _ in self._reads[op]
         }
-        return (makers | set(readers)) & self.kernels.keys()
+        return (makers | readers) & self.kernels.keys()
 
-    def _readers(self, end: int) -> _Members:
-        """Returns the kernels that read what a kernel makes, and how often they use an element."""
-        found: _Members = {}
-        for op, again in self._uses[end]:
-            for kernel in self._holders[op]:
-                times = self.kernels[kernel][op] * again
-                found[kernel] = max(found.get(kernel, 1), times)
-        return found
+    def _readers(self, end: int) -> set[int]:
+        """Returns the kernels that read what a kernel makes."""
+        return {kernel for op in self._uses[end] for kernel in self._holders[op]}
 
-    def _saving(self, end: int, reader: int, times: int) -> int | None:
+    def _saving(self, end: int, reader: int) -> int | None:
         versions = self._version[end], self._version[reader]
         known = self._saved.get((end, reader))
         if known is None or known[:2] != versions:
-            merged = self._merged(end, reader, times)
-            may = len(merged) <= self._limit and all(
-                self._into[op] & self._role[reader]
-                and (merged[op] == 1 or self._into[op] & REPEATABLE)
-                for op in self.kernels[end]
-            )
-            saved = self._time[reader] - self._seconds(reader, merged) if may else None
+            members, saved = self.kernels[end], None
+            if members <= self._work[reader].keys():
+                merged = self.kernels[reader] | members
+                saved = self._time[reader] - self._seconds(reader, merged)
             known = self._saved[end, reader] = *versions, saved
         return known[2]
 
-    def _merged(self, end: int, reader: int, times: int) -> _Members:
-        merged = dict(self.kernels[reader])
-        for op, own in self.kernels[end].items():
-            merged[op] = max(merged.get(op, 1), min(own * times, MAX_TIMES))
-        return merged
-
-    def _seconds(self, end: int, members: _Members) -> int:
+    def _seconds(self, end: int, members: set[int]) -> int:
         """Returns ticks, as `gopt.cost.fusion_kernels.timed_kernels` does, but without an end.
 
         What takes `MAX_TICKS` is never fused: it costs more than all ops one by one.
         """
-        compute = sum(self._compute[op] * times for op, times in members.items())
+        compute = self._compute[end] + sum(self._work[end][op] for op in members - {end})
         read: dict[int, int] = {}
         for op in members:
             for tensor, ticks in self._reads[op]:

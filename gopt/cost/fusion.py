@@ -1,60 +1,49 @@
 """What a fusion costs: a configuration becomes kernels, and kernels take time.
 
-A kernel is a set of ops that run as one; the op at its end, its root, makes what it writes. A
-reader of an op, its consumer, reads what it makes. A configuration has one bit for each op, "fuse
-into the readers", which counts for configurable ops alone. Ops are decided from the last to the
-first. There are two semantics:
+A kernel is a set of ops that run as one; the op at its end makes what it writes. A reader of an op,
+its consumer, reads what it makes. A configuration has one bit for each op, "fuse into the readers",
+which counts for configurable ops alone. There are two semantics, a property of the problem
+(`gopt.fusion_rules.Rules.clones`):
 
-- joined, that is without duplication: an op whose bit is set is in the kernel of its readers, if
-  they are all in one kernel;
-- cloned, that is with duplication: an op whose bit is set is in each kernel that has a reader of it
-  and may have it, computed anew in each; and in memory, too, if another kernel reads it.
+- with clones, that is with duplication: an op whose bit is set is in each kernel that has a reader
+  of it and may have it, computed anew in each; and in memory, too, if another kernel reads it;
+- without: an op whose bit is set is in the kernel of its readers, if they are all in one, and if
+  that one may have it; else it is in memory.
 
-An op stays out of a kernel that ends with an op of a role that rules forbid, and of one that has as
-many ops as the limit allows. What is dear to compute is not computed again for the elements that a
-broadcast repeats: such an op stays out if a reader in the kernel uses an element several times. In
-"cloned" only the first reader in a kernel is asked, those that use elements more often first, and
-what it needs is counted: too little where the next one needs more. There, ops stay out of all once
-kernels have `CLONES` times as many ops as the graph.
+Which ops a kernel may have does not depend on the configuration (`gopt.fusion_reach`): rules say it
+by the roles of the op and of the kernel's end, and those nearest before the end may be in it, up to
+a limit. What is dear to compute is not computed again for the elements that a broadcast repeats:
+such an op stays out of a kernel in which any way to the end repeats it.
 
-A kernel that ends with an op takes `C + M - overlap · min(C, M) + launch` as by the roofline of
+A kernel takes `C + M - overlap · min(C, M) + launch` as by the roofline of
 `gopt.hardware.op_seconds`: C is what its ops compute, and M what it reads of tensors in memory,
 each once, and what its last op writes. What is computed for an element that a broadcast repeats is
-computed for each repetition; what a slice leaves out is computed, too.
+computed for each repetition, as often as the way that repeats it most; what a slice leaves out is
+computed, too.
 
-Costs are int32 ticks, and end at `gopt.fusion_problem.MAX_TICKS`. Written for one candidate, as
-loops over scalars (see `gopt.cost.cells`); `jax.vmap` of the public functions maps over candidates.
+Costs are int32 ticks, and end at `gopt.fusion_reach.MAX_TICKS`. Functions take one configuration;
+`jax.vmap` maps over many, of which `gopt.cost.fusion_walk.LANES` are costed at once.
 
 Source: our own model; one bit for each node is as in learned local advantage functions.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap, sequential_vmap
 
-from gopt.cost.cells import load, store, unit
-from gopt.cost.fusion_cloned import CLONES, Cloned, clone
-from gopt.cost.fusion_joined import Joined, join
-from gopt.cost.fusion_kernels import Kernels
+from gopt.cost.cells import unit
+from gopt.cost.fusion_kernels import Kernels, timed_kernels
+from gopt.cost.fusion_walk import LANES, Walk, computed, inside, masks, moved, total, walk
 from gopt.fusion_problem import FusionProblem
 
-__all__ = (
-    "CLONES",
-    "Cloned",
-    "Joined",
-    "Kernels",
-    "cloned",
-    "cloned_cost",
-    "flipped_costs",
-    "joined",
-    "joined_cost",
-)
+__all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
 
 
-def joined(problem: FusionProblem, fuse: jax.Array) -> Joined:
-    """Returns the kernels of a configuration, each op in one.
+def kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
+    """Returns the kernels of a configuration.
 
     Args:
       problem: one problem.
@@ -63,11 +52,11 @@ def joined(problem: FusionProblem, fuse: jax.Array) -> Joined:
     Raises:
       ValueError: the configuration has not one bit for each op.
     """
-    return _joined(problem, _bits(problem, fuse))
+    return _kernels_of(problem, _checked(problem, fuse))
 
 
-def cloned(problem: FusionProblem, fuse: jax.Array) -> Cloned:
-    """Returns the kernels of a configuration, ops in several where several read them.
+def fusion_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+    """Returns `kernels_of(problem, fuse).cost`, int32 `[]`; use `jax.vmap` for many.
 
     Args:
       problem: one problem.
@@ -76,24 +65,10 @@ def cloned(problem: FusionProblem, fuse: jax.Array) -> Cloned:
     Raises:
       ValueError: the configuration has not one bit for each op.
     """
-    return _cloned(problem, _bits(problem, fuse))
+    return _cost(problem, _checked(problem, fuse))
 
 
-def joined_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Returns `joined(problem, fuse).kernels.cost`, int32 `[]`; use `jax.vmap` for many."""
-    return _joined_cost(problem, _bits(problem, fuse))
-
-
-def cloned_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Returns `cloned(problem, fuse).kernels.cost`, int32 `[]`; use `jax.vmap` for many."""
-    return _cloned_cost(problem, _bits(problem, fuse))
-
-
-def flipped_costs(
-    problem: FusionProblem,
-    fuse: jax.Array,
-    cost: Callable[[FusionProblem, jax.Array], jax.Array] = cloned_cost,
-) -> jax.Array:
+def flipped_costs(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Returns what a configuration costs with each op's decision the other way, int32 `[N]`.
 
     What is not configurable has the cost of the configuration as it is.
@@ -101,45 +76,97 @@ def flipped_costs(
     Args:
       problem: one problem.
       fuse: bool `[N]`, which ops are fused into their readers.
-      cost: `cloned_cost` or `joined_cost`.
+
+    Raises:
+      ValueError: the configuration has not one bit for each op.
     """
-    problem = jax.tree.map(jnp.asarray, problem)
-    fuse = jnp.asarray(fuse)
+    fuse = _checked(problem, fuse)
+    choices, count = jnp.asarray(problem.choices), jnp.asarray(problem.num_choices)
+    own = _cost(problem, fuse)
 
     def step(k: jax.Array, costs: jax.Array) -> jax.Array:
-        op = load(problem.choices, k)
-        return store(costs, op, cost(problem, fuse ^ (jnp.arange(fuse.size) == op)))
+        places = k * LANES + jnp.arange(LANES)
+        ops = choices[jnp.minimum(places, len(choices) - 1)]
+        found = _costs(problem, fuse ^ (jnp.arange(fuse.size) == ops[:, None]))
+        return costs.at[jnp.where(places < count, ops, fuse.size)].set(found, mode="drop")
 
-    costs = jnp.full(fuse.shape, cost(problem, fuse))
-    return lax.fori_loop(0, problem.num_choices, step, costs)
+    return lax.fori_loop(0, (count + LANES - 1) // LANES, step, jnp.full(fuse.shape, own))
 
 
-def _bits(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+def _checked(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     rows = problem.compute.shape[-1]
     if jnp.shape(fuse) != (rows,):
         raise ValueError(
             f"fuse has shape {jnp.shape(fuse)}: expected ({rows},); use jax.vmap for many"
         )
-    return (jnp.asarray(fuse, bool) & problem.configurable).astype(jnp.int32)
+    return jnp.asarray(fuse, bool) & problem.configurable
 
 
-@jax.custom_batching.sequential_vmap
-@unit
-def _joined_cost(problem: FusionProblem, bits: jax.Array) -> jax.Array:
-    return join(problem, bits).kernels.cost
+@sequential_vmap
+def _kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
+    problem = jax.tree.map(jnp.asarray, problem)
+    found, work, reads = _sums(problem, fuse[None])
+    is_end = masks(found.written, 1)[:, 0] < 0
+    return timed_kernels(problem, inside(problem, found), is_end, work[:, 0], reads[:, 0])
 
 
-@jax.custom_batching.sequential_vmap
-@unit
-def _cloned_cost(problem: FusionProblem, bits: jax.Array) -> jax.Array:
-    return clone(problem, bits).kernels.cost
+# A population is costed by its own algorithm: what maps over candidates makes it one.
 
 
-@jax.custom_batching.sequential_vmap
-def _joined(problem: FusionProblem, bits: jax.Array) -> Joined:
-    return join(problem, bits)
+@custom_vmap
+def _cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+    return _costs(problem, fuse[None])[0]
 
 
-@jax.custom_batching.sequential_vmap
-def _cloned(problem: FusionProblem, bits: jax.Array) -> Cloned:
-    return clone(problem, bits)
+@_cost.def_vmap
+def _(size: int, batched: Any, problem: FusionProblem, fuse: jax.Array) -> tuple[jax.Array, bool]:
+    many, _ = batched
+    if not any(jax.tree.leaves(many)):
+        return _costs(problem, fuse), True
+    return lax.map(
+        lambda args: _cost(*args), _repeated(size, batched, problem, fuse)
+    ), True
+
+
+@custom_vmap
+def _costs(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+    """Costs of configurations, bool `[P, N]`, int32 `[P]`."""
+    problem = jax.tree.map(jnp.asarray, problem)
+    count = len(fuse)
+    lanes = min(count, LANES)
+    if extra := -count % lanes:
+        fuse = jnp.concatenate([fuse, jnp.repeat(fuse[-1:], extra, 0)])
+    blocks = fuse.reshape(-1, lanes, fuse.shape[1])
+    return lax.map(lambda block: _block(problem, block), blocks).ravel()[:count]
+
+
+@_costs.def_vmap
+def _(size: int, batched: Any, problem: FusionProblem, fuse: jax.Array) -> tuple[jax.Array, bool]:
+    many, _ = batched
+    if not any(jax.tree.leaves(many)):
+        costs = _costs(problem, fuse.reshape(-1, fuse.shape[-1]))
+        return costs.reshape(fuse.shape[:-1]), True
+    return lax.map(
+        lambda args: _costs(*args), _repeated(size, batched, problem, fuse)
+    ), True
+
+
+def _repeated(size: int, batched: Any, *args: Any) -> Any:
+    """Returns arguments that all have the mapped axis."""
+    return jax.tree.map(
+        lambda is_batched, x: x if is_batched else jnp.broadcast_to(x, (size, *jnp.shape(x))),
+        tuple(batched),
+        args,
+    )
+
+
+def _block(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+    """Costs of up to `LANES` configurations, bool `[L, N]`, int32 `[L]`."""
+    return unit(total)(problem, *_sums(problem, fuse))
+
+
+def _sums(problem: FusionProblem, fuse: jax.Array) -> tuple[Walk, jax.Array, jax.Array]:
+    found = unit(walk)(problem, fuse)
+    lanes = len(fuse)
+    work = unit(lambda *args: computed(*args, lanes))(problem, found)
+    return found, work, unit(lambda *args: moved(*args, lanes))(problem, found)

@@ -1,18 +1,16 @@
 """The constants of the cost of a fusion, fitted to measured times."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from gopt.cost.fusion import Cloned, Joined, Kernels
-from gopt.fusion_problem import MAX_TICKS, FusionProblem, prepare_fusion
+from gopt.cost.fusion import Kernels, kernels_of
+from gopt.fusion_problem import FusionProblem, prepare_fusion
+from gopt.fusion_reach import MAX_TICKS
 from gopt.fusion_rules import ROLES, RULES, Rules, functions_of_kinds, roles_of_kinds
 from gopt.graph import Graph
 from gopt.hardware import Hardware, homogeneous
-
-Semantics = Callable[[FusionProblem, jax.Array], Joined | Cloned]
 
 
 class Rates(NamedTuple):
@@ -47,14 +45,11 @@ class Rates(NamedTuple):
 CPU = Rates(byte=3e-11, flop=8e-11, function=2.4e-10, product=5e-12, kernel=1e-7)
 
 
-def features(
-    graph: Graph, semantics: Semantics, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]
-) -> np.ndarray:
+def features(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> np.ndarray:
     """Returns what configurations move and compute: float64 `[P, 5]`, columns as in `Rates`.
 
     Args:
       graph: whose ops are fused.
-      semantics: `gopt.cost.fusion.joined` or `cloned`.
       fuse: bool `[P, N]`, with padding.
       rules: what may be fused.
 
@@ -64,7 +59,7 @@ def features(
     columns = []
     for unit in np.eye(len(Rates._fields))[:-1]:  # all but the kernels
         problem = Rates(*unit.tolist()).problem(graph, rules=rules)
-        kernels = _kernels(problem, semantics, fuse)
+        kernels = _kernels(problem, fuse)
         if kernels.cost.max(initial=0) >= MAX_TICKS:
             raise ValueError(f"fuse[{kernels.cost.argmax()}] computes too much to be counted")
         columns.append(np.float64(kernels.cost) * float(problem.tick))
@@ -116,6 +111,5 @@ def _work(graph: Graph) -> np.ndarray:
     return np.stack([is_plain, ~is_product * functions, is_product], 1) * flops[:, None]
 
 
-def _kernels(problem: FusionProblem, semantics: Semantics, fuse: np.ndarray) -> Kernels:
-    found = jax.jit(jax.vmap(semantics, (None, 0)))(problem, fuse)
-    return jax.device_get(found.kernels)
+def _kernels(problem: FusionProblem, fuse: np.ndarray) -> Kernels:
+    return jax.device_get(jax.jit(jax.vmap(kernels_of, (None, 0)))(problem, fuse))

@@ -9,7 +9,7 @@ from jax import lax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from gopt.cost.cells import check_units, unit
-from gopt.cost.fusion import Cloned, Joined
+from gopt.cost.fusion import Kernels
 from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import ROLES, roles_of_kinds
 from gopt.kernels.grouping import Group, group, materialised
@@ -19,25 +19,18 @@ from gopt.program import Program, body_of, run_equation, shape_of, variables
 from gopt.sources.jaxpr import Traced
 
 
-def members(found: Joined | Cloned, problem: FusionProblem) -> dict[int, set[int]]:
+def members(kernels: Kernels, problem: FusionProblem) -> dict[int, set[int]]:
     """Returns the ops of each kernel, by the op that ends it.
 
     Args:
-      found: of one configuration.
+      kernels: of one configuration.
       problem: what it is a configuration of.
     """
-    n = int(problem.num_ops)
-    is_end = np.asarray(found.kernels.is_end)
-    end = np.asarray(found.end)
-    if isinstance(found, Joined):
-        pairs = list(enumerate(end[:n].tolist()))
-    else:
-        stop = np.append(np.asarray(found.stop), 0)
-        pairs = [(op, int(e)) for op in range(n) for e in end[stop[op + 1] : stop[op]]]
-    result: dict[int, set[int]] = {int(op): set() for op in np.flatnonzero(is_end)}
-    for op, last in pairs:
-        if last in result:
-            result[last].add(op)
+    result = {int(op): {int(op)} for op in np.flatnonzero(kernels.is_end)}
+    visits = np.flatnonzero(kernels.inside)
+    ends, ops = np.asarray(problem.reach.kernel), np.asarray(problem.reach.maker)
+    for visit in visits:
+        result[int(ends[visit])].add(int(ops[visit]))
     return result
 
 

@@ -6,7 +6,8 @@ import pytest
 from gopt import graph as graphs
 from gopt.classical.fusion import nothing, priority_fusion
 from gopt.cost.fusion import CLONES, cloned, cloned_cost
-from gopt.fusion_problem import MAX_TIMES, prepare_fusion
+from gopt.fusion_problem import prepare_fusion
+from gopt.fusion_reach import MAX_TIMES
 from gopt.fusion_rules import RULES, Rules
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous

@@ -1,14 +1,13 @@
 """The loops of the cost stay native: what makes the fast path fast is checked in the program."""
 
 import re
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from gopt.cost.execution import Keys, decode, evaluate, keys_shape, makespan, peaks, simulate
-from gopt.cost.fusion import cloned_cost, flipped_costs, joined_cost
+from gopt.cost.fusion import flipped_costs, fusion_cost
 from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
@@ -48,21 +47,20 @@ def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, dev
     check_loops(compiled.compile().as_text(), loops=6, calls=4)
 
 
-@pytest.mark.parametrize(("cost", "loops"), [(joined_cost, 4), (cloned_cost, 5)])
-def test_loops_of_the_cost_of_a_fusion_are_native(cost, loops):
+@pytest.mark.parametrize("count", [4, 64])
+def test_loops_of_the_cost_of_a_fusion_are_native(count):
     problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
-    fuse = jnp.zeros((4, len(problem.compute)), bool)
-    compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, fuse)
-    check_loops(compiled.compile().as_text(), loops, calls=3)
+    fuse = jnp.zeros((count, len(problem.compute)), bool)
+    compiled = jax.jit(jax.vmap(fusion_cost, (None, 0))).lower(problem, fuse)
+    check_loops(compiled.compile().as_text(), loops=5, calls=4)
 
 
-@pytest.mark.parametrize(("cost", "loops"), [(joined_cost, 4), (cloned_cost, 5)])
-def test_loops_of_the_costs_of_flips_are_native_but_the_one_over_flips(cost, loops):
+def test_loops_of_the_costs_of_flips_are_native_but_the_one_over_flips():
     problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
     fuse = jnp.zeros(len(problem.compute), bool)
-    compiled = jax.jit(partial(flipped_costs, cost=cost)).lower(problem, fuse).compile()
+    compiled = jax.jit(flipped_costs).lower(problem, fuse).compile()
     # Those of the configuration as it is, and those of a flip.
-    check_loops(compiled.as_text(), loops - 1 + loops, calls=6)
+    check_loops(compiled.as_text(), loops=11, calls=8)
 
 
 def test_no_loop_selects_or_copies_whole_states(problem):

@@ -1,6 +1,6 @@
 """The cost of a fusion against the plain reference, bit for bit, and by hand."""
 
-from functools import cache, partial
+from dataclasses import replace
 from operator import itemgetter
 
 import jax
@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
-from gopt.cost.fusion import cloned, cloned_cost, flipped_costs, joined, joined_cost
+from gopt.cost.fusion import flipped_costs, fusion_cost, kernels_of
+from gopt.cost.fusion_walk import LANES
 from gopt.fusion import members
-from gopt.fusion_problem import MAX_TICKS, prepare_fusion
+from gopt.fusion_problem import prepare_fusion
+from gopt.fusion_reach import MAX_TICKS
 from gopt.fusion_rules import RULES, Rules
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
@@ -20,15 +22,16 @@ from gopt.sources.jaxpr import trace
 from tests.reference import fusion as reference
 from tests.strategies import NASTY
 
-ROWS = (32, 128), (45, 150)  # with other padding
-LARGE = 1024, 2048
+ROWS = (32, 128, 512), (45, 150, 600)  # with other padding
+LARGE = 1024, 2048, 4096
 KINDS = ("add", "mul", "exp", "broadcast_in_dim", "slice", "reduce_sum", "dot_general", "gather")
-SEMANTICS = {
-    "joined": (joined, joined_cost, reference.joined),
-    "cloned": (cloned, cloned_cost, reference.cloned),
-}
-run = {name: jax.jit(jax.vmap(fn, (None, 0))) for name, (fn, _, _) in SEMANTICS.items()}
-costs = {name: jax.jit(jax.vmap(fn, (None, 0))) for name, (_, fn, _) in SEMANTICS.items()}
+CLONES = (False, True)
+run = jax.jit(jax.vmap(kernels_of, (None, 0)))
+costs = jax.jit(jax.vmap(fusion_cost, (None, 0)))
+
+
+def rules_with(clones, limit=64, rules=RULES["cpu"]):
+    return replace(rules, clones=clones, limit=limit)
 
 
 def random_graph(rng, num_ops):
@@ -85,22 +88,22 @@ def check(problem, rng):
     n = len(problem.compute)
     share = np.array([0, 0.2, 0.5, 0.9, 1, 1])[:, None]
     fuse = rng.random((len(share), n)) < share
-    for name, (_, _, expected) in SEMANTICS.items():
-        found = jax.device_get(run[name](problem, fuse))
-        assert np.array_equal(found.kernels.cost, costs[name](problem, fuse))
-        for k, bits in enumerate(fuse):
-            right = expected(problem, bits)
-            time = {i: int(t) for i, t in enumerate(found.kernels.time[k]) if i in right.time}
-            assert time == right.time, (name, k)
-            assert found.kernels.cost[k] == right.cost
-            one = jax.tree.map(itemgetter(k), found)
-            expected_members = {end: set(right.members[end]) for end in right.time}
-            assert members(one, problem) == expected_members, (name, k)
-            assert not np.any(one.kernels.time[~one.kernels.is_end])
+    found = jax.device_get(run(problem, fuse))
+    assert np.array_equal(found.cost, costs(problem, fuse))
+    graph = reference.Graph(problem)
+    for k, bits in enumerate(fuse):
+        right = reference.kernels(problem, bits, graph)
+        one = jax.tree.map(itemgetter(k), found)
+        time = {i: int(one.time[i]) for i in np.flatnonzero(one.is_end)}
+        assert time == right.time
+        assert one.cost == right.cost
+        assert members(one, problem) == right.members
+        assert not np.any(one.time[~one.is_end])
 
 
+@pytest.mark.parametrize("clones", CLONES)
 @pytest.mark.parametrize("seed", range(20))
-def test_random_graphs_match_the_reference(seed):
+def test_random_graphs_match_the_reference(seed, clones):
     rng = np.random.default_rng(seed)
     for rows in ROWS:
         graph = random_graph(rng, int(rng.integers(1, 31)))
@@ -111,12 +114,13 @@ def test_random_graphs_match_the_reference(seed):
             ("move", moves),
             ("reduction", ("element-wise",)),
         )
-        rules = Rules(into, limit)
+        rules = Rules(into, limit, clones)
         check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
 
 
+@pytest.mark.parametrize("clones", CLONES)
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_graphs_match_the_reference(name):
+def test_nasty_graphs_match_the_reference(name, clones):
     rng = np.random.default_rng(0)
     graph = NASTY[name]()
     kinds = np.where(
@@ -124,7 +128,10 @@ def test_nasty_graphs_match_the_reference(name):
     )
     large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
     problem = prepare_fusion(
-        graph._replace(kind=kinds), machine(rng), rows=LARGE if large else ROWS[0]
+        graph._replace(kind=kinds),
+        machine(rng),
+        rules=rules_with(clones),
+        rows=LARGE if large else ROWS[0],
     )
     check(problem, rng)
 
@@ -134,14 +141,15 @@ def test_padding_changes_nothing():
     graph = random_graph(rng, 25)
     hardware = machine(rng)
     fuse = rng.random(25) < 0.7
-    found = set()
-    for ops, accesses in ((26, 120), (32, 128), (45, 150), (300, 400)):
-        problem = prepare_fusion(graph, hardware, rows=(ops, accesses))
-        for fill in (False, True):
-            bits = np.full(ops, fill)
-            bits[:25] = fuse
-            found.add((int(joined_cost(problem, bits)), int(cloned_cost(problem, bits))))
-    assert len(found) == 1
+    for clones in CLONES:
+        found = set()
+        for rows in ((26, 120, 400), (32, 128, 512), (45, 150, 401), (300, 400, 2000)):
+            problem = prepare_fusion(graph, hardware, rules=rules_with(clones), rows=rows)
+            for fill in (False, True):
+                bits = np.full(rows[0], fill)
+                bits[:25] = fuse
+                found.add(int(fusion_cost(problem, bits)))
+        assert len(found) == 1
 
 
 def test_bytes_disappear_step_by_step():
@@ -153,13 +161,15 @@ def test_bytes_disappear_step_by_step():
     shape = jax.ShapeDtypeStruct((100, 8), jnp.float32)
     traced = trace(model, shape, shape)
     # On a GPU, where what follows a reduction may be in its kernel.
-    problem = prepare_fusion(
-        traced.graph, homogeneous(1, flop_rate=1e9, launch=0.0), rules=RULES["gpu"]
-    )
+    hardware = homogeneous(1, flop_rate=1e9, launch=0.0)
+    problems = [
+        prepare_fusion(traced.graph, hardware, rules=rules_with(clones, rules=RULES["gpu"]))
+        for clones in CLONES
+    ]
     names = [traced.names[i] for i in range(len(traced.names))]
     multiply, add = names.index("mul"), names.index("reduce_sum")
     big, small = 4 * 100 * 8, 4 * 100
-    bits = np.zeros(len(problem.compute), bool)
+    bits = np.zeros(len(problems[0].compute), bool)
     for fused, moved in (
         # Everything is written, and read again.
         ([], 3 * big + (big + small) + 2 * small),
@@ -170,8 +180,9 @@ def test_bytes_disappear_step_by_step():
     ):
         bits[:] = False
         bits[fused] = True
-        for cost in (joined_cost, cloned_cost):
-            assert float(cost(problem, bits) * problem.tick) == pytest.approx(moved, rel=1e-5)
+        for problem in problems:
+            seconds = float(fusion_cost(problem, bits) * problem.tick)
+            assert seconds == pytest.approx(moved, rel=1e-5)
 
 
 def test_a_clone_is_paid_for_in_each_kernel():
@@ -183,22 +194,18 @@ def test_a_clone_is_paid_for_in_each_kernel():
         Op("add", ((1, 0),), (Output(size, (size,), pinned=True),)),
         Op("mul", ((1, 0),), (Output(size, (size,), pinned=True),)),
     ]
-    problem = prepare_fusion(
-        graphs.from_ops(ops), homogeneous(1, overlap=0.0), compute=[0, 700, 0, 0]
-    )
-    bits = np.arange(len(problem.compute)) == 1
-    nothing = np.zeros_like(bits)
-    seconds = {
-        name: float(cost(problem, b) * problem.tick)
-        for name, cost, b in (
-            ("apart", cloned_cost, nothing),
-            ("cloned", cloned_cost, bits),
-            ("joined", joined_cost, bits),
+
+    def seconds(clones, is_fused):
+        hardware, compute = homogeneous(1, overlap=0.0), [0, 700, 0, 0]
+        problem = prepare_fusion(
+            graphs.from_ops(ops), hardware, rules=rules_with(clones), compute=compute
         )
-    }
-    assert seconds["apart"] == pytest.approx(6 * size + 700, rel=1e-5)
-    assert seconds["cloned"] == pytest.approx(4 * size + 2 * 700, rel=1e-5)
-    assert seconds["joined"] == seconds["apart"]  # its readers are in two kernels
+        bits = (np.arange(len(problem.compute)) == 1) & is_fused
+        return float(fusion_cost(problem, bits) * problem.tick)
+
+    assert seconds(True, False) == pytest.approx(6 * size + 700, rel=1e-5)
+    assert seconds(True, True) == pytest.approx(4 * size + 2 * 700, rel=1e-5)
+    assert seconds(False, True) == seconds(True, False)  # its readers are in two kernels
 
 
 def test_what_a_broadcast_repeats_is_computed_again():
@@ -210,7 +217,7 @@ def test_what_a_broadcast_repeats_is_computed_again():
     problem = prepare_fusion(graph, homogeneous(1, memory_bandwidth=1e9, overlap=0.0))
     square = int(np.flatnonzero(graph.kind == kind_index("mul"))[0])
     bits = np.arange(len(problem.compute)) == square
-    found = joined(problem, bits).kernels
+    found = kernels_of(problem, bits)
     assert int(found.compute.max()) * float(problem.tick) == pytest.approx(2 * 10 * 30, rel=1e-3)
     assert int(np.sum(found.is_end)) == 1
 
@@ -220,10 +227,11 @@ def test_what_is_dear_is_not_computed_again():
         return jnp.exp(x)[:, None] + y
 
     args = jax.ShapeDtypeStruct((10,), jnp.float32), jax.ShapeDtypeStruct((10, 30), jnp.float32)
-    problem = prepare_fusion(trace(model, *args).graph, homogeneous(1))
-    bits = np.ones(len(problem.compute), bool)
-    for semantics in (joined, cloned):
-        assert int(np.sum(semantics(problem, bits).kernels.is_end)) == 2
+    graph = trace(model, *args).graph
+    for clones in CLONES:
+        problem = prepare_fusion(graph, homogeneous(1), rules=rules_with(clones))
+        bits = np.ones(len(problem.compute), bool)
+        assert int(np.sum(kernels_of(problem, bits).is_end)) == 2
 
 
 def test_costs_end_somewhere():
@@ -233,50 +241,41 @@ def test_costs_end_somewhere():
         ops.append(Op("mul", ((len(ops) - 1, 0),), (Output(size, (size,)),), flops=1e6))
         size *= 8
         ops.append(Op("add", ((len(ops) - 1, 0),), (Output(size, (size,), pinned=k == 19),)))
-    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1, memory_bandwidth=1e20))
-    bits = np.ones(len(problem.compute), bool)
-    assert int(joined_cost(problem, bits)) == int(cloned_cost(problem, bits)) == MAX_TICKS
-    assert reference.joined(problem, bits).cost == MAX_TICKS
+    for clones in CLONES:
+        hardware = homogeneous(1, memory_bandwidth=1e20)
+        problem = prepare_fusion(graphs.from_ops(ops), hardware, rules=rules_with(clones))
+        bits = np.ones(len(problem.compute), bool)
+        assert int(fusion_cost(problem, bits)) == reference.kernels(problem, bits).cost == MAX_TICKS
 
 
 def test_a_bad_configuration_is_refused():
     problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
-    for cost in (joined_cost, cloned_cost, joined, cloned):
+    for function in (fusion_cost, kernels_of, flipped_costs):
         with pytest.raises(ValueError, match=r"fuse has shape \(3,\): expected \(16,\)"):
-            cost(problem, np.zeros(3, bool))
+            function(problem, np.zeros(3, bool))
 
 
-@cache
-def flips(name):
-    cost = SEMANTICS[name][1]
-    return jax.jit(jax.vmap(partial(flipped_costs, cost=cost), (None, 0)))
+flips = jax.jit(jax.vmap(flipped_costs, (None, 0)))
 
 
-@pytest.mark.parametrize("name", SEMANTICS)
+@pytest.mark.parametrize("clones", CLONES)
 @pytest.mark.parametrize("case", ["random", *NASTY])
-def test_flips_of_all_decisions_cost_what_each_alone_does(name, case):
+def test_flips_of_all_decisions_cost_what_each_alone_does(clones, case):
     rng = np.random.default_rng(2)
     graph = random_graph(rng, 25) if case == "random" else NASTY[case]()
     if case in NASTY:
         graph = graph._replace(kind=np.where(graph.kind == INPUT, INPUT, kind_index("add")))
-    problem = prepare_fusion(graph, machine(rng), rows=ROWS[0])
-    fuse = np.concatenate([rng.random((3, 32)) < 0.5, np.zeros((1, 32), bool)])
-    found = flips(name)(problem, fuse)
-    own = costs[name](problem, fuse)
-    for op in range(32):
-        alone = costs[name](problem, fuse ^ (np.arange(32) == op))
+    large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
+    rows = LARGE if large else ROWS[0]
+    problem = prepare_fusion(graph, machine(rng), rules=rules_with(clones), rows=rows)
+    fuse = np.concatenate([rng.random((3, rows[0])) < 0.5, np.zeros((1, rows[0]), bool)])
+    found = flips(problem, fuse)
+    own = costs(problem, fuse)
+    for op in range(min(rows[0], 40)):
+        alone = costs(problem, fuse ^ (np.arange(rows[0]) == op))
         assert np.array_equal(found[:, op], alone if problem.configurable[op] else own)
     if case == "random":
         assert len(np.unique(found)) > 5
-
-
-def test_flips_are_of_clones_unless_said_otherwise():
-    rng = np.random.default_rng(2)
-    problem = prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0])
-    fuse = rng.random(32) < 0.5
-    found = {name: flips(name)(problem, fuse[None])[0] for name in SEMANTICS}
-    assert np.array_equal(flipped_costs(problem, fuse), found["cloned"])
-    assert not np.array_equal(found["joined"], found["cloned"])
 
 
 def test_padding_changes_no_cost_of_a_flip():
@@ -284,13 +283,13 @@ def test_padding_changes_no_cost_of_a_flip():
     graph, hardware = random_graph(rng, 25), machine(rng)
     fuse = rng.random(25) < 0.7
     found = []
-    for ops, accesses in ((26, 120), *ROWS):
-        problem = prepare_fusion(graph, hardware, rows=(ops, accesses))
+    for rows in ((26, 120, 400), *ROWS):
+        problem = prepare_fusion(graph, hardware, rows=rows)
         for fill in (False, True):
-            bits = np.full(ops, fill)
+            bits = np.full(rows[0], fill)
             bits[:25] = fuse
-            changed = flips("cloned")(problem, bits[None])[0]
-            assert (changed[25:] == cloned_cost(problem, bits)).all()
+            changed = flips(problem, bits[None])[0]
+            assert (changed[25:] == fusion_cost(problem, bits)).all()
             found.append(changed[:25])
     assert len(np.unique(found, axis=0)) == 1 and len(np.unique(found[0])) > 3
 
@@ -299,4 +298,30 @@ def test_where_nothing_is_a_choice_flips_cost_what_there_is():
     graph = graphs.from_ops([Op("exp", outputs=(Output(9, pinned=True),))])
     problem = prepare_fusion(graph, homogeneous(1))
     costs = flipped_costs(problem, np.zeros(16, bool))
-    assert (costs == cloned_cost(problem, np.zeros(16, bool))).all() and costs[0] > 0
+    assert (costs == fusion_cost(problem, np.zeros(16, bool))).all() and costs[0] > 0
+
+
+@pytest.mark.parametrize("count", [1, 2, LANES - 1, LANES, LANES + 1, 3 * LANES])
+def test_a_population_of_any_size_costs_what_each_candidate_does(count):
+    rng = np.random.default_rng(count)
+    problem = prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0])
+    fuse = rng.random((count, ROWS[0][0])) < rng.random((count, 1))
+    found = costs(problem, fuse)
+    assert found.tolist() == [reference.kernels(problem, bits).cost for bits in fuse]
+
+
+def test_maps_over_problems_and_candidates_compose_in_any_order():
+    rng = np.random.default_rng(3)
+    problems = [prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0]) for _ in range(3)]
+    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *problems)
+    fuse = rng.random((3, 5, ROWS[0][0])) < 0.5
+    expected = np.stack([costs(p, f) for p, f in zip(problems, fuse, strict=True)])
+    by_problem = jax.jit(jax.vmap(jax.vmap(fusion_cost, (None, 0))))(batch, fuse)
+    assert np.array_equal(by_problem, expected)
+    by_candidate = jax.vmap(jax.vmap(fusion_cost), (None, 1), 1)(batch, fuse)
+    assert np.array_equal(by_candidate, expected)
+    # The same candidate of each problem, and a map over candidates of maps over candidates.
+    same = jax.vmap(fusion_cost, (0, None))(batch, fuse[0, 0])
+    assert same.tolist() == [int(fusion_cost(p, fuse[0, 0])) for p in problems]
+    nested = jax.vmap(jax.vmap(fusion_cost, (None, 0)), (None, 0))(problems[0], fuse)
+    assert np.array_equal(nested[1], costs(problems[0], fuse[1]))

@@ -1,28 +1,30 @@
 """What a fusion costs, in plain Python: slow, with sets and dictionaries.
 
-It shares nothing with `gopt.cost.fusion` but the arrays of a `FusionProblem` and its constants.
+It shares nothing with `gopt.cost.fusion` but the arrays of a `FusionProblem` and its constants, and
+does not read `FusionProblem.reach`.
 """
 
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from gopt.cost.fusion import CLONES
-from gopt.fusion_problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
+from gopt.fusion_problem import OVERLAP_BITS, FusionProblem
+from gopt.fusion_reach import MAX_TICKS, MAX_TIMES
 from gopt.fusion_rules import REPEATABLE
 
 
 class ReferenceKernels(NamedTuple):
     """The kernels of a configuration."""
 
-    members: dict[int, list[int]]  # by the op that ends the kernel, as they came
+    members: dict[int, set[int]]  # by the op that ends the kernel
     time: dict[int, int]  # ticks
     cost: int
 
 
-class _Graph:
+class Graph:
+    """A problem as sets and dictionaries."""
+
     def __init__(self, problem: FusionProblem):
         self.ops = range(int(problem.num_ops))
-        self.limit = int(problem.limit)
         accesses = zip(
             *(map(int, x) for x in (problem.tensor, problem.access, problem.read)), strict=True
         )
@@ -38,78 +40,66 @@ class _Graph:
             for use in range(int(problem.first_use[op]), int(problem.first_use[op + 1])):
                 self.of[op].append((int(problem.consumer[use]), int(problem.times[use])))
         self.problem = problem
+        self.allowed = {end: self._allowed(end) for end in self.ops if problem.is_kernel[end]}
 
-    def may(self, op: int, end: int, times: int) -> bool:
-        into = int(self.problem.into[op])
-        return into & int(self.problem.role[end]) != 0 and (times == 1 or into & REPEATABLE != 0)
+    def _allowed(self, end: int) -> dict[int, int]:
+        """The ops that may be in a kernel, with its end, and how often it computes each."""
+        problem, found = self.problem, {end: 1}
+        for op in range(end - 1, -1, -1):
+            inside = [(reader, again) for reader, again in self.of[op] if reader in found]
+            if not inside or not problem.configurable[op]:
+                continue
+            times = min(max(found[reader] * again for reader, again in inside), MAX_TIMES)
+            into = int(problem.into[op])
+            if (
+                into & int(problem.role[end]) != 0
+                and (times == 1 or into & REPEATABLE != 0)
+                and len(found) < int(problem.limit)
+                and (problem.clones or len(inside) == len(self.of[op]))
+            ):
+                found[op] = times
+        return found
 
-    def kernels(self, times: dict[int, dict[int, int]]) -> ReferenceKernels:
-        """Costs of kernels, given for each the ops in it, and how often each is computed."""
+    def timed(self, members: dict[int, set[int]]) -> ReferenceKernels:
+        """Costs of kernels, given the ops in each."""
         problem = self.problem
         total, time = 0, {}
-        for end, members in times.items():
+        for end, inside in members.items():
             if not problem.is_kernel[end]:
                 continue
             compute = 0
-            for op, repeated in members.items():
-                compute = min(
-                    compute + min(int(problem.compute[op]) * repeated, MAX_TICKS), MAX_TICKS
-                )
+            for op in inside:
+                work = min(int(problem.compute[op]) * self.allowed[end][op], MAX_TICKS)
+                compute = min(compute + work, MAX_TICKS)
             read: dict[int, int] = {}
             for tensor, maker, reader, ticks in self.uses:
-                if reader in members and maker not in members:
+                if reader in inside and maker not in inside:
                     read[tensor] = max(read.get(tensor, 0), ticks)
             memory = int(problem.memory[end]) + sum(read.values())
             hidden = int(problem.overlap) * min(compute, memory) // 2**OVERLAP_BITS
             time[end] = min(compute + memory - hidden + int(problem.launch), MAX_TICKS)
             total += time[end]
-        return ReferenceKernels({k: list(v) for k, v in times.items()}, time, min(total, MAX_TICKS))
+        found = {end: inside for end, inside in members.items() if end in time}
+        return ReferenceKernels(found, time, min(total, MAX_TICKS))
 
 
-def joined(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
-    """Each op in one kernel."""
-    graph = _Graph(problem)
-    end_of: dict[int, int] = {}
-    times: dict[int, dict[int, int]] = {}
+def kernels(problem: FusionProblem, fuse: Any, graph: Graph | None = None) -> ReferenceKernels:
+    """The kernels of a configuration, ops in one each or in several, as the problem says."""
+    graph = graph or Graph(problem)
+    members: dict[int, set[int]] = {}
     for op in reversed(graph.ops):
-        ends = {end_of[reader] for reader, _ in graph.of[op]}
-        end = op
-        if fuse[op] and problem.configurable[op] and len(ends) == 1:
-            (kernel,) = ends
-            repeated = min(max(times[kernel][r] * t for r, t in graph.of[op]), MAX_TIMES)
-            if graph.may(op, kernel, repeated) and len(times[kernel]) < graph.limit:
-                end = kernel
-        end_of[op] = end
-        times.setdefault(end, {})[op] = repeated if end != op else 1
-    return graph.kernels(times)
-
-
-def cloned(problem: FusionProblem, fuse: Any) -> ReferenceKernels:
-    """An op in each kernel that reads it and may have it."""
-    graph = _Graph(problem)
-    ends_of: dict[int, list[int]] = {}
-    times: dict[int, dict[int, int]] = {}
-    for op in reversed(graph.ops):
-        total = sum(map(len, ends_of.values()))
-        mine, outside = [], False
-        for reader, again in graph.of[op]:
-            for kernel in ends_of[reader]:
-                repeated = min(times[kernel][reader] * again, MAX_TIMES)
-                if kernel in mine:
-                    continue
-                if (
-                    fuse[op]
-                    and problem.configurable[op]
-                    and graph.may(op, kernel, repeated)
-                    and len(times[kernel]) < graph.limit
-                    and total + len(mine) < CLONES * len(graph.ops)
-                ):
-                    mine.append(kernel)
-                    times[kernel][op] = repeated
-                else:
-                    outside = True
-        if outside or not mine:
-            mine.append(op)
-            times[op] = {op: 1}
-        ends_of[op] = mine
-    return graph.kernels(times)
+        readers = {
+            end
+            for end, inside in members.items()
+            if any(reader in inside for reader, _ in graph.of[op])
+        }
+        may = {end for end in readers if op in graph.allowed.get(end, ())}
+        if not problem.clones and len(readers) > 1:
+            may = set()
+        if not (fuse[op] and problem.configurable[op]):
+            may = set()
+        for end in may:
+            members[end].add(op)
+        if may < readers or not readers:
+            members[op] = {op}
+    return graph.timed(members)

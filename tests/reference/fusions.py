@@ -2,27 +2,9 @@
 
 from collections.abc import Iterator
 
-from gopt.fusion_problem import MAX_TIMES, FusionProblem
+from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import REPEATABLE
-from tests.reference.fusion import _Graph
-
-
-def _kernels(graph: _Graph, fused: set[int]) -> dict[int, dict[int, int]]:
-    """Ops of kernels by their ends, and how often each is computed: a fused op is with its readers.
-
-    Where readers in a kernel need it unequally often, it is computed as often as most is needed.
-    """
-    found: dict[int, dict[int, int]] = {}
-    for op in reversed(graph.ops):
-        if op not in fused:
-            if graph.problem.is_kernel[op]:
-                found[op] = {op: 1}
-            continue
-        for members in found.values():
-            times = [members[reader] * again for reader, again in graph.of[op] if reader in members]
-            if times:
-                members[op] = min(max(times), MAX_TIMES)
-    return found
+from tests.reference.fusion import Graph, ReferenceKernels, kernels
 
 
 def priority_fusion(problem: FusionProblem) -> tuple[list[bool], int]:
@@ -30,20 +12,21 @@ def priority_fusion(problem: FusionProblem) -> tuple[list[bool], int]:
 
     Returns the configuration, and the ticks of all its kernels.
     """
-    graph = _Graph(problem)
+    graph = Graph(problem)
+
+    def found(fused: set[int]) -> ReferenceKernels:
+        return kernels(problem, [op in fused for op in range(len(problem.compute))], graph)
 
     def cost(fused: set[int]) -> int:
-        return sum(graph.kernels(_kernels(graph, fused)).time.values())
+        return sum(found(fused).time.values())
 
     def may(fused: set[int], end: int) -> bool:
-        moved = _kernels(graph, fused)[end]
-        for reader, members in _kernels(graph, {*fused, end}).items():
-            if end in members and not (
-                len(members) <= graph.limit
-                and all(graph.may(op, reader, members[op]) for op in moved)
-            ):
-                return False
-        return True
+        members = found(fused).members
+        return all(
+            members[end] <= graph.allowed[kernel].keys()
+            for kernel, inside in members.items()
+            if any(reader in inside for reader, _ in graph.of[end])
+        )
 
     fused: set[int] = set()
     while True:
@@ -63,7 +46,7 @@ def kept_in_memory(problem: FusionProblem) -> set[int]:
 
     Ways are followed one by one, until no more ops are found.
     """
-    graph = _Graph(problem)
+    graph = Graph(problem)
     often: dict[tuple[int, int], int] = {}
     for op in graph.ops:
         for reader, again in graph.of[op]:
@@ -109,31 +92,21 @@ def kept_in_memory(problem: FusionProblem) -> set[int]:
 
 def instruction_fusion(problem: FusionProblem) -> list[bool]:
     """Each op that is cheap in all kernels that may have it, others in the only one if it may."""
-    graph, kept = _Graph(problem), kept_in_memory(problem)
+    graph, kept = Graph(problem), kept_in_memory(problem)
     fuse = [False] * len(problem.compute)
-    kernels: dict[int, dict[int, int]] = {}  # by their ends: how often they compute their ops
+    found: dict[int, set[int]] = {}  # ops of kernels, by their ends
     for op in reversed(graph.ops):
-        # How often each kernel needs it, by the first reader in the kernel.
-        needs: dict[int, int] = {}
-        for reader, again in graph.of[op]:
-            for end in sorted(kernels, reverse=True):
-                if reader in kernels[end] and end not in needs:
-                    needs[end] = min(kernels[end][reader] * again, MAX_TIMES)
-        into = [
+        readers = [
             end
-            for end, times in needs.items()
-            if graph.may(op, end, times) and len(kernels[end]) < graph.limit
+            for end, inside in found.items()
+            if any(reader in inside for reader, _ in graph.of[op])
         ]
+        into = [end for end in readers if op in graph.allowed.get(end, ())]
         is_cheap = int(problem.into[op]) & REPEATABLE != 0
-        fuse[op] = (
-            bool(problem.configurable[op])
-            and op not in kept
-            and len(into) > 0
-            and (is_cheap or len(needs) == 1)
-        )
+        fuse[op] = op not in kept and len(into) > 0 and (is_cheap or len(readers) == 1)
         if fuse[op]:
             for end in into:
-                kernels[end][op] = needs[end]
-        if not fuse[op] or len(into) < len(needs):
-            kernels[op] = {op: 1}
+                found[end].add(op)
+        if not fuse[op] or len(into) < len(readers):
+            found[op] = {op}
     return fuse

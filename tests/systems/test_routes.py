@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion_problem import prepare_fusion
 from gopt.systems import advantage
 from gopt.systems.advantage import cost_model, policy
@@ -30,11 +30,11 @@ def data(seed=0, rows=ROWS[0]):
 
 def costs(data, fuse=None):
     fuse = data.fuse if fuse is None else fuse
-    return np.asarray(jax.vmap(cloned_cost, (None, 0))(data.problem, fuse), np.float64)
+    return np.asarray(jax.vmap(fusion_cost, (None, 0))(data.problem, fuse), np.float64)
 
 
 def cost_of(data):
-    return lambda decisions: jax.vmap(cloned_cost, (None, 0))(data.problem, decisions > 0)
+    return lambda decisions: jax.vmap(fusion_cost, (None, 0))(data.problem, decisions > 0)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """The costs of fusions in numba, on all cores: what gopt's are compared with.
 
-One candidate after another on each core, over the arrays of a `FusionProblem`. Only an op that is
-in memory goes through its readers a second time, to count what they read.
+`alone` costs one candidate after another on each core, over the arrays of a `FusionProblem`; of a
+kernel it visits what is read by ops that are in it, and ends where nothing is left. `as_words` is
+gopt's own algorithm, 64 candidates a word.
 """
 
 from typing import Any, NamedTuple
@@ -9,27 +10,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange
 
-from gopt.cost.fusion import CLONES
-from gopt.fusion_problem import MAX_TICKS, MAX_TIMES, OVERLAP_BITS, FusionProblem
-from gopt.fusion_rules import REPEATABLE
+from gopt.fusion_problem import OVERLAP_BITS, FusionProblem
+from gopt.fusion_reach import MAX_TICKS
 
 
 class Tables(NamedTuple):
-    """A problem, with what is read of each use."""
+    """A problem."""
 
     compute: Any
     memory: Any
-    role: Any
-    into: Any
     is_kernel: Any
     configurable: Any
-    consumer: Any
-    times: Any
-    reader: Any  # of what is read, in another order than `consumer`
-    tensor: Any
+    end: Any
+    begin: Any
+    until: Any
+    reader: Any
+    maker: Any
+    place: Any
+    may: Any
+    last: Any
+    further: Any
     read: Any
-    first_use: Any
-    limit: Any
+    work: Any
+    saved: Any
+    num_kernels: Any
+    clones: Any
     launch: Any
     overlap: Any
     num_ops: Any
@@ -37,13 +42,9 @@ class Tables(NamedTuple):
 
 def tables(problem: FusionProblem) -> Tables:
     """Returns what the compiled functions read."""
-    tensor = np.asarray(problem.tensor)[: int(problem.num_accesses)]
-    is_reader = np.zeros(len(tensor), bool)
-    is_reader[1:] = tensor[1:] == tensor[:-1]
-    accesses = {"reader": problem.access, "tensor": problem.tensor, "read": problem.read}
-    found = {f: getattr(problem, f) for f in Tables._fields if f not in accesses}
-    found |= {f: np.asarray(column)[: len(tensor)][is_reader] for f, column in accesses.items()}
-    return Tables(**{k: np.asarray(v) if np.ndim(v) else int(v) for k, v in found.items()})
+    found = problem._asdict() | problem.reach._asdict()
+    columns = {field: np.asarray(found[field]) for field in Tables._fields}
+    return Tables(**{k: v if v.ndim else v.item() for k, v in columns.items()})
 
 
 @njit(inline="always")
@@ -53,113 +54,110 @@ def _time(compute: int, memory: int, launch: int, overlap: int) -> int:
 
 
 @njit(parallel=True, nogil=True)
-def joined(p: Tables, fuse: np.ndarray) -> np.ndarray:
+def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
     """Returns the costs of configurations `[P, N]`, int64 `[P]`."""
-    count, n = len(fuse), p.num_ops
+    count, n = fuse.shape
     costs = np.empty(count, np.int64)
     for candidate in prange(count):
-        bits = fuse[candidate]
-        end, times = np.empty(n, np.int32), np.empty(n, np.int32)
-        size, seen = np.empty(n, np.int32), np.empty(n, np.int32)
-        compute, memory = np.empty(n, np.int64), np.empty(n, np.int64)
-        for op in range(n - 1, -1, -1):
-            begin, stop = p.first_use[op], p.first_use[op + 1]
-            kernel, most = -1, 1
-            if bits[op] and p.configurable[op]:
-                kernel = end[p.consumer[begin]]
-                for use in range(begin, stop):
-                    reader = p.consumer[use]
-                    if end[reader] != kernel:
-                        kernel = -1
-                        break
-                    most = max(most, min(times[reader] * p.times[use], MAX_TIMES))
-                if kernel >= 0 and not (
-                    p.into[op] & p.role[kernel]
-                    and (most == 1 or p.into[op] & REPEATABLE)
-                    and size[kernel] < p.limit
-                ):
-                    kernel = -1
-            if kernel >= 0:
-                end[op], times[op] = kernel, most
-                size[kernel] += 1
-                work = min(np.int64(p.compute[op]) * most, MAX_TICKS)
-                compute[kernel] = min(compute[kernel] + work, MAX_TICKS)
-                continue
-            end[op], times[op], size[op], seen[op] = op, 1, 1, -1
-            compute[op], memory[op] = p.compute[op], p.memory[op]
-            for use in range(begin, stop):
-                kernel = end[p.reader[use]]
-                if seen[kernel] != p.tensor[use]:
-                    seen[kernel] = p.tensor[use]
-                    memory[kernel] += p.read[use]
-        total = 0
+        written, inside = np.empty(n, np.bool_), np.zeros(n, np.bool_)
         for op in range(n):
-            if end[op] == op and p.is_kernel[op]:
-                total += _time(compute[op], memory[op], p.launch, p.overlap)
+            written[op] = not (fuse[candidate, op] and p.configurable[op])
+        total = np.int64(0)
+        for index in range(p.num_kernels):
+            end = p.end[index]
+            if not written[end]:
+                continue
+            compute, memory = np.int64(p.compute[end]), np.int64(p.memory[end])
+            visit, until = p.begin[index], p.until[index]
+            inside[0] = True
+            some, every, largest = False, True, 0
+            while visit <= until:
+                if inside[p.reader[visit]]:
+                    if not some:
+                        largest = p.read[visit]
+                    some = True
+                else:
+                    every = False
+                if p.last[visit]:
+                    maker, place = p.maker[visit], p.place[visit]
+                    joins = (
+                        p.may[visit] != 0
+                        and fuse[candidate, maker]
+                        and (some if p.clones else every)
+                    )
+                    inside[place] = joins
+                    if joins:
+                        compute = min(compute + p.work[visit], MAX_TICKS)
+                        until = max(until, p.further[visit])
+                    elif some:
+                        memory += largest
+                        written[maker] = True
+                    some, every = False, True
+                visit += 1
+            total += _time(compute, memory, p.launch, p.overlap)
         costs[candidate] = min(total, MAX_TICKS)
     return costs
 
 
 @njit(parallel=True, nogil=True)
-def cloned(p: Tables, fuse: np.ndarray) -> np.ndarray:
-    """Returns the costs of configurations `[P, N]` with clones, int64 `[P]`."""
-    count, n = len(fuse), p.num_ops
-    costs = np.empty(count, np.int64)
-    for candidate in prange(count):
-        bits = fuse[candidate]
-        ends, times = np.empty((CLONES + 1) * n, np.int32), np.empty((CLONES + 1) * n, np.int32)
-        stop_of = np.zeros(n + 1, np.int32)
-        newest, seen = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-        size, own = np.ones(n, np.int32), np.zeros(n, np.bool_)
-        compute, memory = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        for op in range(n - 1, -1, -1):
-            begin, stop = p.first_use[op], p.first_use[op + 1]
-            start = fill = stop_of[op + 1]
-            wants = bits[op] and p.configurable[op]
-            outside = not wants
-            if wants:
-                for use in range(begin, stop):
-                    reader = p.consumer[use]
-                    for k in range(stop_of[reader + 1], stop_of[reader]):
-                        kernel = ends[k]
-                        repeated = min(times[k] * p.times[use], MAX_TIMES)
-                        if newest[kernel] >= start:
-                            continue
-                        if (
-                            p.into[op] & p.role[kernel]
-                            and (repeated == 1 or p.into[op] & REPEATABLE)
-                            and size[kernel] < p.limit
-                            and fill < CLONES * n
-                        ):
-                            newest[kernel] = fill
-                            ends[fill], times[fill] = kernel, repeated
-                            size[kernel] += 1
-                            fill += 1
-                        else:
-                            outside = True
-            if outside:
-                for use in range(begin, stop):
-                    reader = p.reader[use]
-                    for k in range(stop_of[reader + 1], stop_of[reader]):
-                        kernel = ends[k]
-                        if newest[kernel] < start and seen[kernel] != p.tensor[use]:
-                            seen[kernel] = p.tensor[use]
-                            memory[kernel] += p.read[use]
-            for k in range(start, fill):
-                work = min(np.int64(p.compute[op]) * times[k], MAX_TICKS)
-                compute[ends[k]] = min(compute[ends[k]] + work, MAX_TICKS)
-            if outside:
-                ends[fill], times[fill], own[op] = op, 1, True
-                compute[op] = min(compute[op] + p.compute[op], MAX_TICKS)
-                memory[op] += p.memory[op]
-                fill += 1
-            stop_of[op] = fill
-        total = 0
-        for op in range(n):
-            if own[op] and p.is_kernel[op]:
-                total += _time(compute[op], memory[op], p.launch, p.overlap)
-        costs[candidate] = min(total, MAX_TICKS)
+def as_words(p: Tables, fuse: np.ndarray) -> np.ndarray:
+    """Returns the costs of configurations `[P, N]`, int64 `[P]`."""
+    count, n = fuse.shape
+    costs = np.zeros(count, np.int64)
+    none, all_ = np.uint64(0), ~np.uint64(0)
+    for block in prange((count + 63) // 64):
+        first = block * 64
+        lanes = min(64, count - first)
+        bits, written = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+        for lane in range(lanes):
+            one = np.uint64(1) << np.uint64(lane)
+            for op in range(n):
+                if fuse[first + lane, op] and p.configurable[op]:
+                    bits[op] |= one
+                else:
+                    written[op] |= one
+        inside = np.zeros(n, np.uint64)
+        compute, memory = np.empty(64, np.int64), np.empty(64, np.int64)
+        clones = all_ if p.clones else none
+        for index in range(p.num_kernels):
+            end = p.end[index]
+            own = written[end]
+            if own == none:
+                continue
+            compute[:], memory[:] = p.compute[end], p.memory[end]
+            visit, until = p.begin[index], p.until[index]
+            inside[0] = own
+            some, every = none, all_
+            while visit <= until:
+                reader, maker = inside[p.reader[visit]], p.maker[visit]
+                wants = bits[maker] if p.may[visit] else none
+                reads = reader & ~some & ~(wants & clones)
+                some |= reader
+                every &= reader
+                if reads != none:
+                    ticks = np.int64(p.read[visit])
+                    for lane in range(64):
+                        memory[lane] += ticks * np.int64((reads >> np.uint64(lane)) & np.uint64(1))
+                if p.last[visit]:
+                    joins = wants & (every | (some & clones))
+                    written[maker] |= some & ~joins
+                    inside[p.place[visit]] = joins
+                    if joins != none:
+                        until = max(until, p.further[visit])
+                        ticks, saved = np.int64(p.work[visit]), np.int64(p.saved[visit])
+                        for lane in range(64):
+                            is_in = np.int64((joins >> np.uint64(lane)) & np.uint64(1))
+                            compute[lane] += ticks * is_in
+                            memory[lane] -= saved * is_in
+                    some, every = none, all_
+                visit += 1
+            for lane in range(lanes):
+                if (own >> np.uint64(lane)) & np.uint64(1):
+                    done = min(compute[lane], MAX_TICKS)
+                    costs[first + lane] += _time(done, memory[lane], p.launch, p.overlap)
+        for lane in range(lanes):
+            costs[first + lane] = min(costs[first + lane], MAX_TICKS)
     return costs
 
 
-FUSIONS = {"joined": joined, "cloned": cloned}
+PEERS = {"alone": alone, "as words": as_words}

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion_problem import FusionProblem
 from gopt.nets.graphs import GraphsTuple
 from gopt.nets.sage import GraphSAGE, sage_round
@@ -107,7 +107,7 @@ def step(
     share = jnp.exp(jax.random.uniform(to_share, (count, 1), minval=least, maxval=jnp.log(0.5)))
     flips = jax.random.uniform(to_flips, fuse.shape) < share
     fuse = fuse ^ (flips & data.problem.configurable)
-    cost = jax.vmap(cloned_cost, (None, 0))(data.problem, fuse)
+    cost = jax.vmap(fusion_cost, (None, 0))(data.problem, fuse)
     value, gradient = jax.value_and_grad(loss)(state.params, data, fuse, cost, settings=settings)
     return updated(state, gradient, settings=settings), value
 

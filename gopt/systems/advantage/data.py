@@ -1,6 +1,5 @@
 """What decisions near those that Gibbs sampling visits change: the data that the network learns."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.fusion import cloned_cost, flipped_costs
+from gopt.cost.fusion import flipped_costs, fusion_cost
 from gopt.files import write_whole
 from gopt.fusion_problem import FusionProblem
 from gopt.search import gibbs
@@ -62,17 +61,14 @@ class Records(NamedTuple):
     advantage: Any  # int32 [S, N], ticks more if the op is fused than if it is not
 
 
-def advantages(
-    problem: FusionProblem, fuse: jax.Array, cost: Callable[..., jax.Array] = cloned_cost
-) -> jax.Array:
+def advantages(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Returns f(y_v = fused; y_-v) = cost(fused, y_-v) - cost(not fused, y_-v), int32 `[N]`.
 
     Args:
       problem: one problem.
       fuse: bool `[N]`, with padding, y.
-      cost: of `gopt.cost.fusion`.
     """
-    other, own = flipped_costs(problem, fuse, cost), cost(problem, fuse)
+    other, own = flipped_costs(problem, fuse), fusion_cost(problem, fuse)
     return jnp.where(fuse, own - other, other - own)
 
 
@@ -82,7 +78,6 @@ def sample(
     default: Any,
     *,
     sampling: Sampling,
-    cost: Callable[..., jax.Array] = cloned_cost,
 ) -> Records:
     """Returns what Gibbs sampling visits, chain by chain.
 
@@ -95,7 +90,6 @@ def sample(
       problem: one problem.
       default: the configuration of the compiler, bool `[N]`, with padding.
       sampling: how.
-      cost: of `gopt.cost.fusion`.
 
     Raises:
       ValueError: no op is configurable.
@@ -110,7 +104,7 @@ def sample(
     steps = jnp.linspace(0, 1, half)
     temperature = sampling.coldest * (sampling.hottest / sampling.coldest) ** steps
     problem = jax.tree.map(jnp.asarray, problem)
-    run = partial(_chain, sampling=sampling, cost=cost)
+    run = partial(_chain, sampling=sampling)
     keys = jax.random.split(to_run, sampling.chains)
     found = jax.jit(jax.vmap(run, (0, None, 0, 0)))(
         keys, problem, starts & problem.configurable, jnp.tile(temperature, 2)
@@ -125,17 +119,16 @@ def _chain(
     temperature: jax.Array,
     *,
     sampling: Sampling,
-    cost: Callable[..., jax.Array],
 ) -> Records:
     count = problem.num_choices
     visits = jnp.maximum((sampling.sweep * count).astype(jnp.int32), 1)
 
     def costs(decisions: jax.Array) -> jax.Array:
-        return jax.vmap(cost, (None, 0))(problem, decisions > 0)
+        return jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
 
     def record(state: gibbs.State) -> Records:
         fuse = state.decisions > 0
-        return Records(fuse, state.cost, advantages(problem, fuse, cost))
+        return Records(fuse, state.cost, advantages(problem, fuse))
 
     state = gibbs.init(start, costs)
     first = record(state)

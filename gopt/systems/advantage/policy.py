@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from gopt.cost.fusion import cloned_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.losses import leave_one_out, reinforce
 from gopt.nets.graphs import GraphsTuple
 from gopt.nets.sage import GraphSAGE
@@ -104,7 +104,7 @@ def step(
     found = logits(state.params, graphs, settings=settings)
 
     def cost(decisions: jax.Array) -> jax.Array:
-        return jax.vmap(cloned_cost, (None, 0))(problem, decisions > 0)
+        return jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
 
     batch = sample(key, found, problem.configurable, cost, count=settings.configurations)
     gradient = jax.grad(loss)(state.params, graphs, problem.configurable, batch, settings=settings)
