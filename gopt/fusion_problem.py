@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gopt import graph as graphs
-from gopt.fusion_reach import MAX_TIMES, Ops, Reach, reach
+from gopt.fusion_reach import MAX_TIMES, Ops, Reach, pad_reach, reach
 from gopt.fusion_rules import (
     ROLES,
     RULES,
@@ -157,7 +157,6 @@ def prepare_fusion(
     first_use = np.searchsorted(producer[uses.tensor], np.arange(n + 1))
     choices = np.flatnonzero(configurable)[::-1]
     ops, count, visits = rows
-    by_visit = ("kernel", "reader", "maker", "may", "last", "further", "read", "work", "saved")
     return FusionProblem(
         compute=pad(computed, ops, 0),
         memory=pad(np.where(is_kernel, ticks(moved), 0), ops, 0),
@@ -175,13 +174,7 @@ def prepare_fusion(
         num_choices=np.int32(len(choices)),
         num_ops=np.int32(n),
         num_accesses=np.int32(counts[1]),
-        reach=found._replace(
-            end=pad(found.end, ops, ops - 1),
-            begin=pad(found.begin, ops, 0),
-            until=pad(found.until, ops, -1),
-            place=pad(np.where(found.place < 0, ops - 1, found.place), visits, ops - 1),
-            **{f: pad(getattr(found, f), visits, 0) for f in by_visit},
-        ),
+        reach=pad_reach(found, ops, visits),
         limit=np.int32(rules.limit),
         clones=np.bool_(rules.clones),
         takes_moves=rules.masks()[ROLES.index("move")],

@@ -134,6 +134,19 @@ def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
     )
 
 
+def pad_reach(found: Reach, ops: int, visits: int) -> Reach:
+    """Returns what kernels can reach, with so many rows, int32."""
+
+    def pad(values: np.ndarray, count: int, fill: int = 0) -> np.ndarray:
+        return np.append(values, np.full(count - len(values), fill)).astype(np.int32)
+
+    by_kernel = {"end": pad(found.end, ops, ops - 1), "begin": pad(found.begin, ops)}
+    by_kernel["until"] = pad(found.until, ops, -1)
+    by_visit = {f: pad(getattr(found, f), visits) for f in Reach._fields[4:]}
+    by_visit["place"] = pad(np.where(found.place < 0, ops - 1, found.place), visits, ops - 1)
+    return found._replace(**by_kernel, **by_visit)
+
+
 def admitted(found: Reach, num_ops: int) -> list[dict[int, int]]:
     """Returns the ops that may be in each op's kernel, and the ticks that it computes for each."""
     result: list[dict[int, int]] = [{} for _ in range(num_ops)]

@@ -155,12 +155,12 @@ def test_nothing_to_do_takes_no_time():
 
 
 def test_few_shapes_serve_many_graphs():
-    shapes = {fusion_bucket(ops, 2 * ops) for ops in range(1, 3000)}
+    shapes = {fusion_bucket(ops, 2 * ops, 4 * ops) for ops in range(1, 3000)}
     assert len(shapes) < 40
     assert all(
-        a > ops and b > 2 * ops
+        a > ops and b > 2 * ops and c > 4 * ops
         for ops in (1, 15, 16, 500)
-        for a, b in [fusion_bucket(ops, 2 * ops)]
+        for a, b, c in [fusion_bucket(ops, 2 * ops, 4 * ops)]
     )
 
 
@@ -171,9 +171,11 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match=r"compute\[1\] is -5.0"):
         prepare_fusion(graph, SLOW, compute=[0, -5, 0])
     with pytest.raises(ValueError, match="rows has 3 ops: expected more than the graph's 3"):
-        prepare_fusion(graph, SLOW, rows=(3, 100))
+        prepare_fusion(graph, SLOW, rows=(3, 100, 100))
     with pytest.raises(ValueError, match="rows has 2 accesses"):
-        prepare_fusion(graph, SLOW, rows=(10, 2))
+        prepare_fusion(graph, SLOW, rows=(10, 2, 100))
+    with pytest.raises(ValueError, match="rows has 2 visits"):
+        prepare_fusion(graph, SLOW, rows=(10, 10, 2))
     with pytest.raises(ValueError, match="into has role 'loop'"):
         Rules((("element-wise", ("loop",)),))
     with pytest.raises(ValueError, match="into has no 'reduction' among what moves may be"):

@@ -1,11 +1,15 @@
 """The throughput experiment of fusions: its peers agree with gopt, and the table is written."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from experiments.throughput import fusion
 from experiments.throughput.fusion import Settings, compare, main
+from experiments.throughput.peers import fusions
 from gopt.fusion_problem import prepare_fusion
+from gopt.fusion_rules import RULES
 from gopt.hardware import homogeneous
 from gopt.sources.synthetic import layered
 from tests.cost.test_fusion import machine, random_graph
@@ -13,17 +17,19 @@ from tests.cost.test_fusion import machine, random_graph
 TINY = {"rounds": 1, "populations": (3,)}
 
 
+@pytest.mark.parametrize("clones", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_peers_agree_on_random_graphs(seed):
+def test_the_peers_agree_on_random_graphs(seed, clones):
     rng = np.random.default_rng(seed)
-    problem = prepare_fusion(random_graph(rng, 30), machine(rng), rows=(32, 128))
+    graph, rules = random_graph(rng, 30), replace(RULES["cpu"], clones=clones)
+    problem = prepare_fusion(graph, machine(rng), rules=rules, rows=(32, 128, 512))
     compare("random", problem, 16, Settings(rounds=1))
 
 
 def test_costs_that_differ_are_an_error(monkeypatch):
     problem = prepare_fusion(layered(0, 20), homogeneous(1))
-    monkeypatch.setitem(fusion.COSTS, "joined", lambda problem, bits: bits.sum())
-    with pytest.raises(RuntimeError, match="costs differ, joined"):
+    monkeypatch.setitem(fusions.PEERS, "alone", lambda tables, bits: bits.sum(1))
+    with pytest.raises(RuntimeError, match="costs differ, alone"):
         compare("layered", problem, 4, Settings(rounds=1))
 
 

@@ -27,6 +27,7 @@ Costs are int32 ticks, and end at `gopt.fusion_reach.MAX_TICKS`. Functions take 
 Source: our own model; one bit for each node is as in learned local advantage functions.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -123,9 +124,7 @@ def _(size: int, batched: Any, problem: FusionProblem, fuse: jax.Array) -> tuple
     many, _ = batched
     if not any(jax.tree.leaves(many)):
         return _costs(problem, fuse), True
-    return lax.map(
-        lambda args: _cost(*args), _repeated(size, batched, problem, fuse)
-    ), True
+    return lax.map(lambda args: _cost(*args), _repeated(size, batched, problem, fuse)), True
 
 
 @custom_vmap
@@ -146,9 +145,7 @@ def _(size: int, batched: Any, problem: FusionProblem, fuse: jax.Array) -> tuple
     if not any(jax.tree.leaves(many)):
         costs = _costs(problem, fuse.reshape(-1, fuse.shape[-1]))
         return costs.reshape(fuse.shape[:-1]), True
-    return lax.map(
-        lambda args: _costs(*args), _repeated(size, batched, problem, fuse)
-    ), True
+    return lax.map(lambda args: _costs(*args), _repeated(size, batched, problem, fuse)), True
 
 
 def _repeated(size: int, batched: Any, *args: Any) -> Any:
@@ -167,6 +164,5 @@ def _block(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
 
 def _sums(problem: FusionProblem, fuse: jax.Array) -> tuple[Walk, jax.Array, jax.Array]:
     found = unit(walk)(problem, fuse)
-    lanes = len(fuse)
-    work = unit(lambda *args: computed(*args, lanes))(problem, found)
-    return found, work, unit(lambda *args: moved(*args, lanes))(problem, found)
+    work, reads = (unit(partial(sums, lanes=len(fuse))) for sums in (computed, moved))
+    return found, work(problem, found), reads(problem, found)

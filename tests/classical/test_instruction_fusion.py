@@ -14,7 +14,7 @@ from tests.cost.test_fusion import KINDS, machine, random_graph
 from tests.reference import fusions as reference
 from tests.strategies import NASTY
 
-ROWS = (32, 128)
+ROWS = (32, 128, 512)
 SIZE = (10,)
 DENSE = ("input", "add", "add", "sub", "mul", "neg", "exp", "reduce_sum", "dot_general")
 
@@ -61,7 +61,7 @@ def test_in_many_of_these_graphs_something_is_kept_that_might_be_fused():
     assert sum(count > 1 for count in counts) > 15
 
 
-@pytest.mark.parametrize("rows", [(23, 46), ROWS, (45, 150)])
+@pytest.mark.parametrize("rows", [(23, 46, 400), ROWS, (45, 150, 600)])
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs_with_padding_of_every_amount(name, rows):
     graph = NASTY[name]()

@@ -5,7 +5,7 @@ import pytest
 
 from gopt import graph as graphs
 from gopt.classical.fusion import nothing, priority_fusion
-from gopt.cost.fusion import CLONES, cloned, cloned_cost
+from gopt.cost.fusion import fusion_cost, kernels_of
 from gopt.fusion_problem import prepare_fusion
 from gopt.fusion_reach import MAX_TIMES
 from gopt.fusion_rules import RULES, Rules
@@ -15,9 +15,10 @@ from gopt.kinds import INPUT, kind_index
 from tests.cost.test_fusion import KINDS, machine, random_graph
 from tests.reference import fusion as kernels
 from tests.reference import fusions as reference
+from tests.reference.fusions import rebuilt
 from tests.strategies import NASTY
 
-ROWS = (64, 128)
+ROWS = (64, 128, 1024)
 BYTES = homogeneous(1, memory_bandwidth=1.0, launch=0.0, overlap=0.0)  # a byte a second
 
 
@@ -38,7 +39,7 @@ def element_wise(rng, limit=64):
     kind = np.where(graph.kind == INPUT, INPUT, kind_index("add"))
     rules = Rules(RULES["cpu"].into, limit=limit)
     problem = prepare_fusion(graph._replace(kind=kind), machine(rng), rules=rules, rows=ROWS)
-    return problem._replace(times=np.ones_like(problem.times))
+    return rebuilt(problem._replace(times=np.ones_like(problem.times)))
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
@@ -61,14 +62,15 @@ def test_it_is_the_plain_greedy_one_where_much_is_repeated(seed):
     kind = rng.choice(["add", "neg", "neg", "exp"], 20)
     kind = np.where(graph.kind == INPUT, INPUT, list(map(kind_index, kind)))
     problem = prepare_fusion(graph._replace(kind=kind), machine(rng), rows=ROWS)
-    problem = problem._replace(
+    changed = problem._replace(
         times=rng.choice([1, 1, 1, 2, 3, 300], problem.times.shape),
         compute=rng.integers(0, 5, problem.compute.shape) * rng.choice([0, 1, 50]),
     )
+    problem = rebuilt(changed)
     assert priority_fusion(problem).tolist() == reference.priority_fusion(problem)[0]
 
 
-@pytest.mark.parametrize("rows", [(23, 46), ROWS, (45, 150)])
+@pytest.mark.parametrize("rows", [(23, 46, 400), ROWS, (45, 150, 600)])
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs_with_padding_of_every_amount(name, rows):
     graph = NASTY[name]()
@@ -85,10 +87,9 @@ def test_the_kernels_that_it_builds_are_those_of_the_configuration(seed, limit):
     problem = element_wise(np.random.default_rng(seed), limit)
     fuse = priority_fusion(problem)
     expected, ticks = reference.priority_fusion(problem)
-    found = kernels.cloned(problem, fuse)
+    found = kernels.kernels(problem, fuse)
     assert fuse.any() and fuse.tolist() == expected
-    assert sum(map(len, found.members.values())) < CLONES * int(problem.num_ops)
-    assert int(cloned_cost(problem, fuse)) == ticks <= int(cloned_cost(problem, nothing(problem)))
+    assert int(fusion_cost(problem, fuse)) == ticks <= int(fusion_cost(problem, nothing(problem)))
     # What is fused is in all of its readers, and in memory no more.
     assert not fuse[list(found.members)].any()
     assert max(map(len, found.members.values())) <= limit
@@ -100,9 +101,9 @@ def test_no_single_decision_more_saves_anything(seed):
     fuse = priority_fusion(problem)
     tried = 0
     for i in np.flatnonzero(problem.configurable & ~fuse):
-        more = kernels.cloned(problem, fuse | (np.arange(len(fuse)) == i))
+        more = kernels.kernels(problem, fuse | (np.arange(len(fuse)) == i))
         if i not in more.members:  # it is in all of its readers
-            assert more.cost > int(cloned_cost(problem, fuse))
+            assert more.cost > int(fusion_cost(problem, fuse))
             tried += 1
     assert tried or (fuse == problem.configurable).all()
 
@@ -154,12 +155,13 @@ def fused_of_two(*, compute, memory, times):
     ops = [op("input"), op("neg", 0), op("neg", 1), op("neg", 2, pinned=True)]
     problem = prepare_fusion(graphs.from_ops(ops), BYTES)
     size = len(problem.compute)
-    problem = problem._replace(
+    changed = problem._replace(
         compute=np.int32([0, compute] + [0] * (size - 2)),
         memory=np.int32([0, *memory] + [0] * (size - 3)),
         read=np.where(problem.read > 0, 1, 0),
         times=np.int32([1, *times] + [1] * (len(problem.times) - 3)),
     )
+    problem = rebuilt(changed)
     found = np.flatnonzero(priority_fusion(problem)).tolist()
     assert found == np.flatnonzero(reference.priority_fusion(problem)[0]).tolist()
     return found
@@ -197,7 +199,9 @@ def test_a_kernel_has_no_more_ops_than_the_limit():
     problem = prepare_fusion(
         graphs.from_ops(ops), homogeneous(1), rules=Rules(RULES["cpu"].into, limit=4)
     )
-    sizes = [len(ops) for ops in kernels.cloned(problem, priority_fusion(problem)).members.values()]
+    sizes = [
+        len(ops) for ops in kernels.kernels(problem, priority_fusion(problem)).members.values()
+    ]
     assert max(sizes) == 4
     assert fused(ops, limit=1) == [] and fused(ops, limit=64) == list(range(1, 21))
 
@@ -208,7 +212,7 @@ def test_a_hub_is_fused_into_a_thousand_readers_where_that_saves():
     problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1))
     fuse = priority_fusion(problem)
     assert np.flatnonzero(fuse).tolist() == [1]
-    assert int(np.sum(cloned(problem, fuse).kernels.is_end)) == 1000
+    assert int(np.sum(kernels_of(problem, fuse).is_end)) == 1000
     # With as much work as a reader takes, to do it a thousand times saves nothing.
     assert fused(ops, compute=[0, 1e3] + [0] * 1000) == []
 

@@ -1,12 +1,15 @@
 """Features of configurations, and rates fitted to times."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion import cloned, joined
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion import Rates, features, fit
+from gopt.fusion_rules import RULES
 from gopt.sources.jaxpr import trace
 
 RATES = Rates(byte=3e-11, flop=1e-10, function=2e-9, product=4e-11, kernel=1e-6)
@@ -29,12 +32,13 @@ def configurations(problem, count=12):
     return rng.random((count, len(problem.compute))) < np.linspace(0, 1, count)[:, None]
 
 
-@pytest.mark.parametrize("semantics", [joined, cloned])
-def test_features_times_rates_are_the_cost(graph, semantics):
-    problem = RATES.problem(graph)
+@pytest.mark.parametrize("clones", [False, True])
+def test_features_times_rates_are_the_cost(graph, clones):
+    rules = replace(RULES["cpu"], clones=clones)
+    problem = RATES.problem(graph, rules=rules)
     fuse = configurations(problem)
-    found = jax.vmap(semantics, (None, 0))(problem, fuse).kernels.cost * float(problem.tick)
-    expected = features(graph, semantics, fuse) @ np.array(RATES)
+    found = jax.vmap(fusion_cost, (None, 0))(problem, fuse) * float(problem.tick)
+    expected = features(graph, fuse, rules=rules) @ np.array(RATES)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert len(set(np.asarray(found).tolist())) > 6
 
@@ -42,7 +46,7 @@ def test_features_times_rates_are_the_cost(graph, semantics):
 def test_by_hand(graph):
     """Nothing fused: every op reads and writes, and the product is counted apart."""
     fuse = np.zeros((1, len(RATES.problem(graph).compute)), bool)
-    byte, flop, function, product, kernel = features(graph, joined, fuse)[0]
+    byte, flop, function, product, kernel = features(graph, fuse)[0]
     n, (big, column, square) = int(graph.num_ops), (4 * 32 * 16, 4 * 32, 4 * 16 * 16)
     assert product == pytest.approx(2 * 32 * 16 * 16, rel=1e-4)
     assert function == pytest.approx(4 * 32 * 16, rel=1e-4)  # one tanh, three exponentials
@@ -63,14 +67,14 @@ def test_by_hand(graph):
 def test_functions_count_by_element_however_they_are_expanded(function):
     graph = trace(function, jnp.ones((8, 5))).graph
     fuse = np.zeros((1, len(RATES.problem(graph).compute)), bool)
-    found = features(graph, joined, fuse)[0]
+    found = features(graph, fuse)[0]
     np.testing.assert_allclose(found, [2 * 4 * 40, 0, 40, 0, 1], rtol=1e-4)
 
 
 def test_rates_are_found_again(graph):
-    counts = np.concatenate(
-        [features(graph, s, configurations(RATES.problem(graph))) for s in (joined, cloned)]
-    )
+    fuse = configurations(RATES.problem(graph))
+    joined = replace(RULES["cpu"], clones=False)
+    counts = np.concatenate([features(graph, fuse, rules=r) for r in (joined, RULES["cpu"])])
     rng = np.random.default_rng(0)
     counts = counts * rng.uniform(0.1, 10, counts.shape)  # the features of one graph are dependent
     found = fit(counts, counts @ np.array(RATES))
@@ -81,7 +85,7 @@ def test_rates_are_found_again(graph):
 def test_what_takes_no_time_is_left_out(graph):
     problem = Rates(0.0, 0.0, 0.0, 0.0, 1.0).problem(graph)
     fuse = np.zeros(len(problem.compute), bool)
-    assert float(joined(problem, fuse).kernels.cost * problem.tick) == int(graph.num_ops) - 2
+    assert float(fusion_cost(problem, fuse) * problem.tick) == int(graph.num_ops) - 2
 
 
 def test_bad_times_are_refused():
@@ -107,4 +111,4 @@ def test_what_ends_at_the_largest_cost_is_no_feature():
     graph = trace(repeat, jnp.ones(1000)).graph
     fuse = np.ones((1, len(RATES.problem(graph).compute)), bool)
     with pytest.raises(ValueError, match=r"fuse\[0\] computes too much"):
-        features(graph, joined, fuse)
+        features(graph, fuse)

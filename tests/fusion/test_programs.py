@@ -2,22 +2,24 @@
 
 import re
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion import cloned, joined
+from gopt.cost.fusion import kernels_of
 from gopt.fusion.programs import fused, groups_of, members, own_fusion
 from gopt.fusion_problem import prepare_fusion
-from gopt.fusion_rules import Rules
+from gopt.fusion_rules import RULES, Rules
 from gopt.hardware import homogeneous
 from gopt.kernels import group, merge_duplicates
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 
-SEMANTICS = {"joined": jax.jit(joined), "cloned": jax.jit(cloned)}
+decode = jax.jit(kernels_of)
+CLONES = False, True
 
 
 def attention(x, w, scale):
@@ -64,12 +66,17 @@ ARGS = (
 )
 
 
-@pytest.fixture(scope="module", params=sorted(FUNCTIONS))
+@pytest.fixture(scope="module", params=list(product(sorted(FUNCTIONS), CLONES)))
 def case(request):
-    fn = FUNCTIONS[request.param]
+    name, clones = request.param
+    fn = FUNCTIONS[name]
     program = merge_duplicates(trace_program(fn, *ARGS))
     traced = from_program(program)
-    return fn, traced, prepare_fusion(traced.graph, homogeneous(1))
+    return fn, traced, problem_of(traced, clones)
+
+
+def problem_of(traced, clones, into=RULES["cpu"].into):
+    return prepare_fusion(traced.graph, homogeneous(1), rules=Rules(into, clones=clones))
 
 
 def configurations(problem):
@@ -78,25 +85,23 @@ def configurations(problem):
     return [rng.random(rows) < share for share in (0, 0.3, 0.7, 1)]
 
 
-@pytest.mark.parametrize("name", SEMANTICS)
-def test_values_are_those_of_the_function(case, name):
+def test_values_are_those_of_the_function(case):
     fn, traced, problem = case
     expected = jax.jit(fn)(*ARGS)
     for bits in configurations(problem):
-        parts = groups_of(traced, problem, members(SEMANTICS[name](problem, bits), problem))
+        parts = groups_of(traced, problem, members(decode(problem, bits), problem))
         found = jax.jit(fused(traced.program, parts))(*ARGS)
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
         jax.jit(fused(traced.program, parts, platform="cuda")).lower(*ARGS)
 
 
-@pytest.mark.parametrize("name", SEMANTICS)
-def test_each_op_is_in_the_kernels_that_the_cost_counts(case, name):
+def test_each_op_is_in_the_kernels_that_the_cost_counts(case):
     _, traced, problem = case
     for bits in configurations(problem):
-        found = SEMANTICS[name](problem, bits)
+        found = decode(problem, bits)
         kernels = members(found, problem)
         parts = {part[-1]: set(part) for part in groups_of(traced, problem, kernels)}
-        assert len(kernels) == int(np.sum(found.kernels.is_end))
+        assert len(kernels) == int(np.sum(found.is_end))
         for end, inside in kernels.items():
             part = parts[traced.equations[end]]
             assert {traced.equations[op] for op in inside} <= part
@@ -115,13 +120,13 @@ def test_xla_merges_no_kernels():
     problem = prepare_fusion(traced.graph, homogeneous(1))
     for share, count in ((0, 5), (1, 1)):
         bits = np.full(len(problem.compute), bool(share))
-        parts = groups_of(traced, problem, members(joined(problem, bits), problem))
+        parts = groups_of(traced, problem, members(decode(problem, bits), problem))
         text = jax.jit(fused(program, parts)).lower(ARGS[0]).compile().as_text()
         assert text.count(" call(") == len(parts) == count
 
 
-@pytest.mark.parametrize("name", SEMANTICS)
-def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(name):
+@pytest.mark.parametrize("clones", CLONES)
+def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(clones):
 
     def model(x, scale):
         y = jnp.exp(x) * scale + 1
@@ -132,9 +137,9 @@ def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(name):
     args = jnp.ones((64, 64)), jnp.ones(64)  # small reductions XLA does not give to a library
     program = merge_duplicates(trace_program(model, *args))
     traced = from_program(program)
-    problem = prepare_fusion(traced.graph, homogeneous(1))
+    problem = problem_of(traced, clones)
     for bits in configurations(problem):
-        parts = groups_of(traced, problem, members(SEMANTICS[name](problem, bits), problem))
+        parts = groups_of(traced, problem, members(decode(problem, bits), problem))
         text = jax.jit(fused(program, parts)).lower(*args).compile().as_text()
         calls = re.findall(r" call\(.*to_apply=%([\w.\-]+)", text)
         for called in calls:
@@ -158,12 +163,12 @@ def test_rules_of_ones_own():
         (("element-wise", ("reduction",)),),
         (("move", roles),),
     ):
-        problem = prepare_fusion(traced.graph, homogeneous(1), rules=Rules(into))
-        for name, decode in SEMANTICS.items():
+        for clones in CLONES:
+            problem = problem_of(traced, clones, into)
             for bits in configurations(problem):
                 parts = groups_of(traced, problem, members(decode(problem, bits), problem))
                 found = jax.jit(fused(traced.program, parts))(*args)
-                np.testing.assert_allclose(found, model(*args), err_msg=name)
+                np.testing.assert_allclose(found, model(*args))
 
 
 def test_kernels_that_xla_would_merge_are_refused(monkeypatch):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion import joined
+from gopt.cost.fusion import kernels_of
 from gopt.fusion import timing
 from gopt.fusion.programs import groups_of, members
 from gopt.fusion.timing import KernelTimes
@@ -31,7 +31,7 @@ def parts(fn, *args):
     problem = prepare_fusion(traced.graph, homogeneous(1))
     rows = len(problem.compute)
     return traced.program, [
-        groups_of(traced, problem, members(joined(problem, np.full(rows, fuse)), problem))
+        groups_of(traced, problem, members(kernels_of(problem, np.full(rows, fuse)), problem))
         for fuse in (False, True)
     ]
 

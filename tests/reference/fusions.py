@@ -2,9 +2,31 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from gopt.fusion_problem import FusionProblem
+from gopt.fusion_reach import Ops, pad_reach, reach
 from gopt.fusion_rules import REPEATABLE
 from tests.reference.fusion import Graph, ReferenceKernels, kernels
+
+
+def rebuilt(problem: FusionProblem) -> FusionProblem:
+    """A problem whose arrays were changed, with what kernels reach then."""
+    n, count = int(problem.num_ops), int(problem.num_accesses)
+    graph = Graph(problem._replace(is_kernel=problem.is_kernel & False))
+    often: dict[tuple[int, int], int] = {}
+    for op in graph.ops:
+        for reader, again in graph.of[op]:
+            often[op, reader] = max(again, often.get((op, reader), 1))
+    uses = sorted(graph.uses, key=lambda use: (use[0], -use[3], use[2]))
+    assert len(uses) <= count
+    tensor, maker, reader, read = np.array(uses, np.int64).reshape(-1, 4).T
+    times = np.array([often[use[1], use[2]] for use in uses], np.int64)
+    by_op = (problem.compute, problem.role, problem.into, problem.is_kernel, problem.configurable)
+    ops = Ops(*(x[:n] for x in by_op), tensor, maker, reader, times, read)
+    found = reach(ops, limit=int(problem.limit), clones=bool(problem.clones))
+    rows = len(problem.compute), len(problem.reach.kernel)
+    return problem._replace(reach=pad_reach(found, *rows))
 
 
 def priority_fusion(problem: FusionProblem) -> tuple[list[bool], int]:

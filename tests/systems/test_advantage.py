@@ -10,7 +10,7 @@ import pytest
 
 from gopt import graph as graphs
 from gopt.classical.fusion import instruction_fusion
-from gopt.cost.fusion import cloned_cost, joined_cost
+from gopt.cost.fusion import fusion_cost
 from gopt.fusion_problem import prepare_fusion
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
@@ -90,7 +90,7 @@ def predictions(params, problem, found, fuse):
 def test_padding_changes_no_prediction():
     fuse = np.random.default_rng(1).random(400) < 0.5
     first = None
-    for rows in ((26, 120), (32, 128), (400, 500)):
+    for rows in ((26, 120, 400), (32, 128, 512), (400, 500, 900)):
         _, problem, found = case(rows=rows)
         params = advantage.init_params(jax.random.key(0), found, settings=SETTINGS)
         made = predictions(params, problem, found, fuse[: rows[0]])
@@ -138,13 +138,12 @@ def test_the_own_decision_does_not_count_and_those_near_do(seed):
 def test_advantages_are_what_fusing_adds():
     _, problem, _ = case()
     fuse = np.random.default_rng(0).random(32) < 0.5
-    for cost in (cloned_cost, joined_cost):
-        found = advantage.advantages(problem, fuse, cost)
-        for op in np.flatnonzero(problem.configurable):
-            here = np.arange(32) == op
-            expected = int(cost(problem, fuse | here)) - int(cost(problem, fuse & ~here))
-            assert int(found[op]) == expected
-        assert not np.any(found[~problem.configurable])
+    found = advantage.advantages(problem, fuse)
+    for op in np.flatnonzero(problem.configurable):
+        here = np.arange(32) == op
+        expected = int(fusion_cost(problem, fuse | here)) - int(fusion_cost(problem, fuse & ~here))
+        assert int(found[op]) == expected
+    assert not np.any(found[~problem.configurable])
 
 
 def test_records_hold_what_they_say():
@@ -154,7 +153,7 @@ def test_records_hold_what_they_say():
     found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
     assert found.fuse.shape == (12, 32) and found.cost.shape == (12,)
     for fuse, cost, adds in zip(*found, strict=True):
-        assert int(cloned_cost(problem, fuse)) == cost
+        assert int(fusion_cost(problem, fuse)) == cost
         np.testing.assert_array_equal(advantage.advantages(problem, fuse), adds)
         assert not fuse[~problem.configurable].any()
     starts = found.fuse.reshape(4, 3, 32)[:, 0]
@@ -180,15 +179,15 @@ def test_a_sweep_in_parts_visits_every_choice_from_the_first_op_on(monkeypatch):
     monkeypatch.setattr("gopt.search.gibbs.sweep", sweep)
     sampling = advantage.Sampling(chains=2, records=9, sweep=0.25)
     problem = jax.tree.map(jnp.asarray, problem)
-    run = partial(_chain, sampling=sampling, cost=cloned_cost)
+    run = partial(_chain, sampling=sampling)
     run(jax.random.key(0), problem, jnp.zeros(32, bool), jnp.float32(1.0))
     jax.effects_barrier()
     choices = np.flatnonzero(problem.configurable).tolist()
     assert visited[: len(choices)] == choices and len(visited) >= 8 * (len(choices) // 4)
 
 
-def many_choices(size=600):
-    """A chain of ops, all of which but the ends are configurable, and a cost that adds up."""
+def many_choices(monkeypatch, size=600):
+    """A chain of ops, all of which but the ends are configurable, with costs that add up."""
     ops = [Op("input", (), (Output(4, (4,)),))]
     ops += [Op("neg", ((i, 0),), (Output(4, (4,)),)) for i in range(size)]
     ops.append(Op("neg", ((size, 0),), (Output(4, (4,), pinned=True),)))
@@ -201,7 +200,12 @@ def many_choices(size=600):
     def cost(problem, fuse):
         return 1000 + jnp.sum(jnp.where(fuse, adds, 0))
 
-    return problem, cost
+    monkeypatch.setattr("gopt.systems.advantage.data.fusion_cost", cost)
+    monkeypatch.setattr(
+        "gopt.systems.advantage.data.flipped_costs",
+        lambda problem, fuse: cost(problem, fuse) + jnp.where(fuse, -adds, adds),
+    )
+    return problem
 
 
 def swept(monkeypatch, value, sampling, size=600):
@@ -210,18 +214,18 @@ def swept(monkeypatch, value, sampling, size=600):
     def sweep(key, state, nodes, num_nodes, cost, *, temperature):
         return state._replace(cost=jnp.float32(value(temperature, num_nodes)))
 
-    problem, cost = many_choices(size)
+    problem = many_choices(monkeypatch, size)
     monkeypatch.setattr("gopt.search.gibbs.sweep", sweep)
     default = np.zeros(len(problem.compute), bool)
-    found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling, cost=cost)
+    found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
     return found.cost.reshape(sampling.chains, sampling.records)[:, 1:]
 
 
-def test_half_of_the_chains_start_at_the_default_and_half_at_shares_spread_evenly():
-    problem, cost = many_choices()
+def test_half_of_the_chains_start_at_the_default_and_half_at_shares_spread_evenly(monkeypatch):
+    problem = many_choices(monkeypatch)
     default = problem.configurable & (np.arange(len(problem.compute)) % 3 == 0)
     sampling = advantage.Sampling(chains=10, records=1)
-    fuse = advantage.sample(jax.random.key(0), problem, default, sampling=sampling, cost=cost).fuse
+    fuse = advantage.sample(jax.random.key(0), problem, default, sampling=sampling).fuse
     np.testing.assert_array_equal(fuse[:5], np.tile(default, (5, 1)))
     shares = fuse[5:, problem.configurable].mean(1)
     np.testing.assert_allclose(shares, [0.1, 0.3, 0.5, 0.7, 0.9], atol=0.07)

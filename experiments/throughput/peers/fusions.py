@@ -48,7 +48,7 @@ def tables(problem: FusionProblem) -> Tables:
 
 
 @njit(inline="always")
-def _time(compute: int, memory: int, launch: int, overlap: int) -> int:
+def _time(compute: Any, memory: Any, launch: int, overlap: int) -> Any:
     hidden = min(compute, memory) * overlap >> OVERLAP_BITS
     return min(compute + memory - hidden + launch, MAX_TICKS)
 
@@ -62,12 +62,13 @@ def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
         written, inside = np.empty(n, np.bool_), np.zeros(n, np.bool_)
         for op in range(n):
             written[op] = not (fuse[candidate, op] and p.configurable[op])
-        total = np.int64(0)
+        total: Any = np.int64(0)
         for index in range(p.num_kernels):
             end = p.end[index]
             if not written[end]:
                 continue
-            compute, memory = np.int64(p.compute[end]), np.int64(p.memory[end])
+            compute: Any = np.int64(p.compute[end])
+            memory: Any = np.int64(p.memory[end])
             visit, until = p.begin[index], p.until[index]
             inside[0] = True
             some, every, largest = False, True, 0
