@@ -42,6 +42,10 @@ class Settings:
     seed: int = 0
     folder: Path = Path("runs/fuse")
 
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise ValueError(f"cores is {self.cores}: expected 1 at least")
+
 
 def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.Fusing]:
     """Returns what each program of a block takes, and all that was found.

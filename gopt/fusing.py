@@ -102,7 +102,12 @@ class Fusing:
         return len(self.before.times.process)
 
     def apply(self) -> Callable[..., Any]:
-        """Returns the fastest program as a jitted function: same arguments, same values."""
+        """Returns the fastest program as a jitted function: same arguments, same values.
+
+        It is there to be called. Rules of differentiation of its own (`jax.custom_jvp`) are lost in
+        it, and it has compiler options, so that JAX refuses it within another transformation: to
+        differentiate, fuse the gradient.
+        """
         return self.after.function
 
     def plot(self) -> "Figure":

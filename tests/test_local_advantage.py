@@ -177,8 +177,8 @@ def test_evaluations_until_a_target():
 
 def test_what_never_reaches_the_target_counts_as_its_budget():
     found = runs.Runs(np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]]), 1.0)
-    assert report._reached(found, 0.2, 4, 2) == ("≥ 4 (1)", 2.0, 1)
-    assert report._reached(found, 0.1, 4, 4) == ("3", 0.75, 0)
+    assert report._reached(found, 0.2, 4, 2) == ("≥ 4 (1)", 2.0)
+    assert report._reached(found, 0.1, 4, 4) == ("3", 0.75)
 
 
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):

@@ -40,10 +40,12 @@ def search(
       moves: see `gopt.search.guided.minimize`.
 
     Raises:
-      ValueError: `evaluations` is less than one.
+      ValueError: `evaluations` is less than one, or there are no moves.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    if not moves:
+        raise ValueError("moves is empty: expected one at least")
     settings = settings or guided.Settings()
     ask = jax.jit(partial(guided.ask, settings=settings))
     change = jax.jit(partial(guided.change, moves=tuple(moves)))

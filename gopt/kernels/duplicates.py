@@ -8,6 +8,11 @@ from jax.extend.core import JaxprEqn, Literal, Var
 
 from gopt.program import Atom, Program, variables
 
+# Each of these draws, or calls what XLA does not see into.
+_NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback", "io_callback"))
+# Of an equation's context, what says how it is computed.
+_CONTEXT = ("compute_type", "threefry_partitionable", "xla_metadata", "cur_abstract_mesh")
+
 
 def merge_duplicates(program: Program) -> Program:
     """Returns the program with the first of all equations that do the same to the same values.
@@ -37,9 +42,14 @@ def merge_duplicates(program: Program) -> Program:
 
 
 def _key(equation: JaxprEqn) -> Hashable:
+    if equation.primitive.name in _NEVER:
+        return id(equation)
     read = tuple(_literal(a) if isinstance(a, Literal) else a for a in equation.invars)
     made = tuple(v.aval for v in equation.outvars)
-    key = equation.primitive, read, made, tuple(sorted(equation.params.items(), key=_name))
+    # The types of parameters tell 1 from True.
+    params = ((name, type(x), x) for name, x in sorted(equation.params.items(), key=_name))
+    context = tuple(repr(getattr(equation.ctx, field, None)) for field in _CONTEXT)
+    key = equation.primitive, read, made, tuple(params), context
     try:
         hash(key)
     except TypeError:  # a parameter such as an array: not compared

@@ -1,5 +1,7 @@
 """What is computed twice is computed once, and only that."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,3 +55,29 @@ def test_loops_with_bodies_of_their_own_stay_apart():
         return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)
 
     assert merged(lambda x: loop(x) + loop(x), X).count("scan") == 2
+
+
+def test_what_is_drawn_twice_is_drawn_twice():
+    program = trace_program(lambda: [jax.lax.rng_uniform(0.0, 1.0, (3,)) for _ in range(2)])
+    assert names(merge_duplicates(program)).count("rng_uniform") == 2
+
+
+def test_the_context_of_an_equation_tells_it_apart():
+    def fn(key):
+        with jax.threefry_partitionable(True):
+            first = jax.random.bits(key, (5,))
+        with jax.threefry_partitionable(False):
+            return first, jax.random.bits(key, (5,))
+
+    program = merge_duplicates(trace_program(fn, jax.random.key(0)))
+    first, second = program.as_function()(jax.random.key(0))
+    expected = fn(jax.random.key(0))
+    np.testing.assert_array_equal(first, expected[0])
+    np.testing.assert_array_equal(second, expected[1])
+    assert (first != second).any()
+
+
+def test_parameters_of_other_types_tell_equations_apart():
+    call = partial(jax.ffi.ffi_call("f", jax.ShapeDtypeStruct((3, 4), X.dtype)), X)
+    program = trace_program(lambda: [call(v=v) for v in (1, True, np.float32(0.0), 0)])
+    assert len(merge_duplicates(program).equations) == 4
