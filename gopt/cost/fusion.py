@@ -132,7 +132,7 @@ def _costs(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Costs of configurations, bool `[P, N]`, int32 `[P]`."""
     problem = jax.tree.map(jnp.asarray, problem)
     count = len(fuse)
-    lanes = min(count, LANES)
+    lanes = max(min(count, LANES), 1)
     if extra := -count % lanes:
         fuse = jnp.concatenate([fuse, jnp.repeat(fuse[-1:], extra, 0)])
     blocks = fuse.reshape(-1, lanes, fuse.shape[1])

@@ -55,8 +55,9 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
         reader, maker = load(inside, load(reach.reader, k)), load(reach.maker, k)
         last = load(reach.last, k)
         wants = load(bits, maker) & load(reach.may, k)
-        # Of the uses in a kernel, the first one reads most. One op in several kernels is in all
-        # that read it and may have it: it is not read there.
+        # Of a tensor's uses in a kernel the first one counts, which reads most. With clones an op
+        # that is fused is in each kernel that reads it and may have it, and so not read there.
+        # Without, that is known at the last use: `saved` takes back what was counted.
         reads = reader & ~some & ~(wants & clones)
         some, all_ = some | reader, all_ & reader
         joins = wants & last & (all_ | (some & clones))

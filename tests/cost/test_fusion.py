@@ -301,7 +301,7 @@ def test_where_nothing_is_a_choice_flips_cost_what_there_is():
     assert (costs == fusion_cost(problem, np.zeros(16, bool))).all() and costs[0] > 0
 
 
-@pytest.mark.parametrize("count", [1, 2, LANES - 1, LANES, LANES + 1, 3 * LANES])
+@pytest.mark.parametrize("count", [0, 1, 2, LANES - 1, LANES, LANES + 1, 3 * LANES])
 def test_a_population_of_any_size_costs_what_each_candidate_does(count):
     rng = np.random.default_rng(count)
     problem = prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0])
