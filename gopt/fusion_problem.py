@@ -31,7 +31,12 @@ OVERLAP_BITS = 10
 
 
 class FusionProblem(NamedTuple):
-    """What the cost of a fusion reads. `N` ops, `E` uses, `A` accesses, `V` visits, padded."""
+    """What the cost of a fusion, searches and features read.
+
+    `N` ops, `E` uses, `A` accesses, `V` visits, padded. The cost reads `compute`, `memory`,
+    `is_kernel`, `configurable`, `launch`, `overlap`, `clones` and `reach`, which was settled from
+    all the others: to replace one of these changes nothing there.
+    """
 
     compute: Any  # int32 [N], ticks of all its flops, once
     memory: Any  # int32 [N], ticks of what a kernel that ends with the op writes
@@ -175,7 +180,7 @@ def prepare_fusion(
         num_ops=np.int32(n),
         num_accesses=np.int32(counts[1]),
         reach=pad_reach(found, ops, visits),
-        limit=np.int32(rules.limit),
+        limit=np.int32(min(rules.limit, ops)),
         clones=np.bool_(rules.clones),
         takes_moves=rules.masks()[ROLES.index("move")],
         launch=np.int32(ticks(hardware.launch[0])),

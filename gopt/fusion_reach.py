@@ -36,9 +36,7 @@ class Reach(NamedTuple):
     further: Any  # int32 [V], the last visit of what the maker reads, if it may be in the kernel
     read: Any  # int32 [V], ticks
     work: Any  # int32 [V], ticks that the kernel computes for the maker
-    saved: (
-        Any  # int32 [V], ticks of the tensor's first use; 0 with clones, or if it is not the last
-    )
+    saved: Any  # int32 [V], at the last use, if `may`: ticks of the first one; 0 with clones
 
 
 class Ops(NamedTuple):

@@ -69,7 +69,7 @@ class Rules:
       into: for each role of an op that may be fused into its readers, the roles of the ops that a
         kernel may end with into which it is fused.
       limit: how many ops may be in a kernel: its end, and those nearest before it in the order of
-        the program that may be fused into it; our choice.
+        the program that may be fused into it; our choice. Work and memory grow with it.
       clones: whether an op is computed in each kernel that reads it and may have it. If not, it is
         only fused if all its readers are in one kernel.
     """

@@ -12,11 +12,10 @@ from gopt.fusion_rules import REPEATABLE
 def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
 
-    From the last op to the first, an op is fused
-    into each kernel that reads it and may have it; one that is dear to compute only if it is the
-    only one. An op that reads more than it makes is in memory unless all on its ways to its readers
-    may be fused. This is simpler than the source, which has rules for products with vectors,
-    concatenations and the size of the code.
+    From the last op to the first, an op is fused into each kernel that reads it and may have it;
+    one that is dear to compute only if it is the only one. An op that reads more than it makes is
+    in memory unless all on its ways to its readers may be fused. This is simpler than the source,
+    which has rules for products with vectors, concatenations and the size of the code.
 
     Source: xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9, and
     xla/service/instruction_fusion.cc, commit 001918b7.

@@ -12,9 +12,9 @@ from gopt.fusion_reach import admitted
 def priority_fusion(problem: FusionProblem) -> np.ndarray:
     """Returns the configuration of XLA's priority fusion, bool `[N]`.
 
-    At first each op is a kernel. The kernel whose
-    fusion into all kernels that read it saves most time is fused, of equals the first op's, until
-    any would cost more: a fusion that saves 0 ticks is done. After each its neighbours are scored
+    At first each op is a kernel. The kernel whose fusion into all kernels that read it saves most
+    time is fused, of equals the first op's, until any would cost more: one that saves 0 ticks is
+    done. After each its neighbours are scored
     anew. What may not be fused into all of its readers stays.
 
     Source: xla/service/gpu/transforms/priority_fusion.cc. Times are by our model, not by XLA's.

@@ -22,7 +22,8 @@ computed for each repetition, as often as the way that repeats it most; what a s
 computed, too.
 
 Costs are int32 ticks, and end at `gopt.fusion_reach.MAX_TICKS`. Functions take one configuration;
-`jax.vmap` maps over many, of which `gopt.cost.fusion_walk.LANES` are costed at once.
+`jax.vmap` maps over many. Costs of one problem are found for `gopt.cost.fusion_walk.LANES`
+configurations at once; maps over problems, and over `kernels_of`, go one by one.
 
 Source: our own model; one bit for each node is as in learned local advantage functions.
 """
@@ -37,7 +38,7 @@ from jax.custom_batching import custom_vmap, sequential_vmap
 
 from gopt.cost.cells import unit
 from gopt.cost.fusion_kernels import Kernels, timed_kernels
-from gopt.cost.fusion_walk import LANES, Walk, computed, inside, masks, moved, total, walk
+from gopt.cost.fusion_walk import LANES, Walk, computed, masks, moved, total, visits_inside, walk
 from gopt.fusion_problem import FusionProblem
 
 __all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
@@ -108,7 +109,7 @@ def _kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
     problem = jax.tree.map(jnp.asarray, problem)
     found, work, reads = _sums(problem, fuse[None])
     is_end = masks(found.written, 1)[:, 0] < 0
-    return timed_kernels(problem, inside(problem, found), is_end, work[:, 0], reads[:, 0])
+    return timed_kernels(problem, visits_inside(problem, found), is_end, work[:, 0], reads[:, 0])
 
 
 # A population is costed by its own algorithm: what maps over candidates makes it one.

@@ -32,7 +32,7 @@ def timed_kernels(
 
     Args:
       problem: one problem.
-      inside: bool `[V]`, what is in kernels, or None.
+      inside: bool `[V]`, at which visits the maker is in the kernel.
       is_end: bool `[N]`, which ops end a kernel.
       compute: int32 `[N]`, ticks that the kernel computes for the ops before its end.
       reads: int32 `[N]`, ticks that it reads.

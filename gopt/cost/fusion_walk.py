@@ -35,8 +35,8 @@ class _Visit(NamedTuple):
 
     k: Any
     until: Any  # the last visit that any configuration needs
-    some: Any  # configurations in which a reader of the tensor is in the kernel
-    all: Any  # in which all readers are
+    some: Any  # configurations in which a reader of this tensor so far is in the kernel
+    all: Any  # in which all so far are
     inside: Any  # [N], in which each op is in the kernel, by its place
     place: Any  # of the last maker
     joins: Any  # in which it is in the kernel
@@ -90,36 +90,36 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
     return Walk(jnp.where(problem.is_kernel, written, 0), found, count)
 
 
-def computed(problem: FusionProblem, walk: Walk, lanes: int) -> jax.Array:
+def computed(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
     """Returns what kernels compute for ops before their ends, ticks, int32 `[N, L]`."""
     reach = problem.reach
 
     def step(state: Any) -> Any:
         n, sums = state
-        k, joins = load(walk.found, 3 * n), load(walk.found, 3 * n + 1)
+        k, joins = load(found.found, 3 * n), load(found.found, 3 * n + 1)
         end = load(reach.kernel, k)
         ticks = added(_row(sums, end), masks(joins, lanes) & load(reach.work, k))
         return n + 1, _with_row(sums, end, ticks)
 
-    return _of_each(problem, walk, lanes, step)
+    return _of_each(problem, found, lanes, step)
 
 
-def moved(problem: FusionProblem, walk: Walk, lanes: int) -> jax.Array:
+def moved(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
     """Returns what kernels read, ticks, int32 `[N, L]`."""
     reach = problem.reach
 
     def step(state: Any) -> Any:
         n, sums = state
-        k, joins, reads = (load(walk.found, 3 * n + column) for column in range(3))
+        k, joins, reads = (load(found.found, 3 * n + column) for column in range(3))
         end = load(reach.kernel, k)
         more = masks(reads, lanes) & load(reach.read, k)
         less = masks(joins, lanes) & load(reach.saved, k)
         return n + 1, _with_row(sums, end, _row(sums, end) + more - less)
 
-    return _of_each(problem, walk, lanes, step)
+    return _of_each(problem, found, lanes, step)
 
 
-def total(problem: FusionProblem, walk: Walk, work: jax.Array, reads: jax.Array) -> jax.Array:
+def total(problem: FusionProblem, found: Walk, work: jax.Array, reads: jax.Array) -> jax.Array:
     """Returns the times of all kernels, ticks, int32 `[L]`, given the sums of the two above."""
     reach, lanes = problem.reach, work.shape[1]
 
@@ -128,17 +128,17 @@ def total(problem: FusionProblem, walk: Walk, work: jax.Array, reads: jax.Array)
         end = load(reach.end, index)
         compute = added(load(problem.compute, end), _row(work, end))
         memory = load(problem.memory, end) + _row(reads, end)
-        time = masks(load(walk.written, end), lanes) & time_of(problem, compute, memory)
+        time = masks(load(found.written, end), lanes) & time_of(problem, compute, memory)
         return index + 1, added(ticks, time)
 
     state = jnp.int32(0), jnp.zeros(lanes, jnp.int32)
     return lax.while_loop(lambda s: s[0] < reach.num_kernels, step, state)[1]
 
 
-def inside(problem: FusionProblem, walk: Walk) -> jax.Array:
+def visits_inside(problem: FusionProblem, found: Walk) -> jax.Array:
     """Returns at which visits the maker is found to be in the kernel of any, bool `[V]`."""
-    entries = walk.found.reshape(-1, 3)
-    is_found = (jnp.arange(len(entries)) < walk.count) & (entries[:, 1] != 0)
+    entries = found.found.reshape(-1, 3)
+    is_found = (jnp.arange(len(entries)) < found.count) & (entries[:, 1] != 0)
     size = problem.reach.kernel.size
     return jnp.zeros(size, bool).at[jnp.where(is_found, entries[:, 0], size)].set(True, mode="drop")
 
@@ -154,9 +154,9 @@ def _words(bits: jax.Array) -> jax.Array:
     return jnp.sum(bits.astype(jnp.int32) << shifts, 0)
 
 
-def _of_each(problem: FusionProblem, walk: Walk, lanes: int, step: Any) -> jax.Array:
-    total = jnp.zeros((problem.compute.size, lanes), jnp.int32)
-    return lax.while_loop(lambda s: s[0] < walk.count, step, (jnp.int32(0), total))[1]
+def _of_each(problem: FusionProblem, found: Walk, lanes: int, step: Any) -> jax.Array:
+    sums = jnp.zeros((problem.compute.size, lanes), jnp.int32)
+    return lax.while_loop(lambda s: s[0] < found.count, step, (jnp.int32(0), sums))[1]
 
 
 def _row(array: jax.Array, index: jax.Array) -> jax.Array:

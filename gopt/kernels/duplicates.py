@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.program import Atom, Program, variables
+from gopt.program import Atom, Program, every_equation, variables
 
 # Each of these draws, or calls what XLA does not see into.
-_NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback", "io_callback"))
+_NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback"))
 # Of an equation's context, what says how it is computed.
 _CONTEXT = ("compute_type", "threefry_partitionable", "xla_metadata", "cur_abstract_mesh")
 
@@ -42,12 +42,13 @@ def merge_duplicates(program: Program) -> Program:
 
 
 def _key(equation: JaxprEqn) -> Hashable:
-    if equation.primitive.name in _NEVER:
+    if any(inner.primitive.name in _NEVER for inner in every_equation([equation])):
         return id(equation)
     read = tuple(_literal(a) if isinstance(a, Literal) else a for a in equation.invars)
     made = tuple(v.aval for v in equation.outvars)
-    # The types of parameters tell 1 from True.
-    params = ((name, type(x), x) for name, x in sorted(equation.params.items(), key=_name))
+    # Written out, parameters tell 1 from True and 0.0 from -0.0, within tuples, too; equal ones may
+    # look alike where long arrays are cut short.
+    params = ((name, repr(x), x) for name, x in sorted(equation.params.items(), key=_name))
     context = tuple(repr(getattr(equation.ctx, field, None)) for field in _CONTEXT)
     key = equation.primitive, read, made, tuple(params), context
     try:

@@ -13,7 +13,7 @@ from gopt.cost.fusion import flipped_costs, fusion_cost, kernels_of
 from gopt.cost.fusion_walk import LANES
 from gopt.fusion import members
 from gopt.fusion_problem import prepare_fusion
-from gopt.fusion_reach import MAX_TICKS
+from gopt.fusion_reach import MAX_TICKS, MAX_TIMES
 from gopt.fusion_rules import RULES, Rules
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
@@ -98,7 +98,7 @@ def check(problem, rng):
         assert time == right.time
         assert one.cost == right.cost
         assert members(one, problem) == right.members
-        assert not np.any(one.time[~one.is_end])
+        assert not np.any(one.is_end[int(problem.num_ops) :])
 
 
 @pytest.mark.parametrize("clones", CLONES)
@@ -325,3 +325,24 @@ def test_maps_over_problems_and_candidates_compose_in_any_order():
     assert same.tolist() == [int(fusion_cost(p, fuse[0, 0])) for p in problems]
     nested = jax.vmap(jax.vmap(fusion_cost, (None, 0)), (None, 0))(problems[0], fuse)
     assert np.array_equal(nested[1], costs(problems[0], fuse[1]))
+    changed = jax.vmap(flipped_costs)(batch, fuse[:, 0])
+    assert np.array_equal(changed[2], flipped_costs(problems[2], fuse[2, 0]))
+
+
+def test_what_is_repeated_very_often_counts_as_a_time_can_say():
+    """2¹⁵ times, and not 2²⁰."""
+    size, ops = 4, [Op("input", outputs=(Output(4, (1,)),))]
+    for k in range(2):
+        ops.append(Op("neg", ((len(ops) - 1, 0),), (Output(size, (size // 4,)),)))
+        size *= 2**10
+        ops.append(Op("add", ((len(ops) - 1, 0),), (Output(size, (size // 4,), pinned=k == 1),)))
+    compute = [0, 1e-3, 0, 0, 0]
+    for clones in CLONES:
+        hardware = homogeneous(1, memory_bandwidth=1e6, launch=0.0, overlap=0.0)
+        problem = prepare_fusion(
+            graphs.from_ops(ops), hardware, rules=rules_with(clones), compute=compute
+        )
+        bits = np.ones(len(problem.compute), bool)
+        found = kernels_of(problem, bits)
+        assert int(found.cost) == reference.kernels(problem, bits).cost < MAX_TICKS
+        assert int(found.compute.max()) == MAX_TIMES * int(problem.compute[1])

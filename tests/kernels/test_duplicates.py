@@ -1,10 +1,9 @@
 """What is computed twice is computed once, and only that."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
 
 from gopt.kernels import merge_duplicates
 from gopt.program import trace_program
@@ -77,7 +76,26 @@ def test_the_context_of_an_equation_tells_it_apart():
     assert (first != second).any()
 
 
-def test_parameters_of_other_types_tell_equations_apart():
-    call = partial(jax.ffi.ffi_call("f", jax.ShapeDtypeStruct((3, 4), X.dtype)), X)
-    program = trace_program(lambda: [call(v=v) for v in (1, True, np.float32(0.0), 0)])
-    assert len(merge_duplicates(program).equations) == 4
+def test_parameters_that_are_equal_but_not_the_same_tell_equations_apart():
+    probe = Primitive("probe")
+    probe.def_abstract_eval(lambda x, *, v: x)
+    values = 1, True, 0.0, -0.0, (1,), (True,), 1
+    program = trace_program(lambda x: [probe.bind(x, v=v) for v in values], X)
+    assert len(merge_duplicates(program).equations) == len(values) - 1
+
+
+def test_what_is_called_outside_is_called_as_often():
+    def fn(x):
+        return [jax.pure_callback(np.sin, x, x) for _ in range(2)]
+
+    assert names(merge_duplicates(trace_program(fn, X))).count("pure_callback") == 2
+
+
+def test_loops_that_draw_are_not_merged():
+    def body(carry, _):
+        return carry + jax.lax.rng_uniform(0.0, 1.0, ()), None
+
+    def fn(x):
+        return [jax.lax.scan(body, x, None, length=3)[0] for _ in range(2)]
+
+    assert names(merge_duplicates(trace_program(fn, jnp.float32(0)))).count("scan") == 2
