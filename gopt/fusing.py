@@ -220,7 +220,7 @@ def fuse(
 
 
 def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
-    """Returns the kernels of a configuration, decoded with duplication, as groups of equations.
+    """Returns the kernels of a configuration as groups of equations.
 
     Args:
       traced: the program and its graph.
