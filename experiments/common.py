@@ -17,6 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from gopt.files import write_whole
+from gopt.measure import cores
 
 
 def start(devices: int | None = None) -> None:
@@ -47,15 +48,6 @@ def keep_memory() -> bool:
         return False
     trim_threshold, mmap_max = -1, -4  # of malloc.h
     return bool(mallopt(trim_threshold, 2**31 - 1) and mallopt(mmap_max, 0))
-
-
-def cores() -> int:
-    """Returns how many cores this process may use.
-
-    A container or a batch system often lends fewer than the machine has.
-    """
-    has_affinity = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:

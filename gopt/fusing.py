@@ -73,12 +73,22 @@ class Fusing:
         best of several by the same turns would look better than it is. Of fewer than 12 turns half
         cannot tell, see `gopt.measure.median_ratio`: then it is XLA's own, too.
         """
+        return self._choice[0]
+
+    @cached_property
+    def _choice(self) -> tuple[FusedProgram, str]:
+        """What is chosen, and why it is XLA's own program, if it is."""
         half = max(self._turns // 2, 1)
         fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
         confirming = slice(-half, None)
-        is_faster = self.ratio(fastest, confirming)[2] < 1
-        is_slower_on_the_wall = self.ratio(fastest, confirming, clock="wall")[1] > 1
-        return fastest if is_faster and not is_slower_on_the_wall else self.before
+        if self._turns < 2 * FEWEST_TURNS:
+            least = 2 * FEWEST_TURNS
+            return self.before, f"turns are too few to tell what is faster: {least} at least"
+        if not self.ratio(fastest, confirming)[2] < 1:
+            return self.before, "nothing is surely better"
+        if self.ratio(fastest, confirming, clock="wall")[1] > 1:
+            return self.before, f"{fastest.name} surely takes longer on the wall"
+        return fastest, ""
 
     def ratio(
         self,
@@ -145,10 +155,8 @@ class Fusing:
             )
         if self.failures:
             lines.append(f"{len(self.failures)} kernels failed, see `failures`")
-        why = " (nothing is surely better)" if self.after is self.before else ""
-        if self._turns < 2 * FEWEST_TURNS:
-            why = f" (turns are too few to tell what is faster: {2 * FEWEST_TURNS} at least)"
-        return "\n".join([*lines, f"chosen: {self.after.name}{why}"])
+        chosen, why = self._choice
+        return "\n".join([*lines, f"chosen: {chosen.name}{f' ({why})' if why else ''}"])
 
 
 def fuse(

@@ -1,6 +1,7 @@
 """What a compiled function really needs: memory as XLA plans it, time as the process spends it."""
 
 import math
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -68,6 +69,16 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor()
+
+
+def cores() -> int:
+    """Returns how many cores this process may use.
+
+    A container or a batch system often lends fewer than the machine has.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def seconds(

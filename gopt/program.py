@@ -1,9 +1,10 @@
 """Programs: a traced JAX function as a flat list of equations, and back to a JAX function.
 
 Calls (`jit`, custom derivatives, checkpoints, closed calls) are replaced by the equations of
-their bodies. `scan`, `while` and `cond` stay one equation each; `unroll` replaces a `scan` by
-its iterations. Whatever the order of the equations, the function that comes back has the same
-values, because it evaluates the very equations that were traced.
+their bodies, and the shardings over devices of a `jit` by constraints. `scan`, `while` and
+`cond` stay one equation each; `unroll` replaces a `scan` by its iterations. Whatever the order
+of the equations, the function that comes back has the same values, because it evaluates the very
+equations that were traced.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 from jax import lax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.sharding import AbstractMesh, AxisType, Mesh, Sharding
 
 Atom = Var | Literal
 
@@ -25,9 +27,6 @@ CALLS = frozenset(
         *("remat", "remat2", "checkpoint"),
     }
 )
-
-# Equations that spread a program over devices.
-_SHARDED = ("shard_map", "sharding_constraint")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,9 +176,20 @@ def check_one_device(args: tuple[Any, ...], program: Program) -> None:
         if sharding is not None and sharding.num_devices > 1:
             raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
     for equation in every_equation(program.equations):
-        if equation.primitive.name in _SHARDED:
+        if any(map(_is_spread, jax.tree.leaves(equation.params, is_leaf=_is_place))):
             name = equation.primitive.name
             raise ValueError(f"the function has a {name}: expected one that runs on one device")
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, Sharding | Mesh | AbstractMesh)
+
+
+def _is_spread(place: Any) -> bool:
+    """Returns whether a parameter of an equation is a place on several devices."""
+    if isinstance(place, Mesh | AbstractMesh):
+        return place.size > 1
+    return isinstance(place, Sharding) and place.num_devices > 1
 
 
 def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
@@ -264,7 +274,9 @@ class _Builder:
             atoms = [read(atom) for atom in eqn.invars]
             outputs: Sequence[Atom]
             if eqn.primitive.name in CALLS:
+                atoms = self._placed(atoms, eqn.params.get("in_shardings"), names)
                 outputs = self.inline(body_of(eqn), atoms, names)
+                outputs = self._placed(outputs, eqn.params.get("out_shardings"), names)
             elif eqn.primitive.name == "scan" and 0 < eqn.params["length"] <= self.max_trips:
                 outputs = self._iterations(eqn, atoms, names)
             elif eqn.effects:
@@ -284,6 +296,15 @@ class _Builder:
                 )
             env |= zip(eqn.outvars, outputs, strict=True)
         return [read(atom) for atom in jaxpr.outvars]
+
+    def _placed(self, atoms: list[Atom], shardings: Any, scope: Any) -> list[Atom]:
+        """Returns the same values, each spread over devices as a call asks for."""
+        return [
+            self._apply(partial(_spread, sharding=sharding), [atom], scope)
+            if _is_spread(sharding)
+            else atom
+            for atom, sharding in zip(atoms, shardings or [None] * len(atoms), strict=True)
+        ]
 
     def _iterations(self, eqn: JaxprEqn, inputs: Sequence[Atom], scope: Any) -> list[Atom]:
         length, num_consts = eqn.params["length"], eqn.params["num_consts"]
@@ -310,6 +331,13 @@ class _Builder:
             self._constant_of[id(value)] = Var(jax.typeof(value))
             self.constants.append((self._constant_of[id(value)], value))
         return self._constant_of[id(value)]
+
+
+def _spread(array: jax.Array, sharding: Sharding) -> jax.Array:
+    mesh = getattr(sharding, "mesh", None)
+    if mesh is not None and AxisType.Explicit in mesh.axis_types:
+        return jax.device_put(array, sharding)
+    return lax.with_sharding_constraint(array, sharding)
 
 
 def _stack(*rows: jax.Array) -> jax.Array:

@@ -172,6 +172,7 @@ def test_what_is_surely_slower_on_the_wall_is_not_chosen(wall, chosen):
     ways = (candidate("XLA", base, 2 * base), candidate("ours", 0.5 * base, 2 * base * wall))
     result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
     assert result.after.name == chosen
+    assert ("(ours surely takes longer on the wall)" in str(result)) == (chosen == "XLA")
     (line,) = (line for line in str(result).splitlines() if line.startswith("ours"))
     assert line.split()[-3:] == ["0.500", "0.500-0.500", f"{np.median(wall):.3f}"]
 

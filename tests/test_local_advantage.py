@@ -9,7 +9,7 @@ import pytest
 
 from experiments import common
 from experiments.local_advantage import __main__ as experiment
-from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
+from experiments.local_advantage import ablation, graphs, methods, real, runs, training
 from experiments.regal.graphs import Spec
 from gopt.cost.fusion import fusion_cost
 from gopt.systems import advantage
@@ -168,17 +168,43 @@ def test_all_searches_start_from_what_they_are_given(start):
         assert found.improvement.shape == (2, 110) and found.seconds > 0
 
 
+TARGETED = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])
+
+
 def test_evaluations_until_a_target():
-    improvement = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])
-    assert runs.needed(improvement, 0.1).tolist() == [2, 4]
-    assert runs.needed(improvement, 0.2).tolist() == [4, 0]
-    assert runs.target(improvement) == pytest.approx(0.2)
+    assert runs.target(TARGETED) == pytest.approx(0.2)
+    counts, never = runs.until(TARGETED, 0.1)
+    assert counts.tolist() == [2, 4] and never == 0
+    assert runs.written(counts, never) == "3"
 
 
 def test_what_never_reaches_the_target_counts_as_its_budget():
-    found = runs.Runs(np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]]), 1.0)
-    assert report._reached(found, 0.2, 4, 2) == ("≥ 4 (1)", 2.0)
-    assert report._reached(found, 0.1, 4, 4) == ("3", 0.75)
+    counts, never = runs.until(TARGETED, 0.2)
+    assert counts.tolist() == [4, 4] and never == 1
+    assert runs.written(counts, never) == "≥ 4 (1)"
+
+
+def test_the_share_of_evaluations_is_a_geometric_mean_over_graphs():
+    base = np.array([[0.0, 0.0, 0.0, 0.2], [0.0, 0.0, 0.0, 0.2]])
+    once, twice = np.full((3, 4), 0.2), np.array([[0.0, 0.2, 0.2, 0.2]] * 3)
+    assert runs.share([(base, base)]) == 1
+    assert runs.share([(once, base), (twice, base)]) == pytest.approx(np.sqrt(1 / 4 * 2 / 4))
+    # All runs of a method are alike: nothing changes when they are drawn again.
+    assert runs.share_interval([(once, base)]) == pytest.approx((1 / 4, 1 / 4))
+
+
+def test_the_interval_of_the_share_is_about_what_other_runs_give():
+    rng = np.random.default_rng(0)
+    budget = 1000
+
+    def sample(count):
+        first = rng.geometric(0.01, count).clip(max=budget)
+        return (np.arange(1, budget + 1) >= first[:, None]) * 1.0, np.eye(budget)[[-1] * count]
+
+    low, high = runs.share_interval([sample(40)])
+    others = [runs.share([sample(40)]) for _ in range(200)]
+    assert low < 0.1 < high
+    assert 0.6 < (high - low) / np.subtract(*np.percentile(others, [97.5, 2.5])) < 1.5
 
 
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
@@ -200,6 +226,9 @@ def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
         ({"evaluations": 1}, "evaluations is 1"),
         ({"seeds": 0}, "seeds is 0"),
         ({"train": True, "weights": "x"}, "weights are given, and train is set"),
+        ({"table": "ablation", "weights": "x"}, "the ablation trains all its networks"),
+        ({"table": "ablation", "train": True}, "the ablation trains all its networks"),
+        ({"table": "real", "split": "validation"}, "blocks of their own"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path, changes, message):

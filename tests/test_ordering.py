@@ -105,14 +105,38 @@ def asks(x):
     return io_callback(lambda x: x, S, x) + 1
 
 
+def halves():
+    return jax.NamedSharding(jax.sharding.Mesh(jax.devices()[:2], ("i",)), jax.P("i"))
+
+
 def sharded(x):
-    mesh, spec = jax.sharding.Mesh(jax.devices()[:2], ("i",)), jax.sharding.PartitionSpec("i")
+    mesh, spec = halves().mesh, halves().spec
     return jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)(x)
 
 
 def constrained(x):
-    mesh, spec = jax.sharding.Mesh(jax.devices()[:2], ("i",)), jax.sharding.PartitionSpec("i")
-    return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, spec))
+    return jax.lax.with_sharding_constraint(x, halves())
+
+
+def put(x):
+    return jax.device_put(x, halves()) + 1
+
+
+def resharded(x):
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    return jax.sharding.reshard(x, jax.NamedSharding(mesh, jax.P("i")))
+
+
+def calls(x):
+    return jax.jit(jnp.sin, out_shardings=halves())(x)
+
+
+def called(x):
+    return jax.jit(jnp.sin, in_shardings=halves())(x)
+
+
+def repeated(fn):
+    return lambda x: jax.lax.scan(lambda c, _: (fn(c), None), x, length=2)
 
 
 @pytest.mark.parametrize("hardware", [None, "2xh100"])
@@ -122,8 +146,13 @@ def constrained(x):
         (prints, "equation debug_print has side effects"),
         (asks, "equation io_callback has side effects"),
         (sharded, "the function has a shard_map"),
-        (lambda x: jax.lax.scan(lambda c, _: (sharded(c), None), x, length=2), "a shard_map"),
+        (repeated(sharded), "a shard_map"),
         (constrained, "the function has a sharding_constraint"),
+        (put, "a device_put"),
+        (resharded, "a reshard"),
+        (calls, "a sharding_constraint"),
+        (called, "a sharding_constraint"),
+        (repeated(calls), "the function has a jit"),
     ],
 )
 def test_what_cannot_be_scheduled_is_named(fn, message, hardware):

@@ -352,3 +352,20 @@ def test_bad_arguments_are_refused():
         function(X, {"a": X[:, 0]})
     with pytest.raises(ValueError, match=r"args\[0\] is int32\[3,4\]"):
         function(X.astype(int), {"a": X})
+
+
+@pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])
+@pytest.mark.parametrize("axis", list(jax.sharding.AxisType)[:2])
+def test_shardings_that_calls_ask_for_are_kept(which, axis):
+    halves = jax.NamedSharding(jax.make_mesh((2,), ("i",), axis_types=(axis,)), jax.P("i"))
+    x = jnp.arange(8.0)
+    program = trace_program(lambda x: jax.jit(lambda x: 2 * x, **{which: halves})(x), x)
+    result = jax.jit(program.as_function())(x)
+    assert result.sharding.is_equivalent_to(halves, 1)
+    np.testing.assert_array_equal(result, 2 * x)
+
+
+def test_shardings_on_one_device_add_nothing():
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    fn = jax.jit(jnp.sin, in_shardings=here, out_shardings=here)
+    assert len(trace_program(fn, jnp.arange(8.0)).equations) == 1

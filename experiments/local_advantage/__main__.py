@@ -67,6 +67,10 @@ class Settings:
             )
         if self.train and self.weights is not None:
             raise ValueError("weights are given, and train is set: expected one of them")
+        if self.table == "ablation" and (self.train or self.weights is not None):
+            raise ValueError("the ablation trains all its networks: expected no weights or train")
+        if self.table == "real" and self.split != "test":
+            raise ValueError("split is given: measured searches have blocks of their own")
 
 
 def data(settings: Settings, split: str) -> list[tuple[graphs.Case, advantage.Records]]:

@@ -166,7 +166,9 @@ def _along(
         found = advantage.predicted(
             params, nodes, graphs, fuse.astype(jnp.int32), settings=settings
         )[:, 0]
-        ticks = jnp.sign(found) * jnp.expm1(jnp.abs(found)) * scale
+        sizes = jnp.abs(found)
+        sizes = jnp.expm1(sizes) if settings.target == "log" else sizes
+        ticks = jnp.sign(found) * sizes * scale
         return jnp.where(fuse, -ticks, ticks)
 
     def along(path: jax.Array) -> tuple[jax.Array, jax.Array]:

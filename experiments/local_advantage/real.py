@@ -12,7 +12,7 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import Case, random_arguments, step
 from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
-from experiments.local_advantage.runs import needed, target
+from experiments.local_advantage.runs import target, until, written
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion, priority_fusion
 from gopt.fusing import parts_of
@@ -123,12 +123,9 @@ def _compare(
             improvements[method] = 1 - np.array(runs) / base
         goal = target(improvements["random"])
         for method, improvement in improvements.items():
-            counts = needed(improvement, goal)
             mean, half = common.mean_interval(100 * improvement[:, -1])
             first = 1e3 * base * (1 - improvement[:, 0].mean())
-            never = int((counts == 0).sum())
-            cell = f"{np.where(counts == 0, evaluations, counts).mean():.0f}"
-            cell = f"≥ {cell} ({never})" if never else cell
+            cell = written(*until(improvement, goal))
             rows.append((name, start, method, f"{first:.3f}", f"{mean:.2f} ± {half:.2f}", cell))
         steps = np.arange(1, evaluations + 1)
         figure = convergence(

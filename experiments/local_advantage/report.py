@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments import common
 from experiments.local_advantage.graphs import DEFAULT, Case
-from experiments.local_advantage.runs import Row, Runs, needed, target
+from experiments.local_advantage.runs import Row, share, share_interval, target, until, written
 from gopt.plots.style import COLOURS, LINES, label_decades, new_figure
 
 BASE = "random"  # the search that others are compared with
@@ -23,7 +23,6 @@ class Graph(NamedTuple):
 
 def report(graphs: Sequence[Graph], names: Sequence[str], folder: Path, *, title: str) -> None:
     """Prints and saves what searches reach, and by when they are as good as random search."""
-    evaluations = next(iter(graphs[0].found.values())).improvement.shape[1]
     starts = list(dict.fromkeys(start for start, _ in graphs[0].found))
     rows = []
     for graph in graphs:
@@ -39,7 +38,7 @@ def report(graphs: Sequence[Graph], names: Sequence[str], folder: Path, *, title
         rows,
         folder / "improvement.md",
     )
-    _speed(graphs, starts, names, folder, evaluations)
+    _speed(graphs, starts, names, folder)
     _seconds(graphs, starts, names, folder)
 
 
@@ -53,43 +52,43 @@ def _mean(values: np.ndarray) -> str:
 
 
 def _speed(
-    graphs: Sequence[Graph], starts: Sequence[str], names: Sequence[str], folder: Path, budget: int
+    graphs: Sequence[Graph], starts: Sequence[str], names: Sequence[str], folder: Path
 ) -> None:
     """Prints evaluations until the final improvement of random search."""
     rows = []
     for start in starts:
-        shares: dict[str, list[float]] = {name: [] for name in names}
+        pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
         for graph in graphs:
-            base = graph.found[start, BASE]
-            goal = target(base.improvement)
-            counts = needed(base.improvement, goal)
-            own = float(np.where(counts == 0, budget, counts).mean())
+            base = graph.found[start, BASE].improvement
+            goal = target(base)
             cells = []
             for name in names:
-                cell, share = _reached(graph.found[start, name], goal, budget, own)
-                cells.append(cell)
-                shares[name].append(share)
+                found = graph.found[start, name].improvement
+                cells.append(written(*until(found, goal)))
+                pairs[name].append((found, base))
             rows.append((graph.case.name, start, f"{100 * goal:.2f}", *cells))
-        # Both sides are censored, random's and the others': this is no bound.
-        means = [f"{100 * np.exp(np.mean(np.log(shares[name]))):.0f} %" for name in names]
-        rows.append(("geometric mean, of random's", start, "", *means))
-        fewer = [f"{sum(s < 1 for s in shares[name])} of {len(graphs)}" for name in names]
-        rows.append(("graphs with fewer than random", start, "", *fewer))
+        rows.append(
+            ("geometric mean, of random's", start, "", *(_share(pairs[name]) for name in names))
+        )
+        fewer = [sum(share([pair]) < 1 for pair in pairs[name]) for name in names]
+        rows.append(
+            ("graphs with fewer", start, "", *(f"{count} of {len(graphs)}" for count in fewer))
+        )
     common.show(
         "Evaluations until the final improvement of random search, mean of the runs; those that "
-        f"never get there, as many as brackets say, count as {budget}",
+        "never get there, as many as brackets say, count as the budget. Shares with the 95 % "
+        "interval of a bootstrap over runs",
         ("graph", "start", "improvement, %", *names),
         rows,
         folder / "evaluations.md",
     )
 
 
-def _reached(found: Runs, goal: float, budget: int, own: float) -> tuple[str, float]:
-    counts = needed(found.improvement, goal)
-    never = int((counts == 0).sum())
-    mean = np.where(counts == 0, budget, counts).mean()
-    cell = f"≥ {mean:.0f} ({never})" if never else f"{mean:.0f}"
-    return cell, float(mean / own)
+def _share(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+    if all(found is base for found, base in pairs):
+        return "100 %"
+    low, high = share_interval(pairs)
+    return f"{100 * share(pairs):.0f} % ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _seconds(

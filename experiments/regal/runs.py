@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common
 from experiments.regal import methods
 from experiments.regal.methods import DEVICES
 from gopt.classical import HEURISTICS, makespan_bound, peak_bound, schedules_tried
@@ -17,6 +16,7 @@ from gopt.cost.execution import Cost, Keys, evaluate
 from gopt.cost.execution import objective as cost_of
 from gopt.graph import Graph, Shape
 from gopt.hardware import Hardware, h100s
+from gopt.measure import cores
 from gopt.nets.graphs import GraphsTuple
 from gopt.padding import bucket, pad
 from gopt.problem import Problem, prepare
@@ -143,10 +143,10 @@ def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
     if objective not in cp_sat.OBJECTIVES:
         return found
     hint = min(_rows(case.heuristics.value), key=partial(_cost, case.problem, objective=objective))
-    cores = common.cores()
+    workers = cores()
     began = time.perf_counter()
-    solved = cp_sat.solve(case.host, hint, objective=objective, seconds=seconds, workers=cores)
-    spent = case.heuristics.seconds + cores * (time.perf_counter() - began)
+    solved = cp_sat.solve(case.host, hint, objective=objective, seconds=seconds, workers=workers)
+    spent = case.heuristics.seconds + workers * (time.perf_counter() - began)
     return {**found, "CP-SAT": once(case, objective, solved.keys, 1, spent)}
 
 

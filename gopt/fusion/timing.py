@@ -24,7 +24,7 @@ from gopt.files import write_whole
 from gopt.fusion.programs import apart, kernel_of
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import read
-from gopt.measure import processor
+from gopt.measure import cores, processor
 from gopt.program import Program, shape_of, variables
 
 _VERSION = 2  # of how kernels are timed; since 2, those of opaque ops are no calls
@@ -76,7 +76,7 @@ class KernelTimes:
             "version": _VERSION,
             "machine": platform.machine(),
             "processor": processor(),
-            "cores": _cores(),
+            "cores": cores(),
             "jaxlib": jaxlib.__version__,
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "turns": turns,
@@ -182,13 +182,6 @@ class KernelTimes:
                 self.failures[text] = row["failure"]
 
 
-def _cores() -> int | None:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
@@ -215,7 +208,9 @@ def _alone(
 def values_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
     """Returns positive numbers, for the time of some functions depends on them; or random keys."""
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-        return jax.random.split(jax.random.key(0), shape.shape or 1).reshape(shape.shape)
+        impl: list[Any] = []
+        jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
+        return jax.random.split(jax.random.key(0, impl=impl[0]), shape.shape)
     rng = np.random.default_rng(0)
     if jnp.issubdtype(shape.dtype, jnp.floating):
         return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)

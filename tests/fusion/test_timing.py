@@ -172,6 +172,14 @@ def test_random_keys_go_from_kernel_to_kernel():
     assert not times.failures
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_in_the_place_of_keys_there_are_keys_of_the_same_kind(impl):
+    dtype = jax.random.key(0, impl=impl).dtype
+    for shape in ((), (3,), (2, 0)):
+        found = timing.values_of(jax.ShapeDtypeStruct(shape, dtype))
+        assert (found.shape, found.dtype) == (shape, dtype)
+
+
 def test_what_is_read_twice_is_read_once():
     square, (apart, _) = parts(lambda x, y: x * x, X, X)
     product, (other, _) = parts(lambda x, y: x * y, X, X)

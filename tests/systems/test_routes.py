@@ -60,7 +60,7 @@ def trained(route, given):
 
 
 def predictions(params, given, fuse):
-    nodes = cost_model.encode(params, given.graphs, settings=SETTINGS)
+    nodes = advantage.encode(params, given.graphs, settings=SETTINGS)
     return np.array(
         [cost_model.predicted(params, nodes, given.graphs, bits * 1.0) for bits in fuse]
     )
@@ -99,7 +99,7 @@ def test_what_guides_is_the_slope_towards_the_other_decision(given, model):
     params, _ = model
     can = np.asarray(given.problem.configurable)
     guide = cost_model.guide(params, given.graphs, can, settings=SETTINGS)
-    nodes = cost_model.encode(params, given.graphs, settings=SETTINGS)
+    nodes = advantage.encode(params, given.graphs, settings=SETTINGS)
     cost = partial(cost_model.predicted, params, nodes, given.graphs)
     decisions = np.asarray(given.fuse[0], np.int32)
     scores = np.asarray(guide(jnp.asarray(decisions)))

@@ -14,7 +14,6 @@ What did not pay: more buckets, even for 80 000 ops; the fields of an op packed 
 memory in passes of its own after the order is known, except where most ops read several tensors.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -26,6 +25,7 @@ from numba import njit
 
 from experiments.throughput.peers.queues import FUNCTIONS
 from gopt.cost.execution import Cost, Keys
+from gopt.measure import cores
 from gopt.problem import Problem
 
 QUEUES = tuple(FUNCTIONS)
@@ -116,7 +116,7 @@ def evaluate(
     count, devices = arrays[0].shape[0], arrays[0].shape[2]
     cost = Cost(np.zeros(count, np.int32), np.zeros((count, devices), np.int32))
     run = _decoder(queue, devices, makespan, peak)
-    threads = threads or _cores()
+    threads = threads or cores()
     parts = min(count, _PARTS * threads) if threads > 1 else 1
     if parts == 1:
         run(problem, *arrays, *cost, 0, count)
@@ -129,11 +129,6 @@ def evaluate(
     for call in calls:
         call.result()
     return cost
-
-
-def _cores() -> int:
-    has_affinity = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 @cache

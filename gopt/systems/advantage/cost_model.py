@@ -16,6 +16,7 @@ from gopt.fusion_problem import FusionProblem
 from gopt.nets.graphs import GraphsTuple
 from gopt.nets.sage import GraphSAGE, sage_round
 from gopt.search.guided import Guide
+from gopt.systems.advantage.network import encode
 from gopt.systems.advantage.settings import Settings
 from gopt.systems.advantage.training import TrainState, untrained, updated
 
@@ -57,18 +58,12 @@ def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainSta
     return untrained(params, settings=settings)
 
 
-def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
-    """Returns what each op is, float32 `[N, W]`: the part that no decision changes."""
-    found = GraphSAGE(settings.width, settings.rounds).apply(params["encoder"], graphs)
-    return jnp.asarray(found)
-
-
 def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Array) -> jax.Array:
     """Returns a cost, float32 `[]`, of which only differences between configurations mean anything.
 
     Args:
       params: of the model.
-      nodes: see `encode`, `[N, W]`.
+      nodes: see `gopt.systems.advantage.encode`, `[N, W]`.
       graphs: see `to_graphs_tuple`.
       fused: float32 `[N]`, decisions between 0 and 1.
     """
