@@ -47,15 +47,29 @@ def test_what_is_predicted_perfectly_correlates():
     rng = np.random.default_rng(0)
     counts = rng.uniform(1, 2, (20, 5))
     time = counts @ np.array([1, 2, 0, 3, 1e-3])
-    found = summary({"first": time, "second": time * 1.1, "sums": -time, "counts": counts})
+    shares = np.linspace(0, 1, 20)
+    rest = {"sums": -time, "counts": counts, "shares": shares}
+    found = summary({"first": time, "second": time * 1.1, **rest})
     assert found["rank of fitted"] == pytest.approx(1)
     assert found["rank of halves"] == pytest.approx(1)
     assert found["error"] < 1e-6
     assert found["rank of sums"] == pytest.approx(-1)
+    assert found["rank of sums, at equal shares"] == pytest.approx(-1)
     own = {"first": counts @ np.array(CPU), "second": counts @ np.array(CPU)}
-    assert summary({**own, "sums": time, "counts": counts})["rank of CPU"] == pytest.approx(1)
+    assert summary({**rest, **own})["rank of CPU"] == pytest.approx(1)
     assert found["rank of CPU"] < 0.9
     assert found["best"] == time.min()
+
+
+def test_what_shares_explain_is_no_correlation_at_equal_shares():
+    rng = np.random.default_rng(1)
+    shares = np.tile(np.linspace(0, 1, 100), 2)
+    slope = np.repeat([1.0, -1.0], 100)  # it is another one with the other semantics
+    sums, time = (3 + slope * shares + 0.1 * rng.standard_normal(200) for _ in range(2))
+    row = {"first": time, "second": time, "sums": sums, "shares": shares}
+    found = summary({**row, "counts": rng.uniform(1, 2, (200, 5))})
+    assert found["rank of sums"] > 0.9
+    assert abs(found["rank of sums, at equal shares"]) < 0.2
 
 
 def test_configurations_go_from_nothing_to_everything():
