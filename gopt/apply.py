@@ -20,13 +20,14 @@ from jax import lax
 from jax.extend.core import JaxprEqn, Var
 from jax.sharding import SingleDeviceSharding
 
+from gopt.equations import variables
 from gopt.hardware import homogeneous
 from gopt.kernels.buffers import kernel_graph, overwritten
 from gopt.kernels.labels import Values, dependent, kernels_of, labelled, read
 from gopt.kernels.packing import packed_bytes
 from gopt.padding import pad
 from gopt.problem import prepare
-from gopt.program import Program, variables
+from gopt.program import Program
 from gopt.sources import hlo_text
 from gopt.sources.costs import num_bytes
 from gopt.sources.jaxpr import name_of

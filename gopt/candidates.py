@@ -8,12 +8,13 @@ from jax.extend.core import JaxprEqn, Var
 
 from gopt.apply import jit_ordered
 from gopt.cost.execution import Keys, Schedule, decode, simulate
+from gopt.equations import variables
 from gopt.kernels import Group, group, groups, materialised, merge_duplicates
 from gopt.kernels.workspace import workspaces
 from gopt.measure import Memory
 from gopt.parallel import on_host
 from gopt.problem import Problem, to_bytes, to_seconds
-from gopt.program import Program, variables
+from gopt.program import Program
 from gopt.sources.jaxpr import Traced
 
 

@@ -10,8 +10,9 @@ from jax.extend.core import Var
 from jax.sharding import SingleDeviceSharding
 
 from gopt.apply import beside, jit_ordered
+from gopt.equations import aval_of, shape_of
 from gopt.measure import memory
-from gopt.program import Program, aval_of, shape_of
+from gopt.program import Program
 from gopt.sources.jaxpr import Traced
 from gopt.stages import Ledger, Place, Send, Stage, Tensors, Transfer, check_transfers, segments
 

@@ -7,26 +7,15 @@ of the equations, the function that comes back has the same values, because it e
 equations that were traced.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
-from jax import lax
-from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
-from jax.sharding import AbstractMesh, AxisType, Mesh, Sharding
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
-Atom = Var | Literal
-
-# Equations that only call the one jaxpr among their parameters.
-CALLS = frozenset(
-    {
-        *("jit", "closed_call", "core_closed_call", "call", "core_call"),
-        *("custom_jvp_call", "custom_vjp_call", "custom_vmap_call"),
-        *("remat", "remat2", "checkpoint"),
-    }
-)
+from gopt.equations import Atom, aval_of, every_equation, is_spread, shape_of, variables
+from gopt.inlining import inlined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,30 +165,9 @@ def check_one_device(args: tuple[Any, ...], program: Program) -> None:
         if sharding is not None and sharding.num_devices > 1:
             raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
     for equation in every_equation(program.equations):
-        if any(map(_is_spread, jax.tree.leaves(equation.params, is_leaf=_is_place))):
+        if is_spread(equation):
             name = equation.primitive.name
             raise ValueError(f"the function has a {name}: expected one that runs on one device")
-
-
-def _is_place(value: Any) -> bool:
-    return isinstance(value, Sharding | Mesh | AbstractMesh)
-
-
-def _is_spread(place: Any) -> bool:
-    """Returns whether a parameter of an equation is a place on several devices."""
-    if isinstance(place, Mesh | AbstractMesh):
-        return place.size > 1
-    return isinstance(place, Sharding) and place.num_devices > 1
-
-
-def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
-    """Returns the results of one equation; `values` has one for each variable and literal read."""
-    inputs = [Var(aval_of(atom)) for atom in equation.invars]
-    outputs = [Var(aval_of(variable)) for variable in equation.outvars]
-    alone = equation.replace(invars=list[Atom](inputs), outvars=outputs)
-    info = DebugInfo("equation", "equation", None, None)
-    jaxpr = Jaxpr((), inputs, outputs, [alone], debug_info=info)
-    return list(jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*values))
 
 
 def from_jaxpr(closed: ClosedJaxpr) -> Program:
@@ -208,7 +176,7 @@ def from_jaxpr(closed: ClosedJaxpr) -> Program:
     Raises:
       ValueError: an equation has side effects.
     """
-    return _flatten(closed, max_trips=0)
+    return _program(inlined(closed, max_trips=0))
 
 
 def unroll(program: Program, *, max_trips: int) -> Program:
@@ -223,178 +191,22 @@ def unroll(program: Program, *, max_trips: int) -> Program:
     if max_trips < 0:
         raise ValueError(f"max_trips is {max_trips}, expected 0 or more")
     return replace(
-        _flatten(program.jaxpr(), max_trips=max_trips),
+        _program(inlined(program.jaxpr(), max_trips=max_trips)),
         donated=program.donated,
         in_tree=program.in_tree,
         out_tree=program.out_tree,
     )
 
 
-def _flatten(closed: ClosedJaxpr, *, max_trips: int) -> Program:
-    builder = _Builder(max_trips)
-    inputs = [Var(v.aval) for v in closed.jaxpr.invars]
-    outputs = builder.inline(closed, inputs, scope=None)
-    equations, live = _live(builder.equations, outputs)
-    constants = {v: value for v, value in builder.constants if v in live}
+def _program(closed: ClosedJaxpr) -> Program:
+    jaxpr = closed.jaxpr
     return Program(
-        equations=equations,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        constants=tuple(constants),
-        values=tuple(constants.values()),
-        donated=(False,) * len(inputs),
-        in_tree=jax.tree.structure(tuple(inputs)),
-        out_tree=jax.tree.structure(outputs),
+        equations=tuple(jaxpr.eqns),
+        inputs=tuple(jaxpr.invars),
+        outputs=tuple(jaxpr.outvars),
+        constants=tuple(jaxpr.constvars),
+        values=tuple(closed.consts),
+        donated=(False,) * len(jaxpr.invars),
+        in_tree=jax.tree.structure(tuple(jaxpr.invars)),
+        out_tree=jax.tree.structure(list(jaxpr.outvars)),
     )
-
-
-class _Builder:
-    """Collects equations while jaxprs are inlined one into another."""
-
-    def __init__(self, max_trips: int):
-        self.max_trips = max_trips
-        self.equations: list[JaxprEqn] = []
-        self.constants: list[tuple[Var, Any]] = []
-        self._constant_of: dict[int, Var] = {}
-
-    def inline(self, closed: ClosedJaxpr, inputs: Sequence[Atom], scope: Any) -> list[Atom]:
-        """Appends the equations of a jaxpr applied to `inputs`, returns its outputs."""
-        jaxpr = closed.jaxpr
-        env: dict[Var, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
-        env |= zip(jaxpr.constvars, map(self._constant, closed.consts), strict=True)
-
-        def read(atom: Atom) -> Atom:
-            if isinstance(atom, Var):
-                return env[atom]
-            return self._constant(atom.val) if aval_of(atom).shape else atom
-
-        for eqn in jaxpr.eqns:
-            info = eqn.source_info
-            names = info.name_stack if scope is None else scope + info.name_stack
-            atoms = [read(atom) for atom in eqn.invars]
-            outputs: Sequence[Atom]
-            if eqn.primitive.name in CALLS:
-                atoms = self._placed(atoms, eqn.params.get("in_shardings"), names)
-                outputs = self.inline(body_of(eqn), atoms, names)
-                outputs = self._placed(outputs, eqn.params.get("out_shardings"), names)
-            elif eqn.primitive.name == "scan" and 0 < eqn.params["length"] <= self.max_trips:
-                outputs = self._iterations(eqn, atoms, names)
-            elif eqn.effects:
-                effects = sorted(type(effect).__name__ for effect in eqn.effects)
-                raise ValueError(
-                    f"equation {eqn.primitive.name} has side effects ({', '.join(effects)}): "
-                    "a program must be pure"
-                )
-            else:
-                outputs = [_fresh(v) for v in eqn.outvars]
-                self.equations.append(
-                    eqn.replace(
-                        invars=atoms,
-                        outvars=outputs,
-                        source_info=info.replace(name_stack=names),
-                    )
-                )
-            env |= zip(eqn.outvars, outputs, strict=True)
-        return [read(atom) for atom in jaxpr.outvars]
-
-    def _placed(self, atoms: list[Atom], shardings: Any, scope: Any) -> list[Atom]:
-        """Returns the same values, each spread over devices as a call asks for."""
-        return [
-            self._apply(partial(_spread, sharding=sharding), [atom], scope)
-            if _is_spread(sharding)
-            else atom
-            for atom, sharding in zip(atoms, shardings or [None] * len(atoms), strict=True)
-        ]
-
-    def _iterations(self, eqn: JaxprEqn, inputs: Sequence[Atom], scope: Any) -> list[Atom]:
-        length, num_consts = eqn.params["length"], eqn.params["num_consts"]
-        num_carry = eqn.params["num_carry"]
-        consts, scanned = inputs[:num_consts], inputs[num_consts + num_carry :]
-        carry = list(inputs[num_consts : num_consts + num_carry])
-        collected: list[list[Atom]] = [[] for _ in range(length)]
-        for i in reversed(range(length)) if eqn.params["reverse"] else range(length):
-            select = partial(lax.index_in_dim, index=i, axis=0, keepdims=False)
-            slices = [self._apply(select, [x], scope) for x in scanned]
-            results = self.inline(body_of(eqn), [*consts, *carry, *slices], scope)
-            carry, collected[i] = results[:num_carry], results[num_carry:]
-        columns = zip(*collected, strict=True)
-        return carry + [self._apply(_stack, column, scope) for column in columns]
-
-    def _apply(self, fn: Callable[..., Any], inputs: Sequence[Atom], scope: Any) -> Atom:
-        shapes = map(shape_of, inputs)
-        (output,) = self.inline(jax.make_jaxpr(fn)(*shapes), inputs, scope)
-        return output
-
-    def _constant(self, value: Any) -> Var:
-        # Bodies that are called twice bring the same arrays twice.
-        if id(value) not in self._constant_of:
-            self._constant_of[id(value)] = Var(jax.typeof(value))
-            self.constants.append((self._constant_of[id(value)], value))
-        return self._constant_of[id(value)]
-
-
-def _spread(array: jax.Array, sharding: Sharding) -> jax.Array:
-    mesh = getattr(sharding, "mesh", None)
-    if mesh is not None and AxisType.Explicit in mesh.axis_types:
-        return jax.device_put(array, sharding)
-    return lax.with_sharding_constraint(array, sharding)
-
-
-def _stack(*rows: jax.Array) -> jax.Array:
-    return lax.concatenate([lax.expand_dims(row, (0,)) for row in rows], 0)
-
-
-def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
-    """Returns the one jaxpr among the parameters of an equation.
-
-    Raises:
-      ValueError: there is none, or there are several.
-    """
-    bodies = [p for p in eqn.params.values() if isinstance(p, Jaxpr | ClosedJaxpr)]
-    if len(bodies) != 1:
-        raise ValueError(f"equation {eqn.primitive.name} has {len(bodies)} jaxprs, expected 1")
-    return bodies[0] if isinstance(bodies[0], ClosedJaxpr) else ClosedJaxpr(bodies[0], ())
-
-
-def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
-    """Yields equations, and those of all bodies in them."""
-    for equation in equations:
-        yield equation
-        for parameter in equation.params.values():
-            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                body = part.jaxpr if isinstance(part, ClosedJaxpr) else part
-                if isinstance(body, Jaxpr):
-                    yield from every_equation(body.eqns)
-
-
-def aval_of(atom: Atom) -> Any:
-    """Returns the abstract value of a variable or literal: shape, dtype, size."""
-    return atom.aval
-
-
-def shape_of(atom: Atom) -> jax.ShapeDtypeStruct:
-    """Returns the shape and the dtype of a variable or literal, to trace with."""
-    aval = aval_of(atom)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-
-
-def _fresh(variable: Var) -> Var:
-    return type(variable)(variable.aval)
-
-
-def variables(atoms: Iterable[Atom]) -> Iterable[Var]:
-    """Returns the variables among atoms, with repetitions."""
-    return (atom for atom in atoms if isinstance(atom, Var))
-
-
-def _live(
-    equations: Sequence[JaxprEqn], outputs: Sequence[Atom]
-) -> tuple[tuple[JaxprEqn, ...], set[Var]]:
-    """Returns the equations that the outputs depend on, and all variables that are read."""
-    live = set(variables(outputs))
-    kept = []
-    for eqn in reversed(equations):
-        if not live.isdisjoint(eqn.outvars):
-            live.update(variables(eqn.invars))
-            kept.append(eqn)
-    return tuple(reversed(kept)), live

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
-from gopt.program import Atom, Program, variables
+from gopt.equations import Atom, variables
+from gopt.program import Program
 from gopt.sources.jaxpr import Traced
 
 Place = tuple[int, int]  # a tensor, and the device on which it is

@@ -11,7 +11,8 @@ import pytest
 from jax import lax
 from jax.extend.core import Literal, check_jaxpr
 
-from gopt.program import CALLS, trace_program, unroll
+from gopt.inlining import CALLS
+from gopt.program import trace_program, unroll
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-2.0, 3.0, 12).reshape(3, 4)

@@ -10,12 +10,13 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from gopt.cost.cells import check_units, unit
 from gopt.cost.fusion import Kernels
+from gopt.equations import body_of, run_equation, shape_of, variables
 from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import ROLES, roles_of_kinds
 from gopt.kernels.grouping import Group, group, materialised
 from gopt.kernels.labels import Values, read
 from gopt.kinds import kind_index
-from gopt.program import Program, body_of, run_equation, shape_of, variables
+from gopt.program import Program
 from gopt.sources.jaxpr import Traced
 
 

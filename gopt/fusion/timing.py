@@ -20,12 +20,13 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from gopt.cost.cells import check_units
+from gopt.equations import shape_of, variables
 from gopt.files import write_whole
 from gopt.fusion.programs import apart, kernel_of
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import read
 from gopt.measure import cores, processor
-from gopt.program import Program, shape_of, variables
+from gopt.program import Program
 
 _VERSION = 2  # of how kernels are timed; since 2, those of opaque ops are no calls
 _TURN = 2e-3  # s, what is timed at once at least

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 from jax.extend.core import JaxprEqn, Var
 
+from gopt.equations import aval_of, body_of, variables
 from gopt.graph import Op, Output
 from gopt.primitives import CLONED, ELEMENT_WISE
-from gopt.program import Program, aval_of, body_of, variables
+from gopt.program import Program
 from gopt.sources.costs import IN_PLACE
 from gopt.sources.jaxpr import Traced, ops_of, traced
 

@@ -1,7 +1,8 @@
 """Kernels that run one after another in any good order, taken together for a search."""
 
+from gopt.equations import aval_of, variables
 from gopt.kernels.grouping import Group
-from gopt.program import Program, aval_of, variables
+from gopt.program import Program
 from gopt.sources.costs import num_bytes
 
 

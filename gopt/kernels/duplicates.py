@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.program import Atom, Program, every_equation, variables
+from gopt.equations import Atom, every_equation, variables
+from gopt.program import Program
 
 # Each of these draws, or calls what XLA does not see into.
 _NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback"))

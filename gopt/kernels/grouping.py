@@ -13,9 +13,10 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
+from gopt.equations import Atom, shape_of, variables
 from gopt.kernels.labels import kernels_of, labelled
 from gopt.primitives import CLONED
-from gopt.program import Atom, Program, shape_of, variables
+from gopt.program import Program
 from gopt.sources import hlo_text
 from gopt.sources.costs import IN_PLACE
 

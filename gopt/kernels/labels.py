@@ -7,7 +7,8 @@ from typing import Any
 import jax
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.program import Atom, Program, run_equation
+from gopt.equations import Atom, run_equation
+from gopt.program import Program
 from gopt.sources.hlo_text import Computation, Instruction, Module
 
 _LABEL = re.compile(r"\bgopt(\d+)/")

@@ -8,7 +8,8 @@ import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, Var
 
-from gopt.program import Program, aval_of, shape_of, variables
+from gopt.equations import aval_of, shape_of, variables
+from gopt.program import Program
 
 # What may stand between a product and its sum.
 _PASSED = frozenset(("convert_element_type", "neg", "transpose"))

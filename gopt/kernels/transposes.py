@@ -7,7 +7,8 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 
-from gopt.program import Program, shape_of, variables
+from gopt.equations import shape_of, variables
+from gopt.program import Program
 
 
 def fold_transposes(program: Program) -> Program:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import jax
 from jax.extend.core import Var
 
+from gopt.equations import aval_of, variables
 from gopt.kernels.labels import kernels_of, shown
-from gopt.program import Program, aval_of, variables
+from gopt.program import Program
 from gopt.sources import hlo_cost, hlo_text
 from gopt.sources.costs import num_bytes
 from gopt.sources.hlo_text import Instruction, Module

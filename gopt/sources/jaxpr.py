@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
+from gopt.equations import Atom, aval_of, body_of
 from gopt.graph import Graph, Op, Output, from_ops
-from gopt.program import Atom, Program, aval_of, body_of, from_jaxpr, trace_program, unroll
+from gopt.program import Program, from_jaxpr, trace_program, unroll
 from gopt.sources.costs import IN_PLACE, flops, moved, num_bytes
 
 _IDENTITIES = frozenset(

@@ -1,0 +1,76 @@
+"""Equations of JAX: what they read and make, their bodies, and one alone."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.sharding import AbstractMesh, Mesh, Sharding
+
+Atom = Var | Literal
+
+
+def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
+    """Returns the one jaxpr among the parameters of an equation.
+
+    Raises:
+      ValueError: there is none, or there are several.
+    """
+    bodies = [p for p in eqn.params.values() if isinstance(p, Jaxpr | ClosedJaxpr)]
+    if len(bodies) != 1:
+        raise ValueError(f"equation {eqn.primitive.name} has {len(bodies)} jaxprs, expected 1")
+    return bodies[0] if isinstance(bodies[0], ClosedJaxpr) else ClosedJaxpr(bodies[0], ())
+
+
+def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
+    """Yields equations, and those of all bodies in them."""
+    for equation in equations:
+        yield equation
+        for parameter in equation.params.values():
+            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                body = part.jaxpr if isinstance(part, ClosedJaxpr) else part
+                if isinstance(body, Jaxpr):
+                    yield from every_equation(body.eqns)
+
+
+def aval_of(atom: Atom) -> Any:
+    """Returns the abstract value of a variable or literal: shape, dtype, size."""
+    return atom.aval
+
+
+def shape_of(atom: Atom) -> jax.ShapeDtypeStruct:
+    """Returns the shape and the dtype of a variable or literal, to trace with."""
+    aval = aval_of(atom)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def variables(atoms: Iterable[Atom]) -> Iterable[Var]:
+    """Returns the variables among atoms, with repetitions."""
+    return (atom for atom in atoms if isinstance(atom, Var))
+
+
+def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
+    """Returns the results of one equation; `values` has one for each variable and literal read."""
+    inputs = [Var(aval_of(atom)) for atom in equation.invars]
+    outputs = [Var(aval_of(variable)) for variable in equation.outvars]
+    alone = equation.replace(invars=list[Atom](inputs), outvars=outputs)
+    info = DebugInfo("equation", "equation", None, None)
+    jaxpr = Jaxpr((), inputs, outputs, [alone], debug_info=info)
+    return list(jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*values))
+
+
+def is_spread(equation: JaxprEqn) -> bool:
+    """Returns whether a parameter of an equation is a place on several devices."""
+    places = jax.tree.leaves(equation.params, is_leaf=_is_place)
+    return any(map(is_on_several, places))
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, Sharding | Mesh | AbstractMesh)
+
+
+def is_on_several(place: Any) -> bool:
+    """Returns whether this is a sharding over several devices, or a mesh of them."""
+    if isinstance(place, Mesh | AbstractMesh):
+        return place.size > 1
+    return isinstance(place, Sharding) and place.num_devices > 1
