@@ -22,7 +22,7 @@ import gopt
 from experiments import common
 from experiments.cases import check_names, largest_difference, random_arguments
 from experiments.fused_time import BLOCKS, TOLERANCE
-from gopt.fusing import FusedProgram
+from gopt.fusion.comparison import FusedProgram
 from gopt.measure import median_ratio
 
 

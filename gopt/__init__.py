@@ -32,7 +32,8 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
-from gopt.fusing import Fusing, fuse
+from gopt.fusing import fuse
+from gopt.fusion.comparison import Fusing
 from gopt.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.hardware import PRESETS, Hardware, homogeneous
 from gopt.padding import pad

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.fusing import FusedProgram, Fusing, fuse
+from gopt.fusing import fuse
 from gopt.fusion import timing
+from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.fusion.searching import search
 from gopt.measure import Times, median_ratio
 from gopt.program import trace_program
