@@ -16,9 +16,9 @@ from gopt.systems import advantage
 
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (Spec("rnnlm", {"length": 1, **LSTM}, True), Spec("rnnlm", {"length": 2, **LSTM}, False))
-TEST = (
+TEST = (  # of one shape, so that each search is compiled once
     Spec("rnnlm", {"length": 3, **LSTM}, False),
-    Spec("squeezenet", {"batch": 2, "size": 32}, False),
+    Spec("rnnlm", {"length": 3, **LSTM, "hidden": 48}, False),
 )
 NETWORK = advantage.Settings(width=8, rounds=1, steps=6, configurations=2)
 SAMPLING = advantage.Sampling(chains=2, records=2)
@@ -116,14 +116,25 @@ def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatc
     jax.tree.map(np.testing.assert_array_equal, whole, resumed)
 
 
+def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
+    found = [(v.is_signed, v.target, v.largest) for v in ablation.variants(NETWORK).values()]
+    assert len(set(found)) == len(found) == 5
+    assert all(
+        dataclasses.replace(v, is_signed=True, target="log", largest=0.0) == NETWORK
+        for v in ablation.variants(NETWORK).values()
+    )
+
+
 def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch, few):
     monkeypatch.setattr(ablation, "PATHS", 4)
+    names = ("guided", "network of the paper")
+    two = {name: ablation.variants(NETWORK)[name] for name in names}
+    monkeypatch.setattr(ablation, "variants", lambda _: two)
     experiment.main(settings(tmp_path, table="ablation"))
     for name in ("ranks.md", "paths.md", "improvement.md"):
         assert (tmp_path / name).stat().st_size > 200
     header = (tmp_path / "improvement.md").read_text().splitlines()[2]
-    names = (*ablation.variants(NETWORK), "flips only", "as in the paper")
-    assert all(name in header for name in names)
+    assert all(name in header for name in (*names, "flips only", "as in the paper"))
 
 
 def test_other_routes_are_trained_and_compared(tmp_path, few):
@@ -139,7 +150,7 @@ def test_other_routes_are_trained_and_compared(tmp_path, few):
 
 def test_sums_of_single_flips_are_exact():
     """True advantages predict paths of one flip: their rank correlation is 1."""
-    case = graphs.case(TEST[1])
+    case = graphs.case(Spec("squeezenet", {"batch": 2, "size": 32}, False))
     params = advantage.init_params(jax.random.key(0), case.graphs, settings=NETWORK)
     found = ablation._paths(params, case, NETWORK, 0)
     assert found["true ones at the start"][0] == pytest.approx(1)
