@@ -6,7 +6,8 @@ Each block is traced, its equations are simplified, its kernels timed and config
 and whole programs run in turns with XLA's own: of the block, and of the simplified equations. The
 median of the ratios in each turn is given with its 95 % interval, as is that of the program that
 the first half of the turns says is fastest, in the other half alone. Programs whose kernels are
-kept apart are compared with the faster of XLA's two programs of the same equations, too.
+kept apart are compared with the faster of XLA's two programs of the same equations, too, in the
+same way.
 """
 
 import os
@@ -68,7 +69,6 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
         times=settings.folder / f"{name.replace(' ', '_')}.jsonl",
     )
     values = fusing.before.function(*args)
-    same = _same_equations(fusing)
     rows = []
     for candidate in fusing.candidates:
         difference = largest_difference(candidate.function(*args), values)
@@ -86,7 +86,7 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
                 "wall ratio": fusing.ratio(candidate, clock="wall"),
                 "same ratio": None
                 if candidate.kernels is None
-                else median_ratio(candidate.times.process, same.times.process),
+                else _of_same_equations(fusing, candidate),
                 "difference": difference,
                 "chosen": candidate is fusing.after,
             }
@@ -94,10 +94,16 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
     return rows, fusing
 
 
-def _same_equations(fusing: gopt.Fusing) -> FusedProgram:
-    """Returns the faster of XLA's programs of the equations whose kernels are kept apart."""
-    own = [candidate for candidate in fusing.candidates if candidate.kernels is None]
-    return min(own[-2:], key=lambda candidate: np.median(candidate.times.process))
+def _of_same_equations(fusing: gopt.Fusing, candidate: FusedProgram) -> tuple[float, float, float]:
+    """Returns the time of a candidate as a share of that of XLA's programs of the same equations.
+
+    The first half of the turns says which of these is the faster, the other half is compared.
+    """
+    simplified = [c for c in fusing.candidates if c.name.startswith("XLA, simplified")]
+    same = simplified or [c for c in fusing.candidates if c.kernels is None]
+    half = max(len(candidate.times.process) // 2, 1)
+    fastest = min(same, key=lambda c: np.median(c.times.process[:half]))
+    return median_ratio(candidate.times.process[-half:], fastest.times.process[-half:])
 
 
 def main(settings: Settings) -> None:

@@ -7,7 +7,7 @@ values are compared. Their process time, the least of several runs in turn, is c
 of the times of their kernels, each measured once, and with the cost by the model: with the rates of
 `gopt.fusion.CPU`, and with rates fitted to every other configuration of the block; of the latter,
 rank correlations are over those held out. The more is fused, the faster, mostly: so beside the rank
-correlation of sums is that which is left of it among configurations that have as much fused.
+correlation of sums is what is left of it without what the share of fused decisions explains.
 Everything runs on one core, on which the time of a program is the sum of those of its kernels, and
 with an allocator that keeps what programs free (`experiments.common.keep_memory`).
 """
@@ -189,7 +189,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "rank of halves": _correlation(row["first"], row["second"]),
         "rank of sums": _correlation(row["sums"], measured),
-        "rank of sums, at equal shares": _partial(row["sums"], measured, row["shares"]),
+        "rank of sums, shares aside": _partial(row["sums"], measured, row["shares"]),
         "apart": float(np.median(np.abs(row["sums"] / measured - 1))),
         "rank of CPU": _correlation(row["counts"] @ np.array(CPU), measured),
         "rank of fitted": _correlation(predicted[held], measured[held]),
@@ -208,10 +208,11 @@ def _partial(a: np.ndarray, b: np.ndarray, shares: np.ndarray) -> float:
     """Returns the rank correlation without what shares and semantics explain of it.
 
     Both kinds of semantics are one half of the configurations each; within each, ranks are taken
-    without the line that fits them best by the ranks of the shares.
+    without the parabola that fits them best by the ranks of the shares.
     """
     halves = np.repeat(np.eye(len(SEMANTICS)), len(a) // len(SEMANTICS), 0)
-    known = np.concatenate([halves, halves * stats.rankdata(shares)[:, None]], 1)
+    by = stats.rankdata(shares)[:, None] / len(shares)
+    known = np.concatenate([halves, halves * by, halves * by**2], 1)
 
     def rest(values: np.ndarray) -> np.ndarray:
         ranks = stats.rankdata(values)
@@ -232,7 +233,7 @@ def main(settings: Settings) -> None:
     common.save_settings(settings.folder, settings)
     columns = (
         *("block", "ops", "configurable", "XLA's own, ms", "fastest, ms", "slowest, ms"),
-        *("halves of the runs", "sum of kernels", "at equal shares", "it differs, %", "cost"),
+        *("halves of the runs", "sum of kernels", "shares aside", "it differs, %", "cost"),
         *("fitted cost, held out", "it differs, %", "values differ by"),
     )
     rows = [
@@ -243,7 +244,7 @@ def main(settings: Settings) -> None:
             *(f"{1e3 * row[field]:.2f}" for field in ("own", "best", "worst")),
             f"{row['rank of halves']:.3f}",
             f"{row['rank of sums']:.3f}",
-            f"{row['rank of sums, at equal shares']:.3f}",
+            f"{row['rank of sums, shares aside']:.3f}",
             f"{100 * row['apart']:.1f}",
             f"{row['rank of CPU']:.3f}",
             f"{row['rank of fitted']:.3f}",

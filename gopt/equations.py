@@ -4,10 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.experimental.layout import Format
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jax.sharding import AbstractMesh, Mesh, Sharding
 
 Atom = Var | Literal
+
+_CONTEXT = ("ctx_mesh", "context_mesh")  # parameters: the mesh that was set, asked for or not
 
 
 def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
@@ -60,17 +63,18 @@ def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
 
 
 def is_spread(equation: JaxprEqn) -> bool:
-    """Returns whether a parameter of an equation is a place on several devices."""
-    places = jax.tree.leaves(equation.params, is_leaf=_is_place)
-    return any(map(is_on_several, places))
-
-
-def _is_place(value: Any) -> bool:
-    return isinstance(value, Sharding | Mesh | AbstractMesh)
+    """Returns whether an equation asks for several devices."""
+    asked = {name: x for name, x in equation.params.items() if name not in _CONTEXT}
+    return any(map(is_on_several, jax.tree.leaves(asked, is_leaf=_is_place)))
 
 
 def is_on_several(place: Any) -> bool:
     """Returns whether this is a sharding over several devices, or a mesh of them."""
     if isinstance(place, Mesh | AbstractMesh):
         return place.size > 1
-    return isinstance(place, Sharding) and place.num_devices > 1
+    sharding = place.sharding if isinstance(place, Format) else place
+    return isinstance(sharding, Sharding) and sharding.num_devices > 1
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, Sharding | Mesh | AbstractMesh | Format)

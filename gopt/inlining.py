@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax import lax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var
-from jax.sharding import AxisType, Sharding
+from jax.sharding import AxisType, NamedSharding, Sharding
 
 from gopt.equations import Atom, aval_of, body_of, is_on_several, shape_of, variables
 
@@ -127,9 +127,10 @@ class _Builder:
 
 
 def _spread(array: jax.Array, sharding: Sharding) -> jax.Array:
-    mesh = getattr(sharding, "mesh", None)
-    if mesh is not None and AxisType.Explicit in mesh.axis_types:
-        return jax.device_put(array, sharding)
+    if isinstance(sharding, NamedSharding):
+        types = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
+        if any(types.get(axis) == AxisType.Explicit for axis in jax.tree.leaves([*sharding.spec])):
+            return jax.sharding.reshard(array, sharding)
     return lax.with_sharding_constraint(array, sharding)
 
 

@@ -155,8 +155,8 @@ def check_one_device(args: tuple[Any, ...], program: Program) -> None:
       program: its equations.
 
     Raises:
-      ValueError: an argument or a captured array is on several devices, or an equation spreads over
-        several; the message names it.
+      ValueError: a mesh of several devices is set, an argument or a captured array is on several,
+        or an equation asks for several; the message names it.
     """
     arrays = [(f"args{jax.tree_util.keystr(p)}", x) for p, x in jax.tree.leaves_with_path(args)]
     arrays += [(f"captured array {k}", value) for k, value in enumerate(program.values)]
@@ -166,8 +166,12 @@ def check_one_device(args: tuple[Any, ...], program: Program) -> None:
             raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
     for equation in every_equation(program.equations):
         if is_spread(equation):
-            name = equation.primitive.name
-            raise ValueError(f"the function has a {name}: expected one that runs on one device")
+            raise ValueError(
+                f"the function asks for several devices ({equation.primitive.name}): expected one"
+            )
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.size > 1:
+        raise ValueError(f"a mesh of {mesh.size} devices is set: expected one")
 
 
 def from_jaxpr(closed: ClosedJaxpr) -> Program:

@@ -11,8 +11,11 @@ from experiments import fuse, fused_time
 from experiments.cases import Case, floats
 from experiments.fused_time import Settings, drawn, main, measure, summary
 from gopt.fusion import CPU
+from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
+from gopt.measure import Times
+from gopt.program import trace_program
 from gopt.sources.jaxpr import trace
 
 
@@ -54,22 +57,27 @@ def test_what_is_predicted_perfectly_correlates():
     assert found["rank of halves"] == pytest.approx(1)
     assert found["error"] < 1e-6
     assert found["rank of sums"] == pytest.approx(-1)
-    assert found["rank of sums, at equal shares"] == pytest.approx(-1)
+    assert found["rank of sums, shares aside"] == pytest.approx(-1)
     own = {"first": counts @ np.array(CPU), "second": counts @ np.array(CPU)}
     assert summary({**rest, **own})["rank of CPU"] == pytest.approx(1)
     assert found["rank of CPU"] < 0.9
     assert found["best"] == time.min()
 
 
-def test_what_shares_explain_is_no_correlation_at_equal_shares():
+@pytest.mark.parametrize("centre", [0.0, 0.4])  # a valley at 0.4: fastest in between
+def test_what_shares_explain_is_left_out(centre):
     rng = np.random.default_rng(1)
     shares = np.tile(np.linspace(0, 1, 100), 2)
     slope = np.repeat([1.0, -1.0], 100)  # it is another one with the other semantics
-    sums, time = (3 + slope * shares + 0.1 * rng.standard_normal(200) for _ in range(2))
-    row = {"first": time, "second": time, "sums": sums, "shares": shares}
-    found = summary({**row, "counts": rng.uniform(1, 2, (200, 5))})
+    of_shares = 9 + 4 * slope * (shares - centre) ** 2
+    sums, time = (of_shares + 0.1 * rng.standard_normal(200) for _ in range(2))
+    row = {"shares": shares, "counts": rng.uniform(1, 2, (200, 5))}
+    found = summary({**row, "first": time, "second": time, "sums": sums})
     assert found["rank of sums"] > 0.9
-    assert abs(found["rank of sums, at equal shares"]) < 0.2
+    assert abs(found["rank of sums, shares aside"]) < 0.5
+    both = 0.3 * rng.standard_normal(200)  # what they have in common beside it is seen
+    found = summary({**row, "first": time + both, "second": time + both, "sums": sums + both})
+    assert found["rank of sums, shares aside"] > 0.6
 
 
 def test_configurations_go_from_nothing_to_everything():
@@ -106,10 +114,30 @@ def test_blocks_are_fused_and_compared(tiny, tmp_path, monkeypatch):
     assert [row["program"] for row in rows][:2] == ["XLA", "XLA, memory scheduler"]
     assert rows[0]["ratio"][0] == rows[0]["wall ratio"][0] == 1
     assert sum(row["chosen"] for row in rows) == 1
+    assert all((row["same ratio"] is None) == (row["kernels"] is None) for row in rows)
     assert all(row["difference"] < 1e-5 and len(row["seconds"]) == 2 for row in rows)
     for name in ("programs.md", "chosen.md"):
         assert "tiny" in (tmp_path / name).read_text()
     assert json.loads((tmp_path / "settings.json").read_text())["repeats"] == 2
+
+
+def test_programs_are_compared_with_the_faster_of_the_same_equations():
+    def made(name, seconds, kernels=None):
+        times = Times(np.array(seconds), np.array(seconds))
+        return FusedProgram(name, lambda: None, None, kernels, None, times)
+
+    own = [made("XLA", [1.0] * 24), made("XLA, memory scheduler", [0.9] * 24)]
+    ours = made("searched", [0.5] * 12 + [0.6] * 12, 3)
+    program = trace_program(jnp.sin, 1.0)
+
+    def ratio(*candidates):
+        return fuse._of_same_equations(Fusing(program, candidates, np.ones(1), {}), ours)
+
+    assert ratio(*own, ours) == pytest.approx((2 / 3,) * 3)
+    # Of the simplified equations, the faster by the first half; the other half is compared.
+    first = made("XLA, simplified", [0.4] * 12 + [1.2] * 12)
+    second = made("XLA, simplified, memory scheduler", [0.5] * 12 + [0.3] * 12)
+    assert ratio(*own, first, second, ours) == pytest.approx((0.5,) * 3)
 
 
 def test_a_block_that_is_not_known_is_refused(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import common
 from experiments.local_advantage import __main__ as experiment
-from experiments.local_advantage import ablation, graphs, methods, real, runs, training
+from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
 from experiments.regal.graphs import Spec
 from gopt.cost.fusion import fusion_cost
 from gopt.systems import advantage
@@ -125,7 +125,7 @@ def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
     )
 
 
-def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch, few):
+def test_the_ablation_ranks_and_searches_with_what_was_learned(tmp_path, monkeypatch, few):
     monkeypatch.setattr(ablation, "PATHS", 4)
     names = ("guided", "network of the paper")
     two = {name: ablation.variants(NETWORK)[name] for name in names}
@@ -146,6 +146,23 @@ def test_other_routes_are_trained_and_compared(tmp_path, few):
     for name in ("cost_model", "policy"):
         losses = json.loads((tmp_path / f"{name}.json").read_text())
         assert len(losses) == 3 and np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("target", ["log", "raw"])
+def test_predictions_along_paths_are_in_ticks(target):
+    """What a network predicts is added up in the unit of costs, whatever it has learned."""
+    case = graphs.case(TEST[0])
+    sizes = dataclasses.replace(NETWORK, target=target)
+    params = advantage.init_params(jax.random.key(0), case.graphs, settings=sizes)
+    start, paths = case.found[graphs.DEFAULT], np.flatnonzero(case.problem.configurable)[None, :1]
+    once, true, _, _ = ablation._along(
+        params, case.problem, case.graphs, start, paths, settings=sizes
+    )
+    said = advantage.predict(params, case.graphs, start[None].astype(np.int32), settings=sizes)[0]
+    sigma = np.median(np.abs(true)[np.asarray(true) != 0])
+    size = np.expm1(np.abs(said)) if target == "log" else np.abs(said)
+    expected = np.where(start, -1, 1) * np.sign(said) * size * sigma
+    np.testing.assert_allclose(once, expected, rtol=1e-4, atol=1e-4 * sigma)
 
 
 def test_sums_of_single_flips_are_exact():
@@ -196,26 +213,39 @@ def test_what_never_reaches_the_target_counts_as_its_budget():
 
 
 def test_the_share_of_evaluations_is_a_geometric_mean_over_graphs():
-    base = np.array([[0.0, 0.0, 0.0, 0.2], [0.0, 0.0, 0.0, 0.2]])
-    once, twice = np.full((3, 4), 0.2), np.array([[0.0, 0.2, 0.2, 0.2]] * 3)
+    base, once, twice = np.array([4, 2]), np.array([1, 1]), np.array([2, 2])
     assert runs.share([(base, base)]) == 1
-    assert runs.share([(once, base), (twice, base)]) == pytest.approx(np.sqrt(1 / 4 * 2 / 4))
-    # All runs of a method are alike: nothing changes when they are drawn again.
-    assert runs.share_interval([(once, base)]) == pytest.approx((1 / 4, 1 / 4))
+    assert runs.share([(once, base), (twice, base)]) == pytest.approx(np.sqrt(1 / 3 * 2 / 3))
+    assert np.isnan(runs.share_interval([(once[:1], base[:1])])).all()
 
 
 def test_the_interval_of_the_share_is_about_what_other_runs_give():
     rng = np.random.default_rng(0)
-    budget = 1000
 
-    def sample(count):
-        first = rng.geometric(0.01, count).clip(max=budget)
-        return (np.arange(1, budget + 1) >= first[:, None]) * 1.0, np.eye(budget)[[-1] * count]
+    def sample(count):  # of three graphs; runs that begin badly are bad for both
+        found = []
+        for _ in range(3):
+            start = rng.lognormal(0, 0.3, count)
+            ours, theirs = rng.lognormal(3, 0.6, count), rng.lognormal(5, 0.4, count)
+            found.append((start * ours, start * theirs))
+        return found
 
-    low, high = runs.share_interval([sample(40)])
-    others = [runs.share([sample(40)]) for _ in range(200)]
-    assert low < 0.1 < high
-    assert 0.6 < (high - low) / np.subtract(*np.percentile(others, [97.5, 2.5])) < 1.5
+    others = [runs.share(sample(40)) for _ in range(500)]
+    low, high = runs.share_interval(sample(40))
+    assert low < np.median(others) < high
+    assert 0.7 < (high - low) / np.subtract(*np.percentile(others, [97.5, 2.5])) < 1.4
+
+
+def test_runs_are_drawn_with_those_that_begin_alike():
+    base = np.array([1.0, 10.0, 100.0])
+    assert runs.share_interval([(base / 2, base)]) == pytest.approx((0.5, 0.5))
+
+
+def test_where_most_runs_never_get_there_no_interval_is_given():
+    pairs = [(np.array([4, 4]), np.array([4, 2]))]
+    assert report._share(pairs, 2, False) == "133 %"
+    assert report._share(pairs, 1, False).startswith("133 % (")
+    assert report._share([(pairs[0][1],) * 2], 0, True) == "100 %"
 
 
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):

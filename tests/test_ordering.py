@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback
+from jax.experimental.layout import Format
 
 import gopt
 from gopt.sources.synthetic import small_world
@@ -122,6 +123,10 @@ def put(x):
     return jax.device_put(x, halves()) + 1
 
 
+def put_in_format(x):
+    return jax.device_put(x, Format(None, halves())) + 1
+
+
 def resharded(x):
     mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
     return jax.sharding.reshard(x, jax.NamedSharding(mesh, jax.P("i")))
@@ -145,14 +150,15 @@ def repeated(fn):
     [
         (prints, "equation debug_print has side effects"),
         (asks, "equation io_callback has side effects"),
-        (sharded, "the function has a shard_map"),
-        (repeated(sharded), "a shard_map"),
-        (constrained, "the function has a sharding_constraint"),
-        (put, "a device_put"),
-        (resharded, "a reshard"),
-        (calls, "a sharding_constraint"),
-        (called, "a sharding_constraint"),
-        (repeated(calls), "the function has a jit"),
+        (sharded, "asks for several devices .shard_map"),
+        (repeated(sharded), "several devices .shard_map"),
+        (constrained, "several devices .sharding_constraint"),
+        (put, "several devices .device_put"),
+        (put_in_format, "several devices .device_put"),
+        (resharded, "several devices .reshard"),
+        (calls, "several devices .sharding_constraint"),
+        (called, "several devices .sharding_constraint"),
+        (repeated(calls), "several devices .jit"),
     ],
 )
 def test_what_cannot_be_scheduled_is_named(fn, message, hardware):

@@ -10,9 +10,10 @@ import optax
 import pytest
 from jax import lax
 from jax.extend.core import Literal, check_jaxpr
+from jax.sharding import AxisType
 
 from gopt.inlining import CALLS
-from gopt.program import trace_program, unroll
+from gopt.program import check_one_device, trace_program, unroll
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-2.0, 3.0, 12).reshape(3, 4)
@@ -356,12 +357,15 @@ def test_bad_arguments_are_refused():
 
 
 @pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])
-@pytest.mark.parametrize("axis", list(jax.sharding.AxisType)[:2])
+@pytest.mark.parametrize("axis", [AxisType.Auto, AxisType.Explicit])
 def test_shardings_that_calls_ask_for_are_kept(which, axis):
-    halves = jax.NamedSharding(jax.make_mesh((2,), ("i",), axis_types=(axis,)), jax.P("i"))
+    kinds = (axis, AxisType.Explicit)  # of the second, which has no part in it
+    mesh = jax.make_mesh((2, 1), ("i", "j"), axis_types=kinds)
+    halves = jax.NamedSharding(mesh, jax.P("i"))
     x = jnp.arange(8.0)
     program = trace_program(lambda x: jax.jit(lambda x: 2 * x, **{which: halves})(x), x)
-    result = jax.jit(program.as_function())(x)
+    with jax.set_mesh(mesh):
+        result = jax.jit(program.as_function())(x)
     assert result.sharding.is_equivalent_to(halves, 1)
     np.testing.assert_array_equal(result, 2 * x)
 
@@ -370,3 +374,22 @@ def test_shardings_on_one_device_add_nothing():
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     fn = jax.jit(jnp.sin, in_shardings=here, out_shardings=here)
     assert len(trace_program(fn, jnp.arange(8.0)).equations) == 1
+
+
+def test_one_device_may_be_asked_for():
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(AxisType.Auto,))
+    here = jax.NamedSharding(mesh, jax.P("i"))
+
+    def fn(x):
+        x = jax.shard_map(jnp.sin, mesh=mesh, in_specs=here.spec, out_specs=here.spec)(x)
+        x = lax.with_sharding_constraint(jax.device_put(x, here), here)
+        return lax.scan(lambda c, _: (jnp.where(c > 0, c, 0.0), None), x, length=2)[0]
+
+    check_one_device((jnp.arange(8.0),), trace_program(fn, jnp.arange(8.0)))
+
+
+def test_a_mesh_that_is_set_is_several_devices():
+    program = trace_program(jnp.sin, jnp.arange(8.0))
+    mesh = jax.make_mesh((2,), ("i",))
+    with jax.set_mesh(mesh), pytest.raises(ValueError, match="a mesh of 2 devices is set"):
+        check_one_device((), program)

@@ -98,33 +98,31 @@ def written(counts: np.ndarray, never: int) -> str:
     return f"≥ {counts.mean():.0f} ({never})" if never else f"{counts.mean():.0f}"
 
 
-def share(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Returns the evaluations until the target of a base, as a share of its own: a geometric mean.
+Pair = tuple[np.ndarray, np.ndarray]  # evaluations that a search and a base need, `[S]` each
+
+
+def share(pairs: Sequence[Pair]) -> float:
+    """Returns what a search needs of what a base needs, the geometric mean over graphs.
 
     Runs that never get there count as their budget on both sides, so that this is no bound.
-
-    Args:
-      pairs: improvements of a search and of the base on each graph, `[S, E]`.
     """
-    logs = []
-    for found, base in pairs:
-        goal = target(base)
-        logs.append(np.log(until(found, goal)[0].mean() / until(base, goal)[0].mean()))
-    return float(np.exp(np.mean(logs)))
+    return float(np.exp(np.mean([np.log(found.mean() / base.mean()) for found, base in pairs])))
 
 
-def share_interval(
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, resamples: int = 500
-) -> tuple[float, float]:
-    """Returns the 95 % interval of `share`, by a bootstrap over runs: percentiles.
+def share_interval(pairs: Sequence[Pair], *, resamples: int = 2000) -> tuple[float, float]:
+    """Returns the 95 % interval of `share` by a bootstrap over runs; NaNs of fewer than two runs.
 
-    It is given these graphs, and one network. Of few runs it is too narrow.
+    Run k of both sides begins alike, and is drawn with that of the other side. The interval is
+    given these graphs, this network and what is to be reached. Of few runs it is too narrow.
     """
+    count = len(pairs[0][0])
+    if count < 2:
+        return float("nan"), float("nan")
     rng = np.random.default_rng(0)
 
-    def again(runs: np.ndarray) -> np.ndarray:
-        return runs[rng.integers(len(runs), size=len(runs))]
+    def again() -> list[Pair]:
+        rows = [rng.integers(count, size=count) for _ in pairs]
+        return [(found[k], base[k]) for (found, base), k in zip(pairs, rows, strict=True)]
 
-    drawn = [share([(again(a), again(b)) for a, b in pairs]) for _ in range(resamples)]
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    low, high = np.percentile([share(again()) for _ in range(resamples)], [2.5, 97.5])
     return float(low), float(high)

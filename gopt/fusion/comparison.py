@@ -48,7 +48,7 @@ class Fusing:
         """XLA's own program."""
         return self.candidates[0]
 
-    @cached_property
+    @property
     def after(self) -> FusedProgram:
         """The fastest; XLA's own program, unless another one is faster with 95 % confidence.
 
@@ -64,14 +64,16 @@ class Fusing:
     @cached_property
     def _choice(self) -> tuple[FusedProgram, str]:
         """What is chosen, and why it is XLA's own program, if it is."""
-        half = max(self._turns // 2, 1)
-        fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
-        confirming = slice(-half, None)
-        if self._turns < 2 * FEWEST_TURNS:
-            least = 2 * FEWEST_TURNS
+        least = 2 * FEWEST_TURNS
+        if self._turns < least:
             return self.before, f"turns are too few to tell what is faster: {least} at least"
+        half = self._turns // 2
+        fastest = min(self.candidates, key=lambda c: self.ratio(c, slice(half))[0])
+        if fastest is self.before:
+            return self.before, "nothing is faster"
+        confirming = slice(-half, None)
         if not self.ratio(fastest, confirming)[2] < 1:
-            return self.before, "nothing is surely better"
+            return self.before, f"{fastest.name} is not surely faster"
         if self.ratio(fastest, confirming, clock="wall")[1] > 1:
             return self.before, f"{fastest.name} surely takes longer on the wall"
         return fastest, ""
