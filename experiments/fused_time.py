@@ -3,11 +3,13 @@
     python -m experiments.fused_time
 
 Random configurations of blocks of models become programs, whose kernels XLA keeps apart, and whose
-values are compared. Their process time, the least of several runs in turn, is compared with the sum
-of the times of their kernels, each measured once, and with the cost by the model: with the rates of
-`gopt.fusion.CPU`, and with rates fitted to every other configuration of the block; of the latter,
-rank correlations are over those held out. The more is fused, the faster, mostly: so beside the rank
-correlation of sums is what is left of it without what the share of fused decisions explains.
+values are compared. Their process time in turns, relative to each other in each, is compared with
+the sum of the times of their kernels, each measured once, and with the cost by the model: with the
+rates of `gopt.fusion.CPU`, and with rates fitted to every other configuration of the block; of the
+latter, rank correlations are over those held out. The more is fused, the faster, mostly: so beside
+the rank correlation of sums is what is left of it without what the share of fused decisions
+explains.
+
 Everything runs on one core, on which the time of a program is the sum of those of its kernels, and
 with an allocator that keeps what programs free (`experiments.common.keep_memory`).
 """
@@ -34,7 +36,7 @@ from gopt.fusion import CPU, KernelTimes, Rates, features, fit, fused
 from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import RULES
 from gopt.kernels import simplify
-from gopt.measure import seconds
+from gopt.measure import turns
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 
@@ -162,15 +164,14 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
                 raise RuntimeError(
                     f"{name}, {semantics} {k}: values differ by {differences[-1]:.0e}"
                 )
-    halves = [seconds(programs, lambda: args, repeats=settings.repeats) for _ in range(2)]
-    first, second = (np.array(list(half.values())) for half in halves)
+    measured = turns(programs, lambda: args, repeats=2 * settings.repeats)
+    seconds = np.array([times.process for times in measured.values()])
     return {
         "block": name,
         "ops": int(problem.num_ops),
         "configurable": int(problem.num_choices),
-        "first": first[1:],
-        "second": second[1:],
-        "own": min(first[0], second[0]),
+        "seconds": seconds[1:],  # [configurations, turns]
+        "own": float(typical(seconds)[0]),
         "sums": np.array(sums),
         "counts": np.concatenate(counts),
         "shares": np.array(shares),  # of decisions, what is fused
@@ -178,16 +179,28 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
+def typical(seconds: np.ndarray) -> np.ndarray:
+    """Returns what each program takes, s `[P]`, of its times in all turns `[P, T]`.
+
+    That is the median of its times as shares of what the programs took in the same turn, times what
+    they took in the fastest turn. For where the speed of a machine changes from turn to turn, the
+    least time of a program is that of the turn in which it was lucky.
+    """
+    turn = np.median(seconds, 0)
+    return np.asarray(np.median(seconds / turn, 1) * turn.min())
+
+
 def summary(row: dict[str, Any]) -> dict[str, Any]:
     """Returns the rank correlations of one block."""
-    measured = np.minimum(row["first"], row["second"])
+    seconds = row["seconds"]
+    measured, middle = typical(seconds), seconds.shape[1] // 2
     # Both semantics begin with the same configurations, and share what is held out.
     half = len(measured) // len(SEMANTICS)
     held = np.arange(len(measured)) % half % 2 == 1
     rates = fit(row["counts"][~held], measured[~held])
     predicted = row["counts"] @ np.array(rates)
     return {
-        "rank of halves": _correlation(row["first"], row["second"]),
+        "rank of halves": _correlation(typical(seconds[:, :middle]), typical(seconds[:, middle:])),
         "rank of sums": _correlation(row["sums"], measured),
         "rank of sums, shares aside": _partial(row["sums"], measured, row["shares"]),
         "apart": float(np.median(np.abs(row["sums"] / measured - 1))),
