@@ -107,7 +107,7 @@ class Settings:
     """What is measured.
 
     Attributes:
-      blocks: of `BLOCKS`.
+      blocks: of `BLOCKS`; each takes five to ten minutes.
       configurations: of each block, half of them joined, half cloned.
       repeats: how often each program is timed in each half.
       seed: of the configurations.
