@@ -148,11 +148,10 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     own = jax.jit(case.fn, compiler_options=options)
     values = own(*args)
     programs: dict[str, Callable[..., Any]] = {"XLA": own}
-    counts, sums, differences = [], [], []
-    shares: list[float] = []
+    counts, shares, sums, differences = [], [], [], []
     for semantics, problem in problems.items():
         fuse = drawn(problem, settings.configurations // 2, settings.seed)
-        shares += fuse[:, problem.configurable].mean(1).tolist()
+        shares.append(fuse[:, problem.configurable].mean(1))
         counts.append(features(traced.graph, fuse, rules=SEMANTICS[semantics]))
         for k, bits in enumerate(fuse):
             parts = parts_of(traced, problem, bits)
@@ -174,7 +173,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "own": float(typical(seconds)[0]),
         "sums": np.array(sums),
         "counts": np.concatenate(counts),
-        "shares": np.array(shares),  # of decisions, what is fused
+        "shares": np.concatenate(shares),  # of decisions, what is fused
         "difference": max(differences),
     }
 

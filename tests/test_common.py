@@ -41,7 +41,7 @@ def test_as_many_devices_as_asked_for(updates):
 def test_memory_that_is_freed_is_kept():
     """In a process of its own, that allocates, writes and frees 64 MiB again and again."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
-        pytest.skip("no glibc")
+        pytest.skip("the allocator that `keep_memory` asks is that of glibc")
     code = """
 import ctypes, resource, sys
 from experiments import common

@@ -96,10 +96,11 @@ def _speed(
 
 def _share(pairs: Sequence[Pair], never: int, is_base: bool) -> str:
     """Returns a cell; the interval of what is mostly the budget would say little."""
-    if is_base or 2 * never > sum(len(found) for found, _ in pairs):
-        return f"{100 * share(pairs):.0f} %"
+    cell, runs = f"{100 * share(pairs):.0f} %", sum(len(found) for found, _ in pairs)
+    if is_base or runs == len(pairs) or 2 * never > runs:
+        return cell
     low, high = share_interval(pairs)
-    return f"{100 * share(pairs):.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+    return f"{cell} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _seconds(

@@ -110,14 +110,12 @@ def share(pairs: Sequence[Pair]) -> float:
 
 
 def share_interval(pairs: Sequence[Pair], *, resamples: int = 2000) -> tuple[float, float]:
-    """Returns the 95 % interval of `share` by a bootstrap over runs; NaNs of fewer than two runs.
+    """Returns the 95 % interval of `share` by a bootstrap over runs, two of each graph at least.
 
     Run k of both sides begins alike, and is drawn with that of the other side. The interval is
     given these graphs, this network and what is to be reached. Of few runs it is too narrow.
     """
     count = len(pairs[0][0])
-    if count < 2:
-        return float("nan"), float("nan")
     rng = np.random.default_rng(0)
 
     def again() -> list[Pair]:
