@@ -40,14 +40,16 @@ def keep_memory() -> bool:
 
     What a program frees after each call, and needs again in the next, it gives back to the system
     or not by where it lies. If it does, page faults take as long as the program itself: some
-    programs then seem twice as slow as others, which are as fast.
+    programs then seem twice as slow as others, which are as fast. Call it before threads start: the
+    heaps that each has for itself would be given back all the same.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no glibc
         return False
-    trim_threshold, mmap_max = -1, -4  # of malloc.h
-    return bool(mallopt(trim_threshold, 2**31 - 1) and mallopt(mmap_max, 0))
+    trim_threshold, mmap_max, arena_max = -1, -4, -8  # of malloc.h
+    settings = {trim_threshold: 2**31 - 1, mmap_max: 0, arena_max: 1}
+    return all(mallopt(*setting) for setting in settings.items())
 
 
 def versions() -> dict[str, str]:

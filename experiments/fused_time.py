@@ -36,7 +36,8 @@ from gopt.fusion import CPU, KernelTimes, Rates, features, fit, fused
 from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import RULES
 from gopt.kernels import simplify
-from gopt.measure import turns
+from gopt.kernels.grouping import Group
+from gopt.measure import turns, typical
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 
@@ -109,7 +110,7 @@ class Settings:
     Attributes:
       blocks: of `BLOCKS`; each takes five to ten minutes.
       configurations: of each block, half of them joined, half cloned.
-      repeats: how often each program is timed in each half.
+      repeats: how often each program is timed in each half; its kernels as often in all.
       seed: of the configurations.
       folder: where figures, tables and times of kernels are saved.
     """
@@ -142,22 +143,23 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
     problems = {k: GUESS.problem(traced.graph, rules=rules) for k, rules in SEMANTICS.items()}
-    times = KernelTimes(settings.folder / f"{name.replace(' ', '_')}.jsonl")
+    file = settings.folder / f"{name.replace(' ', '_')}.jsonl"
+    times = KernelTimes(file, turns=2 * settings.repeats)
     args = random_arguments(case.args)
     options = MEMORY_SCHEDULER["cpu"]
     own = jax.jit(case.fn, compiler_options=options)
     values = own(*args)
     programs: dict[str, Callable[..., Any]] = {"XLA": own}
-    counts, shares, sums, differences = [], [], [], []
+    counts, shares, differences = [], [], []
+    every: list[tuple[Group, ...]] = []
     for semantics, problem in problems.items():
         fuse = drawn(problem, settings.configurations // 2, settings.seed)
         shares.append(fuse[:, problem.configurable].mean(1))
         counts.append(features(traced.graph, fuse, rules=SEMANTICS[semantics]))
         for k, bits in enumerate(fuse):
-            parts = parts_of(traced, problem, bits)
-            function = jax.jit(fused(program, parts), compiler_options=options)
+            every.append(parts_of(traced, problem, bits))
+            function = jax.jit(fused(program, every[-1]), compiler_options=options)
             programs[f"{semantics} {k}"] = function
-            sums.append(times.of(program, parts))
             differences.append(largest_difference(function(*args), values))
             if differences[-1] > TOLERANCE:
                 raise RuntimeError(
@@ -171,22 +173,11 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "configurable": int(problem.num_choices),
         "seconds": seconds[1:],  # [configurations, turns]
         "own": float(typical(seconds)[0]),
-        "sums": np.array(sums),
+        "sums": times.of_each(program, every),
         "counts": np.concatenate(counts),
         "shares": np.concatenate(shares),  # of decisions, what is fused
         "difference": max(differences),
     }
-
-
-def typical(seconds: np.ndarray) -> np.ndarray:
-    """Returns what each program takes, s `[P]`, of its times in all turns `[P, T]`.
-
-    That is the median of its times as shares of what the programs took in the same turn, times what
-    they took in the fastest turn. For where the speed of a machine changes from turn to turn, the
-    least time of a program is that of the turn in which it was lucky.
-    """
-    turn = np.median(seconds, 0)
-    return np.asarray(np.median(seconds / turn, 1) * turn.min())
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:

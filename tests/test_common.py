@@ -39,26 +39,29 @@ def test_as_many_devices_as_asked_for(updates):
 
 
 def test_memory_that_is_freed_is_kept():
-    """In a process of its own, that allocates, writes and frees 64 MiB again and again."""
+    """In a process of its own, a thread of which allocates, writes and frees again and again."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
         pytest.skip("the allocator that `keep_memory` asks is that of glibc")
     code = """
-import ctypes, resource, sys
+import ctypes, resource, sys, threading
 from experiments import common
 if sys.argv[1] == "keep":
     assert common.keep_memory()
-libc, size = ctypes.CDLL(None), 2**26
+libc, size = ctypes.CDLL(None), 5 * 2**23  # two of which are larger than a heap of a thread
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
-found = []
-for _ in range(3):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    block = libc.malloc(size)
-    libc.memset(block, 1, size)
-    libc.free(block)
-    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(found[-1])
+def run():
+    libc.malloc(size)
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        block = libc.malloc(size)
+        libc.memset(block, 1, size)
+        libc.free(block)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
 """
     keeps, leaves = (
         int(subprocess.check_output([sys.executable, "-c", code, how])) for how in ("keep", "leave")

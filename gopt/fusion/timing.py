@@ -9,7 +9,9 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,11 @@ from gopt.files import write_whole
 from gopt.fusion.programs import apart, kernel_of
 from gopt.kernels.grouping import Group, group
 from gopt.kernels.labels import read
-from gopt.measure import cores, processor
+from gopt.measure import cores, processor, typical
 from gopt.program import Program
 
-_VERSION = 2  # of how kernels are timed; since 2, those of opaque ops are no calls
+# Of how kernels are timed. Since 2, those of opaque ops are no calls; since 3, new ones take turns.
+_VERSION = 3
 _TURN = 2e-3  # s, what is timed at once at least
 _COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
@@ -53,7 +56,7 @@ class KernelTimes:
         Args:
           path: where each time is written as soon as it is known, a line of JSON each, after one
             that says what they depend on; by default nowhere.
-          turns: how often each kernel is timed; the least counts.
+          turns: how often each kernel is timed, see `gopt.measure.typical`.
           longest: a kernel that takes longer is not timed again, and counts as failed, in s.
 
         Raises:
@@ -72,7 +75,6 @@ class KernelTimes:
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         self._path, self._turns, self._longest = path, turns, longest
-        self._call = math.nan
         self._header = {
             "version": _VERSION,
             "machine": platform.machine(),
@@ -100,47 +102,62 @@ class KernelTimes:
           program: the equations.
           parts: see `gopt.fusion.programs.groups_of`.
         """
-        return math.fsum(map(self._of_kernel, group(program, parts).equations))
+        return float(self.of_each(program, [parts])[0])
 
-    def _of_kernel(self, equation: JaxprEqn) -> float:
-        kernel, shapes = _alone(equation, kernel_of(equation))
-        text = str(jax.make_jaxpr(kernel)(*shapes))
-        if text not in self.seconds:
-            arguments = list(map(values_of, shapes))
-            try:
-                kernel, _ = _alone(equation, apart(equation))
-                self.seconds[text] = self._measure(kernel, arguments)
-            except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
-                self.seconds[text] = math.inf
-                self.failures[text] = f"{type(error).__name__}: {error}"
-            self._save(text)
-        return self.seconds[text]
+    def of_each(self, program: Program, configurations: Sequence[Sequence[Group]]) -> np.ndarray:
+        """Returns the times of configurations, s `[P]`; infinite where a kernel failed.
 
-    def _measure(self, kernel: Callable[..., Any], arguments: Sequence[jax.Array]) -> float:
+        All kernels that are new are timed in turn: where the speed of the machine changes with
+        time, those of configurations asked for together stay comparable.
+
+        Args:
+          program: the equations.
+          configurations: the parts of each, see `of`.
+        """
+        new: dict[str, JaxprEqn] = {}
+        texts: list[list[str]] = []
+        for parts in configurations:
+            texts.append([])
+            for equation in group(program, parts).equations:
+                kernel, shapes = _alone(equation, kernel_of(equation))
+                text = str(jax.make_jaxpr(kernel)(*shapes))
+                texts[-1].append(text)
+                if text not in self.seconds:
+                    new.setdefault(text, equation)
+        if new:
+            self._learn(new)
+        return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
+
+    def _learn(self, new: Mapping[str, JaxprEqn]) -> None:
+        """Compiles and times kernels, by their texts."""
         check_units()
-        if math.isnan(self._call):
-            self._call = self._least(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
+        values: dict[tuple[Any, int], jax.Array] = {}
+        call = _timed(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
+        ready: dict[str, Callable[[], float]] = {}
+        for text, equation in new.items():
+            try:
+                ready[text] = _timed(*_program(equation, values), longest=self._longest)
+            except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
+                self._fail(text, error)
+        calls: list[float] = []
+        turns: dict[str, list[float]] = {text: [] for text in ready}
+        for _ in range(self._turns):
+            calls.append(call())
+            for text in list(turns):
+                try:
+                    turns[text].append(ready[text]())
+                except jax.errors.JaxRuntimeError as error:
+                    del turns[text]
+                    self._fail(text, error)
+        for_call, *seconds = typical(np.array([calls, *turns.values()]))
+        for text, found in zip(turns, seconds, strict=True):
+            self.seconds[text] = max(float(found - for_call), 0.0) / _COPIES
+            self._save(text)
 
-        def copies(*arguments: Any) -> Any:
-            return [kernel(*arguments) for _ in range(_COPIES)]
-
-        program = jax.jit(copies, compiler_options={"xla_disable_hlo_passes": "cse"})
-        return max(self._least(program, arguments) - self._call, 0.0) / _COPIES
-
-    def _least(self, function: Callable[..., Any], arguments: Sequence[Any]) -> float:
-        def turn(calls: int) -> float:
-            begin = time.perf_counter()
-            for _ in range(calls):
-                result = function(*arguments)
-            jax.block_until_ready(result)
-            return (time.perf_counter() - begin) / calls
-
-        jax.block_until_ready(function(*arguments))  # it is compiled
-        once = turn(1)
-        if once > self._longest:
-            raise TimeoutError(f"one call takes {once:.1f} s, more than {self._longest} s")
-        calls = math.ceil(_TURN / once)
-        return min(turn(calls) for _ in range(self._turns))
+    def _fail(self, text: str, error: Exception) -> None:
+        self.seconds[text] = math.inf
+        self.failures[text] = f"{type(error).__name__}: {error}"
+        self._save(text)
 
     def _save(self, text: str) -> None:
         if self._path is None:
@@ -191,6 +208,52 @@ def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path}, line {number}: not the time of a kernel")
     return found
+
+
+def _timed(
+    function: Callable[..., Any], arguments: Sequence[Any], *, longest: float = math.inf
+) -> Callable[[], float]:
+    """Compiles a function, and returns another that times a call of it, in s.
+
+    Raises:
+      TimeoutError: a call takes longer than `longest`, in s.
+    """
+
+    def turn(calls: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            result = function(*arguments)
+        jax.block_until_ready(result)
+        return (time.perf_counter() - begin) / calls
+
+    jax.block_until_ready(function(*arguments))  # it is compiled
+    once = turn(1)
+    if once > longest:
+        raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
+    return partial(turn, math.ceil(_TURN / once))
+
+
+def _program(
+    equation: JaxprEqn, values: dict[tuple[Any, int], jax.Array]
+) -> tuple[Callable[..., Any], list[jax.Array]]:
+    """Returns copies of a kernel as one program, and what it reads.
+
+    Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
+    """
+    kernel, shapes = _alone(equation, apart(equation))
+
+    def copies(*arguments: Any) -> Any:
+        return [kernel(*arguments) for _ in range(_COPIES)]
+
+    arguments: list[jax.Array] = []
+    seen: Counter[Any] = Counter()
+    for shape in shapes:
+        key = shape, seen[shape]
+        seen[shape] += 1
+        if key not in values:
+            values[key] = values_of(shape)
+        arguments.append(values[key])
+    return jax.jit(copies, compiler_options={"xla_disable_hlo_passes": "cse"}), arguments
 
 
 def _alone(

@@ -15,6 +15,7 @@ from gopt.fusion.programs import groups_of, members
 from gopt.fusion.timing import KernelTimes
 from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
+from gopt.kernels import group
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 
@@ -87,6 +88,62 @@ def test_a_kernel_that_takes_too_long_is_not_timed_again():
     assert all("one call takes" in failure for failure in times.failures.values())
 
 
+def test_kernels_of_configurations_take_turns(monkeypatch):
+    """On a machine that is slower in every turn, and on which one kernel was lucky once."""
+    log, seconds = [], {}
+
+    def timed(function, arguments, *, longest=math.inf):
+        name = len(seconds)
+        seconds[name] = 1.0 + 4 * name  # the first is what a call takes
+
+        def turn():
+            log.append(name)
+            at = log.count(name)
+            return seconds[name] * at / (2 if name == 2 and at == 3 else 1)
+
+        return turn
+
+    monkeypatch.setattr(timing, "_timed", timed)
+    program, configurations = parts(layers, X)
+    times = KernelTimes(turns=5)
+    apart, together = times.of_each(program, configurations)
+    assert log == 5 * [0, 1, 2, 3, 4]  # tanh, multiply, add, and all in one
+    assert list(times.seconds.values()) == pytest.approx([1, 2, 3, 4])
+    assert (apart, together) == pytest.approx((3 * (1 + 2 + 3), 4))
+    np.testing.assert_array_equal(times.of_each(program, configurations), [apart, together])
+    assert len(log) == 25
+    assert times.of_each(program, []).shape == (0,)
+
+
+def test_a_kernel_that_fails_in_a_later_turn_is_recorded(monkeypatch):
+    timed, kernels = timing._timed, []
+
+    def fails_later(function, arguments, *, longest=math.inf):
+        run = timed(function, arguments, longest=longest)
+        kernels.append(run)
+        if len(kernels) != 2:
+            return run
+        left = iter([run])
+        return lambda: next(left, lambda: 1 / 0)()
+
+    monkeypatch.setattr(timing, "_timed", fails_later)
+    monkeypatch.setattr(jax.errors, "JaxRuntimeError", ZeroDivisionError)
+    program, (apart, _) = parts(layers, X)
+    times = KernelTimes(turns=3)
+    assert times.of(program, apart) == math.inf
+    assert list(times.failures.values()) == ["ZeroDivisionError: division by zero"]
+    assert sum(map(math.isfinite, times.seconds.values())) == 2
+
+
+def test_kernels_share_arrays_and_none_reads_one_twice():
+    program, (apart, _) = parts(lambda x, y: x * y + jnp.sin(x), X, X)
+    values = {}
+    read = [timing._program(e, values)[1] for e in group(program, apart).equations]
+    assert sorted(map(len, read)) == [1, 2, 2]
+    assert all(len(set(map(id, arrays))) == len(arrays) for arrays in read)
+    assert len(values) == 2
+
+
 def test_bad_settings_and_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="turns is 0"):
         KernelTimes(turns=0)
@@ -119,13 +176,13 @@ def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     KernelTimes(path)
     header = json.loads(path.read_text())
-    assert (header["version"], header["processor"], header["cores"]) == (2, "this one", 3)
+    assert (header["version"], header["processor"], header["cores"]) == (3, "this one", 3)
     monkeypatch.setattr(timing, "processor", lambda: "another")
     with pytest.raises(ValueError, match="processor = 'this one', expected 'another'"):
         KernelTimes(path)
     del header["version"]  # as before there were versions
     path.write_text(json.dumps(header) + "\n")
-    with pytest.raises(ValueError, match="version = None, expected 2: use another file"):
+    with pytest.raises(ValueError, match="version = None, expected 3: use another file"):
         KernelTimes(path)
 
 
