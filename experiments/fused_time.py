@@ -37,7 +37,7 @@ from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import RULES
 from gopt.kernels import simplify
 from gopt.kernels.grouping import Group
-from gopt.measure import turns, typical
+from gopt.measure import turns
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 
@@ -178,6 +178,17 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "shares": np.concatenate(shares),  # of decisions, what is fused
         "difference": max(differences),
     }
+
+
+def typical(seconds: np.ndarray) -> np.ndarray:
+    """Returns what each program takes, s `[P]`, of its times in all turns `[P, T]`.
+
+    That is the median of its times as shares of what the programs took in the same turn, times what
+    they took in the fastest turn. For where the speed of a machine changes from turn to turn, the
+    least time of a program is that of the turn in which it was lucky.
+    """
+    turn = np.median(seconds, 0)
+    return np.asarray(np.median(seconds / turn, 1) * turn.min())
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:

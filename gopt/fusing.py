@@ -13,9 +13,9 @@ from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion, priority_fusion
 from gopt.cost.fusion import kernels_of
 from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members, own_fusion
+from gopt.fusion.alone import values_of
 from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.fusion.searching import search
-from gopt.fusion.timing import values_of
 from gopt.fusion_problem import FusionProblem
 from gopt.kernels import Group, simplify
 from gopt.measure import Times, turns

@@ -130,17 +130,6 @@ def turns(
     return {name: Times(*np.array(times).T) for name, times in found.items()}
 
 
-def typical(seconds: np.ndarray) -> np.ndarray:
-    """Returns what each program takes, s `[P]`, of its times in all turns `[P, T]`.
-
-    That is the median of its times as shares of what the programs took in the same turn, times what
-    they took in the fastest turn. For where the speed of a machine changes from turn to turn, the
-    least time of a program is that of the turn in which it was lucky.
-    """
-    turn = np.median(seconds, 0)
-    return np.asarray(np.median(seconds / turn, 1) * turn.min())
-
-
 def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
     """Returns the median ratio of two functions' times in each turn, and its 95 % interval.
 

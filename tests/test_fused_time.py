@@ -9,7 +9,7 @@ import pytest
 
 from experiments import fuse, fused_time
 from experiments.cases import Case, floats
-from experiments.fused_time import Settings, drawn, main, measure, summary
+from experiments.fused_time import Settings, drawn, main, measure, summary, typical
 from gopt.fusion import CPU
 from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.fusion_problem import prepare_fusion
@@ -50,6 +50,11 @@ def test_a_run(tiny, tmp_path, capsys):
 def two_turns(seconds):
     """The second on a machine that was slower."""
     return np.stack([seconds, 1.1 * seconds], 1)
+
+
+def test_a_lucky_turn_of_one_program_counts_as_little_as_a_slow_turn_of_all():
+    seconds = np.array([[2.0, 4.0, 2.0], [3.0, 6.0, 3.0], [4.0, 8.0, 3.2]])
+    np.testing.assert_allclose(typical(seconds), [2, 3, 4])
 
 
 def test_what_is_predicted_perfectly_correlates():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gopt import measure
-from gopt.measure import Times, memory, seconds, turns, typical
+from gopt.measure import Times, memory, seconds, turns
 
 X = jnp.ones((64, 64))
 
@@ -57,11 +57,6 @@ def test_the_least_is_by_the_process_on_a_cpu_and_on_the_wall_elsewhere(
     times = Times(np.array([2.0, 1.0]), np.array([3.0, 4.0]))
     monkeypatch.setattr(measure, "turns", lambda *_, **__: {"f": times})
     assert seconds({}) == {"f": least}
-
-
-def test_a_lucky_turn_of_one_program_counts_as_little_as_a_slow_turn_of_all():
-    seconds = np.array([[2.0, 4.0, 2.0], [3.0, 6.0, 3.0], [4.0, 8.0, 3.2]])
-    np.testing.assert_allclose(typical(seconds), [2, 3, 4])
 
 
 def test_short_functions_are_called_often_in_each_turn():

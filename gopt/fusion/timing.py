@@ -8,10 +8,7 @@ import json
 import math
 import os
 import platform
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +19,16 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from gopt.cost.cells import check_units
-from gopt.equations import shape_of, variables
 from gopt.files import write_whole
-from gopt.fusion.programs import apart, kernel_of
+from gopt.fusion import alone
+from gopt.fusion.programs import kernel_of
 from gopt.kernels.grouping import Group, group
-from gopt.kernels.labels import read
-from gopt.measure import cores, processor, typical
+from gopt.measure import cores, processor
 from gopt.program import Program
 
-# Of how kernels are timed. Since 2, those of opaque ops are no calls; since 3, new ones take turns.
+# Of how kernels are timed. Since 2, those of opaque ops are no calls; since 3, they take turns, and
+# what they make stays in the program.
 _VERSION = 3
-_TURN = 2e-3  # s, what is timed at once at least
-_COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
 
 class KernelTimes:
@@ -56,7 +51,7 @@ class KernelTimes:
         Args:
           path: where each time is written as soon as it is known, a line of JSON each, after one
             that says what they depend on; by default nowhere.
-          turns: how often each kernel is timed, see `gopt.measure.typical`.
+          turns: how often each kernel is timed; the least counts.
           longest: a kernel that takes longer is not timed again, and counts as failed, in s.
 
         Raises:
@@ -119,7 +114,7 @@ class KernelTimes:
         for parts in configurations:
             texts.append([])
             for equation in group(program, parts).equations:
-                kernel, shapes = _alone(equation, kernel_of(equation))
+                kernel, shapes = alone.kernel(equation, kernel_of(equation))
                 text = str(jax.make_jaxpr(kernel)(*shapes))
                 texts[-1].append(text)
                 if text not in self.seconds:
@@ -132,26 +127,25 @@ class KernelTimes:
         """Compiles and times kernels, by their texts."""
         check_units()
         values: dict[tuple[Any, int], jax.Array] = {}
-        call = _timed(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
+        call = alone.timed(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
         ready: dict[str, Callable[[], float]] = {}
         for text, equation in new.items():
             try:
-                ready[text] = _timed(*_program(equation, values), longest=self._longest)
+                ready[text] = alone.timed(*alone.copies(equation, values), longest=self._longest)
             except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
                 self._fail(text, error)
-        calls: list[float] = []
-        turns: dict[str, list[float]] = {text: [] for text in ready}
+        least = dict.fromkeys(ready, math.inf)
+        least_of_call = math.inf
         for _ in range(self._turns):
-            calls.append(call())
-            for text in list(turns):
+            least_of_call = min(least_of_call, call())
+            for text in list(least):
                 try:
-                    turns[text].append(ready[text]())
+                    least[text] = min(least[text], ready[text]())
                 except jax.errors.JaxRuntimeError as error:
-                    del turns[text]
+                    del least[text]
                     self._fail(text, error)
-        for_call, *seconds = typical(np.array([calls, *turns.values()]))
-        for text, found in zip(turns, seconds, strict=True):
-            self.seconds[text] = max(float(found - for_call), 0.0) / _COPIES
+        for text, seconds in least.items():
+            self.seconds[text] = max(seconds - least_of_call, 0.0) / alone.COPIES
             self._save(text)
 
     def _fail(self, text: str, error: Exception) -> None:
@@ -208,74 +202,3 @@ def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path}, line {number}: not the time of a kernel")
     return found
-
-
-def _timed(
-    function: Callable[..., Any], arguments: Sequence[Any], *, longest: float = math.inf
-) -> Callable[[], float]:
-    """Compiles a function, and returns another that times a call of it, in s.
-
-    Raises:
-      TimeoutError: a call takes longer than `longest`, in s.
-    """
-
-    def turn(calls: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(calls):
-            result = function(*arguments)
-        jax.block_until_ready(result)
-        return (time.perf_counter() - begin) / calls
-
-    jax.block_until_ready(function(*arguments))  # it is compiled
-    once = turn(1)
-    if once > longest:
-        raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
-    return partial(turn, math.ceil(_TURN / once))
-
-
-def _program(
-    equation: JaxprEqn, values: dict[tuple[Any, int], jax.Array]
-) -> tuple[Callable[..., Any], list[jax.Array]]:
-    """Returns copies of a kernel as one program, and what it reads.
-
-    Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
-    """
-    kernel, shapes = _alone(equation, apart(equation))
-
-    def copies(*arguments: Any) -> Any:
-        return [kernel(*arguments) for _ in range(_COPIES)]
-
-    arguments: list[jax.Array] = []
-    seen: Counter[Any] = Counter()
-    for shape in shapes:
-        key = shape, seen[shape]
-        seen[shape] += 1
-        if key not in values:
-            values[key] = values_of(shape)
-        arguments.append(values[key])
-    return jax.jit(copies, compiler_options={"xla_disable_hlo_passes": "cse"}), arguments
-
-
-def _alone(
-    equation: JaxprEqn, run: Callable[..., Any]
-) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """Returns a kernel as a function of what it reads, each variable once, and their shapes."""
-    read_by = list(dict.fromkeys(variables(equation.invars)))
-
-    def kernel(*values: jax.Array) -> Any:
-        known = dict(zip(read_by, values, strict=True))
-        return run(*(read(atom, known) for atom in equation.invars))
-
-    return kernel, list(map(shape_of, read_by))
-
-
-def values_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns positive numbers, for the time of some functions depends on them; or random keys."""
-    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-        impl: list[Any] = []
-        jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
-        return jax.random.split(jax.random.key(0, impl=impl[0]), shape.shape)
-    rng = np.random.default_rng(0)
-    if jnp.issubdtype(shape.dtype, jnp.floating):
-        return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
-    return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)

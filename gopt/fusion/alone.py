@@ -1,0 +1,113 @@
+"""One kernel as a program of its own, in which it takes what it takes among others."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import JaxprEqn
+
+from gopt.apply import MEMORY_SCHEDULER
+from gopt.cost.cells import unit
+from gopt.equations import shape_of, variables
+from gopt.fusion.programs import apart
+from gopt.kernels.labels import read
+
+COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
+
+_TURN = 2e-3  # s, what is timed at once at least
+# One copy runs after the other, as kernels of a program do, and they share buffers.
+_OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
+
+
+def kernel(
+    equation: JaxprEqn, run: Callable[..., Any]
+) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+    """Returns a kernel as a function of what it reads, each variable once, and their shapes."""
+    read_by = list(dict.fromkeys(variables(equation.invars)))
+
+    def function(*values: jax.Array) -> Any:
+        known = dict(zip(read_by, values, strict=True))
+        return run(*(read(atom, known) for atom in equation.invars))
+
+    return function, list(map(shape_of, read_by))
+
+
+def copies(
+    equation: JaxprEqn, values: dict[tuple[Any, int], jax.Array]
+) -> tuple[Callable[..., Any], list[jax.Array]]:
+    """Returns copies of a kernel as one program, and what it reads.
+
+    Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
+    """
+    run, shapes = kernel(equation, apart(equation))
+
+    def program(*arguments: Any) -> jax.Array:
+        return sum((shown(run(*arguments)) for _ in range(COPIES)), jnp.float32(0))
+
+    arguments: list[jax.Array] = []
+    seen: Counter[Any] = Counter()
+    for shape in shapes:
+        key = shape, seen[shape]
+        seen[shape] += 1
+        if key not in values:
+            values[key] = values_of(shape)
+        arguments.append(values[key])
+    return jax.jit(program, compiler_options=_OPTIONS), arguments
+
+
+@unit
+def shown(results: Any) -> jax.Array:
+    """Returns a number that depends on all results: none has to leave the program.
+
+    That takes a microsecond or two for each, as long as many a kernel, and is paid only for what a
+    whole program returns.
+    """
+    first = (x.ravel()[0] for x in jax.tree.leaves(results) if x.size)
+    return sum((_number(x) for x in first), jnp.float32(0))
+
+
+def _number(x: jax.Array) -> jax.Array:
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x).ravel()[0]
+    return jnp.real(x).astype(jnp.float32)
+
+
+def values_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
+    """Returns positive numbers, for the time of some functions depends on them; or random keys."""
+    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+        impl: list[Any] = []
+        jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
+        return jax.random.split(jax.random.key(0, impl=impl[0]), shape.shape)
+    rng = np.random.default_rng(0)
+    if jnp.issubdtype(shape.dtype, jnp.floating):
+        return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
+    return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)
+
+
+def timed(
+    function: Callable[..., Any], arguments: Sequence[Any], *, longest: float = math.inf
+) -> Callable[[], float]:
+    """Compiles a function, and returns another that times a call of it, in s.
+
+    Raises:
+      TimeoutError: a call takes longer than `longest`, in s.
+    """
+
+    def turn(calls: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            result = function(*arguments)
+        jax.block_until_ready(result)
+        return (time.perf_counter() - begin) / calls
+
+    jax.block_until_ready(function(*arguments))  # it is compiled
+    once = turn(1)
+    if once > longest:
+        raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
+    return partial(turn, math.ceil(_TURN / once))

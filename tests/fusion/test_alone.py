@@ -1,0 +1,49 @@
+"""Kernels as programs of their own."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from gopt import measure
+from gopt.fusion import alone
+from gopt.kernels import group
+from gopt.program import trace_program
+
+X = jnp.ones((64, 64))
+
+
+def kernels(fn, *args):
+    """Each op of a function."""
+    program = trace_program(fn, *args)
+    return group(program, [(index,) for index in range(len(program.equations))]).equations
+
+
+def test_kernels_share_arrays_and_none_reads_one_twice():
+    values = {}
+    read = [alone.copies(e, values)[1] for e in kernels(lambda x, y: x * y + jnp.sin(x), X, X)]
+    assert sorted(map(len, read)) == [1, 2, 2]
+    assert all(len(set(map(id, arrays))) == len(arrays) for arrays in read)
+    assert len(values) == 2
+
+
+def test_what_is_shown_depends_on_all_results():
+    results = [jnp.full((2, 3), 2.0), jnp.arange(3) + 1j, jnp.zeros((0, 2)), jnp.array(True)]
+    assert alone.shown(results) == 3
+    assert alone.shown([]) == 0
+    keys = jax.random.split(jax.random.key(3), 2)
+    assert alone.shown([keys]) == float(jax.random.key_data(keys).ravel()[0])
+
+
+def test_copies_share_a_buffer():
+    (equation,) = kernels(jnp.tanh, X)
+    function, arguments = alone.copies(equation, {})
+    temporaries = measure.memory(function.lower(*arguments).compile()).temporaries
+    assert X.nbytes <= temporaries < 1.5 * X.nbytes
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_in_the_place_of_keys_there_are_keys_of_the_same_kind(impl):
+    dtype = jax.random.key(0, impl=impl).dtype
+    for shape in ((), (3,), (2, 0)):
+        found = alone.values_of(jax.ShapeDtypeStruct(shape, dtype))
+        assert (found.shape, found.dtype) == (shape, dtype)
