@@ -17,9 +17,11 @@ from gopt.cost.cells import unit
 from gopt.equations import shape_of, variables
 from gopt.fusion.programs import apart
 from gopt.kernels.labels import read
+from gopt.sources.costs import num_bytes
 
 COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
+_LARGE = 2**24  # bytes, more than what such caches hold
 _TURN = 2e-3  # s, what is timed at once at least
 # One copy runs after the other, as kernels of a program do, and they share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
@@ -41,24 +43,34 @@ def kernel(
 def copies(
     equation: JaxprEqn, values: dict[tuple[Any, int], jax.Array]
 ) -> tuple[Callable[..., Any], list[jax.Array]]:
-    """Returns copies of a kernel as one program, and what it reads.
+    """Returns copies of a kernel as one program, and what they read.
 
-    Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
+    Each reads arrays of its own, for in a program most of what a kernel reads has left the nearest
+    caches; so have large arrays by themselves, which copies share. Kernels share arrays of the same
+    shape, from `values`, which it adds to.
     """
     run, shapes = kernel(equation, apart(equation))
 
     def program(*arguments: Any) -> jax.Array:
-        return sum((shown(run(*arguments)) for _ in range(COPIES)), jnp.float32(0))
+        each = (arguments[at::COPIES] for at in range(COPIES))
+        return sum((shown(run(*own)) for own in each), jnp.float32(0))
 
     arguments: list[jax.Array] = []
     seen: Counter[Any] = Counter()
     for shape in shapes:
-        key = shape, seen[shape]
-        seen[shape] += 1
-        if key not in values:
-            values[key] = values_of(shape)
-        arguments.append(values[key])
+        arrays = 1 if num_bytes(shape) > _LARGE else COPIES
+        for key in ((shape, seen[shape] + at) for at in range(arrays)):
+            if key not in values:
+                values[key] = values_of(shape)
+            arguments += [values[key]] * (COPIES // arrays)
+        seen[shape] += arrays
     return jax.jit(program, compiler_options=_OPTIONS), arguments
+
+
+def call(arguments: int) -> tuple[Callable[..., Any], list[jax.Array]]:
+    """Returns a program that hardly does anything with so many arguments, and what it reads."""
+    values = [jnp.zeros(4) for _ in range(arguments)]
+    return jax.jit(lambda *_: jnp.float32(0) + 1, keep_unused=True), values
 
 
 @unit

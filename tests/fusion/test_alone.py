@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from gopt import measure
@@ -18,12 +19,28 @@ def kernels(fn, *args):
     return group(program, [(index,) for index in range(len(program.equations))]).equations
 
 
-def test_kernels_share_arrays_and_none_reads_one_twice():
+def test_kernels_share_arrays_but_none_reads_one_twice():
     values = {}
     read = [alone.copies(e, values)[1] for e in kernels(lambda x, y: x * y + jnp.sin(x), X, X)]
-    assert sorted(map(len, read)) == [1, 2, 2]
+    assert sorted(map(len, read)) == [alone.COPIES, 2 * alone.COPIES, 2 * alone.COPIES]
     assert all(len(set(map(id, arrays))) == len(arrays) for arrays in read)
-    assert len(values) == 2
+    assert len(values) == 2 * alone.COPIES
+
+
+def test_copies_share_what_is_larger_than_caches(monkeypatch):
+    monkeypatch.setattr(alone, "_LARGE", X.nbytes - 1)
+    (equation,) = kernels(lambda x, y, z: jax.lax.select(x > 0, y, z), X, X, X)[1:]
+    _, arguments = alone.copies(equation, {})
+    assert len(arguments) == 3 * alone.COPIES
+    assert len(set(map(id, arguments))) == 2 + alone.COPIES  # a predicate is small
+
+
+def test_copies_compute_what_the_kernel_does_with_arrays_of_their_own():
+    (equation,) = kernels(jnp.subtract, X, X)
+    function, arguments = alone.copies(equation, {})
+    arrays = [jnp.full_like(x, 10.0**at) for at, x in enumerate(arguments)]
+    first, second = np.split(np.array([x[0, 0] for x in arrays]), 2)
+    np.testing.assert_allclose(function(*arrays), (first - second).sum(), rtol=1e-6)
 
 
 def test_what_is_shown_depends_on_all_results():
