@@ -17,11 +17,9 @@ from gopt.cost.cells import unit
 from gopt.equations import shape_of, variables
 from gopt.fusion.programs import apart
 from gopt.kernels.labels import read
-from gopt.sources.costs import num_bytes
 
 COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
-_LARGE = 2**24  # bytes, more than what such caches hold
 _TURN = 2e-3  # s, what is timed at once at least
 # One copy runs after the other, as kernels of a program do, and they share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
@@ -43,34 +41,24 @@ def kernel(
 def copies(
     equation: JaxprEqn, values: dict[tuple[Any, int], jax.Array]
 ) -> tuple[Callable[..., Any], list[jax.Array]]:
-    """Returns copies of a kernel as one program, and what they read.
+    """Returns copies of a kernel as one program, and what it reads.
 
-    Each reads arrays of its own, for in a program most of what a kernel reads has left the nearest
-    caches; so have large arrays by themselves, which copies share. Kernels share arrays of the same
-    shape, from `values`, which it adds to.
+    Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
     """
     run, shapes = kernel(equation, apart(equation))
 
     def program(*arguments: Any) -> jax.Array:
-        each = (arguments[at::COPIES] for at in range(COPIES))
-        return sum((shown(run(*own)) for own in each), jnp.float32(0))
+        return sum((shown(run(*arguments)) for _ in range(COPIES)), jnp.float32(0))
 
     arguments: list[jax.Array] = []
     seen: Counter[Any] = Counter()
     for shape in shapes:
-        arrays = 1 if num_bytes(shape) > _LARGE else COPIES
-        for key in ((shape, seen[shape] + at) for at in range(arrays)):
-            if key not in values:
-                values[key] = values_of(shape)
-            arguments += [values[key]] * (COPIES // arrays)
-        seen[shape] += arrays
+        key = shape, seen[shape]
+        seen[shape] += 1
+        if key not in values:
+            values[key] = values_of(shape)
+        arguments.append(values[key])
     return jax.jit(program, compiler_options=_OPTIONS), arguments
-
-
-def call(arguments: int) -> tuple[Callable[..., Any], list[jax.Array]]:
-    """Returns a program that hardly does anything with so many arguments, and what it reads."""
-    values = [jnp.zeros(4) for _ in range(arguments)]
-    return jax.jit(lambda *_: jnp.float32(0) + 1, keep_unused=True), values
 
 
 @unit
@@ -91,11 +79,17 @@ def _number(x: jax.Array) -> jax.Array:
 
 
 def values_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns positive numbers, for the time of some functions depends on them; or random keys."""
+    """Returns positive numbers, for the time of some functions depends on them; or random keys.
+
+    Predicates are true, as where a kernel itself asks whether such numbers are positive: with
+    random ones a branch takes several times as long, and to fuse it would seem to be a gain.
+    """
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         impl: list[Any] = []
         jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
         return jax.random.split(jax.random.key(0, impl=impl[0]), shape.shape)
+    if shape.dtype == bool:
+        return jnp.ones(shape.shape, bool)
     rng = np.random.default_rng(0)
     if jnp.issubdtype(shape.dtype, jnp.floating):
         return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
