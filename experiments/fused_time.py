@@ -108,7 +108,7 @@ class Settings:
     """What is measured.
 
     Attributes:
-      blocks: of `BLOCKS`; each takes five to ten minutes.
+      blocks: of `BLOCKS`; each takes about ten minutes.
       configurations: of each block, half of them joined, half cloned.
       repeats: how often each program is timed in each half; its kernels as often in all.
       seed: of the configurations.
