@@ -103,7 +103,8 @@ class KernelTimes:
         """Returns the times of configurations, s `[P]`; infinite where a kernel failed.
 
         All kernels that are new are timed in turn: where the speed of the machine changes with
-        time, those of configurations asked for together stay comparable.
+        time, those of configurations asked for together stay comparable. They are kept once all
+        have had their turns.
 
         Args:
           program: the equations.
