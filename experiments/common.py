@@ -40,8 +40,8 @@ def keep_memory() -> bool:
 
     What a program frees after each call, and needs again in the next, it gives back to the system
     or not by where it lies. If it does, page faults take as long as the program itself: some
-    programs then seem twice as slow as others, which are as fast. Call it before threads start: the
-    heaps that each has for itself would be given back all the same.
+    programs then seem twice as slow as others, which are as fast. Call it before JAX computes: the
+    heaps that its threads then have for themselves would be given back all the same.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

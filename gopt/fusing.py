@@ -42,7 +42,7 @@ def fuse(
     those of its instruction fusion and priority fusion, as gopt decodes them; and with what a
     search finds from the best of the three. A candidate of the search costs the sum of the times of
     its kernels, each of which is compiled and timed once; the network of `gopt.systems.advantage`
-    says which op to try next. Kernels are timed one after another, on one core each.
+    says which op to try next. Kernels that are new to it are timed in turn, on one core each.
 
     Programs run on as many cores as XLA uses. They are compared by process time, which is that of
     all cores and on which others on the machine have little influence. Time on the wall is shown
@@ -54,7 +54,7 @@ def fuse(
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
-        last, numbers are drawn.
+        last, numbers are drawn, and predicates are true.
       evaluations: how many configurations the search may try.
       repeats: turns in which whole programs are timed; with fewer than 12, too few to tell what is
         faster, XLA's own program is chosen.

@@ -56,7 +56,7 @@ def copies(
         key = shape, seen[shape]
         seen[shape] += 1
         if key not in values:
-            values[key] = values_of(shape)
+            values[key] = values_of(shape, seed=seen[shape])
         arguments.append(values[key])
     return jax.jit(program, compiler_options=_OPTIONS), arguments
 
@@ -78,19 +78,20 @@ def _number(x: jax.Array) -> jax.Array:
     return jnp.real(x).astype(jnp.float32)
 
 
-def values_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns positive numbers, for the time of some functions depends on them; or random keys.
+def values_of(shape: jax.ShapeDtypeStruct, *, seed: int = 0) -> jax.Array:
+    """Returns numbers from 0.5 to 1, integers 0 and 1, true predicates, or random keys.
 
-    Predicates are true, as where a kernel itself asks whether such numbers are positive: with
-    random ones a branch takes several times as long, and to fuse it would seem to be a gain.
+    The time of some functions depends on them. Predicates are true, as where a kernel itself asks
+    whether such numbers are positive: with random ones a branch takes several times as long, and to
+    fuse it would seem to be a gain.
     """
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         impl: list[Any] = []
         jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
-        return jax.random.split(jax.random.key(0, impl=impl[0]), shape.shape)
+        return jax.random.split(jax.random.key(seed, impl=impl[0]), shape.shape)
     if shape.dtype == bool:
         return jnp.ones(shape.shape, bool)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     if jnp.issubdtype(shape.dtype, jnp.floating):
         return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
     return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)

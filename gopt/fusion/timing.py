@@ -26,9 +26,9 @@ from gopt.kernels.grouping import Group, group
 from gopt.measure import cores, processor
 from gopt.program import Program
 
-# Of how kernels are timed. Since 2, those of opaque ops are no calls; since 3, they take turns, and
-# what they make stays in the program.
-_VERSION = 3
+# Of how kernels are timed. Since 2, those of opaque ops are no calls; since 4, they take turns,
+# what they make stays in the program, and what they read is drawn for each argument.
+_VERSION = 4
 
 
 class KernelTimes:
@@ -49,8 +49,9 @@ class KernelTimes:
         """Reads what was measured before.
 
         Args:
-          path: where each time is written as soon as it is known, a line of JSON each, after one
-            that says what they depend on; by default nowhere.
+          path: where times are written, failures at once, others at the end of the call of `of` or
+            `of_each` to which they were new: a line of JSON each, after one that says what they
+            depend on; by default nowhere.
           turns: how often each kernel is timed; the least counts.
           longest: a kernel that takes longer is not timed again, and counts as failed, in s.
 
@@ -70,6 +71,7 @@ class KernelTimes:
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         self._path, self._turns, self._longest = path, turns, longest
+        self._call: Callable[[], float] | None = None
         self._header = {
             "version": _VERSION,
             "machine": platform.machine(),
@@ -103,8 +105,7 @@ class KernelTimes:
         """Returns the times of configurations, s `[P]`; infinite where a kernel failed.
 
         All kernels that are new are timed in turn: where the speed of the machine changes with
-        time, those of configurations asked for together stay comparable. They are kept once all
-        have had their turns.
+        time, those of configurations asked for together stay comparable.
 
         Args:
           program: the equations.
@@ -128,7 +129,8 @@ class KernelTimes:
         """Compiles and times kernels, by their texts."""
         check_units()
         values: dict[tuple[Any, int], jax.Array] = {}
-        call = alone.timed(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
+        if self._call is None:
+            self._call = alone.timed(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
         ready: dict[str, Callable[[], float]] = {}
         for text, equation in new.items():
             try:
@@ -138,7 +140,7 @@ class KernelTimes:
         least = dict.fromkeys(ready, math.inf)
         least_of_call = math.inf
         for _ in range(self._turns):
-            least_of_call = min(least_of_call, call())
+            least_of_call = min(least_of_call, self._call())
             for text in list(least):
                 try:
                     least[text] = min(least[text], ready[text]())

@@ -164,13 +164,13 @@ def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     KernelTimes(path)
     header = json.loads(path.read_text())
-    assert (header["version"], header["processor"], header["cores"]) == (3, "this one", 3)
+    assert (header["version"], header["processor"], header["cores"]) == (4, "this one", 3)
     monkeypatch.setattr(timing, "processor", lambda: "another")
     with pytest.raises(ValueError, match="processor = 'this one', expected 'another'"):
         KernelTimes(path)
     del header["version"]  # as before there were versions
     path.write_text(json.dumps(header) + "\n")
-    with pytest.raises(ValueError, match="version = None, expected 3: use another file"):
+    with pytest.raises(ValueError, match="version = None, expected 4: use another file"):
         KernelTimes(path)
 
 
