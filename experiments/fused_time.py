@@ -143,8 +143,9 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
     problems = {k: GUESS.problem(traced.graph, rules=rules) for k, rules in SEMANTICS.items()}
-    file = settings.folder / f"{name.replace(' ', '_')}.jsonl"
-    times = KernelTimes(file, turns=2 * settings.repeats)
+    count = 2 * settings.repeats
+    file = settings.folder / f"{name.replace(' ', '_')}_{count}_turns.jsonl"
+    times = KernelTimes(file, turns=count)
     args = random_arguments(case.args)
     options = MEMORY_SCHEDULER["cpu"]
     own = jax.jit(case.fn, compiler_options=options)
@@ -165,7 +166,8 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
                 raise RuntimeError(
                     f"{name}, {semantics} {k}: values differ by {differences[-1]:.0e}"
                 )
-    measured = turns(programs, lambda: args, repeats=2 * settings.repeats)
+    sums = times.of_each(program, every)
+    measured = turns(programs, lambda: args, repeats=count)
     seconds = np.array([times.process for times in measured.values()])
     return {
         "block": name,
@@ -173,7 +175,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "configurable": int(problem.num_choices),
         "seconds": seconds[1:],  # [configurations, turns]
         "own": float(typical(seconds)[0]),
-        "sums": times.of_each(program, every),
+        "sums": sums,
         "counts": np.concatenate(counts),
         "shares": np.concatenate(shares),  # of decisions, what is fused
         "difference": max(differences),

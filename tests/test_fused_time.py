@@ -39,12 +39,12 @@ def test_a_run(tiny, tmp_path, capsys):
     assert -1 <= row["rank of fitted"] <= 1
     assert np.shape(row["seconds"]) == (8, 2)
     assert len(row["sums"]) == len(row["counts"]) == len(row["shares"]) == 8
-    assert (tmp_path / "tiny.jsonl").exists()
+    assert (tmp_path / "tiny_2_turns.jsonl").exists()
     assert (tmp_path / "table.md").exists()
     assert json.loads((tmp_path / "settings.json").read_text())["configurations"] == 8
-    before = (tmp_path / "tiny.jsonl").read_text()
+    before = (tmp_path / "tiny_2_turns.jsonl").read_text()
     measure("tiny", Settings(blocks=("tiny",), configurations=8, repeats=1, folder=tmp_path))
-    assert (tmp_path / "tiny.jsonl").read_text() == before  # each kernel is timed once
+    assert (tmp_path / "tiny_2_turns.jsonl").read_text() == before  # each kernel is timed once
 
 
 def two_turns(seconds):
