@@ -1,5 +1,6 @@
 """From a JAX function to kernels that were measured, and back to a function that runs them."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -198,10 +199,11 @@ def _ways(
 
 def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Returns arguments to be consumed: copies of arrays, and numbers where there are shapes."""
+    seeds = itertools.count()
 
     def value(leaf: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            return values_of(leaf)
+            return values_of(leaf, seed=next(seeds))
         return jax.numpy.copy(leaf) if isinstance(leaf, jax.Array) else leaf
 
     return jax.tree.map(value, args)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gopt import fusing
 from gopt.fusing import fuse
 from gopt.fusion import alone, timing
 from gopt.fusion.comparison import FusedProgram, Fusing
@@ -91,6 +92,12 @@ def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
     assert list(result.failures.values()) == ["TimeoutError: too long"]
     assert "1 kernels failed" in str(result)
     np.testing.assert_allclose(result.apply()(W, X)[0], step(W, X)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_in_the_place_of_shapes_there_are_numbers_that_differ():
+    shape = jax.ShapeDtypeStruct((3, 4), jnp.float32)
+    first, second = fusing._arguments((shape, {"x": shape}))
+    assert (first != second["x"]).all()
 
 
 def test_shapes_stand_for_arrays_and_arguments_may_be_donated():

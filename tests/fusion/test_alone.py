@@ -33,6 +33,14 @@ def test_copies_compute_what_the_kernel_does():
     assert function(5 * X, 2 * X) == 3 * alone.COPIES
 
 
+@pytest.mark.parametrize(("fn", "op"), [(jnp.tanh, "tanh("), (lambda x: x @ x, "dot(")])
+def test_xla_leaves_all_copies(fn, op):
+    """Also of a product, which is no call of its own."""
+    (equation,) = kernels(fn, X)
+    function, arguments = alone.copies(equation, {})
+    assert function.lower(*arguments).compile().as_text().count(op) == alone.COPIES
+
+
 def test_what_is_shown_depends_on_all_results():
     results = [jnp.full((2, 3), 2.0), jnp.arange(3) + 1j, jnp.zeros((0, 2)), jnp.array(True)]
     assert alone.shown(results) == 3
