@@ -40,15 +40,16 @@ def keep_memory() -> bool:
 
     What a program frees after each call, and needs again in the next, it gives back to the system
     or not by where it lies. If it does, page faults take as long as the program itself: some
-    programs then seem twice as slow as others, which are as fast. Call it before JAX computes: the
-    heaps that its threads then have for themselves would be given back all the same.
+    programs then seem twice as slow as others, which are as fast. Threads keep heaps of their own:
+    in one that compilation has cut to pieces, to find memory can take as long as to compute.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no glibc
         return False
-    trim_threshold, mmap_max, arena_max = -1, -4, -8  # of malloc.h
-    settings = {trim_threshold: 2**31 - 1, mmap_max: 0, arena_max: 1}
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # of malloc.h
+    # A thread gives a heap back, 64 MiB at most, unless it is to keep more than two of them.
+    settings = {trim_threshold: 2**31 - 1, top_pad: 2**28, mmap_max: 0}
     return all(mallopt(*setting) for setting in settings.items())
 
 
