@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from gopt.cost import clock
 from gopt.cost.cells import unit
-from gopt.cost.issue import Clock, clock, durations, issue
+from gopt.cost.clock import Clock
+from gopt.cost.issue import issue
 from gopt.cost.lanes import on_lanes
 from gopt.cost.memory import memory
 from gopt.cost.ranking import key_bits, rank_by_key
@@ -83,7 +85,7 @@ def decode(problem: Problem, keys: Keys) -> Decision:
     key = _item_keys(keys)
     order = jnp.argsort(key_bits(key), stable=True)
     rank = jnp.zeros(key.shape, jnp.int32).at[order].set(jnp.arange(key.size, dtype=jnp.int32))
-    return Decision(_devices(problem, keys), rank)
+    return Decision(devices_of(problem, keys), rank)
 
 
 def simulate(problem: Problem, decision: Decision) -> Schedule:
@@ -201,7 +203,8 @@ def relaxed_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array] | N
 Ranks = tuple[jax.Array, jax.Array]  # the items by rank, and the rank of each item
 
 
-def _devices(problem: Problem, keys: Keys) -> jax.Array:
+def devices_of(problem: Problem, keys: Keys) -> jax.Array:
+    """Returns where ops run, int32 `[N]`."""
     device = jnp.where(problem.allowed, key_bits(keys.device), -1)
     return jnp.argmax(device, axis=-1).astype(jnp.int32)
 
@@ -212,12 +215,12 @@ def _item_keys(keys: Keys) -> jax.Array:
 
 @on_lanes(Cost)
 def _evaluate(problem: Problem, keys: Keys) -> Cost:
-    return _evaluate_timed(problem, clock(problem), keys)
+    return _evaluate_timed(problem, clock.create(problem), keys)
 
 
 @on_lanes(lambda makespan, peak: makespan)
 def _makespan(problem: Problem, keys: Keys) -> jax.Array:
-    return _makespan_timed(problem, clock(problem), keys)
+    return _makespan_timed(problem, clock.create(problem), keys)
 
 
 # The costs of one candidate, in units that return no more than what is needed: XLA does not look
@@ -229,7 +232,7 @@ def _makespan(problem: Problem, keys: Keys) -> jax.Array:
 def _evaluate_timed(problem: Problem, times: Clock, keys: Keys) -> Cost:
     device, waits, ranks = _ranked(problem, keys)
     position, makespan = _timed_order(problem, device, waits, ranks, times)
-    return Cost(makespan, _peak_of(problem, device, position, waits.count))
+    return Cost(makespan, peak_of(problem, device, position, waits.count))
 
 
 @jax.custom_batching.sequential_vmap
@@ -243,11 +246,11 @@ def _makespan_timed(problem: Problem, times: Clock, keys: Keys) -> jax.Array:
 @unit
 def _peaks(problem: Problem, keys: Keys) -> jax.Array:
     device, waits, ranks = _ranked(problem, keys)
-    return _peak_of(problem, device, _order(problem, device, waits, ranks), waits.count)
+    return peak_of(problem, device, _order(problem, device, waits, ranks), waits.count)
 
 
 def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
-    device = _devices(problem, keys)
+    device = devices_of(problem, keys)
     waits = unit(waiting)(problem, device)
     return device, waits, unit(rank_by_key)(_item_keys(keys), waits.items, waits.count)
 
@@ -266,7 +269,8 @@ def _timed_order(
 
 
 @unit
-def _peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
+def peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
+    """Returns the peaks of the first `count` items by their place in the order of issue."""
     return memory(problem, device, position, count)[1]
 
 
@@ -276,7 +280,7 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     items = jnp.arange(rank.size, dtype=jnp.int32)
     by_rank = jnp.zeros_like(rank).at[rank].set(items)
     waits = waiting(problem, device)
-    times = clock(problem)
+    times = clock.create(problem)
     position, end, makespan = issue(problem, device, waits, by_rank, rank, times)
     during, peak = memory(problem, device, position, waits.count)
 
@@ -287,7 +291,7 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
         device=device,
         order=jnp.full(rank.size, -1, jnp.int32).at[step].set(items, mode="drop"),
         num_items=waits.count,
-        start=jnp.where(position > 0, end - durations(times, device), 0),
+        start=jnp.where(position > 0, end - clock.durations(times, device), 0),
         end=end,
         usage=jnp.zeros_like(rank).at[step].set(during[position, there], mode="drop"),
         makespan=makespan,

@@ -22,8 +22,8 @@ _NONE = -1  # the end of a list; negative, see `waiting`
 class Waiting(NamedTuple):
     """Who waits for whom under a placement: for each item a linked list of what it lets go on.
 
-    An element of a list is a use, whose consumer reads what the item makes on the item's device,
-    or `E` + t · D + d, the transfer of a tensor that the item makes.
+    An element of a list is `E` + t · D + d, the transfer of a tensor that the item makes, or a use,
+    whose consumer reads what the item makes on the item's device. Transfers come first, by index.
     """
 
     head: Any  # int32 [N + T·D], first element of the list of an item, or -1
@@ -54,9 +54,9 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
     def join_transfer(state: Any) -> Any:
         k, owner, element, head, next_ = state
         head = store(head, owner, element)
-        slot = load(items, k) - n
+        slot = load(items, k - 1) - n
         owner, element = load(problem.producer, lax.div(slot, jnp.int32(d))), e + slot
-        return k + 1, owner, element, head, store(next_, element, load(head, owner))
+        return k - 1, owner, element, head, store(next_, element, load(head, owner))
 
     size = n + t * d
     head, next_ = jnp.full(size + 1, _NONE, jnp.int32), jnp.full(e + t * d, _NONE, jnp.int32)
@@ -71,11 +71,12 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
         jnp.arange(size, dtype=jnp.int32),
     )
     _, count, *written, items = lax.while_loop(lambda s: s[0] < problem.num_uses, join_use, state)
-    _, owner, element, head, next_ = lax.while_loop(
-        lambda s: s[0] < count, join_transfer, (problem.num_ops, *written)
-    )
     if d > 2:  # on two devices a tensor has one transfer at most
         items = _sort_transfers(items, problem.num_ops, count)
+    # From the last to the first, which is then at the head.
+    _, owner, element, head, next_ = lax.while_loop(
+        lambda s: s[0] > problem.num_ops, join_transfer, (count, *written)
+    )
     return Waiting(store(head, owner, element)[:size], next_, items, count)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from gopt.cost import dispatch
 from gopt.cost.execution import Keys, decode, evaluate, keys_shape, makespan, peaks, simulate
 from gopt.cost.fusion import flipped_costs, fusion_cost
 from gopt.fusion_problem import prepare_fusion
@@ -45,6 +46,15 @@ def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, dev
     problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
     compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, population(problem, 4))
     check_loops(compiled.compile().as_text(), loops=6, calls=4)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+def test_loops_of_dispatch_are_native(devices):
+    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    compiled = jax.jit(jax.vmap(dispatch.evaluate, (None, 0))).lower(
+        problem, population(problem, 4)
+    )
+    check_loops(compiled.compile().as_text(), loops=12, calls=4)
 
 
 @pytest.mark.parametrize("count", [33, 64])

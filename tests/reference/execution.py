@@ -23,7 +23,7 @@ class ReferenceSchedule(NamedTuple):
     usage: list[int]  # on the device of the k-th issued item, while it runs
 
 
-class _Plan:
+class Plan:
     """Ops, tensors and transfers of a problem under one placement, as lists and sets."""
 
     def __init__(self, problem: Problem, keys: Any):
@@ -75,11 +75,11 @@ class _Plan:
 
 def issue(problem: Problem, keys: Any) -> tuple[list[int], list[int]]:
     """Returns the device of each real op, and the items in the order in which they are issued."""
-    plan = _Plan(problem, keys)
+    plan = Plan(problem, keys)
     return plan.device, _issue(plan)
 
 
-def _issue(plan: _Plan) -> list[int]:
+def _issue(plan: Plan) -> list[int]:
     waiting = {item: plan.needs(item) for item in [*plan.ops, *plan.transfers]}
     issued: set[int] = set()
     order = []
@@ -94,16 +94,15 @@ def _issue(plan: _Plan) -> list[int]:
 
 def run(problem: Problem, keys: Any) -> ReferenceSchedule:
     """Returns the schedule of one candidate: design of the cost model, rules 1 to 5."""
-    plan = _Plan(problem, keys)
+    plan = Plan(problem, keys)
     order = _issue(plan)
-    start, end = _times(problem, plan, order)
-    peak, usage = _memory(problem, plan, order)
+    start, end = times(problem, plan, order)
+    peak, usage = memory(problem, plan, order)
     return ReferenceSchedule(plan.device, order, start, end, max(end.values()), peak, usage)
 
 
-def _times(
-    problem: Problem, plan: _Plan, order: list[int]
-) -> tuple[dict[int, int], dict[int, int]]:
+def times(problem: Problem, plan: Plan, order: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns when items that are issued in this order start and end, ticks."""
     device_free = [0] * plan.devices
     channel_free: dict[int, int] = {}
     start: dict[int, int] = {}
@@ -133,7 +132,8 @@ def _times(
     return start, end
 
 
-def _memory(problem: Problem, plan: _Plan, order: list[int]) -> tuple[list[int], list[int]]:
+def memory(problem: Problem, plan: Plan, order: list[int]) -> tuple[list[int], list[int]]:
+    """Returns the peaks, and what is in use on the device of each item while it runs, units."""
     size = [int(s) for s in problem.size]
     # Readers that a tensor still has on a device: ops there and, at home, transfers that leave.
     readers = {(t, plan.home[t]): 0 for t in plan.tensors}

@@ -1,0 +1,166 @@
+"""Priority dispatch against the plain reference, bit for bit."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+
+from gopt import graph as graphs
+from gopt import problem as problems
+from gopt.cost import dispatch, execution
+from gopt.graph import Op, Output
+from gopt.hardware import homogeneous
+from gopt.problem import prepare
+from tests import strategies
+from tests.cost.test_execution import golden, names, population, quick
+from tests.reference.dispatch import run
+from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE
+
+
+@jax.jit
+def fast(problem, keys):
+    schedule = dispatch.simulate(problem, execution.decode(problem, keys))
+    return schedule, dispatch.evaluate(problem, keys)
+
+
+def check(case, shape=SMALL):
+    problem, keys = case.problem(shape), case.padded_keys(shape)
+    expected = run(problem, keys)
+    schedule, cost = jax.tree.map(np.asarray, fast(problem, keys))
+    count = len(expected.order)
+    assert schedule.num_items == count
+    assert schedule.order[:count].tolist() == expected.order
+    assert (schedule.order[count:] == -1).all()
+    for field, times in (("start", expected.start), ("end", expected.end)):
+        dense = np.zeros(len(schedule.order), np.int64)
+        dense[list(times)] = list(times.values())
+        np.testing.assert_array_equal(getattr(schedule, field), dense, err_msg=field)
+    assert schedule.usage[:count].tolist() == expected.usage
+    for found in (schedule, cost):
+        assert found.makespan == expected.makespan
+        assert found.peak.tolist() == expected.peak
+        chex.assert_type([*found], np.int32)
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_random_problems_match_the_reference(devices):
+    @quick(60)
+    @given(strategies.cases(devices))
+    def matches(case):
+        check(case)
+
+    matches()
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("name", NASTY)
+def test_nasty_graphs_match_the_reference(name, channel):
+    rng = np.random.default_rng(0)
+    for keys in KEYS:
+        for synchronous in (False, True):
+            check(
+                strategies.random_case(
+                    rng, NASTY[name](), 3, keys=keys, channel=channel, synchronous=synchronous
+                )
+            )
+
+
+@pytest.mark.parametrize("name", HUBS)
+def test_hubs_cost_what_their_schedules_say(name):
+    """The reference is too slow for them: the same order of issue is timed by `execution`."""
+    rng = np.random.default_rng(0)
+    case = strategies.random_case(rng, HUBS[name](), 3, channel="bus")
+    problem, keys = case.problem(LARGE), case.padded_keys(LARGE)
+    schedule, cost = fast(problem, keys)
+    assert (schedule.makespan, schedule.peak.tolist()) == (cost.makespan, cost.peak.tolist())
+    assert schedule.num_items > problem.num_ops
+    # No device waits where it has something to do.
+    start, end = np.asarray(schedule.start), np.asarray(schedule.end)
+    ops = np.flatnonzero(~np.asarray(problem.is_input)[: int(problem.num_ops)])
+    for d in range(3):
+        on = ops[np.asarray(schedule.device)[ops] == d]
+        on = on[np.lexsort((end[on], start[on]))]
+        if name == "1000 readers":  # all arrive at once
+            assert (start[on][1:] == end[on][:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "makespan", "order", "intervals"),
+    [
+        (False, 23, "ip1a32", [(0, 0), (0, 9), (0, 2), (9, 20), (2, 3), (20, 23)]),
+        (True, 25, "ip1a32", [(0, 0), (0, 9), (9, 11), (11, 22), (22, 23), (22, 25)]),
+    ],
+)
+def test_golden_example(synchronous, makespan, order, intervals):
+    problem, keys = golden(synchronous)
+    schedule, cost = fast(problem, keys)
+    items = {"i": 0, "1": 1, "2": 2, "3": 3, "p": 5 + 0 * 2 + 1, "a": 5 + 1 * 2 + 1}
+    expected = [items[letter] for letter in order]
+    assert schedule.order[:6].tolist() == expected
+    assert [(int(schedule.start[i]), int(schedule.end[i])) for i in expected] == intervals
+    assert cost.makespan == schedule.makespan == makespan
+
+
+def test_a_device_does_not_wait_for_the_best_op():
+    """Op 2 is the best, and arrives at 5; op 1 is better than op 3; all run on device 0."""
+    ops = [Op(outputs=(Output(0),)), Op(), Op(inputs=((0, 0),)), Op()]
+    seconds = [5.0, 4.0, 1.0, 4.0]
+    problem = prepare(graphs.from_ops(ops), homogeneous(2, latency=0.0), seconds=seconds)
+    device = np.zeros((5, 2), np.float32)
+    device[0] = 0, 1
+    transfer = np.zeros((problem.shape.tensors, 2), np.float32)
+    keys = execution.Keys(device, np.float32([0, 0.5, 0.1, 0.9, 1]), transfer)
+    schedule, _ = fast(problem, keys)
+    scale = float(problem.tick)
+    starts = np.round(np.asarray(schedule.start)[:4] * scale, 6)
+    assert starts.tolist() == [0, 0, 8, 4]
+    # Issued by rank, everything on device 0 waits for it.
+    by_rank = execution.simulate(problem, execution.decode(problem, keys))
+    assert np.round(np.asarray(by_rank.start)[:4] * scale, 6).tolist() == [0, 6, 5, 10]
+
+
+@pytest.mark.parametrize("fill", [0.0, 1.0])
+def test_padding_changes_nothing(fill):
+    @quick(40)
+    @given(strategies.cases(3))
+    def same(case):
+        results = []
+        for shape in (SMALL, WIDE):
+            problem = case.problem(shape)
+            schedule, cost = fast(problem, case.padded_keys(shape, fill))
+            results.append((names(schedule.order, problem), *(leaf.tolist() for leaf in cost)))
+        assert results[0] == results[1]
+
+    same()
+
+
+def test_vmap_jit_and_one_alone_agree():
+    graphs_, keys = population(0, 5)
+    many = jax.vmap(dispatch.evaluate, (None, 0))
+    batched = jax.jit(jax.vmap(many, (0, None)))(problems.stack(graphs_), keys)
+    chex.assert_shape(batched, [(3, 5), (3, 5, 3)])
+    for g, problem in enumerate(graphs_):
+        for p in range(5):
+            one = jax.tree.map(lambda leaf, p=p: leaf[p], keys)
+            cost = jax.tree.map(lambda leaf, g=g, p=p: leaf[g, p], batched)
+            chex.assert_trees_all_equal(dispatch.evaluate(problem, one), cost)
+            assert int(cost.makespan) == run(problem, one).makespan
+    decisions = jax.vmap(execution.decode, (None, 0))(graphs_[0], keys)
+    schedules = jax.vmap(dispatch.simulate, (None, 0))(graphs_[0], decisions)
+    chex.assert_trees_all_equal(schedules.makespan, batched.makespan[0])
+
+
+def test_64_bit_mode_changes_nothing():
+    problem, keys = golden(False)
+    with jax.enable_x64(True):
+        cost = jax.jit(lambda *args: dispatch.evaluate(*args))(problem, keys)
+    chex.assert_trees_all_equal(cost, dispatch.evaluate(problem, keys))
+    chex.assert_type([*cost], jnp.int32)
+
+
+def test_keys_of_the_wrong_shape_raise():
+    problem, keys = golden(False)
+    with pytest.raises(ValueError, match=r"keys\.device has shape \(2, 5, 2\)"):
+        dispatch.evaluate(problem, jax.tree.map(lambda leaf: np.stack([leaf, leaf]), keys))
