@@ -7,7 +7,7 @@ import numpy as np
 
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
-from tests.reference.execution import _memory, _Plan, _times
+from tests.reference.execution import Plan, memory, times
 
 
 def least_costs(problem: Problem) -> dict[str, int]:
@@ -19,16 +19,16 @@ def least_costs(problem: Problem) -> dict[str, int]:
             continue
         place = np.zeros((n, devices))
         place[np.arange(len(placement)), list(placement)] = 1
-        plan = _Plan(problem, Keys(place, np.zeros(n), np.zeros((t, devices))))
+        plan = Plan(problem, Keys(place, np.zeros(n), np.zeros((t, devices))))
         for order in _orders(plan, []):
-            _, end = _times(problem, plan, order)
-            peak, _ = _memory(problem, plan, order)
+            _, end = times(problem, plan, order)
+            peak, _ = memory(problem, plan, order)
             least["makespan"] = min(least["makespan"], max(end.values()))
             least["peak_memory"] = min(least["peak_memory"], max(peak))
     return least
 
 
-def _orders(plan: _Plan, issued: list[int]) -> Iterator[list[int]]:
+def _orders(plan: Plan, issued: list[int]) -> Iterator[list[int]]:
     waiting = [item for item in [*plan.ops, *plan.transfers] if item not in issued]
     if not waiting:
         yield issued
