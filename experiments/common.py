@@ -41,14 +41,17 @@ def keep_memory() -> bool:
     What a program frees after each call, and needs again in the next, it gives back to the system
     or not by where it lies. If it does, page faults take as long as the program itself: some
     programs then seem twice as slow as others, which are as fast. Threads keep heaps of their own:
-    in one that compilation has cut to pieces, to find memory can take as long as to compute.
+    in one heap for all, which compilation has cut to pieces, to find memory can take as long as to
+    compute. Blocks of 64 MiB or more, which no heap of a thread can hold, are given back all the
+    same. Call it before JAX computes.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no glibc
         return False
     trim_threshold, top_pad, mmap_max = -1, -2, -4  # of malloc.h
-    # A thread gives a heap back, 64 MiB at most, unless it is to keep more than two of them.
+    # glibc deletes an empty heap of a thread unless less than top_pad would be left: two heaps of
+    # 64 MiB at most.
     settings = {trim_threshold: 2**31 - 1, top_pad: 2**28, mmap_max: 0}
     return all(mallopt(*setting) for setting in settings.items())
 

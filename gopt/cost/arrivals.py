@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost.cells import load, store
+from gopt.problem import MAX_TICKS
 
-NEVER = 2**30  # when ops arrive of which nothing is known yet; no time is as large
+NEVER = MAX_TICKS  # when ops arrive of which nothing is known yet; no time is as large
 
 
 class Layout(NamedTuple):
@@ -77,8 +78,8 @@ def add(
     Args:
       of: the layout.
       trees: the trees.
-      place: the leaf of the op, or 0 for none.
-      time: when it arrives.
+      place: int32 `[]`, the leaf of the op, which is not in the tree; or 0 for none.
+      time: int32 `[]`, when it arrives, ticks.
     """
 
     def is_earlier(state: Any) -> Any:
@@ -95,7 +96,15 @@ def add(
 
 
 def best(of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array) -> jax.Array:
-    """Returns the leaf of the smallest rank that has arrived, below a node; of node 0, itself."""
+    """Returns the leaf of the smallest rank that has arrived.
+
+    Args:
+      of: the layout.
+      trees: the trees.
+      place: int32 `[]`, the root of a device where something has arrived, or its node 0, which is
+        returned.
+      time: int32 `[]`, by when, ticks.
+    """
 
     def descend(place: jax.Array) -> jax.Array:
         left = place + (place >> of.bits << of.bits)

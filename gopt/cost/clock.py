@@ -57,7 +57,7 @@ def durations(times: Clock, device: jax.Array) -> jax.Array:
     return times.ticks[items * d + device[times.maker >> _bits(d)]]
 
 
-def use(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+def demand(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns what an item occupies, for `wait` and `occupy`, and for how long, ticks."""
     d = _devices(times)
     maker = load(times.maker, item)
@@ -66,31 +66,34 @@ def use(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, ja
 
 
 def idle(devices: int) -> jax.Array:
-    """Returns when each resource is free at the start, int32 `[R]`, ticks."""
+    """Returns when each resource is free at the start, int32 `[R]`, ticks; `free` below.
+
+    Other functions take a longer array, too, of which it is the beginning.
+    """
     return jnp.zeros(_FIRST + devices + devices**2, jnp.int32)
 
 
-def devices(free: jax.Array, count: int) -> jax.Array:
+def free_devices(free: jax.Array, devices: int) -> jax.Array:
     """Returns when devices are free, int32 `[D]`, ticks."""
-    return free[_FIRST : _FIRST + count]
+    return free[_FIRST : _FIRST + devices]
 
 
-def wait(free: jax.Array, occupied: jax.Array, begin: jax.Array, count: int) -> jax.Array:
+def wait(free: jax.Array, occupied: jax.Array, begin: jax.Array, devices: int) -> jax.Array:
     """Returns when all that an item occupies is free, and no earlier than `begin`."""
-    for resource in _resources(occupied, count):
+    for resource in _resources(occupied, devices):
         begin = jnp.maximum(begin, load(free, resource))
     return begin
 
 
-def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, count: int) -> jax.Array:
+def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, devices: int) -> jax.Array:
     """Returns when resources are free after an item that occupies some of them until its end."""
-    for resource in _resources(occupied, count):
+    for resource in _resources(occupied, devices):
         free = store(free, jnp.maximum(resource, _UNASKED), end)
     return free
 
 
-def uses(times: Clock, device: jax.Array) -> jax.Array:
-    """Returns `use` of all items, one after another, and of nothing: `[2 · (N + T·D + 1)]`."""
+def demands(times: Clock, device: jax.Array) -> jax.Array:
+    """Returns `demand` of all items, one after another, and of nothing: `[2 · (N + T·D + 1)]`."""
     d = _devices(times)
     role, home = times.maker & ((1 << _bits(d)) - 1), device[times.maker >> _bits(d)]
     rows = jnp.stack([times.occupied[role * d + home], durations(times, device)], 1)

@@ -4,11 +4,20 @@ In `gopt.cost.execution` a candidate says in which order everything is issued. H
 all ready items the one whose time comes first goes next. The time of a transfer is when its tensor
 exists, that of an op when its device is free and its inputs have arrived. Of several ops on one
 device that may start at the same time the one with the smallest rank does; so a device keeps a
-priority queue. All else is as in `execution`: how long items take, what they wait for and occupy,
-and that memory is accounted along the order of issue. Keys of transfers mean nothing.
+priority queue. Keys of transfers mean nothing.
+
+All else is as in `execution`: how long items take, what they wait for and occupy, and that memory
+is accounted along the order of issue. So a link serves transfers in the order in which their
+tensors exist, and a synchronous transfer, once its tensor exists, keeps both of its devices from
+starting anything else, even while it waits for one of them.
 
 At the same time inputs are issued first, then their transfers, both by index; then other transfers,
 by the device that they leave and by index; then ops, by device.
+
+A population is costed as in `execution`:
+
+    cost = jax.jit(jax.vmap(dispatch.evaluate, (None, 0)))
+    found = execution.objective(problem, cost(problem, keys), "makespan")  # [P]
 """
 
 import jax
@@ -25,7 +34,7 @@ from gopt.problem import Problem
 def simulate(problem: Problem, decision: Decision) -> Schedule:
     """Returns the schedule of one decision, to look at; decode it with `execution.decode`.
 
-    Of the ranks those of ops count.
+    Only the ranks of ops matter.
     """
     return _simulate(*jax.tree.map(jnp.asarray, (problem, decision)))
 
@@ -33,8 +42,9 @@ def simulate(problem: Problem, decision: Decision) -> Schedule:
 def evaluate(problem: Problem, keys: Keys) -> Cost:
     """Returns the cost of one candidate: the same as `simulate(problem, decode(problem, keys))`.
 
-    Compose with `jax.vmap` for a population, and once more for a batch of graphs; candidates are
-    costed one at a time.
+    Compose with `jax.vmap` for a population, and once more for a batch of graphs. Candidates are
+    costed one at a time, on GPUs, too, where that is slow; on CPUs it is fast on up to eight
+    devices. Under a `jax.shard_map` pass `check_vma=False`, see `execution.evaluate`.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.

@@ -3,7 +3,8 @@
 Written for one candidate, as a loop over scalars (see `gopt.cost.cells`). XLA compiles a loop to
 native code if by its estimate a step, with all that is carried, accesses less than 1 KiB; else it
 takes ten times as long. So a step visits one item only, and arrays are few: one of all that is only
-read, one of what ops wait for, one of what devices do and of what was issued, and one of trees.
+read, one of what ops wait for, one of what devices do and of what was issued, and one of trees. A
+step looks at all devices: with more than eight it is no longer native.
 """
 
 from functools import partial
@@ -28,8 +29,9 @@ class Table(NamedTuple):
     times: Clock
     inputs: Any  # int32 [N], the inputs by index
     count: Any  # int32 [], how many there are
-    position: Any  # int32 [N + T·D + 1], their places in the order of issue, counted from 1
-    waiting: Any  # int32 [2 · N], when what an op reads has arrived so far, and how much is missing
+    position: Any  # int32 [N + T·D + 1], their places in the order of issue, from 1; else 0
+    missing: Any  # int32 [2 · N], of each op when what it reads has arrived so far, ticks, and how
+    # many tensors have not
     arrived: Any  # int32 [N], 0 for ops that read nothing, and are no inputs; else `NEVER`
 
 
@@ -56,7 +58,7 @@ def tabulate(problem: Problem) -> Table:
         inputs=inputs.astype(jnp.int32),
         count=jnp.sum(is_input, dtype=jnp.int32),
         position=jnp.pad(position, (0, t * problem.num_devices + 1)),
-        waiting=jnp.stack([none, reads], 1).ravel(),
+        missing=jnp.stack([none, reads], 1).ravel(),
         arrived=jnp.where((reads == 0) & is_real & ~is_input, 0, jnp.int32(arrivals.NEVER)),
     )
 
@@ -72,9 +74,9 @@ def dispatch(
 
     Args:
       problem: one problem.
-      device: int32 `[N]`.
-      by_rank: int32 `[N]`, ops by rank.
-      rank: int32 `[N]`, of each op.
+      device: int32 `[N]`, where ops run.
+      by_rank: int32 `[N]`, ops from the best to the worst; padding comes after.
+      rank: int32 `[N]`, the place of each op in it; that of padding is not read.
       table: of the problem.
     """
     n, t, e = problem.shape
@@ -84,8 +86,8 @@ def dispatch(
     tree = arrivals.layout(n, d)
     leaf = tree.place(tree.leaves + rank, device)
 
-    fixed, (after, head, consumer, place_of, op_of, use_of) = _joined(
-        waits.next, waits.head, problem.consumer, leaf, by_rank, clock.uses(table.times, device)
+    fixed, (after, head, consumer, place_of, op_of, demand_of) = _joined(
+        waits.next, waits.head, problem.consumer, leaf, by_rank, clock.demands(table.times, device)
     )
     until = jnp.full(d, arrivals.NEVER, jnp.int32)  # when the op ends that runs on a device
     runs = jnp.zeros(d, jnp.int32)  # which op does
@@ -107,31 +109,31 @@ def dispatch(
         Returns:
           When the item ends, what is to be visited then, and the state.
         """
-        k, trees, waiting, log = state
+        k, trees, missing, log = state
         is_transfer = (item - n).astype(jnp.uint32) < t * d
-        occupied, ticks = load(fixed, use_of + 2 * item), load(fixed, use_of + 2 * item + 1)
+        occupied, ticks = load(fixed, demand_of + 2 * item), load(fixed, demand_of + 2 * item + 1)
         finish = clock.wait(log, occupied, now, d) + ticks
         log = clock.occupy(log, occupied, finish, d)
         log = store(log, position_at + item, k)
 
         def tell(state: Any) -> Any:
-            use, trees, waiting = state
+            use, trees, missing = state
             reader = load(fixed, consumer + use)
-            time = jnp.maximum(load(waiting, 2 * reader), finish)
-            missing = load(waiting, 2 * reader + 1) - 1
-            place = if_negative(missing - 1, load(fixed, place_of + reader))
+            time = jnp.maximum(load(missing, 2 * reader), finish)
+            left = load(missing, 2 * reader + 1) - 1
+            place = if_negative(left - 1, load(fixed, place_of + reader))
             trees, time = arrivals.add(tree, trees, place, time)
-            waiting = store(waiting, 2 * reader, time)
-            missing = load(waiting, 2 * reader + 1) - 1
-            return load(fixed, after + use), trees, store(waiting, 2 * reader + 1, missing)
+            missing = store(missing, 2 * reader, time)
+            left = load(missing, 2 * reader + 1) - 1  # again: the one before was of the old array
+            return load(fixed, after + use), trees, store(missing, 2 * reader + 1, left)
 
         use = jnp.where(is_transfer, load(fixed, head + item), element)
-        state = use, trees, waiting
-        _, trees, waiting = lax.while_loop(lambda s: s[0] >= 0, tell, state)
+        state = use, trees, missing
+        _, trees, missing = lax.while_loop(lambda s: s[0] >= 0, tell, state)
         k = k + (item < nothing).astype(jnp.int32)
         element = load(fixed, after + jnp.maximum(element, 0))
         item = jnp.where(is_transfer, next_item(element), _NONE)
-        return finish, item, element, (k, trees, waiting, log)
+        return finish, item, element, (k, trees, missing, log)
 
     def end_input(state: Any) -> Any:
         i, item, element, state = state
@@ -142,13 +144,17 @@ def dispatch(
 
     def next_event(trees: jax.Array, log: jax.Array) -> Any:
         """Returns the time of the first event, twice, plus one for a start, and its device."""
-        start = jnp.maximum(arrivals.earliest(tree, trees, d), clock.devices(log, d))
+        start = jnp.maximum(arrivals.earliest(tree, trees, d), clock.free_devices(log, d))
         end = log[until_at : until_at + d]
+
+        def is_first(a: Any, b: Any) -> jax.Array:
+            return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+
         event = jnp.minimum(2 * end.astype(jnp.uint32), 2 * start.astype(jnp.uint32) + 1)
         return lax.reduce(
             (event, jnp.arange(d, dtype=jnp.int32)),
             (jnp.uint32(2 * arrivals.NEVER), jnp.int32(0)),
-            lambda a, b: jax.tree.map(partial(jnp.where, a[0] <= b[0]), a, b),
+            lambda a, b: jax.tree.map(partial(jnp.where, is_first(a, b)), a, b),
             [0],
         )
 
@@ -161,21 +167,21 @@ def dispatch(
         return op, jnp.where(item < 0, begun, item), jnp.where(item < 0, first, element)
 
     def step(state: Any) -> Any:
-        event, on, item, element, (k, trees, waiting, log) = state
+        event, on, item, element, (k, trees, missing, log) = state
         now, starts = (event >> 1).astype(jnp.int32), (event & 1).astype(jnp.int32)
         place = arrivals.best(tree, trees, tree.place(starts, on), now)
         op, item, element = begin(starts, place, on, item, element, log)
         trees = arrivals.remove(tree, trees, place)
-        state = k, trees, waiting, log
-        finish, item, element, (k, trees, waiting, log) = visit(now, item, element, state)
+        state = k, trees, missing, log
+        finish, item, element, (k, trees, missing, log) = visit(now, item, element, state)
         # An op that ends is the next event until its last transfer is issued.
         end = jnp.where(item < 0, arrivals.NEVER, now)
         log = store(log, until_at + on, jnp.where(starts, finish, end))
         log = store(log, runs_at + on, op)
-        return *next_event(trees, log), item, element, (k, trees, waiting, log)
+        return *next_event(trees, log), item, element, (k, trees, missing, log)
 
     trees = unit(partial(arrivals.create, tree))(leaf, table.arrived)
-    none, state = jnp.int32(_NONE), (table.count + 1, trees, table.waiting, log)
+    none, state = jnp.int32(_NONE), (table.count + 1, trees, table.missing, log)
     *_, state = lax.while_loop(
         lambda s: s[0] < table.count, end_input, (jnp.int32(0), none, none, state)
     )
@@ -183,7 +189,7 @@ def dispatch(
     *_, (k, _, _, log) = lax.while_loop(
         lambda s: s[0] < jnp.uint32(2 * arrivals.NEVER), step, state
     )
-    return Dispatched(log[position_at:-1], k - 1, jnp.max(clock.devices(log, d)))
+    return Dispatched(log[position_at:-1], k - 1, jnp.max(clock.free_devices(log, d)))
 
 
 def _joined(*parts: jax.Array) -> tuple[jax.Array, list[int]]:

@@ -270,7 +270,7 @@ def _timed_order(
 
 @unit
 def peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
-    """Returns the peaks of the first `count` items by their place in the order of issue."""
+    """Returns the peaks of `count` items by their places in the order of issue, from 1: `[D]`."""
     return memory(problem, device, position, count)[1]
 
 

@@ -55,7 +55,7 @@ def issue(
         finish = jnp.int32(0)
         if times is not None:
             free, end = write(free, end, last)
-            occupied, ticks = clock.use(times, device, item)
+            occupied, ticks = clock.demand(times, device, item)
             finish = clock.wait(free, occupied, load(arrived, item), d) + ticks
             last = item, occupied, finish
 
@@ -94,4 +94,4 @@ def issue(
     *_, free, end, last = state
     free, end = write(free, end, last)
     # Nothing ends after the last op: a transfer has a reader that waits for it.
-    return Issued(state[3], end, jnp.max(clock.devices(free, d)))
+    return Issued(state[3], end, jnp.max(clock.free_devices(free, d)))

@@ -68,22 +68,22 @@ def test_nasty_graphs_match_the_reference(name, channel):
 
 
 @pytest.mark.parametrize("name", HUBS)
-def test_hubs_cost_what_their_schedules_say(name):
-    """The reference is too slow for them: the same order of issue is timed by `execution`."""
+def test_hubs_are_dispatched_by_rank(name):
+    """The reference is too slow for them. Ops that have all arrived go by (key, index)."""
     rng = np.random.default_rng(0)
-    case = strategies.random_case(rng, HUBS[name](), 3, channel="bus")
+    case = strategies.random_case(rng, HUBS[name](), 3, channel="bus", keys="tied")
     problem, keys = case.problem(LARGE), case.padded_keys(LARGE)
     schedule, cost = fast(problem, keys)
     assert (schedule.makespan, schedule.peak.tolist()) == (cost.makespan, cost.peak.tolist())
     assert schedule.num_items > problem.num_ops
-    # No device waits where it has something to do.
-    start, end = np.asarray(schedule.start), np.asarray(schedule.end)
-    ops = np.flatnonzero(~np.asarray(problem.is_input)[: int(problem.num_ops)])
+    n = int(problem.num_ops)
+    alike = range(1, n) if name == "1000 readers" else range(n - 1)  # but the hub itself
+    start, end, order = (np.asarray(x) for x in (schedule.start, schedule.end, schedule.order))
+    issued = sorted(alike, key=lambda i: np.flatnonzero(order == i)[0])
     for d in range(3):
-        on = ops[np.asarray(schedule.device)[ops] == d]
-        on = on[np.lexsort((end[on], start[on]))]
-        if name == "1000 readers":  # all arrive at once
-            assert (start[on][1:] == end[on][:-1]).all()
+        on = [i for i in issued if schedule.device[i] == d]
+        assert on == sorted(on, key=lambda i: (keys.priority[i], i)) and len(on) > 100
+        assert (start[on][1:] == end[on][:-1]).all()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,20 @@ def test_a_device_does_not_wait_for_the_best_op():
     # Issued by rank, everything on device 0 waits for it.
     by_rank = execution.simulate(problem, execution.decode(problem, keys))
     assert np.round(np.asarray(by_rank.start)[:4] * scale, 6).tolist() == [0, 6, 5, 10]
+
+
+@pytest.mark.parametrize(("synchronous", "begin"), [(False, 1), (True, 100)])
+def test_a_synchronous_transfer_keeps_both_of_its_devices(synchronous, begin):
+    """Op 0 (1 s) sends to device 1, which is busy for 100 s; op 1 waits on device 0 meanwhile."""
+    ops = [Op(outputs=(Output(0),)), Op(), Op(), Op(inputs=((0, 0),))]
+    hardware = homogeneous(2, latency=0.0, synchronous=synchronous)
+    problem = prepare(graphs.from_ops(ops), hardware, seconds=[1.0, 10.0, 100.0, 1.0])
+    device = np.zeros((5, 2), np.float32)
+    device[2:4] = 0, 1
+    transfer = np.zeros((problem.shape.tensors, 2), np.float32)
+    keys = execution.Keys(device, np.float32([0, 0.5, 0.1, 0.9, 1]), transfer)
+    schedule, _ = fast(problem, keys)
+    assert float(schedule.start[1]) * float(problem.tick) == pytest.approx(begin, rel=1e-6)
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0])
