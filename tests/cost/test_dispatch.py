@@ -14,7 +14,7 @@ from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
 from tests import strategies
-from tests.cost.test_execution import golden, names, population, quick
+from tests.cost.test_execution import assert_schedule, golden, names, population, quick
 from tests.reference.dispatch import run
 from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE
 
@@ -27,21 +27,7 @@ def fast(problem, keys):
 
 def check(case, shape=SMALL):
     problem, keys = case.problem(shape), case.padded_keys(shape)
-    expected = run(problem, keys)
-    schedule, cost = jax.tree.map(np.asarray, fast(problem, keys))
-    count = len(expected.order)
-    assert schedule.num_items == count
-    assert schedule.order[:count].tolist() == expected.order
-    assert (schedule.order[count:] == -1).all()
-    for field, times in (("start", expected.start), ("end", expected.end)):
-        dense = np.zeros(len(schedule.order), np.int64)
-        dense[list(times)] = list(times.values())
-        np.testing.assert_array_equal(getattr(schedule, field), dense, err_msg=field)
-    assert schedule.usage[:count].tolist() == expected.usage
-    for found in (schedule, cost):
-        assert found.makespan == expected.makespan
-        assert found.peak.tolist() == expected.peak
-        chex.assert_type([*found], np.int32)
+    assert_schedule(run(problem, keys), *fast(problem, keys))
 
 
 @pytest.mark.parametrize("devices", range(1, 9))
