@@ -4,7 +4,8 @@ In `gopt.cost.execution` a candidate says in which order everything is issued. H
 all ready items the one whose time comes first goes next. The time of a transfer is when its tensor
 exists, that of an op when its device is free and its inputs have arrived. Of several ops on one
 device that may start at the same time the one with the smallest rank does; so a device keeps a
-priority queue. Keys of transfers mean nothing.
+priority queue. Without ranks it is the one that arrived first, the lowest index on ties: then the
+queue is first in, first out, which is the default of runtimes. Keys of transfers mean nothing.
 
 All else is as in `execution`: how long items take, what they wait for and occupy, and that memory
 is accounted along the order of issue. So a link serves transfers in the order in which their
@@ -14,11 +15,14 @@ starting anything else, even while it waits for one of them.
 At the same time inputs are issued first, then their transfers, both by index; then other transfers,
 by the device that they leave and by index; then ops, by device.
 
-A population is costed as in `execution`:
+A population of placements alone, costed as in `execution`:
 
-    cost = jax.jit(jax.vmap(dispatch.evaluate, (None, 0)))
-    found = execution.objective(problem, cost(problem, keys), "makespan")  # [P]
+    cost = dispatch.population_cost(problem, "makespan")
+    found = jax.jit(cost)(Keys(device, None, None))  # [P]
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +30,35 @@ import jax.numpy as jnp
 from gopt.cost import execution
 from gopt.cost.cells import unit
 from gopt.cost.events import Table, dispatch, tabulate
-from gopt.cost.execution import Cost, Decision, Keys, Schedule, check_keys, devices_of, peak_of
+from gopt.cost.execution import (
+    Cost,
+    Decision,
+    Keys,
+    Ranks,
+    Schedule,
+    check_keys,
+    devices_of,
+    keys_shape,
+    peak_of,
+)
 from gopt.cost.ranking import rank_by_key
 from gopt.problem import Problem
 
 
-def simulate(problem: Problem, decision: Decision) -> Schedule:
-    """Returns the schedule of one decision, to look at; decode it with `execution.decode`.
+def decode(problem: Problem, keys: Keys) -> Decision:
+    """Returns the devices and ranks that the keys of one candidate stand for.
 
-    Only the ranks of ops matter.
+    As in `execution.decode`; the ranks are None if the priorities are.
+    """
+    if keys.priority is None:
+        return Decision(devices_of(problem, _completed(problem, keys)), None)
+    return execution.decode(problem, _completed(problem, keys))
+
+
+def simulate(problem: Problem, decision: Decision) -> Schedule:
+    """Returns the schedule of one decision, to look at.
+
+    Only the ranks of ops matter; without ranks ops are served first come, first served.
     """
     return _simulate(*jax.tree.map(jnp.asarray, (problem, decision)))
 
@@ -46,32 +70,81 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     costed one at a time, on GPUs, too, where that is slow; on CPUs it is fast on up to eight
     devices. Under a `jax.shard_map` pass `check_vma=False`, see `execution.evaluate`.
 
+    Args:
+      problem: one problem.
+      keys: of one candidate. Those of transfers may be None; if the priorities are None, ops are
+        served first come, first served.
+
     Raises:
       ValueError: the keys do not have the shapes of the problem.
     """
-    check_keys(problem, keys)
+    run = _first_come if keys.priority is None else _by_priority
     problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    return _evaluate(problem, tabulate(problem), keys)
+    return run(problem, tabulate(problem), _completed(problem, keys))
+
+
+def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
+    """Returns what a search minimises, as `execution.population_cost` does.
+
+    Raises:
+      ValueError: there is no objective of that name.
+    """
+    execution.check_objective(name)
+
+    def cost(keys: Keys) -> jax.Array:
+        found = jax.vmap(evaluate, (None, 0))(problem, keys)
+        return execution.objective(problem, found, name)
+
+    return cost
+
+
+def _completed(problem: Problem, keys: Keys) -> Keys:
+    """Returns keys with zeros for priorities and transfers that are None."""
+    given = (
+        jnp.zeros(shape.shape, shape.dtype) if leaf is None else leaf
+        for shape, leaf in zip(keys_shape(problem)[1:], keys[1:], strict=True)
+    )
+    keys = Keys(keys.device, *given)
+    check_keys(problem, keys)
+    return keys
 
 
 @jax.custom_batching.sequential_vmap
 @unit
-def _evaluate(problem: Problem, table: Table, keys: Keys) -> Cost:
-    device = devices_of(problem, keys)
+def _by_priority(problem: Problem, table: Table, keys: Keys) -> Cost:
     ops = jnp.arange(problem.shape.ops, dtype=jnp.int32)
     ranks = unit(rank_by_key)(keys.priority, ops, problem.num_ops)
-    found = unit(dispatch)(problem, device, *ranks, table)
+    return _cost(problem, table, devices_of(problem, keys), ranks, first_come=False)
+
+
+@jax.custom_batching.sequential_vmap
+@unit
+def _first_come(problem: Problem, table: Table, keys: Keys) -> Cost:
+    return _cost(problem, table, devices_of(problem, keys), _by_index(problem), first_come=True)
+
+
+def _cost(
+    problem: Problem, table: Table, device: jax.Array, ranks: Ranks, *, first_come: bool
+) -> Cost:
+    found = unit(partial(dispatch, first_come=first_come))(problem, device, *ranks, table)
     return Cost(found.makespan, peak_of(problem, device, found.position, found.count))
 
 
 @jax.custom_batching.sequential_vmap
 def _simulate(problem: Problem, decision: Decision) -> Schedule:
     device, rank = decision
-    n = problem.shape.ops
-    by_rank = jnp.argsort(rank[:n]).astype(jnp.int32)
-    ops = jnp.zeros_like(by_rank).at[by_rank].set(jnp.arange(n, dtype=jnp.int32))
-    position = dispatch(problem, device, by_rank, ops, tabulate(problem)).position
+    count, (ops, _) = problem.shape.ops, _by_index(problem)
+    by_rank = ops if rank is None else jnp.argsort(rank[:count]).astype(jnp.int32)
+    ranks = by_rank, jnp.zeros_like(ops).at[by_rank].set(ops)
+    table = tabulate(problem)
+    position = dispatch(problem, device, *ranks, table, first_come=rank is None).position
     # The same order of issue, decided beforehand; items that there are not come last.
-    order = jnp.argsort(jnp.where(position > 0, position, position.size + 1))
-    rank = jnp.zeros_like(rank).at[order].set(jnp.arange(rank.size, dtype=jnp.int32))
+    order = jnp.argsort(jnp.where(position > 0, position, position.size + 1)).astype(jnp.int32)
+    items = jnp.arange(order.size, dtype=jnp.int32)
+    rank = jnp.zeros_like(order).at[order].set(items)
     return execution.simulate(problem, Decision(device, rank))
+
+
+def _by_index(problem: Problem) -> Ranks:
+    ops = jnp.arange(problem.shape.ops, dtype=jnp.int32)
+    return ops, ops

@@ -64,7 +64,13 @@ def tabulate(problem: Problem) -> Table:
 
 
 def dispatch(
-    problem: Problem, device: jax.Array, by_rank: jax.Array, rank: jax.Array, table: Table
+    problem: Problem,
+    device: jax.Array,
+    by_rank: jax.Array,
+    rank: jax.Array,
+    table: Table,
+    *,
+    first_come: bool,
 ) -> Dispatched:
     """Returns in which order items are issued, and when the last one ends.
 
@@ -78,6 +84,7 @@ def dispatch(
       by_rank: int32 `[N]`, ops from the best to the worst; padding comes after.
       rank: int32 `[N]`, the place of each op in it; that of padding is not read.
       table: of the problem.
+      first_come: whether what arrived first is the best, and ranks decide on ties; else ranks do.
     """
     n, t, e = problem.shape
     d = problem.num_devices
@@ -169,7 +176,8 @@ def dispatch(
     def step(state: Any) -> Any:
         event, on, item, element, (k, trees, missing, log) = state
         now, starts = (event >> 1).astype(jnp.int32), (event & 1).astype(jnp.int32)
-        place = arrivals.best(tree, trees, tree.place(starts, on), now)
+        root = tree.place(starts, on)
+        place = arrivals.best(tree, trees, root, load(trees, root) if first_come else now)
         op, item, element = begin(starts, place, on, item, element, log)
         trees = arrivals.remove(tree, trees, place)
         state = k, trees, missing, log

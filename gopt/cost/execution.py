@@ -136,6 +136,12 @@ def peaks(problem: Problem, keys: Keys) -> jax.Array:
 OBJECTIVES: tuple[str, ...] = ("peak_memory", "makespan", "capped_makespan")
 
 
+def check_objective(name: str) -> None:
+    """Raises `ValueError` if there is no objective of that name."""
+    if name not in OBJECTIVES:
+        raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
+
+
 def objective(problem: Problem, cost: Cost, name: str) -> jax.Array:
     """Returns a cost as one number to be minimised, float32: exact below 2²⁴, else rounded.
 
@@ -146,16 +152,15 @@ def objective(problem: Problem, cost: Cost, name: str) -> jax.Array:
     Raises:
       ValueError: there is no objective of that name.
     """
+    check_objective(name)
     if name == "peak_memory":
         return jnp.max(cost.peak, axis=-1).astype(jnp.float32)
     if name == "makespan":
         return cost.makespan.astype(jnp.float32)
-    if name == "capped_makespan":
-        capacity = jnp.asarray(problem.capacity)
-        excess = jnp.maximum(cost.peak - capacity, 0) / jnp.maximum(capacity, 1).astype(jnp.float32)
-        worst = jnp.max(excess, axis=-1)
-        return jnp.where(worst > 0, MAX_TICKS * (1 + worst), cost.makespan.astype(jnp.float32))
-    raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
+    capacity = jnp.asarray(problem.capacity)
+    excess = jnp.maximum(cost.peak - capacity, 0) / jnp.maximum(capacity, 1).astype(jnp.float32)
+    worst = jnp.max(excess, axis=-1)
+    return jnp.where(worst > 0, MAX_TICKS * (1 + worst), cost.makespan.astype(jnp.float32))
 
 
 def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
@@ -164,8 +169,7 @@ def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
     Raises:
       ValueError: there is no objective of that name.
     """
-    if name not in OBJECTIVES:
-        raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
+    check_objective(name)
 
     def cost(keys: Keys) -> jax.Array:
         if name == "peak_memory":

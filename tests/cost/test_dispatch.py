@@ -21,13 +21,18 @@ from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE
 
 @jax.jit
 def fast(problem, keys):
-    schedule = dispatch.simulate(problem, execution.decode(problem, keys))
+    schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
     return schedule, dispatch.evaluate(problem, keys)
+
+
+def placement(keys):
+    return execution.Keys(keys.device, None, None)
 
 
 def check(case, shape=SMALL):
     problem, keys = case.problem(shape), case.padded_keys(shape)
-    assert_schedule(run(problem, keys), *fast(problem, keys))
+    for candidate in (keys, placement(keys)):
+        assert_schedule(run(problem, candidate), *fast(problem, candidate))
 
 
 @pytest.mark.parametrize("devices", range(1, 9))
@@ -107,6 +112,22 @@ def test_a_device_does_not_wait_for_the_best_op():
     assert np.round(np.asarray(by_rank.start)[:4] * scale, 6).tolist() == [0, 6, 5, 10]
 
 
+def test_first_come_first_served():
+    """On device 0 op 3 runs until 4; op 1 arrives there at 3, op 2 at 2, though it is better."""
+    ops = [Op(outputs=(Output(0),)), Op(inputs=((0, 0),)), Op(outputs=(Output(0),)), Op()]
+    ops += [Op(inputs=((2, 0),))]
+    seconds = [3.0, 1.0, 2.0, 4.0, 1.0]
+    problem = prepare(graphs.from_ops(ops), homogeneous(3, latency=0.0), seconds=seconds)
+    device = np.zeros((6, 3), np.float32)
+    device[0, 1] = device[2, 2] = 1
+    schedule, _ = fast(problem, execution.Keys(device, None, None))
+    starts = np.round(np.asarray(schedule.start)[:5] * float(problem.tick), 6)
+    assert starts.tolist() == [0, 5, 0, 0, 4]
+    by_index = execution.Keys(device, np.zeros(6, np.float32), None)
+    starts = np.round(np.asarray(fast(problem, by_index)[0].start)[:5] * float(problem.tick), 6)
+    assert starts.tolist() == [0, 4, 0, 0, 5]
+
+
 @pytest.mark.parametrize(("synchronous", "begin"), [(False, 1), (True, 100)])
 def test_a_synchronous_transfer_keeps_both_of_its_devices(synchronous, begin):
     """Op 0 (1 s) sends to device 1, which is busy for 100 s; op 1 waits on device 0 meanwhile."""
@@ -129,8 +150,11 @@ def test_padding_changes_nothing(fill):
         results = []
         for shape in (SMALL, WIDE):
             problem = case.problem(shape)
-            schedule, cost = fast(problem, case.padded_keys(shape, fill))
-            results.append((names(schedule.order, problem), *(leaf.tolist() for leaf in cost)))
+            keys = case.padded_keys(shape, fill)
+            results.append([])
+            for candidate in (keys, placement(keys)):
+                schedule, cost = fast(problem, candidate)
+                results[-1] += names(schedule.order, problem), *(leaf.tolist() for leaf in cost)
         assert results[0] == results[1]
 
     same()
@@ -147,9 +171,21 @@ def test_vmap_jit_and_one_alone_agree():
             cost = jax.tree.map(lambda leaf, g=g, p=p: leaf[g, p], batched)
             chex.assert_trees_all_equal(dispatch.evaluate(problem, one), cost)
             assert int(cost.makespan) == run(problem, one).makespan
-    decisions = jax.vmap(execution.decode, (None, 0))(graphs_[0], keys)
+    decisions = jax.vmap(dispatch.decode, (None, 0))(graphs_[0], keys)
     schedules = jax.vmap(dispatch.simulate, (None, 0))(graphs_[0], decisions)
     chex.assert_trees_all_equal(schedules.makespan, batched.makespan[0])
+
+
+def test_costs_of_populations():
+    graphs_, keys = population(0, 5)
+    problem = graphs_[0]
+    for candidates in (keys, placement(keys)):
+        costs = jax.vmap(dispatch.evaluate, (None, 0))(problem, candidates)
+        for name in execution.OBJECTIVES:
+            found = dispatch.population_cost(problem, name)(candidates)
+            np.testing.assert_array_equal(found, execution.objective(problem, costs, name))
+    with pytest.raises(ValueError, match="objective is 'speed'"):
+        dispatch.population_cost(problem, "speed")
 
 
 def test_64_bit_mode_changes_nothing():
@@ -164,3 +200,5 @@ def test_keys_of_the_wrong_shape_raise():
     problem, keys = golden(False)
     with pytest.raises(ValueError, match=r"keys\.device has shape \(2, 5, 2\)"):
         dispatch.evaluate(problem, jax.tree.map(lambda leaf: np.stack([leaf, leaf]), keys))
+    with pytest.raises(ValueError, match=r"keys\.device has shape \(5, 1\)"):
+        dispatch.evaluate(problem, execution.Keys(keys.device[:, :1], None, None))

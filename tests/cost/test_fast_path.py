@@ -51,10 +51,11 @@ def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, dev
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_loops_of_dispatch_are_native(devices):
     problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
-    compiled = jax.jit(jax.vmap(dispatch.evaluate, (None, 0))).lower(
-        problem, population(problem, 4)
-    )
-    check_loops(compiled.compile().as_text(), loops=12, calls=4)
+    keys = population(problem, 4)
+    run = jax.jit(jax.vmap(dispatch.evaluate, (None, 0)))
+    check_loops(run.lower(problem, keys).compile().as_text(), loops=12, calls=4)
+    placements = Keys(keys.device, None, None)  # not ranked
+    check_loops(run.lower(problem, placements).compile().as_text(), loops=7, calls=3)
 
 
 @pytest.mark.parametrize("count", [33, 64])

@@ -9,13 +9,13 @@ from tests.reference.execution import Plan, ReferenceSchedule, memory, times
 def run(problem: Problem, keys: Any) -> ReferenceSchedule:
     """Returns the schedule of one candidate: that of its order of dispatch."""
     plan = Plan(problem, keys)
-    order = _dispatch(problem, plan)
+    order = _dispatch(problem, plan, first_come=keys.priority is None)
     start, end = times(problem, plan, order)
     peak, usage = memory(problem, plan, order)
     return ReferenceSchedule(plan.device, order, start, end, max(end.values()), peak, usage)
 
 
-def _dispatch(problem: Problem, plan: Plan) -> list[int]:
+def _dispatch(problem: Problem, plan: Plan, *, first_come: bool) -> list[int]:
     waiting = {item: plan.needs(item) for item in [*plan.ops, *plan.transfers]}
     order: list[int] = []
     while waiting:
@@ -35,7 +35,8 @@ def _dispatch(problem: Problem, plan: Plan) -> list[int]:
             if problem.is_input[item]:
                 return arrived, 0, item
             on = plan.device[item]
-            return max(arrived, free(on)), 2, on, plan.key(item), item
+            best = arrived if first_come else plan.key(item)
+            return max(arrived, free(on)), 2, on, best, item
 
         order.append(min((i for i, needs in waiting.items() if needs <= end.keys()), key=moment))
         del waiting[order[-1]]
