@@ -60,3 +60,24 @@ def categorical_entropy(logits: jax.Array) -> jax.Array:
     log_probs = jax.nn.log_softmax(logits)
     probs = jnp.exp(log_probs)
     return -jnp.sum(probs * jnp.where(probs > 0, log_probs, 0), axis=-1)
+
+
+def ppo(
+    log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, *, clip: float = 0.2
+) -> jax.Array:
+    """Returns the clipped surrogate loss of PPO, -mean(min(r A, clip(r, 1 - ε, 1 + ε) A)).
+
+    r = exp(log_prob - old_log_prob) is how much likelier an action has become.
+
+    Args:
+      log_prob: log-probabilities of the actions taken, any shape `[...]`.
+      old_log_prob: the same when they were taken, `[...]`.
+      advantage: of the actions, `[...]`; not trained through.
+      clip: ε.
+
+    Source: Schulman et al., "Proximal policy optimization algorithms", arXiv:1707.06347, eq. 7.
+    """
+    advantage = lax.stop_gradient(advantage)
+    ratio = jnp.exp(log_prob - lax.stop_gradient(old_log_prob))
+    clipped = jnp.clip(ratio, 1 - clip, 1 + clip)
+    return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))

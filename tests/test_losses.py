@@ -158,3 +158,27 @@ def test_leave_one_out_is_unbiased_and_does_not_vary_more():
         np.testing.assert_allclose(weight @ gradients, exact, rtol=1e-4, atol=1e-4)
     spread = {c: weight @ ((g - exact) ** 2).sum(1) for c, g in each.items()}
     assert spread[True] < 0.5 * spread[False]
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.3])
+def test_ppo_equals_the_reference(clip):
+    rng = np.random.default_rng(0)
+    old, advantage = rng.normal(size=(4, 30)), rng.normal(size=(4, 30))
+    new = old + rng.normal(scale=0.3, size=old.shape)
+    found = losses.ppo(jnp.float32(new), jnp.float32(old), jnp.float32(advantage), clip=clip)
+    assert float(found) == pytest.approx(reference.ppo(new, old, advantage, clip), rel=1e-4)
+
+
+def test_ppo_is_reinforce_at_first_and_stops_where_it_is_clipped():
+    """The ratio is 1, or beyond the clip in the direction of the advantage, or against it."""
+    old = jnp.zeros(5)
+    new = jnp.float32([0.0, 0.5, -0.5, -0.5, 0.5])
+    advantage = jnp.float32([2.0, 1.0, -1.0, 1.0, -1.0])
+
+    def loss(new, old, advantage):
+        return losses.ppo(new, old, advantage, clip=0.2)
+
+    gradient, of_old, of_advantage = jax.grad(loss, (0, 1, 2))(new, old, advantage)
+    expected = -np.array([2.0, 0, 0, np.exp(-0.5), -np.exp(0.5)]) / 5
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5)
+    assert not np.any(of_old) and not np.any(of_advantage)

@@ -45,6 +45,27 @@ from gopt.cost.ranking import rank_by_key
 from gopt.problem import Problem
 
 
+def placement(problem: Problem, device: jax.Array) -> Keys:
+    """Returns the keys of one candidate that places ops and is served first come, first served.
+
+    Inputs go where the first of their readers goes, by index. An op that is not allowed on its
+    device goes to the first one where it is.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`, where ops run.
+    """
+    problem, device = jax.tree.map(jnp.asarray, (problem, device))
+    first = jax.ops.segment_min(
+        problem.consumer, problem.producer[problem.tensor], problem.shape.ops
+    )
+    first = jnp.minimum(first, problem.shape.ops - 1)  # nobody reads it
+    device = jnp.where(problem.is_input, device[first], device)
+    return Keys(
+        (device[:, None] == jnp.arange(problem.num_devices)).astype(jnp.float32), None, None
+    )
+
+
 def decode(problem: Problem, keys: Keys) -> Decision:
     """Returns the devices and ranks that the keys of one candidate stand for.
 

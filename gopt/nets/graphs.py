@@ -142,6 +142,11 @@ def graph_network(
     )
 
 
+def max_at(rows: jax.Array, index: jax.Array, count: int) -> jax.Array:
+    """Returns the largest of the rows `[E, W]` with each index, `[count, W]`; 0 without any."""
+    return jraph.segment_max_or_constant(rows, index, count)
+
+
 def _along_the_guide(
     problem: Problem, guide: Guide | None, spectral: np.ndarray
 ) -> tuple[np.ndarray, ...]:

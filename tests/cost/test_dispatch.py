@@ -176,6 +176,18 @@ def test_vmap_jit_and_one_alone_agree():
     chex.assert_trees_all_equal(schedules.makespan, batched.makespan[0])
 
 
+def test_a_placement_puts_inputs_where_they_are_read_first():
+    ops = [Op("input", outputs=(Output(1.0),)), Op("input", outputs=(Output(1.0),))]
+    ops += [Op(flops=1.0), Op(inputs=((0, 0),), flops=1.0), Op(inputs=((0, 0),), flops=1.0)]
+    allowed = np.ones((5, 3), bool)
+    allowed[4, 2] = False
+    problem = prepare(graphs.from_ops(ops), homogeneous(3), allowed=allowed)
+    keys = dispatch.placement(problem, jnp.array([0, 0, 1, 2, 2, 0], jnp.int32))
+    decision = dispatch.decode(problem, keys)
+    assert np.asarray(decision.device)[[0, 2, 3, 4]].tolist() == [2, 1, 2, 0]
+    assert decision.rank is None and keys.priority is None
+
+
 def test_costs_of_populations():
     graphs_, keys = population(0, 5)
     problem = graphs_[0]

@@ -9,7 +9,7 @@ import pytest
 from gopt import padding
 from gopt.graph import Shape
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
-from gopt.nets.sage import GraphSAGE
+from gopt.nets.sage import GraphSAGE, MaxSAGE
 from tests.nets.test_graphs import cases
 from tests.reference import sage as reference
 from tests.strategies import HUBS, NASTY
@@ -94,3 +94,19 @@ def test_an_op_sees_as_far_as_there_are_rounds(rounds):
     other.nodes["features"][10] += 3.0
     change = np.abs(embeddings(other, rounds) - embeddings(graph, rounds)).max(1)
     assert set(np.flatnonzero(change)) == set(range(10 - rounds, 10 + rounds + 1))
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_largest_of_neighbours_equals_the_reference(name, rounds):
+    graph, wide = padded(name), padded(name, WIDE)
+    net = MaxSAGE(WIDTH, rounds)
+    params = net.init(jax.random.key(0), graph)
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: rng.normal(scale=0.4, size=x.shape).astype(np.float32), params)
+    expected = reference.max_sage(params, graph, rounds)
+    assert expected.std() > 0.1
+    for case in (graph, wide):
+        found = np.asarray(net.apply(params, case))
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found[: len(expected)], expected, atol=2e-4)

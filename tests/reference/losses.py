@@ -113,3 +113,16 @@ def regal(
             loss -= scaled[g][s] * each[s] / (graphs * samples)
             gradient[g, :n] -= scaled[g][s] * slope[s] / (graphs * samples)
     return float(loss), gradient
+
+
+def ppo(
+    log_prob: np.ndarray, old_log_prob: np.ndarray, advantage: np.ndarray, clip: float
+) -> float:
+    """The clipped surrogate loss, one action at a time."""
+    total = 0.0
+    for new, old, gain in zip(
+        np.ravel(log_prob), np.ravel(old_log_prob), np.ravel(advantage), strict=True
+    ):
+        ratio = np.exp(np.float64(new) - np.float64(old))
+        total += min(ratio * gain, min(max(ratio, 1 - clip), 1 + clip) * gain)
+    return -total / np.size(log_prob)

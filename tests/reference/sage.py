@@ -55,3 +55,32 @@ def sage(params: Any, graph: GraphsTuple, rounds: int) -> np.ndarray:
             after.append(normalised(params[f"LayerNorm_{k}"], rows[op] + update))
         rows = after
     return np.array(rows)
+
+
+def max_sage(params: Any, graph: GraphsTuple, rounds: int) -> np.ndarray:
+    """Embeddings of the real ops by the pooling aggregator: `[n, width]`."""
+    params = params["params"]
+    n, e = int(graph.n_node[0]), int(graph.n_edge[0])
+    uses = [(int(graph.senders[k]), int(graph.receivers[k])) for k in range(e)]
+    rows = [
+        embed(params["OpEmbedding_0"], int(graph.nodes["kind"][i]), graph.nodes["features"][i])
+        for i in range(n)
+    ]
+    width = len(rows[0])
+    for k in range(rounds):
+        said = [1 / (1 + np.exp(-dense(params[f"Dense_{2 * k}"], row))) for row in rows]
+        after = []
+        for op in range(n):
+            of_makers = [said[i][:width] for i, j in uses if j == op]
+            of_readers = [said[j][width:] for i, j in uses if i == op]
+            heard = np.concatenate(
+                [rows[op], largest(of_makers, width), largest(of_readers, width)]
+            )
+            update = gelu(dense(params[f"Dense_{2 * k + 1}"], heard))
+            after.append(normalised(params[f"LayerNorm_{k}"], rows[op] + update))
+        rows = after
+    return np.array(rows)
+
+
+def largest(rows: list[np.ndarray], width: int) -> np.ndarray:
+    return np.max(rows, 0) if rows else np.zeros(width)

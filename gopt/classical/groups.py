@@ -1,0 +1,134 @@
+"""Ops that are best kept on one device: by what they read, and by what goes between them.
+
+A move of a group changes a placement where a move of one op only adds transfers. `levels` has
+groups of several sizes, down to single ops.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from gopt.classical.list_scheduling import mean_transfer_ticks
+from gopt.problem import Problem
+
+_DEAR = 0.02  # share of the time of its readers from which an input is dear to send; our choice
+
+
+def levels(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
+    """Returns groups of ops for each of these counts, numbered from 0, int32 `[n]`; on the host.
+
+    The first has groups that read the same weights (`weight_groups`), joined until there are so
+    few; the others have single ops, joined likewise. A graph may have fewer groups.
+
+    Args:
+      problem: one problem of n real ops.
+      counts: how many groups there may be.
+    """
+    ops = np.arange(int(problem.num_ops))
+    return [
+        join(problem, ops if k else weight_groups(problem), count).astype(np.int32)
+        for k, count in enumerate(counts)
+    ]
+
+
+def weight_groups(problem: Problem) -> np.ndarray:
+    """Returns a group for each op: those that read one weight, and what hangs on them, int64 `[n]`.
+
+    A weight is an input that is dear to send: its transfer takes at least `_DEAR` of the time of
+    its readers. So all steps of an unrolled layer are one group; what accumulates the gradient of
+    its weight is another, if an optimizer keeps a state of it. Other ops join the group with which
+    the heaviest chain of tensors connects them. Frameworks, too, keep a variable and its readers
+    together; the rest is our choice.
+    """
+    n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
+    producer = np.asarray(problem.producer)[:t]
+    tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
+    maker = producer[tensor]
+    sent = mean_transfer_ticks(problem)[:t]
+    work = np.bincount(tensor, _ticks(problem)[consumer], minlength=t)
+    is_weight = np.asarray(problem.is_input)[producer] & (sent > _DEAR * work)
+    shared = is_weight[tensor]
+    ends = maker[shared], consumer[shared]
+    readers = sparse.coo_matrix((np.ones(shared.sum()), ends), (n, n))
+    _, group = csgraph.connected_components(readers, directed=False)
+    settled = np.zeros(n, bool)
+    settled[np.concatenate(ends)] = True
+
+    near: list[list[tuple[float, int]]] = [[] for _ in range(n)]
+    for i, j, weight in zip(maker.tolist(), consumer.tolist(), sent[tensor].tolist(), strict=True):
+        near[i].append((-weight, j))
+        near[j].append((-weight, i))
+    found = np.where(settled, group, -1).tolist()
+    queue = [(w, j, found[i]) for i in np.flatnonzero(settled).tolist() for w, j in near[i]]
+    heapq.heapify(queue)
+    while queue:  # a heaviest spanning forest that grows from the weights
+        _, op, group_of = heapq.heappop(queue)
+        if found[op] < 0:
+            found[op] = group_of
+            for weight, other in near[op]:
+                if found[other] < 0:
+                    heapq.heappush(queue, (weight, other, group_of))
+    alone = n + np.arange(n)  # what no weight is connected with
+    return np.unique(np.where(np.array(found) < 0, alone, found), return_inverse=True)[1]
+
+
+def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
+    """Returns groups joined in pairs, the most connected first, until `count` are left.
+
+    One for each op, numbered from 0, int64 `[n]`.
+
+    A pair is not joined if it would take more than half of the fair share of a device, and more
+    than three times what a group takes on average in the end. If that leaves too many, the groups
+    that take least become one.
+
+    Args:
+      problem: one problem of n real ops.
+      group: of each op, numbered from 0, `[n]`.
+      count: of groups.
+
+    Source: heavy-edge matching of Karypis and Kumar, "A fast and high quality multilevel scheme
+    for partitioning irregular graphs", SIAM Journal on Scientific Computing 20 (1998).
+    """
+    ticks = _ticks(problem)
+    limit = ticks.sum() * max(0.5 / problem.num_devices, 3 / count)
+    group = np.asarray(group)
+    while (left := int(group.max()) + 1) > count:
+        weight, first, second = _links(problem, group)
+        taken, of_group = np.zeros(left, bool), np.bincount(group, ticks, minlength=left)
+        new = np.arange(left)
+        for k in np.argsort(-weight, kind="stable").tolist():
+            i, j = first[k], second[k]
+            if not (taken[i] or taken[j]) and of_group[i] + of_group[j] <= limit:
+                taken[i] = taken[j] = True
+                new[j] = i
+                left -= 1
+                if left <= count:
+                    break
+        if not taken.any():
+            order = np.argsort(of_group, kind="stable")
+            new[order[: left - count + 1]] = order[0]
+        group = np.unique(new[group], return_inverse=True)[1]
+    return group
+
+
+def _links(problem: Problem, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns how much pairs of groups are connected, in ticks of transfers, and the pairs."""
+    t, uses = int(problem.num_tensors), int(problem.num_uses)
+    tensor = np.asarray(problem.tensor)[:uses]
+    maker = np.asarray(problem.producer)[tensor]
+    ends = group[maker], group[np.asarray(problem.consumer)[:uses]]
+    weight = mean_transfer_ticks(problem)[:t][tensor]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    count = int(group.max()) + 1
+    pairs, place = np.unique(low.astype(np.int64) * count + high, return_inverse=True)
+    total = np.bincount(place, weight, minlength=pairs.size)
+    apart = pairs // count != pairs % count
+    return total[apart], pairs[apart] // count, pairs[apart] % count
+
+
+def _ticks(problem: Problem) -> np.ndarray:
+    """Returns the mean time of each real op over devices, float64 `[n]`."""
+    return np.asarray(problem.op_ticks, np.float64)[: int(problem.num_ops)].mean(1)
