@@ -1,0 +1,92 @@
+"""What the policy of GO reads of a graph on a machine; made once, on the host."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gopt.classical.groups import levels
+from gopt.classical.list_scheduling import mean_transfer_ticks
+from gopt.graph import Graph
+from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
+from gopt.problem import Problem
+from gopt.systems.go.settings import Settings
+
+BINS = 32  # of the time in which ops could start, over which the load of devices is compared
+
+
+class Inputs(NamedTuple):
+    """A graph as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
+
+    graphs: GraphsTuple
+    group: Any  # int32 [L, N], group of each op; that of padding is none of them
+    count: Any  # int32 [L], groups of each level
+    share: Any  # float32 [N], of the time of all ops, on average over devices
+    bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
+    sent: Any  # float32 [E], time to send what a use reads, in shares of the time of all ops
+    moment: Any  # int32 [N], in which of `BINS` an op could start
+    times: Any  # float32 [N, 4], see `read`
+
+
+def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
+    """Returns what the policy reads; on the host.
+
+    `times` are, in shares of the longest path: when an op could start, how long all paths from it
+    to the end take at most, how much shorter the longest path through it is than the longest of
+    all; and the logarithm of its share of the time of all ops, scaled.
+
+    Args:
+      graph: padded or not.
+      problem: the same graph, with the same padding, on the machine that it is placed on.
+      settings: of the policy.
+    """
+    n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
+    rows = problem.shape
+    ticks = np.asarray(problem.op_ticks, np.float64).mean(1)
+    total = max(ticks.sum(), 1.0)
+    tensor, producer = np.asarray(problem.tensor), np.asarray(problem.producer)
+    readers = np.bincount(tensor[:uses], minlength=rows.tensors)
+    # What a tensor of several readers costs is shared out, less than evenly: one transfer serves
+    # all readers on a device.
+    sent = mean_transfer_ticks(problem) / np.sqrt(np.maximum(readers, 1)) / total
+    weight = np.zeros(rows.uses)
+    weight[:uses] = sent[tensor[:uses]]
+
+    early, late = _paths(problem, ticks)
+    longest = max((early + late)[:n].max(), 1.0)
+    times = np.stack(
+        [
+            early / longest,
+            late / longest,
+            (longest - early - late) / longest,
+            np.log1p(1e4 * ticks / total) / np.log1p(1e4),
+        ],
+        1,
+    )
+    groups = levels(problem, settings.levels)
+    group = np.full((len(groups), rows.ops), max(settings.levels), np.int32)
+    for level, of in enumerate(groups):
+        group[level, :n] = of
+    made = np.bincount(producer[:t], np.asarray(problem.size, np.float64)[:t], minlength=rows.ops)
+    return Inputs(
+        graphs=to_graphs_tuple(graph),
+        group=group,
+        count=np.array([of.max() + 1 for of in groups], np.int32),
+        share=(ticks / total).astype(np.float32),
+        bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
+        sent=weight.astype(np.float32),
+        moment=np.minimum(BINS * early / longest, BINS - 1).astype(np.int32),
+        times=times.astype(np.float32),
+    )
+
+
+def _paths(problem: Problem, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the longest path to the start of each op, and from it to the end, itself included."""
+    uses = int(problem.num_uses)
+    maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]].tolist()
+    reader = np.asarray(problem.consumer)[:uses].tolist()
+    early, late, time = [0.0] * len(ticks), ticks.tolist(), ticks.tolist()
+    for i, j in zip(maker, reader, strict=True):  # sorted by producer
+        early[j] = max(early[j], early[i] + time[i])
+    for i, j in zip(reversed(maker), reversed(reader), strict=True):
+        late[i] = max(late[i], time[i] + late[j])
+    return np.array(early), np.array(late)

@@ -1,0 +1,192 @@
+"""GO's policy: what it may say, what follows from it, and that training follows the reward."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt import padding
+from gopt.cost import dispatch
+from gopt.graph import Shape
+from gopt.hardware import homogeneous
+from gopt.problem import prepare
+from gopt.sources.jaxpr import trace
+from gopt.sources.synthetic import layered
+from gopt.systems import go
+from gopt.workloads import rnnlm
+from tests.strategies import NASTY
+
+SHAPE = Shape(96, 96, 256)  # of all graphs but one, so that few programs are compiled
+SETTINGS = go.Settings(width=16, heads=2, segment=16, levels=(4, 8, 32), samples=6)
+
+
+@cache
+def case(name="rnnlm", devices=2, more=0):
+    """A graph as the policy reads it, its problem, and random parameters."""
+    if name == "rnnlm":
+        step, args = rnnlm(batch=2, length=2, hidden=16, vocabulary=30).train_step()
+        graph = trace(step, *args).graph
+    else:
+        graph = layered(0, 60) if name == "layered" else NASTY[name]()
+    shape = padding.bucket(graph) if name == "rnnlm" else SHAPE
+    graph = padding.pad(graph, Shape(*(rows + more for rows in shape)))
+    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    problem = prepare(graph, machine)
+    inputs = go.read(graph, problem, SETTINGS)
+    return problem, inputs, parameters()
+
+
+@cache
+def parameters():
+    graph = padding.pad(layered(0, 20))
+    inputs = go.read(graph, prepare(graph, homogeneous(2)), SETTINGS)
+    params = go.init_params(jax.random.key(0), inputs, settings=SETTINGS)
+    rng = np.random.default_rng(1)
+    return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
+
+
+def all_moves(name, devices, more=0):
+    problem, inputs, params = case(name, devices, more)
+    n = int(problem.num_ops)
+    device = np.zeros(problem.shape.ops, np.int32)
+    device[:n] = np.random.default_rng(0).integers(0, devices, n)
+    ops = go.embed(params, inputs, settings=SETTINGS)
+    found = [
+        go.moves(params, ops, inputs, device, level=level, devices=devices, settings=SETTINGS)
+        for level in range(3)
+    ]
+    return device, inputs, found
+
+
+@pytest.mark.parametrize("devices", [1, 5])
+@pytest.mark.parametrize("name", ["layered", *NASTY])
+def test_groups_go_to_where_they_are_not_and_changes_are_as_many_as_said(name, devices):
+    device, inputs, found = all_moves(name, devices)
+    for level, (logits, entropy) in enumerate(found):
+        logits, count = np.asarray(logits), int(inputs.count[level])
+        assert np.isfinite(logits[:, 0]).all() and 0 <= entropy < 1 + 1e-5
+        can = logits[:, 1:] > -1e29
+        for group in range(len(logits)):
+            members = np.flatnonzero(inputs.group[level] == group)
+            for to in range(devices):
+                expected = group < count and (device[members] != to).any()
+                assert can[group, to] == expected
+        odds = np.exp(logits[:, 1:] - logits[:, :1])  # against staying
+        changes = parameters()["params"]["budget"]
+        ops = np.asarray(go.embed(parameters(), inputs, settings=SETTINGS), np.float64)
+        mean = ops[: int(inputs.graphs.n_node[0])].mean(0)
+        said = (mean @ changes["kernel"] + changes["bias"])[level]
+        if can.any():
+            expected = SETTINGS.changes * np.exp(said)
+            assert odds.sum() == pytest.approx(expected, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["layered", "chain"])
+def test_padding_changes_nothing(name):
+    _, inputs, found = all_moves(name, 3)
+    _, _, wide = all_moves(name, 3, more=9)
+    for level in range(3):
+        count = int(inputs.count[level])
+        for a, b in zip(found[level].logits[:count], wide[level].logits[:count], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-3)
+        np.testing.assert_allclose(found[level].entropy, wide[level].entropy, atol=1e-4)
+
+
+def test_samples_follow_the_probabilities_and_move_something():
+    logits = jnp.float32([[0.5, -1e30, 0.3], [1.0, 0.2, -1e30], [2.0, -1e30, -1e30]])
+    action = np.asarray(go.sample(jax.random.key(0), logits, 20_000))
+    assert (action != 0).any(1).all()
+    assert not np.isin(action[:, 0], [1]).any() and not np.isin(action[:, 1], [2]).any()
+    assert not action[:, 2].any()
+    chance = np.asarray(jax.nn.softmax(logits))
+    both = chance[0, 2] * chance[1, 1]
+    assert ((action != 0).sum(1) == 2).mean() == pytest.approx(both, abs=0.02)
+    found = go.log_prob(logits, jnp.asarray(action[:50]))
+    expected = [sum(np.log(chance[g, a]) for g, a in enumerate(row)) for row in action[:50]]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_nothing_is_moved_where_nothing_can_be():
+    logits = jnp.float32([[0.0, -1e30], [0.0, -1e30]])
+    assert not np.asarray(go.sample(jax.random.key(0), logits, 5)).any()
+
+
+def test_actions_move_whole_groups():
+    device = jnp.int32([0, 1, 2, 0, 1])
+    group = jnp.int32([0, 1, 0, 2, 9])  # the last is padding
+    action = jnp.int32([[0, 0, 0], [2, 0, 3], [0, 1, 0]])
+    expected = [[0, 1, 2, 0, 1], [1, 1, 1, 2, 1], [0, 0, 2, 0, 1]]
+    assert go.act(device, action, group).tolist() == expected
+
+
+def rolled(name="rnnlm", devices=2, iterations=5):
+    problem, inputs, params = case(name, devices)
+    cost = go.placement_cost(problem, "makespan")
+    device = jnp.zeros(problem.shape.ops, jnp.int32)
+    start = go.State(device, cost(device[None])[0])
+    run = jax.jit(
+        partial(go.rollout, cost=cost, iterations=iterations, devices=devices, settings=SETTINGS)
+    )
+    return problem, inputs, params, start, run(jax.random.key(0), params, inputs, start)
+
+
+@pytest.mark.parametrize("name", ["layered", "one op", "chain"])
+def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
+    problem, inputs, _, start, (state, taken, history) = rolled(name, 3)
+    costs = np.concatenate([[start.cost], history])
+    assert (np.diff(costs) <= 0).all() and history[-1] == state.cost
+    again = dispatch.evaluate(problem, dispatch.placement(problem, state.device))
+    assert np.float32(again.makespan) == state.cost
+    for step in range(5):
+        lowest = float(np.asarray(taken.ratio)[step].min()) * costs[step]
+        assert costs[step + 1] == pytest.approx(min(costs[step], lowest), rel=1e-6)
+        for level, action in enumerate(taken.action):
+            placed = go.act(taken.device[step], action[step], inputs.group[level])
+            found = go.placement_cost(problem, "makespan")(placed)
+            ratio = np.where(found == costs[step], 1, found / max(costs[step], 1e-30))
+            np.testing.assert_allclose(taken.ratio[step, level], ratio, rtol=1e-5)
+
+
+def test_the_reward_is_that_of_the_paper_up_to_a_limit():
+    ratio = jnp.float32([0.25, 1.0, 1.01, 5.0, jnp.inf, jnp.nan])
+    worst = -np.sqrt(1 + SETTINGS.hinge)
+    expected = [-0.5, -1, -np.sqrt(1.01), worst, worst, worst]
+    np.testing.assert_allclose(go.reward(ratio, SETTINGS), expected, rtol=1e-6)
+
+
+def test_training_makes_what_was_better_likelier():
+    _, inputs, params, _, (_, taken, _) = rolled("layered")
+    value = np.asarray(go.reward(taken.ratio, SETTINGS))
+    gain = value - value.mean(-1, keepdims=True)
+    assert gain.std() > 1e-4
+
+    @jax.jit
+    def chances(params):
+        ops = go.embed(params, inputs, settings=SETTINGS)
+        rows = []
+        for step in range(5):
+            for level, action in enumerate(taken.action):
+                found = go.moves(
+                    params,
+                    ops,
+                    inputs,
+                    taken.device[step],
+                    level=level,
+                    devices=2,
+                    settings=SETTINGS,
+                )
+                rows.append(go.log_prob(found.logits, action[step]))
+        return jnp.stack(rows).reshape(value.shape)
+
+    np.testing.assert_allclose(chances(params), taken.log_prob, atol=1e-3)
+    state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
+    gradient = jax.jit(partial(go.gradient, devices=2, settings=SETTINGS))
+    for _ in range(4):
+        step, watched = gradient(state.params, inputs, taken)
+        state = go.update(state, step, settings=SETTINGS)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+    assert np.isfinite(list(watched.values())).all()
+    change = chances(state.params) - np.asarray(taken.log_prob)
+    assert np.corrcoef(change.ravel(), gain.ravel())[0, 1] > 0.2
