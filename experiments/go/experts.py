@@ -1,0 +1,139 @@
+"""How practitioners split each model of the table over devices: by layer, and by time step.
+
+Ops are told apart by the modules that they come from, forwards and backwards. What has no module,
+such as a loss or the update of a weight, goes where the largest of what it reads is made; inputs
+go where they are read first.
+"""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from gopt.problem import Problem
+from gopt.sources.jaxpr import Traced
+
+# Which layer a module belongs to, by family; the first pattern that matches counts. `last` stands
+# for the last layer.
+_LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
+    "rnnlm": (
+        (r"LSTMCell_(\d+)", lambda k, last: k),
+        (r"Embed_(\d+)", lambda k, last: 0),
+        (r"Dense_(\d+)", lambda k, last: last),
+    ),
+    "gnmt": (
+        (r"Encoder_0/LSTMCell_(\d+)", lambda k, last: k + 1),
+        (r"Decoder_0/LSTMCell_(\d+)", lambda k, last: k),
+        (r"(?:Encoder|Decoder|Embed)_(\d+)", lambda k, last: 0),
+        (r"Dense_(\d+)", lambda k, last: last),
+    ),
+    "transformer_xl": (
+        (r"RelativeAttention_(\d+)", lambda k, last: k),
+        (r"(?:LayerNorm|Dense)_(\d+)", lambda k, last: k // 2),
+        (r"AdaptiveSoftmax_(\d+)", lambda k, last: last),
+    ),
+    "wavenet": (
+        (r"(?:Layer|residual)_(\d+)", lambda k, last: k),
+        (r"(?:Upsample|entry)(?:_(\d+))?", lambda k, last: 0),
+        (r"(?:head|distribution)(?:_(\d+))?", lambda k, last: last),
+    ),
+}
+
+
+def by_layer(traced: Traced, problem: Problem, family: str, layers: int) -> np.ndarray:
+    """Returns the split by layers, each device as many, or, in models of cells, as much time.
+
+    Args:
+      traced: the training step of a row.
+      problem: the same on its machine.
+      family: of the row.
+      layers: of the row.
+
+    Returns:
+      The device of each op, int64 `[n]`.
+    """
+    layer = layers_of(traced, family, layers)
+    count = problem.num_devices
+    if family in _LAYERS:
+        device = np.where(layer >= 0, layer * count // layers, -1)
+    else:  # contiguous modules of about equal time
+        ticks = np.asarray(problem.op_ticks)[: layer.size, 0]
+        each = np.bincount(layer[layer >= 0], ticks[layer >= 0])
+        middle = (np.cumsum(each) - each / 2) / each.sum()
+        of_layer = np.minimum((middle * count).astype(np.int64), count - 1)
+        device = np.where(layer >= 0, of_layer[layer], -1)
+    return follow(problem, device)
+
+
+def by_step(traced: Traced, problem: Problem, family: str, layers: int) -> np.ndarray:
+    """Returns the split of a recurrent model by time step, each device as many steps.
+
+    The ops of a module are a copy for each step, forwards in order, backwards in reverse.
+    """
+    count = problem.num_devices
+    device = np.full(len(traced.names), -1)
+    modules = np.array([_module(name) for name in traced.names])
+    backward = np.array(["transpose(" in name for name in traced.names])
+    is_cell = np.array(["LSTMCell" in m or "forward" in m or "backward" in m for m in modules])
+    cells = np.array([re.sub(r"/Dense_0$", "", m) for m in modules])
+    for cell in np.unique(cells[is_cell]):
+        for direction in (False, True):
+            ops = np.flatnonzero(is_cell & (cells == cell) & (backward == direction))
+            share = np.arange(ops.size) / max(ops.size, 1)
+            if direction != cell.endswith("backward"):
+                share = 1 - 1e-9 - share
+            device[ops] = (share * count).astype(np.int64)
+    return follow(problem, device)
+
+
+def layers_of(traced: Traced, family: str, layers: int) -> np.ndarray:
+    """Returns the layer of each op, -1 where it has none, int64 `[n]`.
+
+    In models of cells or blocks each module at the top is a layer, in the order of their first ops.
+    """
+    modules = [_module(name) for name in traced.names]
+    if family not in _LAYERS:
+        tops = [module.split("/")[0] for module in modules]
+        order = {top: k for k, top in enumerate(dict.fromkeys(filter(None, tops)))}
+        return np.array([order.get(top, -1) for top in tops])
+
+    def layer(module: str) -> int:
+        for pattern, find in _LAYERS[family]:
+            if found := re.match(pattern, module):
+                return min(find(int(found[1] or 0), layers - 1), layers - 1)
+        return -1
+
+    return np.array([layer(module) for module in modules])
+
+
+def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
+    """Returns devices with every op placed that has none, -1, `[n]`.
+
+    It goes where the largest of what it reads is made by an op with a place, or else where the
+    first of its readers goes; inputs do not count.
+    """
+    device = device.copy()
+    is_input = np.asarray(problem.is_input)
+    producer, size = np.asarray(problem.producer), np.asarray(problem.size)
+    first_read, read = np.asarray(problem.first_read), np.asarray(problem.read)
+    for op in range(device.size):
+        if device[op] < 0 and not is_input[op]:
+            tensors = read[first_read[op] : first_read[op + 1]]
+            known = [t for t in tensors if device[producer[t]] >= 0 and not is_input[producer[t]]]
+            if known:
+                device[op] = device[producer[max(known, key=lambda t: size[t])]]
+    uses = int(problem.num_uses)
+    maker, consumer = (
+        producer[np.asarray(problem.tensor)[:uses]],
+        np.asarray(problem.consumer)[:uses],
+    )
+    for op, reader in zip(maker[::-1], consumer[::-1], strict=True):
+        if device[op] < 0 or is_input[op]:
+            device[op] = device[reader]
+    return np.maximum(device, 0)
+
+
+def _module(name: str) -> str:
+    """Returns the path of the module that an op comes from, without the model itself."""
+    parts = name.split("/")[:-1]
+    return "/".join(parts[1:]) if parts and "jvp(" in parts[0] else ""

@@ -1,0 +1,77 @@
+"""The fourteen rows of GO's placement table: which model, on how many devices, and what it took.
+
+Models are those of the table in families, layers, batch sizes of Inception and devices. What is
+not published is our choice: RNNLM has the batch and the width of its largest published models,
+GNMT is that of MLPerf, Transformer-XL that of enwik8, AmoebaNet-A the mobile one, and WaveNet's
+`2x18` is read as 2 stacks and 18 layers. All are training steps, unrolled over time.
+"""
+
+from typing import Any, NamedTuple
+
+from gopt.sources.jaxpr import Traced, trace
+from gopt.workloads import WORKLOADS
+
+
+class Published(NamedTuple):
+    """Seconds of a step in GO's table; None where a method ran out of memory."""
+
+    go: float
+    human: float
+    metis: float | None
+    hdp: float
+
+
+class Row(NamedTuple):
+    """One row of the table."""
+
+    family: str  # of `gopt.workloads.WORKLOADS`
+    sizes: dict[str, Any]
+    devices: int
+    published: Published
+
+
+_RNNLM = dict(batch=64, length=40, hidden=2048)
+_XL = dict(batch=16)
+
+ROWS: dict[str, Row] = {
+    "RNNLM, 2 layers": Row(
+        "rnnlm", dict(layers=2, **_RNNLM), 2, Published(0.173, 0.192, 0.355, 0.191)
+    ),
+    "RNNLM, 4 layers": Row(
+        "rnnlm", dict(layers=4, **_RNNLM), 4, Published(0.210, 0.239, 0.503, 0.251)
+    ),
+    "RNNLM, 8 layers": Row(
+        "rnnlm", dict(layers=8, **_RNNLM), 8, Published(0.320, 0.332, None, 0.764)
+    ),
+    "GNMT, 2 layers": Row("gnmt", dict(layers=2), 2, Published(0.301, 0.384, 0.344, 0.327)),
+    "GNMT, 4 layers": Row("gnmt", dict(layers=4), 4, Published(0.350, 0.469, 0.466, 0.432)),
+    "GNMT, 8 layers": Row("gnmt", dict(layers=8), 8, Published(0.440, 0.562, None, 0.693)),
+    "Transformer-XL, 2 layers": Row(
+        "transformer_xl", dict(layers=2, **_XL), 2, Published(0.223, 0.268, 0.37, 0.262)
+    ),
+    "Transformer-XL, 4 layers": Row(
+        "transformer_xl", dict(layers=4, **_XL), 4, Published(0.230, 0.27, None, 0.259)
+    ),
+    "Transformer-XL, 8 layers": Row(
+        "transformer_xl", dict(layers=8, **_XL), 8, Published(0.350, 0.46, None, 0.425)
+    ),
+    "Inception, batch 32": Row(
+        "inception_v3", dict(batch=32), 2, Published(0.229, 0.312, None, 0.301)
+    ),
+    "Inception, batch 64": Row(
+        "inception_v3", dict(batch=64), 2, Published(0.423, 0.731, None, 0.498)
+    ),
+    "AmoebaNet": Row("amoebanet", dict(batch=64), 4, Published(0.394, 0.44, 0.426, 0.418)),
+    "WaveNet, 2x18": Row(
+        "wavenet", dict(stacks=2, layers=18), 2, Published(0.317, 0.376, None, 0.354)
+    ),
+    "WaveNet, 4x36": Row(
+        "wavenet", dict(stacks=4, layers=36), 4, Published(0.659, 0.988, None, 0.721)
+    ),
+}
+
+
+def build(row: Row) -> Traced:
+    """Returns the training step of a row; it donates what it replaces."""
+    step, args = WORKLOADS[row.family](**row.sizes).train_step()
+    return trace(step, *args, donate_argnums=(0, 1))

@@ -1,0 +1,46 @@
+"""The rows of GO's table, and how practitioners would place them."""
+
+import numpy as np
+import pytest
+
+from experiments.go import experts
+from experiments.go.rows import ROWS, Row, build
+from gopt.hardware import p100s
+from gopt.problem import prepare
+
+
+def test_published_seconds_give_the_published_savings():
+    rows = [row.published for row in ROWS.values()]
+    for field, saving in (("human", 0.205), ("hdp", 0.197)):
+        ratios = [row.go / getattr(row, field) for row in rows]
+        assert 1 - np.exp(np.mean(np.log(ratios))) == pytest.approx(saving, abs=5e-4)
+    assert len(rows) == 14 and {row.devices for row in ROWS.values()} == {2, 4, 8}
+
+
+def small(sizes):
+    row = Row("rnnlm", dict(batch=2, hidden=16, vocabulary=30, **sizes), 2, None)
+    traced = build(row)
+    return traced, prepare(traced.graph, p100s(2))
+
+
+def test_layers_have_devices_of_their_own():
+    traced, problem = small(dict(layers=2, length=3))
+    device = experts.by_layer(traced, problem, "rnnlm", 2)
+    for layer in range(2):
+        ops = [i for i, name in enumerate(traced.names) if f"LSTMCell_{layer}" in name]
+        assert len(ops) > 50 and set(device[ops]) == {layer}
+    update = [i for i, name in enumerate(traced.names) if name in ("add", "mul")]
+    assert set(device[update]) == {0, 1}  # of weights, each where its gradient is
+
+
+def test_time_steps_have_devices_of_their_own_forwards_and_backwards():
+    traced, problem = small(dict(layers=1, length=4))
+    device = experts.by_step(traced, problem, "rnnlm", 1)
+    for direction, expected in (("jvp(", [0, 1]), ("transpose(", [1, 0])):
+        ops = [
+            i
+            for i, name in enumerate(traced.names)
+            if name.startswith(direction) and "LSTMCell_0/" in name
+        ]
+        turns = device[ops][np.flatnonzero(np.diff(device[ops], prepend=-1))]
+        assert turns.tolist() == expected
