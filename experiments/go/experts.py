@@ -1,8 +1,8 @@
 """How practitioners split each model of the table over devices: by layer, and by time step.
 
 Ops are told apart by the modules that they come from, forwards and backwards. What has no module,
-such as a loss or the update of a weight, goes where the largest of what it reads is made; inputs
-go where they are read first.
+such as a loss or the update of a weight, goes where the largest of what it reads is made. Where
+inputs go is left to `gopt.cost.dispatch.placement`.
 """
 
 import re
@@ -65,10 +65,14 @@ def by_layer(traced: Traced, problem: Problem, family: str, layers: int) -> np.n
     return follow(problem, device)
 
 
-def by_step(traced: Traced, problem: Problem, family: str, layers: int) -> np.ndarray:
-    """Returns the split of a recurrent model by time step, each device as many steps.
+def by_step(traced: Traced, problem: Problem) -> np.ndarray:
+    """Returns the split of a recurrent model by time step, each device as many steps, int64 `[n]`.
 
     The ops of a module are a copy for each step, forwards in order, backwards in reverse.
+
+    Args:
+      traced: the training step of a row.
+      problem: the same on its machine.
     """
     count = problem.num_devices
     device = np.full(len(traced.names), -1)
@@ -107,10 +111,10 @@ def layers_of(traced: Traced, family: str, layers: int) -> np.ndarray:
 
 
 def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
-    """Returns devices with every op placed that has none, -1, `[n]`.
+    """Returns devices with every op placed that has none, -1, int64 `[n]`.
 
     It goes where the largest of what it reads is made by an op with a place, or else where the
-    first of its readers goes; inputs do not count.
+    first of its readers with a place goes; inputs do not count, and are put on the first device.
     """
     device = device.copy()
     is_input = np.asarray(problem.is_input)
@@ -122,14 +126,13 @@ def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
             known = [t for t in tensors if device[producer[t]] >= 0 and not is_input[producer[t]]]
             if known:
                 device[op] = device[producer[max(known, key=lambda t: size[t])]]
-    uses = int(problem.num_uses)
-    maker, consumer = (
-        producer[np.asarray(problem.tensor)[:uses]],
-        np.asarray(problem.consumer)[:uses],
-    )
-    for op, reader in zip(maker[::-1], consumer[::-1], strict=True):
-        if device[op] < 0 or is_input[op]:
-            device[op] = device[reader]
+    tensor = np.asarray(problem.tensor)[: int(problem.num_uses)]
+    readers: list[list[int]] = [[] for _ in device]
+    for op, reader in zip(producer[tensor], np.asarray(problem.consumer), strict=False):
+        readers[op].append(reader)
+    for op in reversed(range(device.size)):
+        if device[op] < 0 and not is_input[op]:
+            device[op] = next((device[i] for i in sorted(readers[op]) if device[i] >= 0), -1)
     return np.maximum(device, 0)
 
 

@@ -1,9 +1,10 @@
 """The fourteen rows of GO's placement table: which model, on how many devices, and what it took.
 
 Models are those of the table in families, layers, batch sizes of Inception and devices. What is
-not published is our choice: RNNLM has the batch and the width of its largest published models,
-GNMT is that of MLPerf, Transformer-XL that of enwik8, AmoebaNet-A the mobile one, and WaveNet's
-`2x18` is read as 2 stacks and 18 layers. All are training steps, unrolled over time.
+not published is our choice: RNNLM has 40 steps of width 2048 for 64 sentences; but for the layers,
+GNMT is that of MLPerf, and Transformer-XL that of enwik8 with 16 sequences; AmoebaNet-A is the
+mobile one, with 64 images; WaveNet's `2x18` is read as 2 stacks of 18 layers together. All are
+training steps, unrolled over time.
 """
 
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
 """Ops that are best kept on one device: by what they read, and by what goes between them.
 
-A move of a group changes a placement where a move of one op only adds transfers. `levels` has
-groups of several sizes, down to single ops.
+A move of a group changes a placement where a move of one op only adds transfers. `coarse_to_fine`
+has groups of several sizes, down to single ops.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from gopt.problem import Problem
 _DEAR = 0.02  # share of the time of its readers from which an input is dear to send; our choice
 
 
-def levels(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
+def coarse_to_fine(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
     """Returns groups of ops for each of these counts, numbered from 0, int32 `[n]`; on the host.
 
     The first has groups that read the same weights (`weight_groups`), joined until there are so
@@ -76,9 +76,7 @@ def weight_groups(problem: Problem) -> np.ndarray:
 
 
 def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
-    """Returns groups joined in pairs, the most connected first, until `count` are left.
-
-    One for each op, numbered from 0, int64 `[n]`.
+    """Returns groups joined in pairs, the most connected first, until `count` are left, `[n]`.
 
     A pair is not joined if it would take more than half of the fair share of a device, and more
     than three times what a group takes on average in the end. If that leaves too many, the groups
@@ -94,9 +92,12 @@ def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
     """
     ticks = _ticks(problem)
     limit = ticks.sum() * max(0.5 / problem.num_devices, 3 / count)
+    tensor = np.asarray(problem.tensor)[: int(problem.num_uses)]
+    ends = np.asarray(problem.producer)[tensor], np.asarray(problem.consumer)[: tensor.size]
+    sent = mean_transfer_ticks(problem)[tensor]
     group = np.asarray(group)
     while (left := int(group.max()) + 1) > count:
-        weight, first, second = _links(problem, group)
+        weight, first, second = _pairs(group[ends[0]], group[ends[1]], sent)
         taken, of_group = np.zeros(left, bool), np.bincount(group, ticks, minlength=left)
         new = np.arange(left)
         for k in np.argsort(-weight, kind="stable").tolist():
@@ -114,15 +115,12 @@ def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
     return group
 
 
-def _links(problem: Problem, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns how much pairs of groups are connected, in ticks of transfers, and the pairs."""
-    t, uses = int(problem.num_tensors), int(problem.num_uses)
-    tensor = np.asarray(problem.tensor)[:uses]
-    maker = np.asarray(problem.producer)[tensor]
-    ends = group[maker], group[np.asarray(problem.consumer)[:uses]]
-    weight = mean_transfer_ticks(problem)[:t][tensor]
-    low, high = np.minimum(*ends), np.maximum(*ends)
-    count = int(group.max()) + 1
+def _pairs(
+    one: np.ndarray, other: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the sum of the weights `[E]` of each pair of different groups, and the pairs."""
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    count = int(high.max(initial=0)) + 1
     pairs, place = np.unique(low.astype(np.int64) * count + high, return_inverse=True)
     total = np.bincount(place, weight, minlength=pairs.size)
     apart = pairs // count != pairs % count

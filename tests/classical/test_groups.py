@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gopt.classical.groups import join, levels, weight_groups
+from gopt.classical.groups import coarse_to_fine, join, weight_groups
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import homogeneous, p100s
 from gopt.problem import prepare
@@ -20,7 +20,8 @@ GRAPHS = {**NASTY, **HUBS, "layered": lambda: layered(0, 300)}
 def test_groups_part_the_ops_and_are_few_enough(name, devices):
     problem = prepare(GRAPHS[name](), homogeneous(devices))
     n = int(problem.num_ops)
-    for count, group in zip((1, 4, 50), levels(problem, (1, 4, 50)), strict=True):
+    counts = (1, 4, 50)
+    for count, group in zip(counts, coarse_to_fine(problem, counts), strict=True):
         assert group.shape == (n,) and group.dtype == np.int32
         assert np.unique(group).tolist() == list(range(group.max() + 1))  # none is empty
         assert group.max() < count

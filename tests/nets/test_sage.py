@@ -9,7 +9,7 @@ import pytest
 from gopt import padding
 from gopt.graph import Shape
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
-from gopt.nets.sage import GraphSAGE, MaxSAGE
+from gopt.nets.sage import GraphSAGE, max_round
 from tests.nets.test_graphs import cases
 from tests.reference import sage as reference
 from tests.strategies import HUBS, NASTY
@@ -100,7 +100,7 @@ def test_an_op_sees_as_far_as_there_are_rounds(rounds):
 @pytest.mark.parametrize("name", SMALL)
 def test_the_largest_of_neighbours_equals_the_reference(name, rounds):
     graph, wide = padded(name), padded(name, WIDE)
-    net = MaxSAGE(WIDTH, rounds)
+    net = GraphSAGE(WIDTH, rounds, max_round)
     params = net.init(jax.random.key(0), graph)
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda x: rng.normal(scale=0.4, size=x.shape).astype(np.float32), params)

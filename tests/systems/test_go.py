@@ -9,29 +9,22 @@ import pytest
 
 from gopt import padding
 from gopt.cost import dispatch
-from gopt.graph import Shape
+from gopt.graph import Op, Output, Shape, from_ops
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
-from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import layered
 from gopt.systems import go
-from gopt.workloads import rnnlm
 from tests.strategies import NASTY
 
-SHAPE = Shape(96, 96, 256)  # of all graphs but one, so that few programs are compiled
+SHAPE = Shape(96, 96, 256)  # of all graphs, so that few programs are compiled
 SETTINGS = go.Settings(width=16, heads=2, segment=16, levels=(4, 8, 32), samples=6)
 
 
 @cache
-def case(name="rnnlm", devices=2, more=0):
+def case(name, devices, more=0):
     """A graph as the policy reads it, its problem, and random parameters."""
-    if name == "rnnlm":
-        step, args = rnnlm(batch=2, length=2, hidden=16, vocabulary=30).train_step()
-        graph = trace(step, *args).graph
-    else:
-        graph = layered(0, 60) if name == "layered" else NASTY[name]()
-    shape = padding.bucket(graph) if name == "rnnlm" else SHAPE
-    graph = padding.pad(graph, Shape(*(rows + more for rows in shape)))
+    graph = layered(0, 60) if name == "layered" else NASTY[name]()
+    graph = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
     machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     problem = prepare(graph, machine)
     inputs = go.read(graph, problem, SETTINGS)
@@ -121,7 +114,7 @@ def test_actions_move_whole_groups():
     assert go.act(device, action, group).tolist() == expected
 
 
-def rolled(name="rnnlm", devices=2, iterations=5):
+def rolled(name, devices, iterations=5):
     problem, inputs, params = case(name, devices)
     cost = go.placement_cost(problem, "makespan")
     device = jnp.zeros(problem.shape.ops, jnp.int32)
@@ -149,6 +142,58 @@ def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
             np.testing.assert_allclose(taken.ratio[step, level], ratio, rtol=1e-5)
 
 
+def test_inputs_are_in_the_group_of_their_first_reader():
+    ops = [Op("input", outputs=(Output(1.0),)) for _ in range(3)]
+    ops += [Op(outputs=(Output(500.0),), flops=1.0), Op(inputs=((1, 0),), flops=2.0)]
+    ops += [Op(inputs=((0, 0), (1, 0), (3, 0)), flops=3.0)]
+    graph = from_ops(ops)
+    inputs = go.read(graph, prepare(graph, homogeneous(2)), SETTINGS)
+    for group, count in zip(inputs.group, inputs.count, strict=True):
+        assert group[0] == group[5] and group[1] == group[4]
+        assert np.unique(group[:6]).tolist() == list(range(count))
+        assert group[6:].tolist() == [max(SETTINGS.levels)]
+    assert (
+        len(set(inputs.group[2][:6])) == 4
+    )  # as many as there are single ops; one input is unread
+
+
+def test_another_graph_than_that_of_the_problem_raises():
+    problem = prepare(layered(0, 30), homogeneous(2))
+    with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=.*: expected that of the"):
+        go.read(layered(0, 40), problem, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (dict(width=0), "width is 0: expected 1 at least"),
+        (dict(heads=5), "heads is 5: expected a divisor of the width 64"),
+        (dict(levels=()), r"levels is \(\): expected numbers of groups"),
+        (dict(samples=1), "samples is 1: expected 2 at least"),
+        (dict(hinge=0.0), "hinge is 0.0: expected more than 0"),
+    ],
+)
+def test_settings_that_mean_nothing_raise(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        go.Settings(**wrong)
+
+
+def test_costs_that_are_no_numbers_are_never_the_best():
+    problem, inputs, params = case("layered", 3)
+    device = jnp.zeros(problem.shape.ops, jnp.int32)
+    ops = go.embed(params, inputs, settings=SETTINGS)
+
+    def state_after(cost):
+        step = partial(go.iterate, jax.random.key(0), params, ops, inputs, start)
+        return step(cost, devices=3, settings=SETTINGS)[0]
+
+    start = go.State(device, jnp.float32(5))
+    after = state_after(lambda placed: jnp.full(len(placed), jnp.nan).at[2].set(4))
+    assert after.cost == 4 and (np.asarray(after.device) != 0).any()
+    after = state_after(lambda placed: jnp.full(len(placed), jnp.nan))
+    assert after.cost == 5 and not np.asarray(after.device).any()
+
+
 def test_the_reward_is_that_of_the_paper_up_to_a_limit():
     ratio = jnp.float32([0.25, 1.0, 1.01, 5.0, jnp.inf, jnp.nan])
     worst = -np.sqrt(1 + SETTINGS.hinge)
@@ -157,7 +202,7 @@ def test_the_reward_is_that_of_the_paper_up_to_a_limit():
 
 
 def test_training_makes_what_was_better_likelier():
-    _, inputs, params, _, (_, taken, _) = rolled("layered")
+    _, inputs, params, _, (_, taken, _) = rolled("layered", 2)
     value = np.asarray(go.reward(taken.ratio, SETTINGS))
     gain = value - value.mean(-1, keepdims=True)
     assert gain.std() > 1e-4

@@ -1,12 +1,14 @@
 """What the policy of GO reads of a graph on a machine; made once, on the host."""
 
+import math
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from gopt.classical.groups import levels
-from gopt.classical.list_scheduling import mean_transfer_ticks
-from gopt.graph import Graph
+from gopt.classical.groups import coarse_to_fine
+from gopt.classical.list_scheduling import levels, mean_transfer_ticks
+from gopt.graph import Graph, shape_of
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
 from gopt.problem import Problem
 from gopt.systems.go.settings import Settings
@@ -18,7 +20,8 @@ class Inputs(NamedTuple):
     """A graph as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
 
     graphs: GraphsTuple
-    group: Any  # int32 [L, N], group of each op; that of padding is none of them
+    group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input is in
+    # that of the first of its readers, which it follows (see `gopt.cost.dispatch.placement`)
     count: Any  # int32 [L], groups of each level
     share: Any  # float32 [N], of the time of all ops, on average over devices
     bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
@@ -38,7 +41,15 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
       graph: padded or not.
       problem: the same graph, with the same padding, on the machine that it is placed on.
       settings: of the policy.
+
+    Raises:
+      ValueError: the graph and the problem have not the same rows.
     """
+    graphs = to_graphs_tuple(graph)
+    if len(graphs.nodes["kind"]) != problem.shape.ops or len(graphs.edges) != problem.shape.uses:
+        raise ValueError(
+            f"problem has shape {problem.shape}: expected that of the graph, {shape_of(graph)}"
+        )
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     rows = problem.shape
     ticks = np.asarray(problem.op_ticks, np.float64).mean(1)
@@ -51,27 +62,24 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
     weight = np.zeros(rows.uses)
     weight[:uses] = sent[tensor[:uses]]
 
-    early, late = _paths(problem, ticks)
+    early, late = _starts(problem, ticks), np.array(levels(problem, np.zeros(rows.tensors)))
     longest = max((early + late)[:n].max(), 1.0)
-    times = np.stack(
-        [
-            early / longest,
-            late / longest,
-            (longest - early - late) / longest,
-            np.log1p(1e4 * ticks / total) / np.log1p(1e4),
-        ],
-        1,
-    )
-    groups = levels(problem, settings.levels)
+    slack = longest - early - late
+    share = ticks / total
+    times = np.stack([*(x / longest for x in (early, late, slack)), log_share(share)], 1)
+    leader = _leaders(problem)
+    groups = [
+        np.unique(of[leader], return_inverse=True)[1]
+        for of in coarse_to_fine(problem, settings.levels)
+    ]
     group = np.full((len(groups), rows.ops), max(settings.levels), np.int32)
-    for level, of in enumerate(groups):
-        group[level, :n] = of
+    group[:, :n] = groups
     made = np.bincount(producer[:t], np.asarray(problem.size, np.float64)[:t], minlength=rows.ops)
     return Inputs(
-        graphs=to_graphs_tuple(graph),
+        graphs=graphs,
         group=group,
         count=np.array([of.max() + 1 for of in groups], np.int32),
-        share=(ticks / total).astype(np.float32),
+        share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
         sent=weight.astype(np.float32),
         moment=np.minimum(BINS * early / longest, BINS - 1).astype(np.int32),
@@ -79,14 +87,26 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
     )
 
 
-def _paths(problem: Problem, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the longest path to the start of each op, and from it to the end, itself included."""
+def log_share(share: Any) -> Any:
+    """Returns a share in 0..1 on a logarithmic scale, 0..1 too: how it differs from 1e-4 counts."""
+    return jnp.log1p(1e4 * share) / math.log1p(1e4)
+
+
+def _starts(problem: Problem, ticks: np.ndarray) -> np.ndarray:
+    """Returns the longest path to the start of each op, without transfers, `[N]`."""
     uses = int(problem.num_uses)
     maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]].tolist()
     reader = np.asarray(problem.consumer)[:uses].tolist()
-    early, late, time = [0.0] * len(ticks), ticks.tolist(), ticks.tolist()
+    start, time = [0.0] * len(ticks), ticks.tolist()
     for i, j in zip(maker, reader, strict=True):  # sorted by producer
-        early[j] = max(early[j], early[i] + time[i])
-    for i, j in zip(reversed(maker), reversed(reader), strict=True):
-        late[i] = max(late[i], time[i] + late[j])
-    return np.array(early), np.array(late)
+        start[j] = max(start[j], start[i] + time[i])
+    return np.array(start)
+
+
+def _leaders(problem: Problem) -> np.ndarray:
+    """Returns whom each real op follows: an input the first of its readers, others themselves."""
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]
+    first = np.full(n, n)
+    np.minimum.at(first, maker, np.asarray(problem.consumer)[:uses])
+    return np.where(np.asarray(problem.is_input)[:n] & (first < n), first, np.arange(n))

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from gopt.nets.attention import SegmentAttention, Superposition
 from gopt.nets.graphs import op_mask
-from gopt.nets.sage import MaxSAGE
-from gopt.systems.go.inputs import BINS, Inputs
+from gopt.nets.sage import GraphSAGE, max_round
+from gopt.systems.go.inputs import BINS, Inputs, log_share
 from gopt.systems.go.settings import Settings
 
 Tree = Any
@@ -36,7 +36,7 @@ class Policy(nn.Module):
     def setup(self) -> None:
         """Makes the parts."""
         s = self.settings
-        self.sage = MaxSAGE(s.width, s.rounds)
+        self.sage = GraphSAGE(s.width, s.rounds, max_round)
         self.timed = nn.Dense(s.width)
         self.shared = [
             (Superposition(), SegmentAttention(s.heads, s.segment)) for _ in range(s.layers)
@@ -71,13 +71,13 @@ class Policy(nn.Module):
         group, is_real = inputs.group[level], jnp.arange(size) < inputs.count[level]
         members = jax.ops.segment_sum(jnp.ones(len(group)), group, size)
         pooled = jax.ops.segment_sum(ops, group, size) / jnp.maximum(members, 1)[:, None]
-        state = _state(inputs, group, device, size, devices)  # [K, D, F]
+        on = jax.nn.one_hot(device, devices)  # [N, D]
+        state = _state(inputs, group, on, size)  # [K, D, F]
         here = jnp.argmax(state[..., 0], -1)
         told = self.pooled[level](pooled)[:, None] + self.there(state)
         told = told + self.here(jnp.take_along_axis(state, here[:, None, None], 1))
         score = self.score(nn.gelu(self.hidden(nn.gelu(told))))[..., 0]  # [K, D]
-        there = jax.ops.segment_sum(jax.nn.one_hot(device, devices), group, size)
-        is_move = is_real[:, None] & (there < members[:, None])
+        is_move = is_real[:, None] & (jax.ops.segment_sum(on, group, size) < members[:, None])
         score = jnp.where(is_move, score, NEVER)
         whole = jnp.sum(ops * op_mask(inputs.graphs)[:, None], 0) / inputs.graphs.n_node[0]
         changes = self.budget(whole)[level] + jnp.log(self.settings.changes)
@@ -88,44 +88,45 @@ class Policy(nn.Module):
         return Moves(logits, entropy / jnp.log(jnp.maximum(is_move.sum(), 2)))
 
 
-def _state(
-    inputs: Inputs, group: jax.Array, device: jax.Array, size: int, devices: int
-) -> jax.Array:
+def _state(inputs: Inputs, group: jax.Array, on: jax.Array, size: int) -> jax.Array:
     """Returns what each group has to do with each device, float32 `[K, D, F]`.
 
-    The first is the share of the group that is there.
+    The share of the group's time that is there; of what it reads, and of what others read of it,
+    how much is there, in shares of all that is sent and in time; how busy the device is, with the
+    group as well, and in the time in which the group could run; how full; its place among the
+    devices; and the time of the group.
+
+    Args:
+      inputs: the graph.
+      group: of each op, int32 `[N]`.
+      on: which device an op runs on, float32 `[N, D]`.
+      size: how many groups there may be, `K`.
     """
-    on = jax.nn.one_hot(device, devices)  # [N, D]
-    time = inputs.share[:, None] * on
-    of_group = jax.ops.segment_sum(inputs.share + 1e-9, group, size)[:, None]
-    of_group = jnp.maximum(of_group, 1e-9)  # rows that are no group
-    here = jax.ops.segment_sum((inputs.share + 1e-9)[:, None] * on, group, size) / of_group
+    devices = on.shape[1]
+    weight = inputs.share[:, None] + 1e-9  # a group of no time is somewhere, too
+    of_group = jnp.maximum(jax.ops.segment_sum(weight, group, size), 1e-9)  # [K, 1]
+    here = jax.ops.segment_sum(weight * on, group, size) / of_group
     senders, receivers = inputs.graphs.senders, inputs.graphs.receivers
     out, into = group[senders], group[receivers]
     sent = jnp.where(out == into, 0, inputs.sent)[:, None]
     reads = jax.ops.segment_sum(sent * on[senders], into, size)
     gives = jax.ops.segment_sum(sent * on[receivers], out, size)
-    load = time.sum(0)
-    busy = jax.ops.segment_sum(time, inputs.moment, BINS)
-    busy = busy / jnp.maximum(busy.sum(1, keepdims=True), 1e-9)
-    meets = jax.ops.segment_sum((inputs.share + 1e-9)[:, None] * busy[inputs.moment], group, size)
+    time = inputs.share[:, None] * on
+    load = devices * time.sum(0)
+    busy = _shares(jax.ops.segment_sum(time, inputs.moment, BINS))
+    meets = jax.ops.segment_sum(weight * busy[inputs.moment], group, size) / of_group
     held = jnp.sum(inputs.bytes[:, None] * on, 0)
-    place = jnp.linspace(0, 1, devices)
+    columns = (
+        *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
+        *(load, load + devices * of_group, devices * meets, jnp.log1p(held)),
+        *(jnp.linspace(0, 1, devices), log_share(of_group)),
+    )
+    return jnp.stack([jnp.broadcast_to(column, here.shape) for column in columns], -1)
 
-    def share(part: jax.Array) -> jax.Array:
-        return part / jnp.maximum(part.sum(1, keepdims=True), 1e-9)
 
-    def each(of_device: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(of_device, (size, devices))
-
-    columns = [
-        *(here, share(reads), share(gives)),
-        *(jnp.log1p(1e4 * part) / 9 for part in (reads, gives)),
-        *(each(load * devices), load * devices + of_group * devices, meets / of_group * devices),
-        *(each(jnp.log1p(held)), each(place)),
-        jnp.log1p(1e4 * of_group + 0 * here) / 9,
-    ]
-    return jnp.stack(columns, -1)
+def _shares(part: jax.Array) -> jax.Array:
+    """Returns the parts of each row as shares of their sum, or zeros, `[..., D]`."""
+    return part / jnp.maximum(part.sum(-1, keepdims=True), 1e-9)
 
 
 def embed(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:

@@ -20,7 +20,6 @@ class Settings:
       quiet: difference of rewards that counts for little in training.
       clip: of the ratio of probabilities, in PPO.
       entropy: weight of the entropy of the moves, in PPO.
-      epochs: steps on each batch, in PPO.
       learning_rate: of Adam.
       norm: to which the gradient is clipped.
     """
@@ -37,6 +36,19 @@ class Settings:
     quiet: float = 1e-4
     clip: float = 0.2
     entropy: float = 0.01
-    epochs: int = 2
     learning_rate: float = 1e-3
     norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("width", "rounds", "heads", "segment"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        if self.width % self.heads:
+            raise ValueError(f"heads is {self.heads}: expected a divisor of the width {self.width}")
+        if not self.levels or min(self.levels) < 1:
+            raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
+        if self.samples < 2:
+            raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
+        for name in ("changes", "hinge", "quiet"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
