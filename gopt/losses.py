@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+_CHANGE = 20.0  # of a log-probability, in PPO
+
 
 def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> jax.Array:
     """Returns the REINFORCE loss, whose gradient is -mean((reward - baseline) ∇ log_prob).
@@ -67,7 +69,8 @@ def ppo(
 ) -> jax.Array:
     """Returns the clipped surrogate loss of PPO, -mean(min(r A, clip(r, 1 - ε, 1 + ε) A)).
 
-    r = exp(log_prob - old_log_prob) is how much likelier an action has become.
+    r = exp(log_prob - old_log_prob) is how much likelier an action has become. Beyond e^20 it
+    counts no more, and has no gradient: a sum of many log-probabilities could overflow.
 
     Args:
       log_prob: log-probabilities of the actions taken, any shape `[...]`.
@@ -78,6 +81,7 @@ def ppo(
     Source: Schulman et al., "Proximal policy optimization algorithms", arXiv:1707.06347, eq. 7.
     """
     advantage = lax.stop_gradient(advantage)
-    ratio = jnp.exp(log_prob - lax.stop_gradient(old_log_prob))
+    change = log_prob - lax.stop_gradient(old_log_prob)
+    ratio = jnp.exp(jnp.clip(change, -_CHANGE, _CHANGE))
     clipped = jnp.clip(ratio, 1 - clip, 1 + clip)
     return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))

@@ -1,5 +1,7 @@
 """The rows of GO's table, and how practitioners would place them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def test_layers_have_devices_of_their_own():
     traced, problem = small(dict(layers=2, length=3))
     found = experts.by_layer(traced, problem, "rnnlm", 2)
     padded = np.pad(found, (0, problem.shape.ops - found.size)).astype(np.int32)
-    device = np.asarray(dispatch.decode(problem, dispatch.placement(problem, padded)).device)
+    device = np.asarray(dispatch.settled(problem, padded))
     for layer in range(2):
         ops = [
             i for i, name in enumerate(traced.names) if f"LSTMCell_{layer}" in name
@@ -49,3 +51,20 @@ def test_time_steps_have_devices_of_their_own_forwards_and_backwards():
         ]
         turns = device[ops][np.flatnonzero(np.diff(device[ops], prepend=-1))]
         assert turns.tolist() == expected
+        assert abs(np.diff(np.bincount(device[ops]))) <= 1
+
+
+def test_a_residual_sum_is_in_the_layer_that_ends_with_it():
+    sizes = dict(batch=1, length=4, memory=4, layers=2, hidden=8, heads=2, inner=16)
+    traced = build(Row("transformer_xl", sizes, 2, None))
+    problem = prepare(traced.graph, p100s(2))
+    device = experts.by_layer(traced, problem, "transformer_xl", 2)
+    layer = experts.layers_of(traced, "transformer_xl", 2)
+    maker = problem.producer[problem.read]
+    reads = [set(layer[maker[a:b]]) for a, b in pairwise(problem.first_read[: layer.size + 1])]
+    sums = [
+        i
+        for i, name in enumerate(traced.names)
+        if name == "jvp(TransformerXL)/add" and reads[i] == {0, 1}
+    ]
+    assert len(sums) == 1 and device[sums].tolist() == [1]

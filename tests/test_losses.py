@@ -182,3 +182,12 @@ def test_ppo_is_reinforce_at_first_and_stops_where_it_is_clipped():
     expected = -np.array([2.0, 0, 0, np.exp(-0.5), -np.exp(0.5)]) / 5
     np.testing.assert_allclose(gradient, expected, rtol=1e-5)
     assert not np.any(of_old) and not np.any(of_advantage)
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_ppo_is_finite_however_likely_an_action_has_become(advantage):
+    def loss(new):
+        return losses.ppo(new, jnp.zeros(2), jnp.full(2, advantage), clip=0.2)
+
+    value, gradient = jax.value_and_grad(loss)(jnp.float32([-200.0, 200.0]))
+    assert np.isfinite(value) and np.isfinite(gradient).all()

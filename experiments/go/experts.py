@@ -1,8 +1,9 @@
 """How practitioners split each model of the table over devices: by layer, and by time step.
 
 Ops are told apart by the modules that they come from, forwards and backwards. What has no module,
-such as a loss or the update of a weight, goes where the largest of what it reads is made. Where
-inputs go is left to `gopt.cost.dispatch.placement`.
+such as a loss or the update of a weight, goes where the largest of what it reads is made, the last
+on ties: a residual sum is of the layer that ends with it. Where inputs go is left to
+`gopt.cost.dispatch.settled`.
 """
 
 import re
@@ -24,7 +25,7 @@ _LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
     "gnmt": (
         (r"Encoder_0/LSTMCell_(\d+)", lambda k, last: k + 1),
         (r"Decoder_0/LSTMCell_(\d+)", lambda k, last: k),
-        (r"(?:Encoder|Decoder|Embed)_(\d+)", lambda k, last: 0),
+        (r"(?:Encoder_0/(?:for|back)ward|Decoder_0/Attention_(\d+)|Embed_\d+)", lambda k, last: 0),
         (r"Dense_(\d+)", lambda k, last: last),
     ),
     "transformer_xl": (
@@ -113,8 +114,9 @@ def layers_of(traced: Traced, family: str, layers: int) -> np.ndarray:
 def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
     """Returns devices with every op placed that has none, -1, int64 `[n]`.
 
-    It goes where the largest of what it reads is made by an op with a place, or else where the
-    first of its readers with a place goes; inputs do not count, and are put on the first device.
+    It goes where the largest of what it reads is made by an op with a place, the last on ties, or
+    else where the first of its readers with a place goes. Inputs do not count; they are put on the
+    first device.
     """
     device = device.copy()
     is_input = np.asarray(problem.is_input)
@@ -123,9 +125,10 @@ def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
     for op in range(device.size):
         if device[op] < 0 and not is_input[op]:
             tensors = read[first_read[op] : first_read[op + 1]]
-            known = [t for t in tensors if device[producer[t]] >= 0 and not is_input[producer[t]]]
+            made = [t for t in tensors if device[producer[t]] >= 0]
+            known = [t for t in made if not is_input[producer[t]]]
             if known:
-                device[op] = device[producer[max(known, key=lambda t: size[t])]]
+                device[op] = device[producer[max(known, key=lambda t: (size[t], t))]]
     tensor = np.asarray(problem.tensor)[: int(problem.num_uses)]
     readers: list[list[int]] = [[] for _ in device]
     for op, reader in zip(producer[tensor], np.asarray(problem.consumer), strict=False):

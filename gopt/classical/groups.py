@@ -11,9 +11,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from gopt.classical.list_scheduling import mean_transfer_ticks
+from gopt.classical.list_scheduling import mean_ticks, mean_transfer_ticks
 from gopt.problem import Problem
 
+_FEW = 50  # in a round that joins less than one of so many groups, connected pairs are few
 _DEAR = 0.02  # share of the time of its readers from which an input is dear to send; our choice
 
 
@@ -37,7 +38,7 @@ def coarse_to_fine(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
 def weight_groups(problem: Problem) -> np.ndarray:
     """Returns a group for each op: those that read one weight, and what hangs on them, int64 `[n]`.
 
-    A weight is an input that is dear to send: its transfer takes at least `_DEAR` of the time of
+    A weight is an input that is dear to send: its transfer takes more than `_DEAR` of the time of
     its readers. So all steps of an unrolled layer are one group; what accumulates the gradient of
     its weight is another, if an optimizer keeps a state of it. Other ops join the group with which
     the heaviest chain of tensors connects them. Frameworks, too, keep a variable and its readers
@@ -48,7 +49,7 @@ def weight_groups(problem: Problem) -> np.ndarray:
     tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
     maker = producer[tensor]
     sent = mean_transfer_ticks(problem)[:t]
-    work = np.bincount(tensor, _ticks(problem)[consumer], minlength=t)
+    work = np.bincount(tensor, mean_ticks(problem)[consumer], minlength=t)
     is_weight = np.asarray(problem.is_input)[producer] & (sent > _DEAR * work)
     shared = is_weight[tensor]
     ends = maker[shared], consumer[shared]
@@ -78,9 +79,10 @@ def weight_groups(problem: Problem) -> np.ndarray:
 def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
     """Returns groups joined in pairs, the most connected first, until `count` are left, `[n]`.
 
-    A pair is not joined if it would take more than half of the fair share of a device, and more
-    than three times what a group takes on average in the end. If that leaves too many, the groups
-    that take least become one.
+    Nothing is joined that would take more than half of the fair share of a device, and more than
+    three times what a group takes on average in the end. Where pairs that are connected become few,
+    the groups that take least are put together up to that limit, whether connected or not; if that
+    leaves too many, without the limit.
 
     Args:
       problem: one problem of n real ops.
@@ -90,29 +92,59 @@ def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
     Source: heavy-edge matching of Karypis and Kumar, "A fast and high quality multilevel scheme
     for partitioning irregular graphs", SIAM Journal on Scientific Computing 20 (1998).
     """
-    ticks = _ticks(problem)
+    ticks = mean_ticks(problem)[: int(problem.num_ops)]
     limit = ticks.sum() * max(0.5 / problem.num_devices, 3 / count)
     tensor = np.asarray(problem.tensor)[: int(problem.num_uses)]
     ends = np.asarray(problem.producer)[tensor], np.asarray(problem.consumer)[: tensor.size]
     sent = mean_transfer_ticks(problem)[tensor]
     group = np.asarray(group)
     while (left := int(group.max()) + 1) > count:
-        weight, first, second = _pairs(group[ends[0]], group[ends[1]], sent)
-        taken, of_group = np.zeros(left, bool), np.bincount(group, ticks, minlength=left)
-        new = np.arange(left)
-        for k in np.argsort(-weight, kind="stable").tolist():
-            i, j = first[k], second[k]
-            if not (taken[i] or taken[j]) and of_group[i] + of_group[j] <= limit:
-                taken[i] = taken[j] = True
-                new[j] = i
-                left -= 1
-                if left <= count:
-                    break
-        if not taken.any():
-            order = np.argsort(of_group, kind="stable")
-            new[order[: left - count + 1]] = order[0]
+        of_group = np.bincount(group, ticks, minlength=left)
+        new = _matched(*_pairs(group[ends[0]], group[ends[1]], sent), of_group, limit, count)
+        joined = left - np.unique(new).size
+        if left - joined > count and joined < left // _FEW + 1:  # as around a hub
+            new = _packed(of_group, limit, count)
+            if (new == np.arange(left)).all():
+                limit = np.inf
         group = np.unique(new[group], return_inverse=True)[1]
     return group
+
+
+def _matched(
+    weight: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    of_group: np.ndarray,
+    limit: float,
+    count: int,
+) -> np.ndarray:
+    """Returns which group each becomes, the heaviest pairs joined, until `count` are left."""
+    left = of_group.size
+    taken, new = np.zeros(left, bool), np.arange(left)
+    for k in np.argsort(-weight, kind="stable").tolist():
+        if left <= count:
+            break
+        i, j = first[k], second[k]
+        if not (taken[i] or taken[j]) and of_group[i] + of_group[j] <= limit:
+            taken[i] = taken[j] = True
+            new[j] = i
+            left -= 1
+    return new
+
+
+def _packed(of_group: np.ndarray, limit: float, count: int) -> np.ndarray:
+    """Returns which group each becomes, from the lightest on, until `count` are left."""
+    left, new = of_group.size, np.arange(of_group.size)
+    order = np.argsort(of_group, kind="stable").tolist()
+    head, total = order[0], of_group[order[0]]
+    for group in order[1:]:
+        if left > count and total + of_group[group] <= limit:
+            new[group] = head
+            total += of_group[group]
+            left -= 1
+        else:
+            head, total = group, of_group[group]
+    return new
 
 
 def _pairs(
@@ -125,8 +157,3 @@ def _pairs(
     total = np.bincount(place, weight, minlength=pairs.size)
     apart = pairs // count != pairs % count
     return total[apart], pairs[apart] // count, pairs[apart] % count
-
-
-def _ticks(problem: Problem) -> np.ndarray:
-    """Returns the mean time of each real op over devices, float64 `[n]`."""
-    return np.asarray(problem.op_ticks, np.float64)[: int(problem.num_ops)].mean(1)

@@ -79,9 +79,7 @@ def levels(problem: Problem, sent: np.ndarray) -> list[float]:
     An op takes its mean time over the devices that it is allowed on; `sent` is the time of the
     transfer of each tensor, `[T]`.
     """
-    allowed = np.asarray(problem.allowed)
-    mean = (np.asarray(problem.op_ticks) * allowed).sum(1) / np.maximum(allowed.sum(1), 1)
-    level: list[float] = mean.tolist()
+    level: list[float] = mean_ticks(problem).tolist()
     wait: list[float] = np.asarray(sent, np.float64).tolist()
     consumer = np.asarray(problem.consumer).tolist()
     first_use, first_tensor = problem.first_use.tolist(), problem.first_tensor.tolist()
@@ -92,6 +90,12 @@ def levels(problem: Problem, sent: np.ndarray) -> list[float]:
                 after = max(after, wait[tensor] + level[reader])
         level[op] += after
     return level
+
+
+def mean_ticks(problem: Problem) -> np.ndarray:
+    """Returns the mean time of each op over the devices that it is allowed on. float64 `[N]`."""
+    allowed = np.asarray(problem.allowed)
+    return (np.asarray(problem.op_ticks) * allowed).sum(1) / np.maximum(allowed.sum(1), 1)
 
 
 def mean_transfer_ticks(problem: Problem) -> np.ndarray:

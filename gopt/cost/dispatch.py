@@ -45,25 +45,38 @@ from gopt.cost.ranking import rank_by_key
 from gopt.problem import Problem
 
 
-def placement(problem: Problem, device: jax.Array) -> Keys:
-    """Returns the keys of one candidate that places ops and is served first come, first served.
+def settled(problem: Problem, device: jax.Array) -> jax.Array:
+    """Returns where ops run that are wanted on some devices, int32 `[N]`.
 
-    Inputs go where the first of their readers goes, by index. An op that is not allowed on its
-    device goes to the first one where it is.
+    An op that is not allowed on its device goes to the first one where it is. Inputs are wanted
+    where the first of their readers runs, by index.
 
     Args:
       problem: one problem.
-      device: int32 `[N]`, where ops run.
+      device: int32 `[N]`.
     """
     problem, device = jax.tree.map(jnp.asarray, (problem, device))
-    first = jax.ops.segment_min(
-        problem.consumer, problem.producer[problem.tensor], problem.shape.ops
-    )
-    first = jnp.minimum(first, problem.shape.ops - 1)  # nobody reads it
-    device = jnp.where(problem.is_input, device[first], device)
-    return Keys(
-        (device[:, None] == jnp.arange(problem.num_devices)).astype(jnp.float32), None, None
-    )
+
+    def allowed(device: jax.Array) -> jax.Array:
+        may = jnp.take_along_axis(problem.allowed, device[:, None], 1)[:, 0]
+        return jnp.where(may, device, jnp.argmax(problem.allowed, 1).astype(jnp.int32))
+
+    ops = problem.shape.ops
+    first = jax.ops.segment_min(problem.consumer, problem.producer[problem.tensor], ops)
+    first = jnp.minimum(first, ops - 1)  # nobody reads it
+    device = allowed(device)
+    return allowed(jnp.where(problem.is_input, device[first], device))
+
+
+def placement(problem: Problem, device: jax.Array) -> Keys:
+    """Returns the keys of one candidate that places ops and is served first come, first served.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`, where ops run, as of `settled`.
+    """
+    there = jnp.asarray(device)[:, None] == jnp.arange(problem.num_devices)
+    return Keys(there.astype(jnp.float32), None, None)
 
 
 def decode(problem: Problem, keys: Keys) -> Decision:
@@ -99,9 +112,17 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     Raises:
       ValueError: the keys do not have the shapes of the problem.
     """
-    run = _first_come if keys.priority is None else _by_priority
-    problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    return run(problem, tabulate(problem), _completed(problem, keys))
+    return _run(problem, keys, with_peak=True)
+
+
+def makespan(problem: Problem, keys: Keys) -> jax.Array:
+    """Returns `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
+
+    Raises:
+      ValueError: the keys do not have the shapes of the problem.
+    """
+    found: jax.Array = _run(problem, keys, with_peak=False).makespan
+    return found
 
 
 def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
@@ -113,7 +134,10 @@ def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
     execution.check_objective(name)
 
     def cost(keys: Keys) -> jax.Array:
-        found = jax.vmap(evaluate, (None, 0))(problem, keys)
+        if name == "makespan":
+            found = Cost(jax.vmap(makespan, (None, 0))(problem, keys), None)
+        else:
+            found = jax.vmap(evaluate, (None, 0))(problem, keys)
         return execution.objective(problem, found, name)
 
     return cost
@@ -130,25 +154,35 @@ def _completed(problem: Problem, keys: Keys) -> Keys:
     return keys
 
 
-@jax.custom_batching.sequential_vmap
-@unit
-def _by_priority(problem: Problem, table: Table, keys: Keys) -> Cost:
-    ops = jnp.arange(problem.shape.ops, dtype=jnp.int32)
-    ranks = unit(rank_by_key)(keys.priority, ops, problem.num_ops)
-    return _cost(problem, table, devices_of(problem, keys), ranks, first_come=False)
+def _run(problem: Problem, keys: Keys, *, with_peak: bool) -> Cost:
+    run = _COSTS[keys.priority is None, with_peak]
+    problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
+    return run(problem, tabulate(problem), _completed(problem, keys))
 
 
-@jax.custom_batching.sequential_vmap
-@unit
-def _first_come(problem: Problem, table: Table, keys: Keys) -> Cost:
-    return _cost(problem, table, devices_of(problem, keys), _by_index(problem), first_come=True)
+def _cost_of(*, first_come: bool, with_peak: bool) -> Callable[[Problem, Table, Keys], Cost]:
+    """Returns the cost of one candidate, in a unit that returns no more than what is needed."""
+
+    @jax.custom_batching.sequential_vmap
+    @unit
+    def cost(problem: Problem, table: Table, keys: Keys) -> Cost:
+        device, ranks = devices_of(problem, keys), _by_index(problem)
+        if not first_come:
+            ranks = unit(rank_by_key)(keys.priority, ranks[0], problem.num_ops)
+        run = unit(partial(dispatch, first_come=first_come))
+        found = run(problem, device, *ranks, table)
+        if not with_peak:
+            return Cost(found.makespan, None)
+        return Cost(found.makespan, peak_of(problem, device, found.position, found.count))
+
+    return cost
 
 
-def _cost(
-    problem: Problem, table: Table, device: jax.Array, ranks: Ranks, *, first_come: bool
-) -> Cost:
-    found = unit(partial(dispatch, first_come=first_come))(problem, device, *ranks, table)
-    return Cost(found.makespan, peak_of(problem, device, found.position, found.count))
+_COSTS = {
+    (first_come, with_peak): _cost_of(first_come=first_come, with_peak=with_peak)
+    for first_come in (False, True)
+    for with_peak in (False, True)
+}
 
 
 @jax.custom_batching.sequential_vmap

@@ -62,6 +62,16 @@ def test_the_most_connected_are_joined_first():
     assert join(problem, np.arange(8), 4).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_groups_are_not_heavier_than_three_times_the_mean_or_half_a_device():
+    """Ops of one time that nothing connects, and the same as the readers of a hub."""
+    alone = [Op(flops=1.0) for _ in range(1000)]
+    star = [Op(outputs=(Output(1.0),), flops=1.0)]
+    star += [Op(inputs=((0, 0),), flops=1.0) for _ in range(999)]
+    for ops in (alone, star):
+        group = join(prepare(from_ops(ops), homogeneous(4)), np.arange(1000), 64)
+        assert group.max() < 64 and np.bincount(group).max() <= 125
+
+
 def test_groups_that_nothing_connects_are_joined_by_their_time():
     problem = prepare(from_ops([Op(flops=float(k)) for k in (5, 1, 9, 1)]), homogeneous(2))
     group = join(problem, np.arange(4), 3)

@@ -176,23 +176,34 @@ def test_vmap_jit_and_one_alone_agree():
     chex.assert_trees_all_equal(schedules.makespan, batched.makespan[0])
 
 
-def test_a_placement_puts_inputs_where_they_are_read_first():
+def test_inputs_follow_their_first_reader_and_ops_go_where_they_may():
     ops = [Op("input", outputs=(Output(1.0),)), Op("input", outputs=(Output(1.0),))]
     ops += [Op(flops=1.0), Op(inputs=((0, 0),), flops=1.0), Op(inputs=((0, 0),), flops=1.0)]
-    allowed = np.ones((5, 3), bool)
-    allowed[4, 2] = False
-    problem = prepare(graphs.from_ops(ops), homogeneous(3), allowed=allowed)
-    keys = dispatch.placement(problem, jnp.array([0, 0, 1, 2, 2, 0], jnp.int32))
-    decision = dispatch.decode(problem, keys)
-    assert np.asarray(decision.device)[[0, 2, 3, 4]].tolist() == [2, 1, 2, 0]
-    assert decision.rank is None and keys.priority is None
+    wanted = jnp.array([0, 0, 1, 2, 2, 0], jnp.int32)
+    for forbidden, expected in (
+        ((4, 2), [2, 1, 2, 0]),
+        ((3, 2), [0, 1, 0, 2]),
+        ((0, 2), [0, 1, 2, 2]),
+    ):
+        allowed = np.ones((5, 3), bool)
+        allowed[forbidden] = False
+        problem = prepare(graphs.from_ops(ops), homogeneous(3), allowed=allowed)
+        device = dispatch.settled(problem, wanted)
+        assert np.asarray(device)[[0, 2, 3, 4]].tolist() == expected
+        decision = dispatch.decode(problem, dispatch.placement(problem, device))
+        np.testing.assert_array_equal(decision.device, device)
+        assert decision.rank is None
 
 
 def test_costs_of_populations():
     graphs_, keys = population(0, 5)
     problem = graphs_[0]
     for candidates in (keys, placement(keys)):
-        costs = jax.vmap(dispatch.evaluate, (None, 0))(problem, candidates)
+        each = [jax.tree.map(lambda leaf, p=p: leaf[p], candidates) for p in range(5)]
+        found = [run(problem, one) for one in each]
+        costs = execution.Cost(
+            np.int32([one.makespan for one in found]), np.int32([one.peak for one in found])
+        )
         for name in execution.OBJECTIVES:
             found = dispatch.population_cost(problem, name)(candidates)
             np.testing.assert_array_equal(found, execution.objective(problem, costs, name))

@@ -56,6 +56,8 @@ def test_loops_of_dispatch_are_native(devices):
     check_loops(run.lower(problem, keys).compile().as_text(), loops=12, calls=4)
     placements = Keys(keys.device, None, None)  # not ranked
     check_loops(run.lower(problem, placements).compile().as_text(), loops=7, calls=3)
+    run = jax.jit(jax.vmap(dispatch.makespan, (None, 0)))
+    check_loops(run.lower(problem, placements).compile().as_text(), loops=5, calls=2)
 
 
 @pytest.mark.parametrize("count", [33, 64])

@@ -2,8 +2,8 @@
 
 p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): a network embeds the ops of a graph, and in each of some
 iterations groups of ops, from coarse to fine, keep their device or go to another, independently of
-each other, given all devices before. The best placement that was drawn is where the next iteration
-begins. The network is trained with PPO on what its decisions gain.
+each other but that one moves at least, given all devices before. The best placement that was drawn
+is where the next iteration begins. The network is trained with PPO on what its decisions gain.
 
 Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
 besides the sizes, which the paper does not give:
@@ -18,7 +18,7 @@ besides the sizes, which the paper does not give:
 
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.policy import Moves, act, embed, init_params, log_prob, moves, sample
-from gopt.systems.go.search import State, Taken, iterate, placement_cost, rollout
+from gopt.systems.go.search import State, Taken, begin, iterate, placement_cost, rollout
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (
     TrainState,
@@ -38,6 +38,7 @@ __all__ = [
     "Taken",
     "TrainState",
     "act",
+    "begin",
     "embed",
     "gradient",
     "init",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.classical.groups import coarse_to_fine
-from gopt.classical.list_scheduling import levels, mean_transfer_ticks
+from gopt.classical.list_scheduling import levels, mean_ticks, mean_transfer_ticks
 from gopt.graph import Graph, shape_of
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
 from gopt.problem import Problem
@@ -20,8 +20,9 @@ class Inputs(NamedTuple):
     """A graph as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
 
     graphs: GraphsTuple
-    group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input is in
-    # that of the first of its readers, which it follows (see `gopt.cost.dispatch.placement`)
+    group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input that may
+    # be everywhere is in that of the first of its readers (see `gopt.cost.dispatch.settled`)
+    allowed: Any  # bool [N, D], where each op may run
     count: Any  # int32 [L], groups of each level
     share: Any  # float32 [N], of the time of all ops, on average over devices
     bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
@@ -52,7 +53,7 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
         )
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     rows = problem.shape
-    ticks = np.asarray(problem.op_ticks, np.float64).mean(1)
+    ticks = mean_ticks(problem)
     total = max(ticks.sum(), 1.0)
     tensor, producer = np.asarray(problem.tensor), np.asarray(problem.producer)
     readers = np.bincount(tensor[:uses], minlength=rows.tensors)
@@ -78,6 +79,7 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
     return Inputs(
         graphs=graphs,
         group=group,
+        allowed=np.asarray(problem.allowed),
         count=np.array([of.max() + 1 for of in groups], np.int32),
         share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
@@ -104,9 +106,13 @@ def _starts(problem: Problem, ticks: np.ndarray) -> np.ndarray:
 
 
 def _leaders(problem: Problem) -> np.ndarray:
-    """Returns whom each real op follows: an input the first of its readers, others themselves."""
+    """Returns whom each real op follows: a free input the first of its readers, others themselves.
+
+    Int64 `[n]`.
+    """
     n, uses = int(problem.num_ops), int(problem.num_uses)
     maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]
     first = np.full(n, n)
     np.minimum.at(first, maker, np.asarray(problem.consumer)[:uses])
-    return np.where(np.asarray(problem.is_input)[:n] & (first < n), first, np.arange(n))
+    follows = np.asarray(problem.is_input)[:n] & np.asarray(problem.allowed)[:n].all(1)
+    return np.where(follows & (first < n), first, np.arange(n))

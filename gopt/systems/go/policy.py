@@ -1,7 +1,8 @@
 """The policy of GO: which groups of ops change their device next, by a network over the graph.
 
 p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): given the devices before, each group of a level keeps
-its own or goes to another as a whole, independently of the other groups.
+its own or goes to another as a whole, independently of the other groups but that one moves at
+least.
 """
 
 from typing import Any, NamedTuple, cast
@@ -10,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from gopt import losses
 from gopt.nets.attention import SegmentAttention, Superposition
 from gopt.nets.graphs import op_mask
 from gopt.nets.sage import GraphSAGE, max_round
@@ -55,9 +57,7 @@ class Policy(nn.Module):
             ops = attend(scale(ops, mask), mask)
         return ops
 
-    def moves(
-        self, ops: jax.Array, inputs: Inputs, device: jax.Array, level: int, devices: int
-    ) -> Moves:
+    def moves(self, ops: jax.Array, inputs: Inputs, device: jax.Array, level: int) -> Moves:
         """Returns what may be done about the groups of a level.
 
         Args:
@@ -65,27 +65,28 @@ class Policy(nn.Module):
           inputs: the graph.
           device: where ops run, int32 `[N]`.
           level: one of `Settings.levels`, by index.
-          devices: how many there are.
         """
         size = min(self.settings.levels[level], len(ops))
         group, is_real = inputs.group[level], jnp.arange(size) < inputs.count[level]
         members = jax.ops.segment_sum(jnp.ones(len(group)), group, size)
         pooled = jax.ops.segment_sum(ops, group, size) / jnp.maximum(members, 1)[:, None]
-        on = jax.nn.one_hot(device, devices)  # [N, D]
+        on = jax.nn.one_hot(device, inputs.allowed.shape[1])  # [N, D]
         state = _state(inputs, group, on, size)  # [K, D, F]
         here = jnp.argmax(state[..., 0], -1)
         told = self.pooled[level](pooled)[:, None] + self.there(state)
         told = told + self.here(jnp.take_along_axis(state, here[:, None, None], 1))
         score = self.score(nn.gelu(self.hidden(nn.gelu(told))))[..., 0]  # [K, D]
-        is_move = is_real[:, None] & (jax.ops.segment_sum(on, group, size) < members[:, None])
+        forbidden = jax.ops.segment_sum((~inputs.allowed).astype(jnp.float32), group, size)
+        elsewhere = members[:, None] - jax.ops.segment_sum(on, group, size)
+        is_move = is_real[:, None] & (elsewhere > 0) & (forbidden == 0)
         score = jnp.where(is_move, score, NEVER)
         whole = jnp.sum(ops * op_mask(inputs.graphs)[:, None], 0) / inputs.graphs.n_node[0]
         changes = self.budget(whole)[level] + jnp.log(self.settings.changes)
         every = jnp.where(is_move.any(), jax.nn.logsumexp(score), 0)
         logits = jnp.concatenate([jnp.full((size, 1), every - changes), score], 1)
-        log_chance = jnp.where(is_move, score - every, 0)
-        entropy = -jnp.sum(jnp.where(is_move, jnp.exp(log_chance) * log_chance, 0))
-        return Moves(logits, entropy / jnp.log(jnp.maximum(is_move.sum(), 2)))
+        entropy = losses.categorical_entropy(score.ravel())
+        largest = jnp.log(jnp.maximum(is_move.sum(), 2))
+        return Moves(logits, jnp.where(is_move.any(), entropy / largest, 0))
 
 
 def _state(inputs: Inputs, group: jax.Array, on: jax.Array, size: int) -> jax.Array:
@@ -118,8 +119,8 @@ def _state(inputs: Inputs, group: jax.Array, on: jax.Array, size: int) -> jax.Ar
     held = jnp.sum(inputs.bytes[:, None] * on, 0)
     columns = (
         *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
-        *(load, load + devices * of_group, devices * meets, jnp.log1p(held)),
-        *(jnp.linspace(0, 1, devices), log_share(of_group)),
+        *(load, load + devices * of_group * (1 - here), devices * meets, jnp.log1p(held)),
+        *(jnp.linspace(0, 1, devices, dtype=jnp.float32), log_share(of_group)),
     )
     return jnp.stack([jnp.broadcast_to(column, here.shape) for column in columns], -1)
 
@@ -141,11 +142,10 @@ def moves(
     device: jax.Array,
     *,
     level: int,
-    devices: int,
     settings: Settings,
 ) -> Moves:
     """Returns what may be done about the groups of a level, see `Policy.moves`."""
-    found = Policy(settings).apply(params, ops, inputs, device, level, devices, method=Policy.moves)
+    found = Policy(settings).apply(params, ops, inputs, device, level, method=Policy.moves)
     return cast(Moves, found)
 
 
@@ -166,13 +166,25 @@ def sample(key: jax.Array, logits: jax.Array, samples: int) -> jax.Array:
     group, device = one // scores.shape[1], one % scores.shape[1]
     moved = jnp.where(jnp.arange(len(logits)) == group[:, None], device[:, None] + 1, KEEP)
     can = (scores > NEVER).any()
-    return jnp.where(can & (drawn == KEEP).all(1, keepdims=True), moved, drawn)
+    action = jnp.where(can & (drawn == KEEP).all(1, keepdims=True), moved, drawn)
+    return action.astype(jnp.int32)
 
 
 def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns the log-probability of actions `[S, K]` of all groups, `[S]`."""
-    log_probs = jax.nn.log_softmax(logits)
-    return jnp.sum(jnp.take_along_axis(log_probs[None], action[..., None], -1)[..., 0], 1)
+    """Returns the log-probability with which `sample` draws actions of all groups, `[S]`.
+
+    An action that moves one group is drawn as it is, or because none was to move.
+
+    Args:
+      logits: `[K, 1 + D]`.
+      action: `[S, K]`.
+    """
+    drawn = losses.categorical_log_prob(logits[None], action).sum(1)
+    none = losses.categorical_log_prob(logits, jnp.zeros(len(logits), jnp.int32)).sum()
+    chosen = jnp.take_along_axis(logits[None], action[..., None], -1)[..., 0]
+    score = jnp.sum(jnp.where(action == KEEP, 0, chosen), 1)
+    made_up = none + score - jax.nn.logsumexp(logits[:, 1:])
+    return jnp.where((action != KEEP).sum(1) == 1, jnp.logaddexp(drawn, made_up), drawn)
 
 
 def act(device: jax.Array, action: jax.Array, group: jax.Array) -> jax.Array:
@@ -187,6 +199,6 @@ def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     def run(policy: Policy) -> None:
         ops = policy.embed(inputs)
         for level in range(len(settings.levels)):
-            policy.moves(ops, inputs, jnp.zeros(len(ops), jnp.int32), level, 2)
+            policy.moves(ops, inputs, jnp.zeros(len(ops), jnp.int32), level)
 
     return Policy(settings).init(key, method=run)

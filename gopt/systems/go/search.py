@@ -30,14 +30,24 @@ class Taken(NamedTuple):
 class State(NamedTuple):
     """The best placement so far."""
 
-    device: Any  # int32 [N]
+    device: Any  # int32 [N], as of `gopt.cost.dispatch.settled`
     cost: Any  # float32 []
 
 
 def placement_cost(problem: Problem, objective: str) -> Cost:
-    """Returns a map from devices of ops `[P, N]` to costs `[P]`, first come, first served."""
+    """Returns a map from devices of ops `[P, N]` to costs `[P]`, first come, first served.
+
+    Raises:
+      ValueError: there is no objective of that name.
+    """
     cost = dispatch.population_cost(problem, objective)
     return lambda device: cost(jax.vmap(partial(dispatch.placement, problem))(device))
+
+
+def begin(problem: Problem, device: jax.Array, cost: Cost) -> State:
+    """Returns a placement to start from: ops on these devices, where they may, `[N]`."""
+    device = dispatch.settled(problem, device)
+    return State(device, cost(device[None])[0])
 
 
 def iterate(
@@ -48,7 +58,6 @@ def iterate(
     state: State,
     cost: Cost,
     *,
-    devices: int,
     settings: Settings,
 ) -> tuple[State, Taken]:
     """Returns the best placement after an iteration, and what was taken in it.
@@ -63,14 +72,11 @@ def iterate(
       inputs: the graph.
       state: the best placement before.
       cost: what is minimised, as of `placement_cost`.
-      devices: how many there are.
       settings: of the policy.
     """
     actions, log_probs, placements = [], [], []
     for level, to_sample in enumerate(jax.random.split(key, len(settings.levels))):
-        found = moves(
-            params, ops, inputs, state.device, level=level, devices=devices, settings=settings
-        )
+        found = moves(params, ops, inputs, state.device, level=level, settings=settings)
         action = sample(to_sample, found.logits, settings.samples)
         actions.append(action)
         log_probs.append(log_prob(found.logits, action))
@@ -95,19 +101,16 @@ def rollout(
     cost: Cost,
     *,
     iterations: int,
-    devices: int,
     settings: Settings,
 ) -> tuple[State, Taken, jax.Array]:
     """Returns the best placement after some iterations, what was taken, and costs after each.
 
-    The arguments are those of `iterate`; `start` is the placement to begin with.
+    The arguments are those of `iterate`; `start` is the placement to begin with, as of `begin`.
     """
     ops = embed(params, inputs, settings=settings)
 
     def step(state: State, key: jax.Array) -> tuple[State, Any]:
-        after, taken = iterate(
-            key, params, ops, inputs, state, cost, devices=devices, settings=settings
-        )
+        after, taken = iterate(key, params, ops, inputs, state, cost, settings=settings)
         return after, (taken, after.cost)
 
     state, (taken, history) = lax.scan(step, start, jax.random.split(key, iterations))

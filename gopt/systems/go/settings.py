@@ -14,7 +14,8 @@ class Settings:
       heads: of attention.
       segment: ops in a segment.
       levels: how many groups of ops there are at most, from coarse to fine.
-      changes: how many groups of a level a decision changes on average, before it is trained.
+      changes: sum of the odds of the groups of a level to be moved, before it is trained. About as
+        many move on average, but for what is drawn because one has to.
       samples: decisions that are drawn at each level in an iteration, `S`.
       hinge: share of the cost by which a decision is worse, from which on it counts no worse.
       quiet: difference of rewards that counts for little in training.
@@ -49,6 +50,8 @@ class Settings:
             raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
         if self.samples < 2:
             raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
-        for name in ("changes", "hinge", "quiet"):
+        if self.layers < 0:
+            raise ValueError(f"layers is {self.layers}: expected 0 at least")
+        for name in ("changes", "hinge", "quiet", "clip", "learning_rate", "norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")

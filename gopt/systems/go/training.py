@@ -33,7 +33,7 @@ def reward(ratio: jax.Array, settings: Settings) -> jax.Array:
 
 
 def loss(
-    params: Tree, inputs: Inputs, taken: Taken, *, devices: int, settings: Settings
+    params: Tree, inputs: Inputs, taken: Taken, *, settings: Settings
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the loss of the iterations of one graph, and what to watch.
 
@@ -44,7 +44,6 @@ def loss(
       params: of the policy.
       inputs: the graph.
       taken: `[T, ...]`, of T iterations.
-      devices: of the machine.
       settings: of the policy.
     """
     ops = embed(params, inputs, settings=settings)
@@ -56,7 +55,7 @@ def loss(
     def one(row: tuple[jax.Array, tuple[jax.Array, ...]]) -> tuple[jax.Array, jax.Array]:
         device, actions = row
         found = [
-            moves(params, ops, inputs, device, level=level, devices=devices, settings=settings)
+            moves(params, ops, inputs, device, level=level, settings=settings)
             for level in range(len(actions))
         ]
         log_probs = [log_prob(f.logits, a) for f, a in zip(found, actions, strict=True)]
@@ -80,10 +79,10 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> TrainState:
 
 
 def gradient(
-    params: Tree, inputs: Inputs, taken: Taken, *, devices: int, settings: Settings
+    params: Tree, inputs: Inputs, taken: Taken, *, settings: Settings
 ) -> tuple[Tree, dict[str, jax.Array]]:
     """Returns the gradient of `loss`, and what to watch."""
-    return jax.grad(loss, has_aux=True)(params, inputs, taken, devices=devices, settings=settings)
+    return jax.grad(loss, has_aux=True)(params, inputs, taken, settings=settings)
 
 
 def update(state: TrainState, gradient: Tree, *, settings: Settings) -> TrainState:
