@@ -1,5 +1,6 @@
 """GO's policy: what it may say, what follows from it, and that training follows the reward."""
 
+import dataclasses
 from functools import cache, partial
 
 import jax
@@ -65,6 +66,10 @@ def test_groups_go_to_where_they_are_not_and_the_odds_are_as_said(name, devices)
             for to in range(devices):
                 expected = group < count and (device[members] != to).any()
                 assert can[group, to] == expected
+        if can.any():
+            likely = np.exp(logits[:, 1:][can])
+            assert likely.sum() == pytest.approx(1, rel=1e-4)
+            assert likely.min() >= 0.999 * SETTINGS.explore / can.sum()
         odds = np.exp(logits[:, 1:] - logits[:, :1])  # against staying
         changes = parameters()["params"]["budget"]
         ops = np.asarray(go.embed(parameters(), inputs, settings=SETTINGS), np.float64)
@@ -196,7 +201,8 @@ def test_another_graph_than_that_of_the_problem_raises():
         (dict(levels=()), r"levels is \(\): expected numbers of groups"),
         (dict(samples=1), "samples is 1: expected 2 at least"),
         (dict(layers=-1), "layers is -1: expected 0 at least"),
-        (dict(hinge=0.0), "hinge is 0.0: expected more than 0"),
+        (dict(explore=0.0), "explore is 0.0: expected between 0 and 1"),
+        (dict(epochs=0), "epochs is 0: expected 1 at least"),
         (dict(learning_rate=-1.0), "learning_rate is -1.0: expected more than 0"),
     ],
 )
@@ -221,16 +227,14 @@ def test_costs_that_are_no_numbers_are_never_the_best():
     assert after.cost == 5 and not np.asarray(after.device).any()
 
 
-def test_the_reward_is_that_of_the_paper_up_to_a_limit():
-    ratio = jnp.float32([0.25, 1.0, 1.01, 5.0, jnp.inf, jnp.nan])
-    worst = -np.sqrt(1 + SETTINGS.hinge)
-    expected = [-0.5, -1, -np.sqrt(1.01), worst, worst, worst]
-    np.testing.assert_allclose(go.reward(ratio, SETTINGS), expected, rtol=1e-6)
+def test_the_reward_is_that_of_the_paper_where_a_decision_is_better():
+    ratio = jnp.float32([0.25, 0.81, 1.0, 1.01, 5.0, jnp.inf, jnp.nan])
+    np.testing.assert_allclose(go.reward(ratio), [-0.5, -0.9, -1, -1, -1, -1, -1], rtol=1e-6)
 
 
 def test_training_makes_what_was_better_likelier():
     _, inputs, params, _, (_, taken, _) = rolled("layered", 2)
-    value = np.asarray(go.reward(taken.ratio, SETTINGS))
+    value = np.asarray(go.reward(taken.ratio))
     gain = value - value.mean(-1, keepdims=True)
     assert gain.std() > 1e-4
 
@@ -253,11 +257,31 @@ def test_training_makes_what_was_better_likelier():
 
     np.testing.assert_allclose(chances(params), taken.log_prob, atol=1e-3)
     state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
-    gradient = jax.jit(partial(go.gradient, settings=SETTINGS))
-    for _ in range(4):
-        step, watched = gradient(state.params, inputs, taken)
-        state = go.update(state, step, settings=SETTINGS)
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), (inputs, taken))
+    improve = jax.jit(partial(go.improve, settings=SETTINGS))
+    for _ in range(2):
+        state, watched = improve(state, *batch)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert np.isfinite(list(watched.values())).all()
     change = chances(state.params) - np.asarray(taken.log_prob)
     assert np.corrcoef(change.ravel(), gain.ravel())[0, 1] > 0.2
+
+
+def test_tuning_searches_and_learns_meanwhile():
+    problem, inputs, params = case("layered", 3)
+    cost = go.placement_cost(problem, "makespan")
+    start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), cost)
+    settings = dataclasses.replace(SETTINGS, iterations=3)
+    state = go.TrainState(params, go.optimizer(settings).init(params))
+    run = jax.jit(partial(go.tune, cost=cost, steps=4, settings=settings))
+    tuned, best, history = run(jax.random.key(0), state, inputs, start)
+    assert history.shape == (12,) and (np.diff(history) <= 0).all() and history[-1] == best.cost
+    assert cost(best.device[None])[0] == best.cost < start.cost
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), tuned.params, params)
+    assert 0 < max(jax.tree.leaves(moved)) < 0.1
+    # The first steps are those of a rollout with the parameters before.
+    first = jax.random.split(jax.random.key(0), 4)[0]
+    state, _, costs = go.rollout(
+        first, params, inputs, start, cost, iterations=3, settings=settings
+    )
+    np.testing.assert_array_equal(costs, history[:3])

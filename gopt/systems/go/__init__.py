@@ -22,12 +22,12 @@ from gopt.systems.go.search import State, Taken, begin, iterate, placement_cost,
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (
     TrainState,
-    gradient,
+    improve,
     init,
     loss,
     optimizer,
     reward,
-    update,
+    tune,
 )
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "act",
     "begin",
     "embed",
-    "gradient",
+    "improve",
     "init",
     "init_params",
     "iterate",
@@ -53,5 +53,5 @@ __all__ = [
     "reward",
     "rollout",
     "sample",
-    "update",
+    "tune",
 ]

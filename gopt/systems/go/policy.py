@@ -5,6 +5,7 @@ its own or goes to another as a whole, independently of the other groups but tha
 least.
 """
 
+import math
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -79,14 +80,23 @@ class Policy(nn.Module):
         forbidden = jax.ops.segment_sum((~inputs.allowed).astype(jnp.float32), group, size)
         elsewhere = members[:, None] - jax.ops.segment_sum(on, group, size)
         is_move = is_real[:, None] & (elsewhere > 0) & (forbidden == 0)
-        score = jnp.where(is_move, score, NEVER)
+        score = _explored(score, is_move, self.settings.explore)
         whole = jnp.sum(ops * op_mask(inputs.graphs)[:, None], 0) / inputs.graphs.n_node[0]
         changes = self.budget(whole)[level] + jnp.log(self.settings.changes)
-        every = jnp.where(is_move.any(), jax.nn.logsumexp(score), 0)
-        logits = jnp.concatenate([jnp.full((size, 1), every - changes), score], 1)
+        logits = jnp.concatenate([jnp.full((size, 1), -changes), score], 1)
         entropy = losses.categorical_entropy(score.ravel())
         largest = jnp.log(jnp.maximum(is_move.sum(), 2))
         return Moves(logits, jnp.where(is_move.any(), entropy / largest, 0))
+
+
+def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array:
+    """Returns log-probabilities of moves `[K, D]`, a share of which is drawn uniformly."""
+    score = jnp.where(is_move, score, NEVER)
+    count = jnp.maximum(is_move.sum(), 1)
+    even = jnp.where(is_move, -jnp.log(count), NEVER)
+    learned = jnp.where(is_move, score - jax.nn.logsumexp(score), NEVER)
+    mixed = jnp.logaddexp(math.log1p(-explore) + learned, math.log(explore) + even)
+    return jnp.where(is_move, mixed, NEVER)
 
 
 def _state(inputs: Inputs, group: jax.Array, on: jax.Array, size: int) -> jax.Array:

@@ -17,7 +17,9 @@ class Settings:
       changes: sum of the odds of the groups of a level to be moved, before it is trained. About as
         many move on average, but for what is drawn because one has to.
       samples: decisions that are drawn at each level in an iteration, `S`.
-      hinge: share of the cost by which a decision is worse, from which on it counts no worse.
+      explore: share of the moves that is drawn uniformly, so that no move becomes impossible.
+      iterations: between two steps of training, `T`.
+      epochs: how often what was drawn is used in a step of training.
       quiet: difference of rewards that counts for little in training.
       clip: of the ratio of probabilities, in PPO.
       entropy: weight of the entropy of the moves, in PPO.
@@ -32,8 +34,10 @@ class Settings:
     segment: int = 128
     levels: tuple[int, ...] = (64, 256, 1024)
     changes: float = 1.5
-    samples: int = 8
-    hinge: float = 0.02
+    samples: int = 4
+    explore: float = 0.2
+    iterations: int = 12
+    epochs: int = 2
     quiet: float = 1e-4
     clip: float = 0.2
     entropy: float = 0.01
@@ -41,7 +45,7 @@ class Settings:
     norm: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("width", "rounds", "heads", "segment"):
+        for name in ("width", "rounds", "heads", "segment", "iterations", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if self.width % self.heads:
@@ -52,6 +56,8 @@ class Settings:
             raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
         if self.layers < 0:
             raise ValueError(f"layers is {self.layers}: expected 0 at least")
-        for name in ("changes", "hinge", "quiet", "clip", "learning_rate", "norm"):
+        if not 0 < self.explore < 1:
+            raise ValueError(f"explore is {self.explore}: expected between 0 and 1")
+        for name in ("changes", "quiet", "clip", "learning_rate", "norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from gopt import losses
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.policy import embed, init_params, log_prob, moves
-from gopt.systems.go.search import Taken
+from gopt.systems.go.search import Cost, State, Taken, rollout
 from gopt.systems.go.settings import Settings
 
 Tree = Any
@@ -22,14 +23,13 @@ class TrainState(NamedTuple):
     optimizer: Tree
 
 
-def reward(ratio: jax.Array, settings: Settings) -> jax.Array:
-    """Returns -√(cost relative to the cost before), `[...]`, for ratios of costs `[...]`.
+def reward(ratio: jax.Array) -> jax.Array:
+    """Returns -√(cost relative to the cost before), `[...]`, -1 at least, for ratios `[...]`.
 
-    What is worse by more than `Settings.hinge` counts as if it were worse by that: how much worse
-    does not matter to a search that keeps the best. A cost that is no number counts so, too.
+    How much worse a decision is does not matter to a search that keeps the best, nor that a cost is
+    no number. If it did count, a policy would learn to change what does not matter.
     """
-    worst = 1 + settings.hinge
-    return -jnp.sqrt(jnp.where(ratio < worst, ratio, worst))
+    return -jnp.sqrt(jnp.where(ratio < 1, ratio, 1))
 
 
 def loss(
@@ -47,7 +47,7 @@ def loss(
       settings: of the policy.
     """
     ops = embed(params, inputs, settings=settings)
-    value = reward(taken.ratio, settings)
+    value = reward(taken.ratio)
     spread = value - losses.leave_one_out(value)
     advantage = spread / (jnp.sqrt(jnp.mean(spread**2)) + settings.quiet)
 
@@ -61,7 +61,7 @@ def loss(
         log_probs = [log_prob(f.logits, a) for f, a in zip(found, actions, strict=True)]
         return jnp.stack(log_probs), jnp.stack([f.entropy for f in found])
 
-    log_probs, entropy = jax.lax.map(one, (taken.device, taken.action))
+    log_probs, entropy = lax.map(one, (taken.device, taken.action))
     surrogate = losses.ppo(log_probs, taken.log_prob, advantage, clip=settings.clip)
     value = surrogate - settings.entropy * entropy.mean()
     return value, {"entropy": entropy.mean(), "better": (taken.ratio < 1).mean()}
@@ -78,14 +78,75 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> TrainState:
     return TrainState(params, optimizer(settings).init(params))
 
 
-def gradient(
-    params: Tree, inputs: Inputs, taken: Taken, *, settings: Settings
-) -> tuple[Tree, dict[str, jax.Array]]:
-    """Returns the gradient of `loss`, and what to watch."""
-    return jax.grad(loss, has_aux=True)(params, inputs, taken, settings=settings)
+def improve(
+    state: TrainState, inputs: Inputs, taken: Taken, *, settings: Settings
+) -> tuple[TrainState, dict[str, jax.Array]]:
+    """Returns the state after `Settings.epochs` of PPO on a batch of graphs, and what to watch.
+
+    Args:
+      state: before.
+      inputs: the graphs, `[G, ...]`.
+      taken: what was drawn with the parameters of this state, `[G, T, ...]`.
+      settings: of the policy.
+    """
+
+    def epoch(state: TrainState, _: None) -> tuple[TrainState, dict[str, jax.Array]]:
+        def one(row: tuple[Inputs, Taken]) -> tuple[Tree, dict[str, jax.Array]]:
+            return jax.grad(loss, has_aux=True)(state.params, *row, settings=settings)
+
+        # One graph after another: they need not be in memory together.
+        gradient, watched = jax.tree.map(lambda x: x.mean(0), lax.map(one, (inputs, taken)))
+        updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
+        return TrainState(optax.apply_updates(state.params, updates), moments), watched
+
+    state, watched = lax.scan(epoch, state, None, settings.epochs)
+    return state, jax.tree.map(lambda x: x[0], watched)
 
 
-def update(state: TrainState, gradient: Tree, *, settings: Settings) -> TrainState:
-    """Returns the state after one step along a gradient."""
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), moments)
+def tune(
+    key: jax.Array,
+    state: TrainState,
+    inputs: Inputs,
+    start: State,
+    cost: Cost,
+    *,
+    steps: int,
+    settings: Settings,
+) -> tuple[TrainState, State, jax.Array]:
+    """Returns a policy trained while it searches one graph, the best placement, and costs.
+
+    From parameters of other graphs this is fine-tuning, from random ones the paper's GO-one. In
+    each step there are `Settings.iterations`, then the policy is improved; the next step begins
+    with the best placement of all.
+
+    Args:
+      key: random key.
+      state: of training, before.
+      inputs: the graph.
+      start: the placement to begin with, as of `begin`.
+      cost: what is minimised, as of `placement_cost`.
+      steps: of training, `K`.
+      settings: of the policy.
+
+    Returns:
+      The state after training, the best placement, and the lowest cost after each iteration,
+      float32 `[K · iterations]`.
+    """
+
+    def step(carry: tuple[TrainState, State], key: jax.Array) -> tuple[Any, jax.Array]:
+        trained, best = carry
+        best, taken, history = rollout(
+            key,
+            trained.params,
+            inputs,
+            best,
+            cost,
+            iterations=settings.iterations,
+            settings=settings,
+        )
+        batch = jax.tree.map(lambda x: x[None], (inputs, taken))
+        trained, _ = improve(trained, *batch, settings=settings)
+        return (trained, best), history
+
+    (state, best), history = lax.scan(step, (state, start), jax.random.split(key, steps))
+    return state, best, history.reshape(-1)
