@@ -81,12 +81,12 @@ def test_random_graphs_match_the_reference(seed, clones):
         check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
 
 
-def sparse(rng, num_ops, kinds):
+def sparse(rng, num_ops, kinds, sizes=(9, 9, 9, 1, 90)):
     """Each op is read by few, the next ones mostly, so that much is fused."""
     ops = [Op("input", outputs=(Output(9, (9,)),))]
     for op in range(1, num_ops):
         near = np.maximum(op - rng.geometric(0.4, rng.integers(1, 3)), 0)
-        size = int(rng.choice([9, 9, 9, 1, 90]))
+        size = int(rng.choice(sizes))
         kind = str(rng.choice(kinds))
         near = near[:1] if kind == "broadcast_in_dim" else near
         reads = tuple((int(i), 0) for i in np.unique(near))

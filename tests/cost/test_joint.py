@@ -64,8 +64,9 @@ def random_allowed(rng, graph, devices):
 
 
 def problem_of(rng, graph, devices, *, shape=SHAPE, rows=ROWS):
+    workspace = rng.integers(0, 90, int(graph.num_ops)).astype(np.float64)
     return prepare_joint(
-        padding.pad(graph, shape),
+        padding.pad(graph._replace(workspace=workspace), shape),
         machine(rng, devices),
         rules=Rules(RULES["gpu"].into, limit=int(rng.choice([3, 64]))),
         allowed=random_allowed(rng, graph, devices),
@@ -95,7 +96,10 @@ def check(joint, rng):
             assert cost.peak.tolist() == expected.peak
         end = np.asarray(ends_by_level(joint.fusion[0], level))
         assert not np.any(problem.allowed[end] & ~joint.schedule.allowed)
-        fused += int(np.sum(end != np.arange(rows.ops)))
+        gone = end != np.arange(rows.ops)
+        assert problem.is_input[gone].all() and not problem.op_ticks[gone].any()
+        assert not problem.op_ticks[~problem.allowed].any()
+        fused += int(np.sum(gone))
         longest = problem.op_ticks.max(1).sum() + problem.transfer_ticks.max(1).sum()
         assert longest < MAX_TICKS
     return fused
@@ -147,14 +151,14 @@ def test_where_nothing_is_fused_the_schedule_is_as_it_was():
 def test_on_one_device_the_makespan_is_the_cost_of_the_fusion():
     rng = np.random.default_rng(6)
     for _ in range(5):
-        graph = sparse(rng, 31, ("add", "mul", "exp"))
+        graph = sparse(rng, 31, ("add", "mul", "exp"), sizes=(9,))  # so that nothing is repeated
         joint = problem_of(rng, graph, 1)
         level = rng.integers(0, 4, SHAPE.ops).astype(np.int32)
         keys = random_keys(rng, "uniform", SHAPE, 1)
         (fusion,) = joint.fusion
         expected = fusion_cost(fusion, fused_by_level(fusion, level))
         assert makespan(contract(joint, level), keys) == expected
-        assert expected != joint.schedule.op_ticks.sum()
+        assert expected < joint.schedule.op_ticks.sum()
 
 
 def test_padding_changes_nothing():
