@@ -71,7 +71,9 @@ def prepare_fusion(
     *,
     rules: Rules = RULES["cpu"],
     compute: Any = None,
+    fusible: Any = None,
     rows: tuple[int, int, int] | None = None,
+    tick: float | None = None,
 ) -> FusionProblem:
     """Returns the int32 problem of fusing the ops of one graph on a machine.
 
@@ -81,11 +83,14 @@ def prepare_fusion(
       rules: what may be fused.
       compute: seconds that each op computes, `[N]`, without what it moves and without a launch; by
         default its flops, weighed by kind, by the rate of the machine. `N` counts real ops.
+      fusible: ops that rules alone decide on, bool `[N]`, `N` as above; others are not fused into
+        their readers. By default all.
       rows: of ops, accesses and visits, with padding; by default those of `fusion_bucket`.
+      tick: of times, in s; by default the shortest power of two in which all ops one by one fit.
 
     Raises:
-      ValueError: the machine or the graph is not valid, a time is negative or not finite, or the
-        rows do not suffice.
+      ValueError: the machine or the graph is not valid, a time is negative or not finite, there is
+        not one time or bit for each op, the rows do not suffice, or the tick is too short.
     """
     check_hardware(hardware)
     graphs.check(graph)
@@ -112,6 +117,10 @@ def prepare_fusion(
     single = np.zeros(n, bool)
     single[producer] = (readers > 0) & ~pinned
     configurable = is_kernel & (outputs == 1) & single & (into > 0)
+    if fusible is not None:
+        if np.shape(fusible) != (n,):
+            raise ValueError(f"fusible has shape {np.shape(fusible)}: expected ({n},)")
+        configurable &= np.asarray(fusible, bool)
 
     rate, bandwidth = float(hardware.flop_rate[0]), float(hardware.memory_bandwidth[0])
     seconds = _seconds(compute, np.asarray(graph.flops)[:n] * work_of_kinds()[kind] / rate, n)
@@ -119,7 +128,8 @@ def prepare_fusion(
     moved = np.maximum(flows.written - unread, 0) / bandwidth
     tick = _tick(
         np.where(is_kernel, seconds + moved + hardware.launch[0], 0).sum()
-        + (uses.read / bandwidth).sum()
+        + (uses.read / bandwidth).sum(),
+        tick,
     )
 
     def ticks(seconds: Any) -> np.ndarray:
@@ -318,8 +328,12 @@ def _seconds(given: Any, default: np.ndarray, n: int) -> np.ndarray:
     return values
 
 
-def _tick(total: float) -> float:
+def _tick(total: float, given: float | None) -> float:
     """Returns the smallest power of two, in s, by which a total is no more than so many ticks."""
     if not np.isfinite(total):
         raise ValueError("the times of all ops have no finite sum")
+    if given is not None:
+        if not (given > 0 and total / given <= UNFUSED_TICKS):
+            raise ValueError(f"tick is {given} s: expected one in which {total} s fit")
+        return float(given)
     return float(2.0 ** np.ceil(np.log2(total / UNFUSED_TICKS))) if total > 0 else 1.0

@@ -62,7 +62,12 @@ class Problem(NamedTuple):
 
 
 def prepare(
-    graph: Graph, hardware: Hardware, *, seconds: Any = None, allowed: Any = None
+    graph: Graph,
+    hardware: Hardware,
+    *,
+    seconds: Any = None,
+    allowed: Any = None,
+    tick: float | None = None,
 ) -> Problem:
     """Returns the int32 problem of one graph on a machine.
 
@@ -72,10 +77,13 @@ def prepare(
       seconds: time of each op, in s, `[N]` or `[N, D]`, overheads included; by default by the
         roofline `gopt.hardware.op_seconds`. `N` counts real ops, or all rows of the graph.
       allowed: which op may run on which device, bool `[N, D]`; by default every one on all.
+      tick: of times, in s; by default the shortest power of two in which all schedules fit, or 1 if
+        all times are whole.
 
     Raises:
       ValueError: naming the field and the index, for invalid hardware, a time that is negative
-        or not finite, an op without an allowed device, a device that fits no op.
+        or not finite, an op without an allowed device, a device that fits no op, a tick that is
+        too short.
     """
     check_hardware(hardware)
     graphs.check(graph)
@@ -103,7 +111,7 @@ def prepare(
 
     workspace = np.where(inputs, 0, graph.workspace)
     unit = _unit(size, workspace)
-    tick = _tick(np.where(may, times, 0), sent)
+    tick = _tick(np.where(may, times, 0), sent, tick)
     made = np.bincount(producer[:t], size[:t], minlength=rows.ops) + workspace
     least = made[:n][~inputs[:n]].min(initial=np.inf)
     for device, bytes in enumerate(hardware.capacity):
@@ -211,7 +219,7 @@ def _unit(size: np.ndarray, workspace: np.ndarray) -> float:
     return unit
 
 
-def _tick(times: np.ndarray, sent: np.ndarray) -> float:
+def _tick(times: np.ndarray, sent: np.ndarray, given: float | None) -> float:
     """1 s if all times are whole seconds and fit; else the smallest power of two that fits."""
     with np.errstate(over="ignore"):
         longest, transfers = times.max(1), sent.max(1)
@@ -222,6 +230,10 @@ def _tick(times: np.ndarray, sent: np.ndarray) -> float:
     def fits(tick: float) -> bool:
         return bool(np.rint(longest / tick).sum() + np.rint(transfers / tick).sum() < MAX_TICKS)
 
+    if given is not None:
+        if not (given > 0 and fits(given)):
+            raise ValueError(f"tick is {given} s: expected one in which {total} s fit")
+        return float(given)
     if fits(1.0) and not (times % 1).any() and not (sent % 1).any():
         return 1.0
     tick = float(2.0 ** max(np.floor(np.log2(total)) - 30, -1022))  # MAX_TICKS is 2³⁰

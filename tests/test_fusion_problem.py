@@ -184,6 +184,30 @@ def test_bad_input_is_refused():
         Rules(RULES["cpu"].into, limit=0)
 
 
+def test_a_tick_may_be_given():
+    graph = trace(lambda x: jnp.tanh(x) * 2, shape(10)).graph
+    own = prepare_fusion(graph, SLOW)
+    twice = prepare_fusion(graph, SLOW, tick=2 * own.tick)
+    assert twice.tick == 2 * own.tick
+    np.testing.assert_array_equal(twice.memory, np.rint(own.memory / 2))
+    for tick in (0.0, np.nan, own.tick / 4):
+        with pytest.raises(ValueError, match=r"tick is .* s: expected one in which .* s fit"):
+            prepare_fusion(graph, SLOW, tick=tick)
+
+
+def test_ops_may_be_kept_apart():
+    graph = trace(lambda x: jnp.tanh(jnp.sin(x)) * 2, shape(10)).graph
+    own = prepare_fusion(graph, SLOW)
+    (sin, tanh), n = np.flatnonzero(own.configurable), int(own.num_ops)
+    problem = prepare_fusion(graph, SLOW, fusible=np.arange(n) != tanh)
+    assert np.flatnonzero(problem.configurable).tolist() == [sin] == problem.choices[:1].tolist()
+    assert problem.into[tanh] == 0 and problem.num_choices == 1
+    # What is not fused takes no room in a kernel.
+    assert problem.reach.may.sum() == -1 and own.reach.may.sum() == -3
+    with pytest.raises(ValueError, match=r"fusible has shape \(1,\): expected \(\d,\)"):
+        prepare_fusion(graph, SLOW, fusible=[True])
+
+
 def test_every_kind_that_may_be_fused_is_cheap_or_dear_knowingly():
     """What a new kind costs to compute again has to be thought of: it is in this list, or dear."""
     cheap = {

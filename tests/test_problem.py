@@ -127,6 +127,17 @@ def test_tick_is_one_or_the_smallest_power_of_two(seconds, tick):
     assert problem.op_ticks.sum(dtype=np.int64) < MAX_TICKS
 
 
+def test_a_tick_may_be_given():
+    hardware, seconds = homogeneous(2), [0.5, 0.25]
+    problem = prepare(two_ops(), hardware, seconds=seconds, tick=2.0**-10)
+    assert problem.tick == 2.0**-10
+    assert problem.op_ticks[:2, 0].tolist() == [512, 256]
+    assert problem.transfer_ticks[0, 0, 1] == 4096
+    for tick in (0.0, -1.0, np.nan, 2.0**-29):  # of the last, 8.75 s are more than 2³⁰
+        with pytest.raises(ValueError, match=r"tick is .* s: expected one in which 8\.75 s fit"):
+            prepare(two_ops(), hardware, seconds=seconds, tick=tick)
+
+
 def test_results_are_float64_seconds_and_integer_bytes():
     problem = prepare(two_ops(2**40), homogeneous(1, bandwidth=np.inf), seconds=[0.5, 0.25])
     assert to_seconds(problem, np.int32(3 * 2**28)) == 0.75

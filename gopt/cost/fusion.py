@@ -25,6 +25,8 @@ Costs are int32 ticks, and end at `gopt.fusion_reach.MAX_TICKS`. Functions take 
 `jax.vmap` maps over many. Costs of one problem are found for `gopt.cost.fusion_walk.LANES`
 configurations at once; maps over problems, and over `kernels_of`, go one by one.
 
+`gopt.cost.fusion_levels` makes configurations of priorities, one for each op.
+
 Source: our own model; one bit for each node is as in learned local advantage functions.
 """
 

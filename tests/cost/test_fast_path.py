@@ -9,8 +9,11 @@ import pytest
 from gopt.cost import dispatch
 from gopt.cost.execution import Keys, decode, evaluate, keys_shape, makespan, peaks, simulate
 from gopt.cost.fusion import flipped_costs, fusion_cost
+from gopt.cost.fusion_levels import fused_by_level
+from gopt.cost.joint import uses_of_kernels
 from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
+from gopt.joint_problem import prepare_joint
 from gopt.problem import prepare
 from gopt.sources.synthetic import erdos_renyi
 
@@ -66,6 +69,20 @@ def test_loops_of_the_cost_of_a_fusion_are_native(count):
     fuse = jnp.zeros((count, len(problem.compute)), bool)
     compiled = jax.jit(jax.vmap(fusion_cost, (None, 0))).lower(problem, fuse)
     check_loops(compiled.compile().as_text(), loops=5, calls=4)
+
+
+def test_loops_of_fusion_by_levels_are_native():
+    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    level = jnp.zeros((4, len(problem.compute)), jnp.int32)
+    compiled = jax.jit(jax.vmap(fused_by_level, (None, 0))).lower(problem, level).compile()
+    check_loops(compiled.as_text(), loops=8, calls=3)
+
+
+def test_loops_of_schedules_of_kernels_are_native():
+    joint = prepare_joint(erdos_renyi(0, 300), homogeneous(2))
+    end = jnp.zeros((4, joint.schedule.shape.ops), jnp.int32)
+    compiled = jax.jit(jax.vmap(uses_of_kernels, (None, 0))).lower(joint.schedule, end).compile()
+    check_loops(compiled.as_text(), loops=5, calls=1)
 
 
 def test_loops_of_the_costs_of_flips_are_native_but_the_one_over_flips():

@@ -103,3 +103,21 @@ def kernels(problem: FusionProblem, fuse: Any, graph: Graph | None = None) -> Re
         if may < readers or not readers:
             members[op] = {op}
     return graph.timed(members)
+
+
+def by_level(problem: FusionProblem, level: Any, graph: Graph | None = None) -> dict[int, set[int]]:
+    """The kernels, by the ops that end them, when ops are fused by falling level while legal."""
+    graph = graph or Graph(problem)
+    members = {op: {op} for op in graph.ops}
+    for op in sorted(graph.ops, key=lambda op: (-level[op], -op)):
+        readers = {
+            end
+            for end, inside in members.items()
+            if any(reader in inside for reader, _ in graph.of[op])
+        }
+        if level[op] <= 0 or not problem.configurable[op] or len(readers) != 1:
+            continue
+        (end,) = readers
+        if members[op] <= graph.allowed[end].keys():
+            members[end] |= members.pop(op)
+    return members
