@@ -61,3 +61,8 @@ class Settings:
         for name in ("changes", "quiet", "clip", "learning_rate", "norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
+
+    @property
+    def drawn(self) -> int:
+        """How many placements are costed in an iteration."""
+        return self.samples * len(self.levels)

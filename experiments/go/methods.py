@@ -1,0 +1,143 @@
+"""The searches that place the rows of the table, all over the same groups of ops."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gopt.cost import dispatch
+from gopt.problem import Problem
+from gopt.search import local
+from gopt.systems import go
+
+Tree = Any
+OBJECTIVE = "capped_makespan"
+FROM_SCRATCH = ("GO untrained", "GO-one")  # their parameters are random at first
+CLIMBING = local.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
+ANNEALING = local.Settings(hot=0.01, cold=0.0002)
+
+
+class Case(NamedTuple):
+    """A row of the table on its machine, as searches take it."""
+
+    problem: Problem
+    inputs: go.Inputs
+    start: Any  # int32 [N], the placement to begin with
+
+
+class Found(NamedTuple):
+    """What a search returns; each entry of the history is after as many evaluations."""
+
+    device: Any  # int32 [N]
+    cost: Any  # float32 [], ticks
+    history: Any  # float32 [K]
+
+
+def move(key: jax.Array, case: Case, device: jax.Array) -> jax.Array:
+    """Returns a placement with one group, of a random level, on another device, int32 `[N]`.
+
+    Single ops are a level, too. "Another" is as seen from the first op of the group.
+    """
+    to_level, to_group, to_device = jax.random.split(key, 3)
+    inputs, devices = case.inputs, case.problem.num_devices
+    ops = jnp.arange(len(device), dtype=jnp.int32)
+    group = jnp.concatenate([inputs.group, ops[None]])
+    count = jnp.append(inputs.count, case.problem.num_ops)
+    level = jax.random.randint(to_level, (), 0, len(group))
+    members = group[level] == jax.random.randint(to_group, (), 0, count[level])
+    now = device[jnp.argmax(members)]
+    away = jax.random.randint(to_device, (), 1, max(devices, 2))
+    return jnp.where(members, (now + away) % devices, device).astype(jnp.int32)
+
+
+def random(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
+    """Draws placements, each group of a random level on a random device, and keeps the best."""
+    cost, inputs = go.placement_cost(case.problem, OBJECTIVE), case.inputs
+    settle = partial(dispatch.settled, case.problem)
+    first = go.State(case.start, cost(case.start[None])[0])
+
+    def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
+        to_level, to_device = jax.random.split(key)
+        group = inputs.group[jax.random.randint(to_level, (), 0, len(inputs.group))]
+        rows, devices = len(case.start), case.problem.num_devices
+        device = settle(jax.random.randint(to_device, (rows,), 0, devices)[group])
+        found = cost(device[None])[0]
+        better = found < best.cost
+        best = go.State(jnp.where(better, device, best.device), jnp.minimum(found, best.cost))
+        return best, best.cost
+
+    best, history = jax.lax.scan(step, first, jax.random.split(key, evaluations - 1))
+    return Found(*best, jnp.concatenate([first.cost[None], history]))
+
+
+def stepwise(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: local.Settings
+) -> Found:
+    """Hill climbing or simulated annealing by `move`, one chain."""
+    cost = go.placement_cost(case.problem, OBJECTIVE)
+    found = local.minimize(
+        key,
+        cost,
+        case.start,
+        evaluations=evaluations,
+        settings=settings,
+        neighbour=lambda key, device: move(key, case, device),
+        given=case.start[None],
+    )
+    return Found(found.keys, found.cost, found.history)
+
+
+def rolled(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
+) -> Found:
+    """GO with the parameters as they are."""
+    cost = go.placement_cost(case.problem, OBJECTIVE)
+    best, _, history = go.rollout(
+        key,
+        params,
+        case.inputs,
+        go.begin(case.problem, case.start, cost),
+        cost,
+        iterations=(evaluations - 1) // settings.drawn,
+        settings=settings,
+    )
+    return Found(*best, history)
+
+
+def tuned(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
+) -> Found:
+    """GO whose parameters are trained on the row meanwhile."""
+    cost = go.placement_cost(case.problem, OBJECTIVE)
+    state = go.TrainState(params, go.optimizer(settings).init(params))
+    _, best, history = go.tune(
+        key,
+        state,
+        case.inputs,
+        go.begin(case.problem, case.start, cost),
+        cost,
+        steps=(evaluations - 1) // (settings.drawn * settings.iterations),
+        settings=settings,
+    )
+    return Found(*best, history)
+
+
+def searches(
+    evaluations: int, settings: go.Settings
+) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
+    """Returns the searches by name; each maps a random key, a row and parameters to a result.
+
+    None evaluates more placements than `evaluations`, that of the start included.
+    """
+    budget, policy = dict(evaluations=evaluations), dict(settings=settings)
+    return {
+        "random search": partial(random, **budget),
+        "local search": partial(stepwise, **budget, settings=CLIMBING),
+        "annealing": partial(stepwise, **budget, settings=ANNEALING),
+        "GO untrained": partial(rolled, **budget, **policy),
+        "GO": partial(rolled, **budget, **policy),
+        "GO-one": partial(tuned, **budget, **policy),
+        "GO fine-tuned": partial(tuned, **budget, **policy),
+    }
