@@ -35,6 +35,19 @@ class Waiting:
         return self._consumer[self._first_use[tensor] : self._first_use[tensor + 1]]
 
 
+def leaders(problem: Problem) -> np.ndarray:
+    """Returns whom each real op follows: a free input the first of its readers, others themselves.
+
+    An input is free if it may be everywhere, see `gopt.cost.dispatch.settled`. Int64 `[n]`.
+    """
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]
+    first = np.full(n, n)
+    np.minimum.at(first, maker, np.asarray(problem.consumer)[:uses])
+    follows = np.asarray(problem.is_input)[:n] & np.asarray(problem.allowed)[:n].all(1)
+    return np.where(follows & (first < n), first, np.arange(n))
+
+
 def reads_of(problem: Problem) -> list[list[int]]:
     """Returns the tensors that each real op reads."""
     read, first = np.asarray(problem.read).tolist(), np.asarray(problem.first_read).tolist()
