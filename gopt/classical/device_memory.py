@@ -79,8 +79,7 @@ class DeviceMemory:
 
     def _missing(self, op: int, device: int) -> set[int]:
         """Returns the tensors that an op needs on a device, and those reserved with it."""
-        kept = (t for t in self._kept[self._schedule.group[op]] if not self._where[t])
-        wanted = {*self._reads[op], *self._made(op), *kept}
+        wanted = {*self._reads[op], *self._made(op), *self._kept[self._schedule.group[op]]}
         return {tensor for tensor in wanted if device not in self._where[tensor]}
 
     def _hold(self, tensor: int, device: int) -> None:

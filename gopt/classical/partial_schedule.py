@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from gopt.classical.encode import keys_from_items
-from gopt.classical.readiness import leaders, reads_of
+from gopt.classical.readiness import check_group, leaders, reads_of
 from gopt.classical.timeline import Timeline
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
@@ -202,10 +202,8 @@ class PartialSchedule(Generic[Line]):
 
 def _groups(problem: Problem, group: np.ndarray | None) -> tuple[list[int], list[list[int]]]:
     """Returns the group of each op, numbered from 0, and the ops of each group."""
-    count = int(problem.num_ops)
-    group = np.arange(count) if group is None else np.asarray(group)
-    if group.shape != (count,):
-        raise ValueError(f"group has shape {group.shape}: expected one group for {count} ops")
+    group = np.arange(int(problem.num_ops)) if group is None else np.asarray(group)
+    check_group(problem, group)
     numbers: list[int] = np.unique(group[leaders(problem)], return_inverse=True)[1].tolist()
     members: list[list[int]] = [[] for _ in range(max(numbers) + 1)]
     for op, number in enumerate(numbers):

@@ -50,11 +50,10 @@ def partition_by_time(
 
     Args:
       problem: one problem, on the host.
-      seed: of METIS.
+      seed: of METIS; 0 and 1 are the same.
       imbalance: how many times its fair share of the time a device may get, above 1.
-      shared_out: whether a tensor of several readers is shared out among them, as if all ran on
-        one device; else each of them counts as if it had a device of its own. Which is better
-        depends on the graph.
+      shared_out: whether what sending a tensor takes is shared out among its readers; else it
+        counts in full for each of them. Which is better depends on the graph.
 
     Raises:
       ValueError: the imbalance is not above 1.
@@ -93,9 +92,9 @@ def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.csr_matrix:
-    """Returns how much ties any two ops, whole numbers `[n, n]`, where sending a tensor costs `[T]`.
+    """Returns how much ties any two ops, whole numbers `[n, n]`.
 
-    The cost is that of each reader, or shared out among them.
+    What sending a tensor costs `[T]` ties its maker to each reader, or is shared out among them.
     """
     n, uses = int(problem.num_ops), int(problem.num_uses)
     tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]

@@ -35,6 +35,13 @@ class Waiting:
         return self._consumer[self._first_use[tensor] : self._first_use[tensor + 1]]
 
 
+def check_group(problem: Problem, group: np.ndarray) -> None:
+    """Raises `ValueError` if there is not one group for each real op."""
+    count = int(problem.num_ops)
+    if np.shape(group) != (count,):
+        raise ValueError(f"group has shape {np.shape(group)}: expected one group for {count} ops")
+
+
 def leaders(problem: Problem) -> np.ndarray:
     """Returns whom each real op follows: a free input the first of its readers, others themselves.
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gopt.classical.readiness import check_group
 from gopt.cost import dispatch
 from gopt.cost.execution import Cost
 from gopt.problem import Problem
@@ -33,28 +34,29 @@ def fit_memory(problem: Problem, device: np.ndarray, group: np.ndarray) -> np.nd
       problem: one problem of n real ops, on the host.
       device: of each op, int `[N]`; inputs follow their readers, see `gopt.cost.dispatch.settled`.
       group: of each op, int `[n]`.
+
+    Raises:
+      ValueError: there is not one group for each op.
     """
+    check_group(problem, group)
     best = _try(problem, np.asarray(device))
     while best.total > 0:
-        moves = _moves(best, np.asarray(group), problem.num_devices)
-        lower = [found for moved in moves if (found := _try(problem, moved)).total < best.total]
+        now = best
+        tried = (_try(problem, moved) for moved in _moves(now, np.asarray(group)))
+        lower = [found for found in tried if found.total < now.total]
         if not lower:
             break
-        best = min(lower, key=lambda found, now=best: _loss(now, found))
+        losses = [(found.makespan - now.makespan) / (now.total - found.total) for found in lower]
+        best = lower[int(np.argmin(losses))]
     return best.device
 
 
-def _loss(now: _Tried, found: _Tried) -> float:
-    """Returns by how much the step gets longer for each unit of excess that is gone."""
-    return (found.makespan - now.makespan) / (now.total - found.total)
-
-
-def _moves(now: _Tried, group: np.ndarray, devices: int) -> Iterator[np.ndarray]:
+def _moves(now: _Tried, group: np.ndarray) -> Iterator[np.ndarray]:
     """Yields placements in which what an overfull device has of a group is on another device."""
     there = now.device[: group.size]
     for full in np.flatnonzero(now.excess).tolist():
         for one in np.unique(group[there == full]).tolist():
-            for other in range(devices):
+            for other in range(now.excess.size):
                 if other != full:
                     moved = now.device.copy()
                     moved[: group.size][(there == full) & (group == one)] = other
