@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gopt.classical.bounds import makespan_bound, peak_bound
 from gopt.classical.encode import keys_from_items, keys_in_order
-from gopt.classical.list_scheduling import critical_path, etf, heft
+from gopt.classical.list_scheduling import critical_path, etf, heft, memory_etf
 from gopt.classical.memory_orders import (
     ORDERS,
     SPLITS,
@@ -13,6 +13,7 @@ from gopt.classical.memory_orders import (
     greedy_release,
     xla,
 )
+from gopt.classical.repair import fit_memory
 from gopt.classical.spectral import TURNS, op_places, spectral_cut, spectral_places
 from gopt.classical.xla_orders import XLA_ORDERS
 from gopt.cost.execution import Keys
@@ -46,11 +47,13 @@ __all__ = (
     "critical_path",
     "depth_first",
     "etf",
+    "fit_memory",
     "greedy_release",
     "heft",
     "keys_from_items",
     "keys_in_order",
     "makespan_bound",
+    "memory_etf",
     "op_places",
     "peak_bound",
     "schedules_tried",

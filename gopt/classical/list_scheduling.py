@@ -1,41 +1,54 @@
-"""List scheduling heuristics for the makespan: HEFT, ETF and critical-path scheduling.
+"""List scheduling heuristics for the makespan: HEFT, ETF, m-ETF and critical-path scheduling.
 
 All of them know the communication model of `gopt.cost.execution`: latency, bandwidth, links
-that are shared, synchronous transfers, one transfer of a tensor to a device. None looks at
-memory. They run on the host and their keys decode to the very schedule that they built.
+that are shared, synchronous transfers, one transfer of a tensor to a device. Only m-ETF looks at
+memory. They run on the host, and keys decode to the very schedule that was built.
 """
 
+from collections.abc import Sequence
+
+import jax.numpy as jnp
 import numpy as np
 
+from gopt.classical.device_memory import DeviceMemory
 from gopt.classical.partial_schedule import PartialSchedule
 from gopt.classical.readiness import Waiting
 from gopt.classical.ready_pairs import ReadyPairs
 from gopt.classical.timeline import Gaps, Tail
+from gopt.cost.dispatch import settled
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 
 
-def heft(problem: Problem) -> Keys:
+def heft(problem: Problem, group: np.ndarray | None = None) -> Keys:
     """Returns the keys of the schedule of HEFT.
 
     Ops are taken by falling upward rank (the longest path to the end, in mean op and transfer
     times) and placed where they end first, in gaps of devices and links where they fit.
     Source: Topcuoglu, Hariri, Wu 2002, "Heterogeneous Earliest Finish Time".
+
+    Args:
+      problem: one problem of n real ops.
+      group: of each op, int `[n]`; ops of a group follow the first of them that is placed. By
+        default each op is alone.
+
+    Raises:
+      ValueError: there is not one group for each op.
     """
-    schedule = PartialSchedule(problem, Gaps)
+    schedule = PartialSchedule(problem, Gaps, group)
     for op in _by_level(problem, levels(problem, mean_transfer_ticks(problem))):
         schedule.place_earliest(op)
     return schedule.keys()
 
 
-def critical_path(problem: Problem) -> Keys:
+def critical_path(problem: Problem, group: np.ndarray | None = None) -> Keys:
     """Returns the keys of a critical-path list schedule.
 
     Ops are taken by falling static level (the longest path to the end, without transfers) and
-    placed at the end of the device where they end first.
+    placed at the end of the device where they end first. Arguments and errors are those of `heft`.
     Source: Adam, Chandy, Dickson 1974, "Highest Levels First with Estimated Times".
     """
-    schedule = PartialSchedule(problem, Tail)
+    schedule = PartialSchedule(problem, Tail, group)
     for op in _by_level(problem, levels(problem, np.zeros(problem.shape.tensors))):
         schedule.place_earliest(op)
     return schedule.keys()
@@ -50,27 +63,57 @@ def etf(problem: Problem) -> Keys:
     earlier than before; such a pair may be noticed late.
     Source: Hwang, Chow, Anger, Lee 1989, "Earliest Task First".
     """
+    return _earliest_first(problem, None, [np.inf] * problem.num_devices).keys()
+
+
+def memory_etf(problem: Problem, group: np.ndarray) -> np.ndarray:
+    """Returns the placement of m-ETF, as of `gopt.cost.dispatch.settled`, int32 `[N]`.
+
+    As `etf`, but of the pairs for which the device has room, see `DeviceMemory`; and the first op
+    of a group that is placed binds the group to its device. Where nothing fits, the pair that needs
+    least beyond the room there goes next, so that the placement may not fit. How long outputs
+    are held, and what groups reserve, is our choice.
+
+    Args:
+      problem: one problem of n real ops.
+      group: of each op, int `[n]`.
+
+    Raises:
+      ValueError: there is not one group for each op.
+
+    Source: Jeon et al., "Baechi: fast device placement of machine learning graphs", SoCC 2020.
+    """
+    capacity = np.asarray(problem.capacity, np.float64).tolist()
+    placed = _earliest_first(problem, group, capacity).device
+    device = np.zeros(problem.shape.ops, np.int32)
+    device[: len(placed)] = np.maximum(placed, 0)  # inputs that nobody reads have no place
+    return np.asarray(settled(problem, jnp.asarray(device)))
+
+
+def _earliest_first(
+    problem: Problem, group: np.ndarray | None, capacity: Sequence[float]
+) -> PartialSchedule[Tail]:
+    """Returns the schedule in which that of all ready pairs goes next which can start first."""
     level = levels(problem, np.zeros(problem.shape.tensors))
-    schedule = PartialSchedule(problem, Tail)
-    pairs = ReadyPairs(schedule, level)
-    waiting = Waiting(problem)
+    schedule = PartialSchedule(problem, Tail, group)
+    memory = DeviceMemory(problem, schedule, capacity)
+    pairs, waiting = ReadyPairs(schedule, level, memory), Waiting(problem)
     ready: set[int] = set()
     fresh = waiting.sources
-    for _ in level:
+    while fresh or ready:
         for op in fresh:
             pairs.add(op, schedule.allowed[op])
         ready.update(fresh)
-        if not ready:
-            break
         op, device = pairs.pop()
-        schedule.place(op, device)
+        schedule.commit(op, device)
         ready.remove(op)
-        for sent in schedule.sent:
-            for reader in ready.intersection(waiting.readers(sent.tensor)):
-                if device in schedule.allowed[reader]:
-                    pairs.add(reader, (device,))
+        for other in ready.intersection(memory.place(op)):
+            if device in schedule.allowed[other]:
+                pairs.add(other, (device,))
+        for freed in memory.freed:
+            pairs.retry(freed)
         fresh = waiting.issue(op)
-    return schedule.keys()
+    return schedule
 
 
 def levels(problem: Problem, sent: np.ndarray) -> list[float]:

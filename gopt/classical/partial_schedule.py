@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from gopt.classical.encode import keys_from_items
-from gopt.classical.readiness import reads_of
+from gopt.classical.readiness import check_group, leaders, reads_of
 from gopt.classical.timeline import Timeline
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
@@ -32,10 +32,25 @@ class PartialSchedule(Generic[Line]):
 
     Input ops are not placed by the caller: one goes where its first reader goes, or as close to
     it as it is allowed.
+
+    The first op of a group that is placed for good binds the group to its device. Then the others
+    are allowed only there, or, where that may not be, on the first of the devices where they are.
+    Inputs are in the group of the first of their readers by index.
+
+    Args:
+      problem: one problem of n real ops, on the host.
+      timeline: makes the timeline of a device or link.
+      group: of each op, int `[n]`; by default each op is alone.
+
+    Raises:
+      ValueError: there is not one group for each op.
     """
 
-    def __init__(self, problem: Problem, timeline: Callable[[], Line]):
+    def __init__(
+        self, problem: Problem, timeline: Callable[[], Line], group: np.ndarray | None = None
+    ):
         self._problem = problem
+        self.group, self.members = _groups(problem, group)
         count = problem.num_devices
         ops = range(int(problem.num_ops))
         self.device = [-1 for _ in ops]
@@ -52,6 +67,7 @@ class PartialSchedule(Generic[Line]):
         self._reads = reads_of(problem)
         self.allowed = [np.flatnonzero(problem.allowed[i]).tolist() for i in ops]
         self._end = [0 for _ in ops]
+        self._bound = [False for _ in self.members]
         self._arrival: dict[int, int] = {}  # end of each transfer, by item
         self.items: list[tuple[int, int, int]] = []  # start, end, item
         self.sent: list[Sent] = []  # by the last `place`
@@ -84,6 +100,19 @@ class PartialSchedule(Generic[Line]):
         self._undo.append((self._unplace, op))
         return start, start + ticks
 
+    def commit(self, op: int, device: int) -> None:
+        """Places an op for good, and binds its group, if nothing did so before."""
+        self.place(op, device)
+        if self._bound[self.group[op]]:
+            return
+        self._bound[self.group[op]] = True
+        for member in self.members[self.group[op]]:
+            if not self._is_input[member]:
+                there = device in self.allowed[member]
+                self.allowed[member] = [device] if there else self.allowed[member][:1]
+            elif self.device[member] < 0 and device in self.allowed[member]:
+                self._settle(member, device)
+
     def take_back(self) -> None:
         """Takes back the last `place`. It can be called once after each."""
         while self._undo:
@@ -97,11 +126,11 @@ class PartialSchedule(Generic[Line]):
         return times
 
     def place_earliest(self, op: int) -> None:
-        """Places an op on the device where it ends first, the lowest index on ties."""
+        """Commits an op to the device where it ends first, the lowest index on ties."""
         choices = self.allowed[op]
         if len(choices) > 1:
             choices = [min(choices, key=lambda device: self.trial(op, device)[1])]
-        self.place(op, choices[0])
+        self.commit(op, choices[0])
 
     def keys(self) -> Keys:
         """Returns keys that decode to this schedule; every op must have been placed."""
@@ -169,3 +198,14 @@ class PartialSchedule(Generic[Line]):
 
     def _shorten(self, count: int) -> None:
         del self.items[count:]
+
+
+def _groups(problem: Problem, group: np.ndarray | None) -> tuple[list[int], list[list[int]]]:
+    """Returns the group of each op, numbered from 0, and the ops of each group."""
+    group = np.arange(int(problem.num_ops)) if group is None else np.asarray(group)
+    check_group(problem, group)
+    numbers: list[int] = np.unique(group[leaders(problem)], return_inverse=True)[1].tolist()
+    members: list[list[int]] = [[] for _ in range(max(numbers) + 1)]
+    for op, number in enumerate(numbers):
+        members[number].append(op)
+    return numbers, members

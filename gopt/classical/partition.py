@@ -1,14 +1,17 @@
-"""Graph partitioning and a depth-first order: the baseline "GP + DFS" of REGAL.
+"""Graph partitioning: by bytes with a depth-first order, "GP + DFS" of REGAL, and by time.
 
 Needs the extra `solvers`.
 """
 
+import jax.numpy as jnp
 import numpy as np
 import pymetis
 from scipy import sparse
 
 from gopt.classical.encode import keys_from_items
+from gopt.classical.list_scheduling import mean_ticks, mean_transfer_ticks
 from gopt.classical.memory_orders import depth_first_order, serial
+from gopt.cost.dispatch import settled
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
 
@@ -36,19 +39,46 @@ def partition_depth_first(problem: Problem, *, seed: int = 0) -> Keys:
     return keys_from_items(problem, device, items)
 
 
+def partition_by_time(
+    problem: Problem, *, seed: int = 0, imbalance: float = 1.03, shared_out: bool = True
+) -> np.ndarray:
+    """Returns the placement of METIS as of `gopt.cost.dispatch.settled`, int32 `[N]`.
+
+    METIS tries to part the ops so that devices take about equal time, and sending what goes from
+    one to another takes little. It knows neither the order of the ops nor the memory of devices;
+    see `gopt.classical.repair.fit_memory`.
+
+    Args:
+      problem: one problem, on the host.
+      seed: of METIS; 0 and 1 are the same.
+      imbalance: how many times its fair share of the time a device may get, above 1.
+      shared_out: whether what sending a tensor takes is shared out among its readers; else it
+        counts in full for each of them. Which is better depends on the graph.
+
+    Raises:
+      ValueError: the imbalance is not above 1.
+
+    Source: as of `partition_depth_first`; the weights are our choice.
+    """
+    if not imbalance > 1:
+        raise ValueError(f"imbalance is {imbalance}: expected more than 1")
+    n = int(problem.num_ops)
+    links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out)
+    limit = max(1, round(1000 * (imbalance - 1)))
+    part = _metis(
+        problem, links, mean_ticks(problem)[:n], pymetis.Options(seed=seed, ufactor=limit)
+    )
+    device = np.zeros(problem.shape.ops, np.int32)
+    device[:n] = part
+    return np.asarray(settled(problem, jnp.asarray(device)))
+
+
 def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
-    """Returns a device for each op, by METIS."""
+    """Returns a device for each op, by METIS, by the bytes that they make or are first to read."""
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
-    count = min(problem.num_devices, n)
-    if count == 1:
-        return np.zeros(n, np.int64)
     producer = np.asarray(problem.producer)[:t]
     size = np.asarray(problem.size, np.float64)[:t]
     tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
-    sent = (size / np.maximum(np.bincount(tensor, minlength=t), 1))[tensor]
-    links = sparse.coo_matrix((_whole(sent), (producer[tensor], consumer)), (n, n))
-    links = (links + links.T).tocsr()
-
     turn = np.zeros(n, np.int64)
     turn[order] = np.arange(order.size)
     first = np.full(t, order.size)
@@ -57,12 +87,38 @@ def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
     read = given & (first < order.size)
     bytes = np.bincount(producer[~given], size[~given], minlength=n)
     bytes += np.bincount(order[first[read]], size[read], minlength=n)
+    links = _links(problem, np.asarray(problem.size, np.float64), shared_out=True)
+    return _metis(problem, links, bytes, pymetis.Options(seed=seed))
+
+
+def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.csr_matrix:
+    """Returns how much ties any two ops, whole numbers `[n, n]`.
+
+    What sending a tensor costs `[T]` ties its maker to each reader, or is shared out among them.
+    """
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
+    readers = np.maximum(np.diff(problem.first_use), 1)
+    weight = (sent / readers if shared_out else sent)[tensor]
+    ends = np.asarray(problem.producer)[tensor], consumer
+    links = sparse.coo_matrix((_whole(weight), ends), (n, n))
+    return (links + links.T).tocsr()
+
+
+def _metis(
+    problem: Problem, links: sparse.csr_matrix, weight: np.ndarray, options: pymetis.Options
+) -> np.ndarray:
+    """Returns a device for each op, int64 `[n]`, with about equal weights `[n]` on each."""
+    n = int(problem.num_ops)
+    count = min(problem.num_devices, n)
+    if count == 1:
+        return np.zeros(n, np.int64)
     _, part = pymetis.part_graph(
         count,
         pymetis.CSRAdjacency(links.indptr, links.indices),
-        vweights=_whole(bytes),
+        vweights=_whole(weight),
         eweights=links.data,
-        options=pymetis.Options(seed=seed),
+        options=options,
     )
     return np.asarray(part, np.int64)
 

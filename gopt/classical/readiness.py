@@ -35,6 +35,26 @@ class Waiting:
         return self._consumer[self._first_use[tensor] : self._first_use[tensor + 1]]
 
 
+def check_group(problem: Problem, group: np.ndarray) -> None:
+    """Raises `ValueError` if there is not one group for each real op."""
+    count = int(problem.num_ops)
+    if np.shape(group) != (count,):
+        raise ValueError(f"group has shape {np.shape(group)}: expected one group for {count} ops")
+
+
+def leaders(problem: Problem) -> np.ndarray:
+    """Returns whom each real op follows: a free input the first of its readers, others themselves.
+
+    An input is free if it may be everywhere, see `gopt.cost.dispatch.settled`. Int64 `[n]`.
+    """
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]
+    first = np.full(n, n)
+    np.minimum.at(first, maker, np.asarray(problem.consumer)[:uses])
+    follows = np.asarray(problem.is_input)[:n] & np.asarray(problem.allowed)[:n].all(1)
+    return np.where(follows & (first < n), first, np.arange(n))
+
+
 def reads_of(problem: Problem) -> list[list[int]]:
     """Returns the tensors that each real op reads."""
     read, first = np.asarray(problem.read).tolist(), np.asarray(problem.first_read).tolist()

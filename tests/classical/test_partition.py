@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gopt.classical.list_scheduling import mean_transfer_ticks
 from gopt.classical.memory_orders import depth_first_order
-from gopt.classical.partition import _parts, partition_depth_first
+from gopt.classical.partition import _links, _parts, partition_by_time, partition_depth_first
+from gopt.cost import dispatch
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import homogeneous
 from gopt.problem import prepare
@@ -91,3 +93,70 @@ def test_ops_run_where_they_may(case):
     assert all(found.device[op] == part[op] for op in order if problem.allowed[op, part[op]])
     again = run(problem, partition_depth_first(problem))
     assert again.order == found.order and again.device == found.device
+
+
+@pytest.mark.parametrize("shared_out", (False, True))
+def test_by_time_two_chains_are_parted(shared_out):
+    """Two chains of large tensors, an op of each in turn, that small ones tie."""
+    ops = []
+    for k in range(16):
+        inputs = ((k - 2, 0),) * (k > 1) + ((k - 1, 1),) * (k % 2)
+        ops.append(Op(inputs=inputs, outputs=(Output(50.0), Output(1.0)), flops=3.0))
+    problem = prepare(from_ops(ops), homogeneous(2))
+    device = partition_by_time(problem, seed=2, shared_out=shared_out)
+    assert device.shape == (problem.shape.ops,) and device.dtype == np.int32
+    assert device[:16].tolist() in ([0, 1] * 8, [1, 0] * 8)
+
+
+def test_by_time_devices_take_equal_time():
+    """Twelve ops that nothing connects, and one that takes as long as all of them."""
+    ops = [Op(flops=12.0 if k == 5 else 1.0) for k in range(13)]
+    device = partition_by_time(prepare(from_ops(ops), homogeneous(2)))[:13]
+    assert (np.delete(device, 5) == 1 - device[5]).all()
+
+
+def test_a_larger_imbalance_lets_less_be_sent():
+    """One chain of eight ops, and one of four, tied by little: two in three parts or the half."""
+    ops = [Op(outputs=(Output(90.0),), flops=1.0)]
+    ops += [
+        Op(inputs=((k - 1, 0),), outputs=(Output(1.0 if k == 7 else 90.0),), flops=1.0)
+        for k in range(1, 12)
+    ]
+    problem = prepare(from_ops(ops), homogeneous(2))
+    even, uneven = (partition_by_time(problem, imbalance=i)[:12] for i in (1.001, 1.5))
+    assert np.bincount(even).tolist() == [6, 6]
+    assert sorted(np.bincount(uneven)) == [4, 8] and len(set(uneven[:8])) == 1
+
+
+@pytest.mark.parametrize("shared_out, expected", ((True, 0.3), (False, 3.0)))
+def test_what_many_read_ties_less_if_it_is_shared_out(shared_out, expected):
+    """Ten ops read a hub of 60 bytes, and one of them another tensor of 20."""
+    ops = [Op(outputs=(Output(60.0),)), Op(outputs=(Output(20.0),))]
+    ops += [Op(inputs=((0, 0), (1, 0))), *[Op(inputs=((0, 0),))] * 9]
+    problem = prepare(from_ops(ops), homogeneous(2))
+    links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out).toarray()
+    assert (links == links.T).all() and not links.diagonal().any()
+    np.testing.assert_allclose(links[0, 2:] / links[1, 2], expected, rtol=1e-6)
+    assert not links[1, 3:].any()
+
+
+@pytest.mark.parametrize("devices", (1, 2, 3, 16))
+@pytest.mark.parametrize("name", NASTY)
+def test_by_time_nasty_graphs_do_not_raise(name, devices):
+    device = partition_by_time(prepare(NASTY[name](), homogeneous(devices)))
+    assert device.min() >= 0 and device.max() < devices
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@given(cases(devices=3))
+def test_by_time_placements_are_settled(case):
+    problem = case.problem(SMALL)
+    device = partition_by_time(problem)
+    n = int(problem.num_ops)
+    assert problem.allowed[np.arange(n), device[:n]].all()
+    np.testing.assert_array_equal(dispatch.settled(problem, device), device)
+
+
+def test_an_imbalance_above_one_is_asked_for():
+    with pytest.raises(ValueError, match=r"imbalance is 1\.0: expected more than 1"):
+        partition_by_time(prepare(NASTY["chain"](), homogeneous(2)), imbalance=1.0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from gopt.classical.groups import coarse_to_fine
 from gopt.classical.list_scheduling import levels, mean_ticks, mean_transfer_ticks
+from gopt.classical.readiness import leaders
 from gopt.graph import Graph, shape_of
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
 from gopt.problem import Problem
@@ -68,7 +69,7 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
     slack = longest - early - late
     share = ticks / total
     times = np.stack([*(x / longest for x in (early, late, slack)), log_share(share)], 1)
-    leader = _leaders(problem)
+    leader = leaders(problem)
     groups = [
         np.unique(of[leader], return_inverse=True)[1]
         for of in coarse_to_fine(problem, settings.levels)
@@ -103,16 +104,3 @@ def _starts(problem: Problem, ticks: np.ndarray) -> np.ndarray:
     for i, j in zip(maker, reader, strict=True):  # sorted by producer
         start[j] = max(start[j], start[i] + time[i])
     return np.array(start)
-
-
-def _leaders(problem: Problem) -> np.ndarray:
-    """Returns whom each real op follows: a free input the first of its readers, others themselves.
-
-    Int64 `[n]`.
-    """
-    n, uses = int(problem.num_ops), int(problem.num_uses)
-    maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]
-    first = np.full(n, n)
-    np.minimum.at(first, maker, np.asarray(problem.consumer)[:uses])
-    follows = np.asarray(problem.is_input)[:n] & np.asarray(problem.allowed)[:n].all(1)
-    return np.where(follows & (first < n), first, np.arange(n))
