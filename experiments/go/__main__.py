@@ -23,9 +23,9 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import check_names
-from experiments.go import heuristics, methods, report, runs, training
+from experiments.go import heuristics, methods, report, runs
+from experiments.go import training as trainer
 from experiments.go.rows import ROWS, build
-from gopt.checkpoints import load_weights
 from gopt.classical import makespan_bound
 from gopt.files import write_whole
 from gopt.hardware import p100s
@@ -66,25 +66,21 @@ class Settings:
     folder: Path = Path("runs/go")
     seed: int = 0
     policy: go.Settings = field(default_factory=go.Settings)
-    training: training.Training = field(default_factory=training.Training)
+    training: trainer.Training = field(default_factory=trainer.Training)
 
 
 def policy(settings: Settings) -> tuple[Any, go.Settings]:
     """Returns the parameters and settings of the policy: trained now, or loaded."""
     if settings.train:
-        return training.train(
+        return trainer.train(
             settings.training, settings.policy, settings.seed, settings.folder / "policy"
         )
     if settings.weights is None:
         raise ValueError("weights are not given: expected those of a policy, or --train")
-    params, origin = load_weights(settings.weights)
-    sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in origin["settings"].items()}
-    return params, go.Settings(**sizes)
+    return go.load_policy(settings.weights)
 
 
-def measure(
-    name: str, settings: Settings, trained: Any, policy: go.Settings
-) -> report.Measured:
+def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) -> report.Measured:
     """Returns what each method finds on a row, with trained parameters of the policy."""
     jax.clear_caches()  # programs of several rows at once are more than a process may map
     row = ROWS[name]
@@ -106,7 +102,7 @@ def measure(
     placements = {k: one.device for k, one in placed.items()}
     placements |= {k: device for k, (_, device) in found.items()}
     with write_whole(settings.folder / f"{name}.npz") as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **placements)
+        np.savez_compressed(file, allow_pickle=False, **placements)
     return report.Measured(
         name, int(problem.num_ops), placed, {k: one for k, (one, _) in found.items()}, bound
     )

@@ -45,7 +45,7 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     by_weight = weight_groups(problem)
     grouped = [by_weight, *(join(problem, by_weight, k * row.devices) for k in GROUPS)]
     parted = [
-        dict(seed=seed, imbalance=imbalance, shared_out=shared_out)
+        partial(partition_by_time, problem, seed=seed, imbalance=imbalance, shared_out=shared_out)
         for seed in range(1, seeds + 1)
         for imbalance in IMBALANCES
         for shared_out in (True, False)
@@ -56,7 +56,7 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     return {
         "one device": _best(problem, [lambda: np.zeros(problem.shape.ops)]),
         "expert": _best(problem, split),
-        "METIS": _best(problem, [partial(partition_by_time, problem, **s) for s in parted]),
+        "METIS": _best(problem, parted),
         "critical path": _best(problem, [partial(critical_path, problem, g) for g in grouped]),
         "HEFT": _best(problem, [partial(heft, problem, g) for g in (None, *grouped)]),
         "ETF": _best(problem, [partial(etf, problem)]),

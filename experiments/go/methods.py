@@ -131,13 +131,16 @@ def searches(
 
     None evaluates more placements than `evaluations`, that of the start included.
     """
-    budget, policy = dict(evaluations=evaluations), dict(settings=settings)
+    climb = partial(stepwise, evaluations=evaluations, settings=CLIMBING)
+    anneal = partial(stepwise, evaluations=evaluations, settings=ANNEALING)
+    roll = partial(rolled, evaluations=evaluations, settings=settings)
+    tune = partial(tuned, evaluations=evaluations, settings=settings)
     return {
-        "random search": partial(random, **budget),
-        "local search": partial(stepwise, **budget, settings=CLIMBING),
-        "annealing": partial(stepwise, **budget, settings=ANNEALING),
-        "GO untrained": partial(rolled, **budget, **policy),
-        "GO": partial(rolled, **budget, **policy),
-        "GO-one": partial(tuned, **budget, **policy),
-        "GO fine-tuned": partial(tuned, **budget, **policy),
+        "random search": partial(random, evaluations=evaluations),
+        "local search": climb,
+        "annealing": anneal,
+        "GO untrained": roll,
+        "GO": roll,
+        "GO-one": tune,
+        "GO fine-tuned": tune,
     }

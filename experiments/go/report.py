@@ -68,7 +68,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     ]
     common.show(f"{title}; ! does not fit", columns, table, folder / "rows.md")
     expert, known = every["expert"], np.array([row.known for row in rows])
-    summary = []
+    summary: list[tuple[Any, ...]] = []
     for method, step in every.items():
         gain = 1 - float(np.exp(np.log(step / expert).mean()))
         tried, spent = _cost(rows, method)

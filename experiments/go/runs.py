@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.go.methods import Case, Found
-from gopt.cost import dispatch
+from experiments.go.methods import OBJECTIVE, Case, Found
 from gopt.parallel import spread
 from gopt.problem import Problem, to_seconds
+from gopt.systems import go
 
 Tree = Any
 
@@ -58,5 +58,4 @@ def run(
 
 @jax.jit
 def _cost(problem: Problem, device: jax.Array) -> jax.Array:
-    return dispatch.makespan(problem, dispatch.placement(problem, device))
-
+    return go.placement_cost(problem, OBJECTIVE)(device[None])[0]

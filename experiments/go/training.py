@@ -1,6 +1,7 @@
 """Training of GO's policy, on models whose families are not in the table."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from rich.progress import Progress, track
 from experiments import common
 from gopt import padding
 from gopt import problem as problems
-from gopt.checkpoints import Checkpoints, save_weights
+from gopt.checkpoints import Checkpoints
 from gopt.graph import Shape
 from gopt.hardware import p100s
 from gopt.problem import Problem, prepare
@@ -20,16 +21,26 @@ from gopt.sources.jaxpr import trace
 from gopt.systems import go
 from gopt.workloads import WORKLOADS
 
-TRAIN: dict[str, dict[str, Any]] = {  # training steps, of at most about 1 300 ops
-    "bert": dict(batch=16, length=256, layers=3),
-    "gpt2": dict(batch=8, length=512, layers=4),
-    "t5": dict(batch=8, layers=1),
-    "ssd": dict(batch=16),
-    "unet": dict(batch=8, size=188, depth=3),
-    "switch": dict(layers=2),
-    "mlp_mixer": dict(batch=32, layers=2),
-    "randwire": dict(batch=32, stages=2, nodes=8, seed=2),
-}
+TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most about 1 350 ops
+    ("bert", dict(batch=16, length=256, layers=3)),
+    ("conformer", dict(layers=1)),
+    ("densenet", dict(batch=32, blocks=(2, 4))),
+    ("dlrm", dict()),
+    ("efficientnet", dict(batch=32, blocks=(1,) * 7)),
+    ("gpt2", dict(batch=8, length=512, layers=4)),
+    ("graph_network", dict(steps=2)),
+    ("hrnet", dict(batch=32, modules=(1,), blocks=2)),
+    ("mamba", dict(layers=2)),
+    ("mlp_mixer", dict(batch=32, layers=2)),
+    ("random_network", dict(batch=4, length=512, width=256, layers=11, seed=5)),
+    ("random_network", dict(batch=16, length=128, width=1024, layers=15, seed=4)),
+    ("randwire", dict(batch=32, stages=2, nodes=8, seed=2)),
+    ("ssd", dict(batch=16)),
+    ("switch", dict(layers=2)),
+    ("t5", dict(batch=32, source_length=128, target_length=128, layers=2)),
+    ("unet", dict(batch=8, size=188, depth=3)),
+    ("vit", dict(batch=32, layers=3)),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +55,9 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 1600
+    steps: int = 1200
     devices: tuple[int, ...] = (2, 4)
-    graphs: int = 4
+    graphs: int = 6
     life: int = 150
     checkpoint_every: int = 100
 
@@ -62,7 +73,7 @@ class Pool(NamedTuple):
 def pools(training: Training, policy: go.Settings) -> list[Pool]:
     """Returns the training graphs, a pool for each number of devices."""
     graphs = []
-    for family, sizes in track(TRAIN.items(), "tracing training graphs"):
+    for family, sizes in track(TRAIN, "tracing training graphs"):
         step, args = WORKLOADS[family](**sizes).train_step()
         graphs.append(trace(step, *args, donate_argnums=(0, 1)).graph)
     shape = Shape(*(max(rows) for rows in zip(*map(padding.bucket, graphs), strict=True)))
@@ -102,7 +113,7 @@ def train(
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
     watched: list[dict[str, float]] = []
-    learn = jax.jit(lambda *args: _learn(*args, policy))
+    learn = jax.jit(partial(_learn, policy=policy))
     with Progress() as progress:
         task = progress.add_task("training", total=training.steps, completed=done)
         for step in range(done, training.steps):
@@ -120,8 +131,8 @@ def train(
                 checkpoints.save(step + 1, (state, best))
     checkpoints.close()
     params = jax.device_get(state.params)
-    origin = {**settings, **steps, "settings": dataclasses.asdict(policy)}
-    save_weights(folder / "policy.npz", params, {**origin, "versions": common.versions()})
+    origin = {**settings, **steps, "versions": common.versions()}
+    go.save_policy(folder / "policy.npz", params, policy, origin=origin)
     return params, policy
 
 
@@ -132,6 +143,7 @@ def _learn(
     best: go.State,
     rows: jax.Array,
     anew: jax.Array,
+    *,
     policy: go.Settings,
 ) -> tuple[go.TrainState, go.State, dict[str, jax.Array]]:
     """Returns the state after a step on some rows of a pool, and their best placements."""

@@ -29,6 +29,7 @@ from gopt.systems.go.training import (
     reward,
     tune,
 )
+from gopt.systems.go.weights import load_policy, save_policy
 
 __all__ = [
     "Inputs",
@@ -44,6 +45,7 @@ __all__ = [
     "init",
     "init_params",
     "iterate",
+    "load_policy",
     "log_prob",
     "loss",
     "moves",
@@ -53,5 +55,6 @@ __all__ = [
     "reward",
     "rollout",
     "sample",
+    "save_policy",
     "tune",
 ]

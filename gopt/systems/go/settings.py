@@ -35,12 +35,12 @@ class Settings:
     levels: tuple[int, ...] = (64, 256, 1024)
     changes: float = 1.5
     samples: int = 4
-    explore: float = 0.2
+    explore: float = 0.3
     iterations: int = 12
     epochs: int = 2
     quiet: float = 1e-4
     clip: float = 0.2
-    entropy: float = 0.01
+    entropy: float = 0.02
     learning_rate: float = 1e-3
     norm: float = 0.5
 

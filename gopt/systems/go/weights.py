@@ -1,0 +1,80 @@
+"""Policies of GO as files."""
+
+import dataclasses
+import os
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gopt.checkpoints import load_weights, save_weights
+from gopt.graph import Op, from_ops
+from gopt.hardware import homogeneous
+from gopt.kinds import KINDS
+from gopt.nets.graphs import OP_FEATURES
+from gopt.problem import prepare
+from gopt.systems.go.inputs import read
+from gopt.systems.go.policy import init_params
+from gopt.systems.go.settings import Settings
+
+Tree = Any
+VERSION = 1  # of what a policy reads and says
+
+
+def save_policy(
+    path: str | os.PathLike[str],
+    params: Tree,
+    settings: Settings,
+    *,
+    origin: dict[str, Any] | None = None,
+) -> None:
+    """Writes a policy to one `.npz`, whole or not at all.
+
+    Args:
+      path: the file.
+      params: of the policy.
+      settings: its sizes.
+      origin: how it was trained, as JSON values, for whoever reads the file.
+    """
+    values = {
+        "system": "go",
+        "version": VERSION,
+        "settings": dataclasses.asdict(settings),
+        "features": OP_FEATURES,
+        "kinds": KINDS,
+        "origin": origin or {},
+    }
+    save_weights(path, params, values)
+
+
+def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
+    """Returns the parameters and settings of a policy; it places on any number of devices.
+
+    Args:
+      path: a file of `save_policy`.
+
+    Raises:
+      ValueError: the file is truncated, foreign, or of another version of gopt or shape.
+      FileNotFoundError: there is no such file.
+    """
+    params, values = load_weights(path)
+    for name, value in (("system", "go"), ("version", VERSION)):
+        if values.get(name) != value:
+            raise ValueError(
+                f"{path} holds a policy with {name} {values.get(name)!r}: expected {value!r}"
+            )
+    for name, known in (("features", OP_FEATURES), ("kinds", KINDS)):
+        if values.get(name) != list(known):
+            raise ValueError(f"{path} holds a policy for other {name} than this version of gopt")
+    try:
+        found = values["settings"]
+        settings = Settings(**found | {"levels": tuple(found["levels"])})  # JSON has no tuples
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no settings of a policy of GO: {error}") from error
+    graph = from_ops([Op()])
+    inputs = read(graph, prepare(graph, homogeneous(1)), settings)
+    shapes = jax.eval_shape(partial(init_params, settings=settings), jax.random.key(0), inputs)
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
+        raise ValueError(f"{path} holds parameters of other shapes than its settings say")
+    return params, settings
