@@ -29,6 +29,7 @@ class Placed(NamedTuple):
 
     device: np.ndarray  # int32 [N]
     makespan: float  # s
+    first_come: float  # s, if ops are served first come, first served
     fits: bool  # the memory of all devices
     tried: int  # how many placements it is the best of
     seconds: float
@@ -54,17 +55,17 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     if row.family in RECURRENT:
         split.append(lambda: experts.by_step(traced, problem))
     return {
-        "one device": _best(problem, [lambda: np.zeros(problem.shape.ops)]),
-        "expert": _best(problem, split),
-        "METIS": _best(problem, parted),
-        "critical path": _best(problem, [partial(critical_path, problem, g) for g in grouped]),
-        "HEFT": _best(problem, [partial(heft, problem, g) for g in (None, *grouped)]),
-        "ETF": _best(problem, [partial(etf, problem)]),
-        "m-ETF": _best(problem, [partial(memory_etf, problem, g) for g in grouped]),
+        "one device": best(problem, [lambda: np.zeros(problem.shape.ops)]),
+        "expert": best(problem, split),
+        "METIS": best(problem, parted),
+        "critical path": best(problem, [partial(critical_path, problem, g) for g in grouped]),
+        "HEFT": best(problem, [partial(heft, problem, g) for g in (None, *grouped)]),
+        "ETF": best(problem, [partial(etf, problem)]),
+        "m-ETF": best(problem, [partial(memory_etf, problem, g) for g in grouped]),
     }
 
 
-def _best(problem: Problem, every: Sequence[Callable[[], Keys | np.ndarray]]) -> Placed:
+def best(problem: Problem, every: Sequence[Callable[[], Keys | np.ndarray]]) -> Placed:
     """Returns the best of some placements; those that fit are better than those that do not.
 
     Ops are served first come, first served, or, if a list scheduler says in which order, as it says
@@ -74,26 +75,22 @@ def _best(problem: Problem, every: Sequence[Callable[[], Keys | np.ndarray]]) ->
     for make in every:
         made = make()
         device = np.zeros(problem.shape.ops, np.int32)
-        keys = made if isinstance(made, Keys) else None
-        ops = np.asarray(made if keys is None else execution.decode(problem, keys).device)
-        device[: ops.size] = ops
+        ops = execution.decode(problem, made).device if isinstance(made, Keys) else made
+        device[: len(ops)] = ops
         device = np.asarray(dispatch.settled(problem, jnp.asarray(device)))
-        costs = [_cost(problem, jnp.asarray(device))]
-        if keys is not None:
-            costs.append(_cost_of_keys(problem, keys))
-        makespan, excess = min(
-            (int(cost.makespan), int((np.asarray(cost.peak) - problem.capacity).max()))
-            for cost in costs
-        )
-        seconds = float(to_seconds(problem, makespan))
-        found.append(Placed(device, seconds, excess <= 0, len(every), 0.0))
-    best = min(found, key=lambda one: (not one.fits, one.makespan))
-    return best._replace(seconds=time.perf_counter() - began)
+        first = cost = _first_come(problem, device)
+        if isinstance(made, Keys):
+            cost = min(cost, _in_order(problem, made), key=lambda cost: float(cost.makespan))
+        fits = bool((np.asarray(cost.peak) <= problem.capacity).all())
+        seconds, arrival = (float(to_seconds(problem, x.makespan)) for x in (cost, first))
+        found.append(Placed(device, seconds, arrival, fits, len(every), 0.0))
+    top = min(found, key=lambda one: (not one.fits, one.makespan))
+    return top._replace(seconds=time.perf_counter() - began)
 
 
 @jax.jit
-def _cost(problem: Problem, device: jax.Array) -> Cost:
+def _first_come(problem: Problem, device: jax.Array) -> Cost:
     return dispatch.evaluate(problem, dispatch.placement(problem, device))
 
 
-_cost_of_keys = jax.jit(execution.evaluate)
+_in_order = jax.jit(execution.evaluate)

@@ -1,0 +1,173 @@
+"""The experiment of GO's table, with settings so small that its figures mean nothing."""
+
+import dataclasses
+import json
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import common
+from experiments.go import __main__ as table
+from experiments.go import heuristics, methods, report, runs, training
+from experiments.go.rows import ROWS, Published, Row, build
+from gopt.hardware import p100s
+from gopt.problem import prepare
+from gopt.systems import go
+
+POLICY = go.Settings(
+    width=8, heads=2, segment=32, levels=(4, 16), samples=2, iterations=2, epochs=1
+)
+TRAINING = training.Training(steps=4, graphs=2, life=4, checkpoint_every=2)
+LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
+ROW = Row("rnnlm", {"length": 2, **LSTM}, 2, Published(1.0, 2.0, None, 3.0))
+MODELS = (("rnnlm", {"length": 1, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """One small row; devices and cache are as the tests have set them up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "TRAIN", MODELS)
+        patch.setitem(ROWS, "small", ROW)
+        patch.setattr(common, "start", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def first(small, tmp_path_factory):
+    """The folder of a run that trains a policy and evaluates it, and what it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    settings = table.Settings(
+        rows=("small",),
+        searches=("local search", "GO untrained", "GO fine-tuned"),
+        evaluations=20,
+        seeds=2,
+        train=True,
+        folder=folder,
+        policy=POLICY,
+        training=TRAINING,
+    )
+    with redirect_stdout(StringIO()) as printed:
+        table.main(settings)
+    return folder, printed.getvalue()
+
+
+def test_a_run_trains_evaluates_and_saves(first):
+    folder, printed = first
+    assert "GO fine-tuned" in printed and "published GO" in printed and "50.0" in printed
+    saved = {path.name for path in folder.iterdir()}
+    assert saved == {
+        *("settings.json", "rows.md", "summary.md", "found.json", "convergence.png"),
+        *("small.npz", "policy"),
+    }
+    (row,) = json.loads((folder / "found.json").read_text())
+    placements = np.load(folder / "small.npz")
+    traced = build(ROW)
+    problem = prepare(traced.graph, p100s(2))
+    cost = go.placement_cost(problem, "makespan")
+    for method, found in row["found"].items():
+        history = np.array(found["history"])
+        assert (np.diff(history, axis=1) <= 0).all()
+        np.testing.assert_allclose(history[:, -1], found["makespan"])
+        ticks = float(cost(jnp.asarray(placements[method])[None])[0])
+        assert ticks * float(problem.tick) == pytest.approx(min(found["makespan"]), rel=1e-6)
+    best = min(row["placed"][each]["first_come"] for each in table.AUTOMATIC)
+    assert all(max(found["makespan"]) <= best * (1 + 1e-6) for found in row["found"].values())
+
+
+def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path):
+    short = dataclasses.replace(TRAINING, steps=2)
+    training.train(short, POLICY, 0, tmp_path)
+    record = tmp_path / "settings.json"  # as if it had been stopped
+    record.write_text(record.read_text().replace('"steps": 2', '"steps": 4'))
+    params, _ = training.train(TRAINING, POLICY, 0, tmp_path)
+    whole, _ = go.load_policy(first[0] / "policy" / "policy.npz")
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), params, whole)
+    assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(params["params"]["score"]))
+
+
+def case():
+    traced = build(ROW)
+    problem = prepare(traced.graph, p100s(3))
+    start = np.zeros(problem.shape.ops, np.int32)
+    return methods.Case(problem, go.read(traced.graph, problem, POLICY), start)
+
+
+@pytest.mark.parametrize("name", ["random search", "annealing", "GO", "GO fine-tuned"])
+def test_searches_keep_within_the_budget(name, monkeypatch):
+    spent = []
+    cost_of = go.placement_cost
+
+    def counted(problem, objective):
+        cost = cost_of(problem, objective)
+
+        def count(placed):
+            jax.debug.callback(lambda: spent.append(len(placed)))
+            return cost(placed)
+
+        return count
+
+    monkeypatch.setattr(go, "placement_cost", counted)
+    one = jax.tree.map(jnp.asarray, case())
+    params = go.init_params(jax.random.key(0), one.inputs, settings=POLICY)
+    found = jax.jit(methods.searches(23, POLICY)[name])(jax.random.key(1), one, params)
+    jax.block_until_ready(found)
+    jax.effects_barrier()
+    step = POLICY.drawn * POLICY.iterations if "-" in name else POLICY.drawn
+    assert 23 - step < sum(spent) <= 23
+    again = cost_of(one.problem, "makespan")(found.device[None])[0]
+    assert again == found.cost == found.history[-1]
+
+
+def test_a_move_takes_one_group_elsewhere():
+    one = jax.tree.map(jnp.asarray, case())
+    groups = {
+        frozenset(np.flatnonzero(np.asarray(level) == group).tolist())
+        for level in (*one.inputs.group, np.arange(len(one.start)))
+        for group in range(int(level.max()) + 1)
+    }
+    keys = jax.random.split(jax.random.key(0), 200)
+    moved = np.asarray(jax.vmap(lambda key: methods.move(key, one, one.start))(keys))
+    changed = [frozenset(np.flatnonzero(row).tolist()) for row in moved]
+    assert set(changed) <= groups and len(set(changed)) > 20
+    assert set(moved.ravel().tolist()) == {0, 1, 2}
+
+
+def test_a_placement_that_fits_is_better_than_a_faster_one():
+    traced = build(ROW)
+    problem = prepare(traced.graph, p100s(2))
+    rows = problem.shape.ops
+    together, apart = np.zeros(rows, np.int32), (np.arange(rows) % 2).astype(np.int32)
+    best = heuristics.best(problem, [lambda: apart, lambda: together])
+    assert (best.device == 0).all() and best.fits and best.tried == 2
+    tight = problem._replace(capacity=np.array([0, 2**30], np.int32))
+    assert not heuristics.best(tight, [lambda: together]).fits
+    assert heuristics.best(tight, [lambda: together, lambda: together + 1]).device[-2] == 1
+
+
+def test_headroom_is_what_is_captured_of_what_experts_leave():
+    expert, known = np.array([4.0, 2.0, 1.0]), np.array([2.0, 1.0, 1.0])
+    assert report.headroom(expert, known, known) == 1
+    assert report.headroom(expert, expert, known) == 0
+    assert report.headroom(expert, np.array([3.0, 1.75, 9.0]), known) == pytest.approx(0.375)
+    assert np.isnan(report.headroom(known, known, known))
+
+
+def test_a_search_that_reports_a_wrong_cost_is_refused():
+    def wrong(key, case, params):
+        return methods.Found(case.start, jnp.float32(1), jnp.ones(2))
+
+    with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its placement costs"):
+        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(), {}, 2)
+
+
+def test_settings_that_mean_nothing_raise(tmp_path):
+    with pytest.raises(ValueError, match="rows has 'ResNet': expected some of RNNLM, 2 layers"):
+        table.main(table.Settings(rows=("ResNet",), folder=tmp_path))
+    with pytest.raises(ValueError, match="weights are not given"):
+        table.main(table.Settings(rows=("small",), folder=tmp_path))
