@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gopt import padding
+from gopt.checkpoints import load_weights, save_weights
 from gopt.cost import dispatch
 from gopt.graph import Op, Output, Shape, from_ops
 from gopt.hardware import homogeneous
@@ -285,3 +286,26 @@ def test_tuning_searches_and_learns_meanwhile():
         first, params, inputs, start, cost, iterations=3, settings=settings
     )
     np.testing.assert_array_equal(costs, history[:3])
+
+
+def test_a_policy_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "policy.npz"
+    go.save_policy(path, parameters(), SETTINGS, origin={"seed": 1})
+    params, settings = go.load_policy(path)
+    assert settings == SETTINGS
+    jax.tree.map(np.testing.assert_array_equal, params, parameters())
+    with pytest.raises(FileNotFoundError):
+        go.load_policy(tmp_path / "none.npz")
+    go.save_policy(path, parameters(), dataclasses.replace(SETTINGS, width=32))
+    with pytest.raises(ValueError, match="parameters of other shapes than its settings say"):
+        go.load_policy(path)
+    params, values = load_weights(path)
+    for wrong, message in (
+        (dict(system="regal"), "holds a policy with system 'regal': expected 'go'"),
+        (dict(version=0), "holds a policy with version 0: expected"),
+        (dict(kinds=["other"]), "holds a policy for other kinds than this version"),
+        (dict(settings={"levels": [4], "depth": 3}), "holds no settings of a policy of GO"),
+    ):
+        save_weights(path, params, values | wrong)
+        with pytest.raises(ValueError, match=message):
+            go.load_policy(path)
