@@ -34,7 +34,7 @@ from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search import brkga
 from gopt.search.population import uniforms
-from gopt.systems import regal
+from gopt.systems import go, regal
 
 DEVICES = 2
 OBJECTIVE = "peak_memory"
@@ -145,6 +145,30 @@ def gradient_step(settings: Settings, draw: Draw) -> Spent:
     return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(draw()))
 
 
+def go_features(settings: Settings, draw: Draw) -> Spent:
+    """Returns what it takes to find the features that the policy of GO reads."""
+    graph = draw()
+    return _on_host(partial(go.read, graph, _problem(graph), go.Settings()))
+
+
+def go_policy(settings: Settings, draw: Draw) -> Spent:
+    """Returns what a forward pass of GO's network over all ops takes."""
+    _, inputs, state = _go(settings, draw())
+    return _on_devices(partial(go.embed, settings=go.Settings()), state.params, inputs)
+
+
+def go_step(settings: Settings, draw: Draw) -> Spent:
+    """Returns what a step of GO's training takes, with what is drawn and costed for it."""
+    problem, inputs, state = _go(settings, draw())
+
+    def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
+        cost = go.placement_cost(problem, OBJECTIVE)
+        start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), cost)
+        return go.tune(key, state, inputs, start, cost, steps=1, settings=go.Settings())[0]
+
+    return _on_devices(step, jax.random.key(settings.seed), state, inputs, problem)
+
+
 STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
     "draw the graph": drawing,
     "prepare": preparation,
@@ -155,6 +179,9 @@ STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
     "policy": policy,
     "REGAL": guided_search,
     "gradient step": gradient_step,
+    "GO: features": go_features,
+    "GO: policy": go_policy,
+    "GO: step of training": go_step,
 }
 
 
@@ -209,6 +236,12 @@ def _problem(graph: Graph) -> Problem:
 
 def _policy() -> tuple[Any, regal.Settings]:
     return regal.load_policy(None, objective=OBJECTIVE, devices=DEVICES)
+
+
+def _go(settings: Settings, graph: Graph) -> tuple[Problem, go.Inputs, go.TrainState]:
+    problem = _problem(graph)
+    inputs = go.read(graph, problem, go.Settings())
+    return problem, inputs, go.init(jax.random.key(settings.seed), inputs, settings=go.Settings())
 
 
 def _minimize(
