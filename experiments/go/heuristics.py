@@ -19,9 +19,9 @@ from gopt.cost.execution import Cost, Keys
 from gopt.problem import Problem, to_seconds
 from gopt.sources.jaxpr import Traced
 
-GROUPS = (16, 64, 256)  # of list scheduling that keeps ops together, for each device
+BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
-IMBALANCES = (1.03, 1.1, 1.3)  # that METIS may leave
+IMBALANCES = (1.03, 1.2, 1.6)  # that METIS may leave
 
 
 class Placed(NamedTuple):
@@ -39,12 +39,16 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     """Returns the placement of each heuristic; where one has settings, the best of those tried.
 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
-    METIS has each combination of `IMBALANCES`, seeds and weights of shared tensors; m-ETF, HEFT and
-    critical path have groups of weights (`gopt.classical.groups`), as many as `GROUPS` says.
+    METIS has each combination of `IMBALANCES`, seeds and weights of shared tensors. m-ETF, HEFT and
+    critical path have groups of ops that read a weight, as they are and joined, and of single ops
+    joined (`gopt.classical.groups`), and HEFT each op alone, too.
     """
     layers = row.sizes.get("layers", 1)
     by_weight = weight_groups(problem)
-    grouped = [by_weight, *(join(problem, by_weight, k * row.devices) for k in GROUPS)]
+    alone = np.arange(int(problem.num_ops))
+    grouped = [by_weight]
+    for groups, counts in ((by_weight, BY_WEIGHT), (alone, BY_SIZE)):
+        grouped += [join(problem, groups, k * row.devices) for k in counts]
     parted = [
         partial(partition_by_time, problem, seed=seed, imbalance=imbalance, shared_out=shared_out)
         for seed in range(1, seeds + 1)
