@@ -23,6 +23,8 @@ from rich.progress import Progress
 
 from experiments import common
 from experiments.throughput.evaluations import (
+    capped,
+    check_same,
     compiled_evaluation,
     first_compile,
     gopt_evaluation,
@@ -86,12 +88,6 @@ class Settings:
     folder: Path = Path("runs/throughput")
 
 
-def capped(problem: Problem, population: int, memory: float) -> int:
-    """Returns how many candidates are costed so that their keys take `memory` GiB at most."""
-    each = 4 * evolution.num_genes(keys_shape(problem))
-    return max(1, min(population, int(memory * 2**30 / each)))
-
-
 def compare(
     name: str,
     graph: Graph,
@@ -117,10 +113,10 @@ def compare(
     host = jax.device_get(keys)
     expected = jax.device_get(gopt_evaluation(problem, "both")(keys))
     for queue in compiled.QUEUES:
-        _agree(name, expected, compiled.evaluate(tables, host, queue=queue))
+        check_same(name, expected, compiled.evaluate(tables, host, queue=queue))
     if with_obvious:
         first = jax.tree.map(lambda leaf: leaf[: settings.obvious], expected)
-        _agree(name, first, obvious_evaluation(problem, "both")(few))
+        check_same(name, first, obvious_evaluation(problem, "both")(few))
     records = []
     for cost in costs:
         calls: dict[str, Callable[[], Any]] = {
@@ -149,12 +145,6 @@ def compare(
             }
         )
     return records
-
-
-def _agree(name: str, expected: execution.Cost, found: execution.Cost) -> None:
-    for field, ours, theirs in zip(execution.Cost._fields, expected, found, strict=True):
-        if not np.array_equal(ours, theirs):
-            raise RuntimeError(f"{name}: the costs differ in {field}")
 
 
 def search(settings: Settings, population: int) -> list[dict[str, Any]]:
