@@ -20,7 +20,7 @@ from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE, Case
 pytest.importorskip("numba")
 
 from experiments.throughput import dispatch as experiment
-from experiments.throughput.peers import dispatching, ranks
+from experiments.throughput.peers import dispatching
 
 evaluate = jax.jit(lambda problem, keys: dispatch.evaluate(problem, keys))
 
@@ -57,12 +57,12 @@ def test_the_simulator_agrees_with_the_reference(devices):
 
 @pytest.mark.parametrize("synchronous", (False, True))
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_more_devices_than_bits_of_a_word(channel, synchronous):
+def test_as_many_devices_as_bits_of_a_word(channel, synchronous):
     rng = np.random.default_rng(0)
     for _ in range(5):
         graph = strategies.random_graph(rng, 23, 0.4)
         case = strategies.random_case(
-            rng, graph, 67, channel=channel, synchronous=synchronous, allowed=0.6
+            rng, graph, 64, channel=channel, synchronous=synchronous, allowed=0.6
         )
         check(case, SMALL, by_reference)
 
@@ -88,31 +88,11 @@ def test_populations_on_any_number_of_threads(ops):
             jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.parametrize(("count", "levels"), [(1, 1), (64, 1), (65, 2), (300, 2), (5000, 3)])
-def test_sets_of_ranks(count, levels):
-    rng = np.random.default_rng(0)
-    devices = np.uint64(3)
-    words, begin = ranks.create_sets(count, 3, levels)
-    sets = [set() for _ in range(3)]
-    for _ in range(500):
-        device, rank = np.uint64(rng.integers(3)), np.uint64(rng.integers(count))
-        if rng.random() < 0.5:
-            ranks.add(words, begin, devices, levels, device, rank)
-            sets[device].add(int(rank))
-        elif sets[device]:
-            least = ranks.take(words, begin, devices, levels, device)
-            assert least == min(sets[device])
-            sets[device].remove(least)
-    assert [bool(word) for word in words[begin[-1] :]] == [bool(ranks) for ranks in sets]
-
-
-@pytest.mark.parametrize("kind", strategies.KEYS)
-def test_ranks_of_keys(kind):
-    keys = strategies.KEYS[kind](np.random.default_rng(0), (1000,)).astype(np.float32)
-    by_rank, rank = np.empty(900, np.uint32), np.empty(900, np.uint32)
-    ranks.rank_by_key(keys.view(np.int32), *ranks.create_sorter(900), by_rank, rank)
-    np.testing.assert_array_equal(by_rank, np.argsort(keys[:900] + 0.0, kind="stable"))
-    np.testing.assert_array_equal(rank[by_rank], np.arange(900))
+def test_more_devices_are_an_error():
+    problem = prepare(synthetic.layered(0, 20), homogeneous(65))
+    keys = Keys(np.zeros((1, 21, 65), np.float32), None, None)
+    with pytest.raises(ValueError, match="keys.device has 65 devices: expected 64 at most"):
+        dispatching.evaluate(dispatching.tables(problem), keys)
 
 
 # The experiment.

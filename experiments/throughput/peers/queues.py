@@ -12,8 +12,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 _BUCKETS = 64 * 64  # two levels of 64-bit words, a cache line or two of them in use
-_NONE, _ONE, _SIX, _LOW = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
-_SHIFT, ITEM = np.uint64(32), np.uint64(2**32 - 1)  # of entries: keys before items
+_ONE, _SIX, _LOW = np.uint64(1), np.uint64(6), np.uint64(63)
+_SHIFT, _ITEM = np.uint64(32), np.uint64(2**32 - 1)
 _END = np.uint64(2**64 - 1)
 
 
@@ -28,7 +28,7 @@ lowest: Any = intrinsic(_trailing_zeros)  # index of the lowest bit that is set
 
 
 @njit
-def entry_of(bits: Any, item: Any) -> Any:
+def _entry(bits: Any, item: Any) -> Any:
     """(key, index) as one number. Negative bits are those of -0.0, which equals 0.0."""
     return (np.uint64(max(bits, np.int32(0))) << _SHIFT) | np.uint64(item)
 
@@ -39,46 +39,37 @@ def _create_heap(items: int) -> Any:
 
 
 @njit
-def push_entry(heap: Any, base: Any, size: Any, entry: Any) -> None:
-    """Puts an entry in a heap of `size` entries that begins at `base`; all are uint64."""
-    at = size
-    while at > _NONE:
-        parent = (at - _ONE) >> _ONE
-        if heap[base + parent] <= entry:
-            break
-        heap[base + at] = heap[base + parent]
-        at = parent
-    heap[base + at] = entry
-
-
-@njit
-def pop_entry(heap: Any, base: Any, size: Any) -> Any:
-    """Returns the least of the `size` entries of a heap, which has one less then."""
-    first, last = heap[base], size - _ONE
-    entry, at = heap[base + last], _NONE
-    while True:
-        child = at + at + _ONE
-        if child >= last:
-            break
-        if child + _ONE < last:
-            child += np.uint64(heap[base + child + _ONE] < heap[base + child])
-        if entry <= heap[base + child]:
-            break
-        heap[base + at] = heap[base + child]
-        at = child
-    heap[base + at] = entry
-    return first
-
-
-@njit
 def _push_heap(heap: Any, size: Any, bits: Any, item: Any) -> Any:
-    push_entry(heap, _NONE, size, entry_of(bits, item))
+    entry = _entry(bits, item)
+    at = np.int64(size)
+    while at > 0:
+        parent = (at - 1) >> 1
+        if heap[parent] <= entry:
+            break
+        heap[at] = heap[parent]
+        at = parent
+    heap[at] = entry
     return size + _ONE
 
 
 @njit
 def _pop_heap(heap: Any, size: Any) -> Any:
-    return np.int64(pop_entry(heap, _NONE, size) & ITEM), size - _ONE
+    first = heap[0]
+    last = np.int64(size) - 1
+    entry = heap[last]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= last:
+            break
+        if child + 1 < last:  # without a branch that nobody can predict
+            child += np.int64(heap[child + 1] < heap[child])
+        if entry <= heap[child]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = entry
+    return np.int64(first & _ITEM), np.uint64(last)
 
 
 @njit
@@ -95,7 +86,7 @@ def _create_buckets(items: int) -> Any:
 def _push_buckets(queue: Any, top: Any, bits: Any, item: Any) -> Any:
     """Equal intervals of keys: lists stay short unless keys are crowded, then it is a sort."""
     words, heads, after = queue
-    entry = entry_of(bits, item)
+    entry = _entry(bits, item)
     key = np.int32(max(bits, np.int32(0))).view(np.float32)
     bucket = np.uint64(min(np.int32(key * np.float32(_BUCKETS)), np.int32(_BUCKETS - 1)))
     word, bit = bucket >> _SIX, _ONE << (bucket & _LOW)
@@ -109,10 +100,10 @@ def _push_buckets(queue: Any, top: Any, bits: Any, item: Any) -> Any:
         heads[bucket] = entry
         after[item] = at
         return top
-    while after[at & ITEM] < entry:
-        at = after[at & ITEM]
-    after[item] = after[at & ITEM]
-    after[at & ITEM] = entry
+    while after[at & _ITEM] < entry:
+        at = after[at & _ITEM]
+    after[item] = after[at & _ITEM]
+    after[at & _ITEM] = entry
     return top
 
 
@@ -121,7 +112,7 @@ def _pop_buckets(queue: Any, top: Any) -> Any:
     words, heads, after = queue
     word = lowest(top)
     bucket = (word << _SIX) + lowest(words[word])
-    item = heads[bucket] & ITEM
+    item = heads[bucket] & _ITEM
     following = after[item]
     if following != _END:
         heads[bucket] = following
