@@ -91,7 +91,7 @@ def test_populations_on_any_number_of_threads(ops):
 def test_more_devices_are_an_error():
     problem = prepare(synthetic.layered(0, 20), homogeneous(65))
     keys = Keys(np.zeros((1, 21, 65), np.float32), None, None)
-    with pytest.raises(ValueError, match="keys.device has 65 devices: expected 64 at most"):
+    with pytest.raises(ValueError, match=r"keys\.device has 65 devices: expected 64 at most"):
         dispatching.evaluate(dispatching.tables(problem), keys)
 
 
@@ -103,21 +103,16 @@ def test_a_difference_is_reported(monkeypatch):
         return dispatch.Cost(np.zeros(4, np.int32), np.ones((4, 2), np.int32))
 
     monkeypatch.setattr(dispatching, "evaluate", wrong)
+    settings = experiment.Settings(population=4)
     with pytest.raises(RuntimeError, match="layered, by priority: the costs differ in makespan"):
-        experiment.compare("layered", synthetic.layered(0, 20), 2, 4, experiment.Settings())
+        experiment.compare("layered", synthetic.layered(0, 20), 2, settings)
 
 
 def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(experiment.GRAPHS, "small", lambda: synthetic.layered(0, 40))
     experiment.main(
         experiment.Settings(
-            graphs=("small",),
-            families=("layered",),
-            sizes=(30,),
-            devices=(2,),
-            populations=(3,),
-            rounds=1,
-            folder=tmp_path,
+            graphs=("small",), devices=(2, 3), population=3, rounds=1, folder=tmp_path
         )
     )
     printed = capsys.readouterr().out
@@ -128,7 +123,11 @@ def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
         "table.md",
     }
     found = json.loads((tmp_path / "dispatch.json").read_text())["rows"]
-    assert [(r["graph"], r["ops"]) for r in found] == [("small", 40), ("layered", 30)]
+    assert [(r["graph"], r["ops"], r["devices"]) for r in found] == [
+        ("small", 40, 2),
+        ("small", 40, 3),
+    ]
     assert all(len(r["per_second"]) == 5 and r["population"] == 3 for r in found)
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert len(lines) == 4 + 2 * len(found)
+    assert len({line.count("|") for line in lines[2:]}) == 1

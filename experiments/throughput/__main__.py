@@ -23,7 +23,6 @@ from rich.progress import Progress
 
 from experiments import common
 from experiments.throughput.evaluations import (
-    capped,
     check_same,
     compiled_evaluation,
     first_compile,
@@ -86,6 +85,12 @@ class Settings:
     seconds: float = 5.0
     seed: int = 0
     folder: Path = Path("runs/throughput")
+
+
+def capped(problem: Problem, population: int, memory: float) -> int:
+    """Returns how many candidates are costed so that their keys take `memory` GiB at most."""
+    each = 4 * evolution.num_genes(keys_shape(problem))
+    return max(1, min(population, int(memory * 2**30 / each)))
 
 
 def compare(

@@ -1,16 +1,17 @@
-"""How many candidates of priority dispatch are costed in a second: gopt, and a compiled peer.
+"""How many candidates of priority dispatch are costed in a second: gopt, and compiled for all cores.
 
     python -m experiments.throughput.dispatch
 
 "Compiled" is an event-driven simulator in numba (`experiments.throughput.peers.dispatching`), one
 candidate after another on each core; "list order" is gopt's other cost of a schedule,
-`gopt.cost.execution`, where a candidate says in which order everything is issued. Ops are served
-by priority, or first come, first served, of the same placements. All are timed in turns in one
-run, after a check that costs are the same bit for bit; the least of several rounds counts, wall
-time, and CPU time of all threads. Compilation is not timed.
+`gopt.cost.execution`, of the same keys. Ops are served by priority, or first come, first served, of
+the same placements. Both costs are asked for, makespan and peak memory.
+
+Timed in turns in one run, after a check that costs are the same bit for bit; the least of several
+rounds counts, wall time and CPU time of all threads. Compilation is not timed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -19,11 +20,11 @@ from typing import Any
 
 import jax
 import tyro
-from rich.progress import Progress
+from rich.progress import track
 
 from experiments import common
-from experiments.throughput.evaluations import capped, check_same, gopt_evaluation
-from experiments.throughput.graphs import FAMILIES, GRAPHS
+from experiments.throughput.evaluations import check_same, gopt_evaluation
+from experiments.throughput.graphs import GRAPHS
 from experiments.throughput.peers import dispatching
 from experiments.throughput.timing import machine, measure
 from gopt.cost import dispatch
@@ -44,32 +45,24 @@ class Settings:
 
     Attributes:
       graphs: of about 1000 ops, of `GRAPHS`.
-      families: random graphs, of `FAMILIES`.
-      sizes: ops of the random graphs.
       devices: of the machines that graphs are scheduled on.
-      populations: candidates.
-      memory: keys of a population take so many GiB at most, else there are fewer candidates.
+      population: candidates.
       rounds: how often everything is timed.
       seconds: no further round of one case after this time.
-      seed: of graphs and keys.
+      seed: of the keys.
       folder: where figures and tables are saved.
     """
 
-    graphs: tuple[str, ...] = ("ResNeXt step", "LSTM step", "LSTM forward, 100")
-    families: tuple[str, ...] = tuple(FAMILIES)
-    sizes: tuple[int, ...] = (1000, 10_000)
-    devices: tuple[int, ...] = (1, 2, 4, 8)
-    populations: tuple[int, ...] = (64, 1024)
-    memory: float = 1.0
+    graphs: tuple[str, ...] = ("ResNeXt step", "LSTM step", "LSTM forward, 100", "Erdős-Rényi")
+    devices: tuple[int, ...] = (2, 8)
+    population: int = 1024
     rounds: int = 7
     seconds: float = 10.0
     seed: int = 0
     folder: Path = Path("runs/throughput_dispatch")
 
 
-def compare(
-    name: str, graph: Graph, devices: int, population: int, settings: Settings
-) -> dict[str, Any]:
+def compare(name: str, graph: Graph, devices: int, settings: Settings) -> dict[str, Any]:
     """Returns how fast a population of one graph is costed by all, in a record.
 
     Raises:
@@ -77,12 +70,12 @@ def compare(
     """
     problem = prepare(graph, homogeneous(devices))
     tables = dispatching.tables(problem)
-    population = capped(problem, population, settings.memory)
     place = jax.jit(spread(lambda keys: keys))  # whole, on every device, as in a search
-    keys = place(uniforms(jax.random.key(settings.seed), keys_shape(problem), population))
+    key = jax.random.key(settings.seed)
+    keys = place(uniforms(key, keys_shape(problem), settings.population))
+    candidates = keys._replace(transfer=None), Keys(keys.device, None, None)
     calls: dict[str, Callable[[], Any]] = {}
-    given_by = keys._replace(transfer=None), Keys(keys.device, None, None)
-    for served, given in zip(SERVED, given_by, strict=True):
+    for served, given in zip(SERVED, candidates, strict=True):
         ours = partial(jax.jit(spread(jax.vmap(partial(dispatch.evaluate, problem)))), given)
         theirs = partial(dispatching.evaluate, tables, jax.device_get(given))
         check_same(f"{name}, {served}", jax.device_get(ours()), theirs())
@@ -93,54 +86,44 @@ def compare(
         "graph": name,
         "ops": int(graph.num_ops),
         "devices": devices,
-        "population": population,
+        "population": settings.population,
         "per_second": {
-            who: {clock: population / spent for clock, spent in timing._asdict().items()}
+            who: {clock: settings.population / s for clock, s in timing._asdict().items()}
             for who, timing in timings.items()
         },
     }
 
 
-def cases(settings: Settings) -> Iterator[tuple[str, Graph]]:
-    """Yields the graphs and their names."""
-    for name in settings.graphs:
-        yield name, GRAPHS[name]()
-    for family, size in product(settings.families, settings.sizes):
-        yield family, FAMILIES[family](settings.seed, size)
+def row(record: dict[str, Any], served: str) -> tuple[Any, ...]:
+    """Returns a line of the table: one way to serve ops."""
+    rates = record["per_second"]
+    ours, theirs = (rates[f"{who}, {served}"] for who in ("gopt", "compiled"))
+    return (
+        *(record[field] for field in ("graph", "ops", "devices", "population")),
+        served,
+        f"{ours['wall']:,.0f}",
+        f"{theirs['wall']:,.0f}",
+        f"{ours['wall'] / theirs['wall']:.2f}",
+        f"{ours['cpu'] / theirs['cpu']:.2f}",
+        f"{rates[LIST_ORDER]['wall']:,.0f}",
+    )
 
 
 def main(settings: Settings) -> None:
     """Measures, prints the table and saves it."""
     common.save_settings(settings.folder, settings)
-    each = tuple(product(settings.devices, settings.populations))
-    graphs = len(settings.graphs) + len(settings.families) * len(settings.sizes)
     found: list[dict[str, Any]] = []
-    with Progress() as progress:
-        task = progress.add_task("dispatch", total=graphs * len(each))
-        for name, graph in cases(settings):
-            for devices, population in each:
-                found.append(compare(name, graph, devices, population, settings))
-                figures = {"machine": machine(), "rows": found}
-                common.save_json(settings.folder / "dispatch.json", figures)
-                progress.advance(task)
+    for name, devices in track(list(product(settings.graphs, settings.devices)), "dispatch"):
+        found.append(compare(name, GRAPHS[name](), devices, settings))
+        figures = {"machine": machine(), "rows": found}
+        common.save_json(settings.folder / "dispatch.json", figures)
     columns = (
         *("graph", "ops", "devices", "candidates", "served"),
-        *("gopt, 1/s", "compiled, 1/s", "ratio"),
-        *("gopt, 1/CPU s", "compiled, 1/CPU s", "ratio"),
-        *("list order, 1/s", "1/CPU s"),
+        *("gopt, 1/s", "compiled, 1/s", "ratio", "of CPU time", "list order, 1/s"),
     )
+    title = f"Candidates/s of priority dispatch; {machine()}"
     rows = [row(record, served) for record in found for served in SERVED]
-    common.show("Candidates of priority dispatch", columns, rows, settings.folder / "table.md")
-
-
-def row(record: dict[str, Any], served: str) -> tuple[Any, ...]:
-    """Returns a line of the table: one way to serve ops."""
-    line = [record[field] for field in ("graph", "ops", "devices", "population")] + [served]
-    rates = record["per_second"]
-    for clock in ("wall", "cpu"):
-        ours, theirs = (rates[f"{who}, {served}"][clock] for who in ("gopt", "compiled"))
-        line += [f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}"]
-    return *line, *(f"{rates[LIST_ORDER][clock]:,.0f}" for clock in ("wall", "cpu"))
+    common.show(title, columns, rows, settings.folder / "table.md")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is timed, as functions of a population, and how large it may be: gopt, and its peers."""
+"""What is timed: gopt, the obvious loop and the compiled decoder, as functions of a population."""
 
 import multiprocessing
 import time
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments import common
-from experiments.throughput.peers import compiled, evolution, obvious
+from experiments.throughput.peers import compiled, obvious
 from gopt.cost import execution
 from gopt.cost.execution import Keys, keys_shape, population_cost
 from gopt.hardware import homogeneous
@@ -19,12 +19,6 @@ from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
-
-
-def capped(problem: Problem, population: int, memory: float) -> int:
-    """Returns how many candidates are costed so that their keys take `memory` GiB at most."""
-    each = 4 * evolution.num_genes(keys_shape(problem))
-    return max(1, min(population, int(memory * 2**30 / each)))
 
 
 def check_same(name: str, expected: execution.Cost, found: execution.Cost) -> None:

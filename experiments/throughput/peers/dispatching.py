@@ -102,7 +102,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
     @njit
     def link(problem: Any, device: Any, reads: Any, following: Any, goes: Any, sends: Any) -> None:
         """Finds the readers of each (tensor, device), and what is sent where."""
-        pinned, producer, tensor, consumer = problem[14:]
+        tensor, consumer, producer = problem.tensor, problem.consumer, problem.producer
         reads[:, _READERS] = 0
         reads[:, _FIRST] = -1
         goes[:] = _ZERO
@@ -118,7 +118,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
             home = np.uint64(device[producer[t]])
             others = goes[t] & ~(_ONE << home)
             sends[producer[t]] |= others != _ZERO
-            readers = np.int32(pinned[t])  # pinned: a reader that never comes
+            readers = np.int32(problem.pinned[t])  # pinned: a reader that never comes
             while others != _ZERO:
                 readers += 1
                 others &= others - _ONE
@@ -141,11 +141,12 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
         low: int,
         high: int,
     ) -> None:
-        problem, inputs, sources = tables
-        op_ticks, transfer_ticks = problem[0].reshape(-1), problem[1].reshape(-1)
-        channel, synchronous, allowed = problem[2].reshape(-1), problem[3], problem[4]
-        made, dropped, workspace, degree, first_tensor, first_read, read, size = problem[6:14]
-        consumer, num_ops = problem[17], degree.size
+        problem = tables.problem
+        op_ticks, allowed = problem.op_ticks.reshape(-1), problem.allowed
+        transfer_ticks, channel = problem.transfer_ticks.reshape(-1), problem.channel.reshape(-1)
+        first_tensor, size, consumer = problem.first_tensor, problem.size, problem.consumer
+        first_read, read = problem.first_read, problem.read
+        num_ops = problem.degree.size
 
         device = np.empty(num_ops, np.uint32)
         waits = np.empty((num_ops, 2), np.int32)
@@ -167,20 +168,20 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
             priority = priorities[candidate]
             place(device_keys[candidate], allowed, device)
             link(problem, device, reads, following, goes, sends)
-            waits[:, _MISSING] = degree
+            waits[:, _MISSING] = problem.degree
             waits[:, _ARRIVED] = 0
             free[:] = 0
             link_free[:] = 0
             live[:] = 0
             event[:] = _NEVER
             end_event[:] = _NEVER
-            for op in inputs:
+            for op in tables.inputs:
                 for t in range(first_tensor[op], first_tensor[op + _ONE]):
                     live[device[op]] += size[t]
             peak[:] = live
-            for op in inputs:
-                live[device[op]] -= dropped[op]
-            for op in sources:
+            for op in tables.inputs:
+                live[device[op]] -= problem.dropped[op]
+            for op in tables.sources:
                 on = np.uint64(device[op])
                 if first_come:
                     num_late[on] = push(late[on], num_late[on], np.int32(0), op)
@@ -190,8 +191,8 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
 
             num_sent = 0
             while True:
-                if num_sent < inputs.size:
-                    op, now = inputs[num_sent], np.int64(0)
+                if num_sent < tables.inputs.size:
+                    op, now = tables.inputs[num_sent], np.int64(0)
                     here = np.uint64(device[op])
                     num_sent += 1
                 else:
@@ -218,9 +219,9 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
                         op = np.uint64(item)
                         now += op_ticks[op * devices + here]
                         free[here] = now
-                        used = live[here] + made[op]
-                        peak[here] = max(peak[here], used + workspace[op])
-                        used -= dropped[op]
+                        used = live[here] + problem.made[op]
+                        peak[here] = max(peak[here], used + problem.workspace[op])
+                        used -= problem.dropped[op]
                         for k in range(first_read[op], first_read[op + _ONE]):
                             slot = np.uint64(read[k]) * devices + here
                             readers = reads[slot, _READERS] - np.int32(1)
@@ -244,12 +245,12 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
                             through = channel[here * devices + to]
                             if through >= 0:
                                 end = max(end, link_free[through])
-                            if synchronous:
+                            if problem.synchronous:
                                 end = max(end, max(free[here], free[to]))
                             end += transfer_ticks[at_home * devices + to]
                             if through >= 0:
                                 link_free[through] = end
-                            if synchronous:
+                            if problem.synchronous:
                                 free[here] = end
                                 free[to] = end
                             live[to] += size[t]

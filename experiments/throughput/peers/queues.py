@@ -63,7 +63,7 @@ def _pop_heap(heap: Any, size: Any) -> Any:
         if child >= last:
             break
         if child + 1 < last:  # without a branch that nobody can predict
-            child += np.int64(heap[child + 1] < heap[child])
+            child += int(heap[child + 1] < heap[child])
         if entry <= heap[child]:
             break
         heap[at] = heap[child]
