@@ -1,4 +1,4 @@
-"""How many candidates of priority dispatch are costed in a second: gopt, and compiled for all cores.
+"""How many candidates of priority dispatch are costed in a second: gopt, and a compiled peer.
 
     python -m experiments.throughput.dispatch
 
