@@ -23,6 +23,7 @@ from rich.progress import Progress
 
 from experiments import common
 from experiments.throughput.evaluations import (
+    check_same,
     compiled_evaluation,
     first_compile,
     gopt_evaluation,
@@ -117,10 +118,10 @@ def compare(
     host = jax.device_get(keys)
     expected = jax.device_get(gopt_evaluation(problem, "both")(keys))
     for queue in compiled.QUEUES:
-        _agree(name, expected, compiled.evaluate(tables, host, queue=queue))
+        check_same(name, expected, compiled.evaluate(tables, host, queue=queue))
     if with_obvious:
         first = jax.tree.map(lambda leaf: leaf[: settings.obvious], expected)
-        _agree(name, first, obvious_evaluation(problem, "both")(few))
+        check_same(name, first, obvious_evaluation(problem, "both")(few))
     records = []
     for cost in costs:
         calls: dict[str, Callable[[], Any]] = {
@@ -149,12 +150,6 @@ def compare(
             }
         )
     return records
-
-
-def _agree(name: str, expected: execution.Cost, found: execution.Cost) -> None:
-    for field, ours, theirs in zip(execution.Cost._fields, expected, found, strict=True):
-        if not np.array_equal(ours, theirs):
-            raise RuntimeError(f"{name}: the costs differ in {field}")
 
 
 def search(settings: Settings, population: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from experiments import common
 from experiments.throughput.peers import compiled, obvious
@@ -18,6 +19,13 @@ from gopt.parallel import spread
 from gopt.problem import Problem, prepare
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
+
+
+def check_same(name: str, expected: execution.Cost, found: execution.Cost) -> None:
+    """Raises `RuntimeError` if the costs of the graph of that name are not the same bit for bit."""
+    for field, ours, theirs in zip(execution.Cost._fields, expected, found, strict=True):
+        if not np.array_equal(ours, theirs):
+            raise RuntimeError(f"{name}: the costs differ in {field}")
 
 
 def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:

@@ -15,22 +15,18 @@ memory in passes of its own after the order is known, except where most ops read
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from experiments.throughput.peers.queues import FUNCTIONS
+from experiments.throughput.peers.threads import in_parts
 from gopt.cost.execution import Cost, Keys
-from gopt.measure import cores
 from gopt.problem import Problem
 
 QUEUES = tuple(FUNCTIONS)
-
-_PARTS = 4  # calls for each thread: whoever is done early takes another
 
 
 class Tables(NamedTuple):
@@ -116,24 +112,8 @@ def evaluate(
     count, devices = arrays[0].shape[0], arrays[0].shape[2]
     cost = Cost(np.zeros(count, np.int32), np.zeros((count, devices), np.int32))
     run = _decoder(queue, devices, makespan, peak)
-    threads = threads or cores()
-    parts = min(count, _PARTS * threads) if threads > 1 else 1
-    if parts == 1:
-        run(problem, *arrays, *cost, 0, count)
-        return cost
-    ends = np.linspace(0, count, parts + 1).astype(int)
-    calls = [
-        _pool(threads).submit(run, problem, *arrays, *cost, int(low), int(high))
-        for low, high in pairwise(ends)
-    ]
-    for call in calls:
-        call.result()
+    in_parts(partial(run, problem, *arrays, *cost), count, threads)
     return cost
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
 
 
 @cache

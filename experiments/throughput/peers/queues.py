@@ -24,7 +24,7 @@ def _trailing_zeros(_: Any, word: Any) -> Any:
     return types.uint64(types.uint64), build
 
 
-_lowest: Any = intrinsic(_trailing_zeros)  # index of the lowest bit that is set
+lowest: Any = intrinsic(_trailing_zeros)  # index of the lowest bit that is set
 
 
 @njit
@@ -62,8 +62,8 @@ def _pop_heap(heap: Any, size: Any) -> Any:
         child = 2 * at + 1
         if child >= last:
             break
-        if child + 1 < last and heap[child + 1] < heap[child]:
-            child += 1
+        if child + 1 < last:  # without a branch that nobody can predict
+            child += int(heap[child + 1] < heap[child])
         if entry <= heap[child]:
             break
         heap[at] = heap[child]
@@ -110,8 +110,8 @@ def _push_buckets(queue: Any, top: Any, bits: Any, item: Any) -> Any:
 @njit
 def _pop_buckets(queue: Any, top: Any) -> Any:
     words, heads, after = queue
-    word = _lowest(top)
-    bucket = (word << _SIX) + _lowest(words[word])
+    word = lowest(top)
+    bucket = (word << _SIX) + lowest(words[word])
     item = heads[bucket] & _ITEM
     following = after[item]
     if following != _END:

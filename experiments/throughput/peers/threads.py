@@ -1,0 +1,36 @@
+"""Candidates spread over threads, for compiled functions that let other threads run."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gopt.measure import cores
+
+_PARTS = 4  # calls for each thread: whoever is done early takes another
+
+
+def in_parts(run: Callable[[int, int], Any], count: int, threads: int | None = None) -> None:
+    """Calls `run(low, high)` for parts of `range(count)` and waits for all.
+
+    Args:
+      run: costs candidates `low` to `high` of a population.
+      count: how many candidates there are.
+      threads: how many threads to use, by default one for each core of this process.
+    """
+    threads = threads or cores()
+    parts = min(count, _PARTS * threads) if threads > 1 else 1
+    if parts == 1:
+        run(0, count)
+        return
+    ends = np.linspace(0, count, parts + 1).astype(int).tolist()
+    for call in [_pool(threads).submit(run, *part) for part in pairwise(ends)]:
+        call.result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
