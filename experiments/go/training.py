@@ -55,7 +55,7 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 1200
+    steps: int = 800
     devices: tuple[int, ...] = (2, 4)
     graphs: int = 6
     life: int = 150
