@@ -122,6 +122,8 @@ def test_searches_keep_within_the_budget(name, monkeypatch):
     assert 23 - step < sum(spent) <= 23
     again = cost_of(one.problem, "makespan")(found.device[None])[0]
     assert again == found.cost == found.history[-1]
+    assert found.evaluations[0] == 1 and found.evaluations[-1] == sum(spent)
+    assert found.evaluations.shape == found.history.shape
 
 
 def test_a_move_takes_one_group_elsewhere():
@@ -160,10 +162,10 @@ def test_headroom_is_what_is_captured_of_what_experts_leave():
 
 def test_a_search_that_reports_a_wrong_cost_is_refused():
     def wrong(key, case, params):
-        return methods.Found(case.start, jnp.float32(1), jnp.ones(2))
+        return methods.Found(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
 
     with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its placement costs"):
-        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(), {}, 2)
+        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(), {})
 
 
 def test_settings_that_mean_nothing_raise(tmp_path):

@@ -98,7 +98,7 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     found = {}
     for search in settings.searches:
         params = first if search in methods.FROM_SCRATCH else trained
-        found[search] = runs.run(searches[search], keys, case, params, settings.evaluations)
+        found[search] = runs.run(searches[search], keys, case, params)
     bound = float(to_seconds(problem, makespan_bound(problem)))
     placements = {k: one.device for k, one in placed.items()}
     placements |= {k: device for k, (_, device) in found.items()}

@@ -28,11 +28,12 @@ class Case(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search returns; each entry of the history is after as many evaluations."""
+    """What a search returns."""
 
     device: Any  # int32 [N]
     cost: Any  # float32 [], ticks
-    history: Any  # float32 [K]
+    history: Any  # float32 [K], the lowest cost so far, that of the start first
+    evaluations: Any  # int32 [K], until then
 
 
 def move(key: jax.Array, case: Case, device: jax.Array) -> jax.Array:
@@ -69,7 +70,7 @@ def random(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Fou
         return best, best.cost
 
     best, history = jax.lax.scan(step, first, jax.random.split(key, evaluations - 1))
-    return Found(*best, jnp.concatenate([first.cost[None], history]))
+    return _every(best, first, history, 1)
 
 
 def stepwise(
@@ -86,7 +87,7 @@ def stepwise(
         neighbour=lambda key, device: move(key, case, device),
         given=case.start[None],
     )
-    return Found(found.keys, found.cost, found.history)
+    return Found(found.keys, found.cost, found.history, found.evaluations)
 
 
 def rolled(
@@ -94,16 +95,17 @@ def rolled(
 ) -> Found:
     """GO with the parameters as they are."""
     cost = go.placement_cost(case.problem, OBJECTIVE)
+    first = go.begin(case.problem, case.start, cost)
     best, _, history = go.rollout(
         key,
         params,
         case.inputs,
-        go.begin(case.problem, case.start, cost),
+        first,
         cost,
         iterations=(evaluations - 1) // settings.drawn,
         settings=settings,
     )
-    return Found(*best, history)
+    return _every(best, first, history, settings.drawn)
 
 
 def tuned(
@@ -112,16 +114,23 @@ def tuned(
     """GO whose parameters are trained on the row meanwhile."""
     cost = go.placement_cost(case.problem, OBJECTIVE)
     state = go.TrainState(params, go.optimizer(settings).init(params))
+    first = go.begin(case.problem, case.start, cost)
     _, best, history = go.tune(
         key,
         state,
         case.inputs,
-        go.begin(case.problem, case.start, cost),
+        first,
         cost,
         steps=(evaluations - 1) // (settings.drawn * settings.iterations),
         settings=settings,
     )
-    return Found(*best, history)
+    return _every(best, first, history, settings.drawn)
+
+
+def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:
+    """Returns what was found where each entry of the history is `count` evaluations later."""
+    evaluations = 1 + count * jnp.arange(len(history) + 1, dtype=jnp.int32)
+    return Found(*best, jnp.concatenate([first.cost[None], history]), evaluations)
 
 
 def searches(

@@ -97,9 +97,8 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
     """Saves the plot of searches: step in shares of the expert's by evaluations, mean over rows."""
     histories: dict[str, Any] = {}
     for method, runs in rows[0].found.items():
-        tried = np.linspace(1, runs.evaluations, runs.history.shape[1])
         costs = [row.found[method].history.mean(0) / row.placed["expert"].makespan for row in rows]
-        histories[method] = tried, np.array(costs)
+        histories[method] = runs.evaluations, np.array(costs)
     label = "step / step of the expert"
     common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
 
@@ -113,7 +112,9 @@ def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
         tried = max(row.placed[method].tried for row in rows)
         return tried, float(np.mean([row.placed[method].seconds for row in rows]))
     runs = [row.found[method] for row in rows]
-    return max(one.evaluations for one in runs), float(np.mean([one.seconds for one in runs]))
+    return max(int(one.evaluations[-1]) for one in runs), float(
+        np.mean([one.seconds for one in runs])
+    )
 
 
 def _published(rows: Sequence[Measured]) -> float:

@@ -20,8 +20,8 @@ class Runs(NamedTuple):
     """What a search reached on one row in `S` runs."""
 
     makespan: np.ndarray  # s, [S]
-    history: np.ndarray  # s, [S, K]
-    evaluations: int  # of each run
+    history: np.ndarray  # s, [S, K], the shortest so far
+    evaluations: np.ndarray  # [K], until then
     seconds: float  # of one core for each run, without compilation
 
 
@@ -30,7 +30,6 @@ def run(
     keys: jax.Array,
     case: Case,
     params: Tree,
-    evaluations: int,
 ) -> tuple[Runs, np.ndarray]:
     """Returns what a search reaches from each of the random keys `[S]`, and its best placement.
 
@@ -53,7 +52,7 @@ def run(
     if float(again) != float(found.cost[top]):
         raise RuntimeError(f"a search reports {found.cost[top]}, its placement costs {again}")
     makespan, history = (to_seconds(case.problem, x) for x in (found.cost, found.history))
-    return Runs(makespan, history, evaluations, seconds), found.device[top]
+    return Runs(makespan, history, found.evaluations[0], seconds), found.device[top]
 
 
 @jax.jit
