@@ -1,6 +1,6 @@
 """GO on the fourteen rows of its placement table, against searches, heuristics and experts.
 
-    python -m experiments.go                              # all rows, searches of 3 500 placements
+    python -m experiments.go                              # all rows, searches of 3 600 placements
     python -m experiments.go --rows "RNNLM, 2 layers"     # one of them
     python -m experiments.go --train                      # trains a policy first
 

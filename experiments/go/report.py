@@ -75,7 +75,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
         share = headroom(expert, step, known)
         cells = (f"{100 * gain:.1f}", f"{100 * share:.0f}", tried, f"{spent:.1f}")
         summary.append((method, *cells))
-    summary.append(("published GO", f"{100 * _published(rows):.1f}", "", "", ""))
+    summary.append(("published GO-one", f"{100 * _published(rows):.1f}", "", "", ""))
     columns = ("method", "over expert, %", "of headroom, %", "evaluations", "core s")
     common.show(title, columns, summary, folder / "summary.md")
 
