@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,35 @@ def load_weights(path: str | os.PathLike[str]) -> tuple[Tree, dict[str, Any]]:
     except Exception as error:
         raise ValueError(f"{path} does not hold weights that gopt saved: {error}") from error
     return weights, settings
+
+
+def check_weights(
+    path: str | os.PathLike[str],
+    what: str,
+    values: Mapping[str, Any],
+    known: Mapping[str, Any],
+) -> None:
+    """Checks that a file of weights was written by code that reads and says the same.
+
+    Args:
+      path: of the file, for the message.
+      what: it holds, "a policy", say.
+      values: the settings that `load_weights` returned.
+      known: what must be among them.
+
+    Raises:
+      ValueError: something is not; the message names it.
+    """
+    for name, value in known.items():
+        if values.get(name) != json.loads(json.dumps(value)):  # JSON has no tuples
+            raise ValueError(f"{path} holds {what} for other {name} than this version of gopt")
+
+
+def check_shapes(path: str | os.PathLike[str], params: Tree, init: Callable[[], Tree]) -> None:
+    """Checks that parameters have the shapes of those that `init` returns; it is not run.
+
+    Raises:
+      ValueError: they have not.
+    """
+    if jax.tree.map(np.shape, params) != jax.tree.map(lambda x: x.shape, jax.eval_shape(init)):
+        raise ValueError(f"{path} holds parameters of other shapes than its settings say")

@@ -15,6 +15,7 @@ from experiments import common
 from experiments.go import __main__ as table
 from experiments.go import heuristics, methods, report, runs, training
 from experiments.go.rows import ROWS, Published, Row, build
+from gopt.cost import dispatch
 from gopt.hardware import p100s
 from gopt.problem import prepare
 from gopt.systems import go
@@ -46,7 +47,7 @@ def first(small, tmp_path_factory):
     settings = table.Settings(
         rows=("small",),
         searches=("local search", "GO untrained", "GO fine-tuned"),
-        evaluations=20,
+        evaluations=21,
         seeds=2,
         train=True,
         folder=folder,
@@ -74,22 +75,39 @@ def test_a_run_trains_evaluates_and_saves(first):
     for method, found in row["found"].items():
         history = np.array(found["history"])
         assert (np.diff(history, axis=1) <= 0).all()
+        start = row["placed"][row["begun"]]["makespan"]
+        np.testing.assert_allclose(history[:, 0], start, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["makespan"])
         ticks = float(cost(jnp.asarray(placements[method])[None])[0])
         assert ticks * float(problem.tick) == pytest.approx(min(found["makespan"]), rel=1e-6)
-    best = min(row["placed"][each]["first_come"] for each in table.AUTOMATIC)
-    assert all(max(found["makespan"]) <= best * (1 + 1e-6) for found in row["found"].values())
+    best = min(row["placed"][each]["makespan"] for each in table.AUTOMATIC)
+    assert row["placed"][row["begun"]]["makespan"] == best
 
 
-def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path):
-    short = dataclasses.replace(TRAINING, steps=2)
-    training.train(short, POLICY, 0, tmp_path)
-    record = tmp_path / "settings.json"  # as if it had been stopped
-    record.write_text(record.read_text().replace('"steps": 2', '"steps": 4'))
+def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path, monkeypatch):
+    update, steps = training.Progress.update, []
+
+    def stopped(progress, task, **what):
+        if "description" in what:  # of training
+            steps.append(1)
+            if len(steps) == 3:  # after the checkpoint of two steps, and a third one
+                raise KeyboardInterrupt
+        return update(progress, task, **what)
+
+    monkeypatch.setattr(training.Progress, "update", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(TRAINING, POLICY, 0, tmp_path)
     params, _ = training.train(TRAINING, POLICY, 0, tmp_path)
+    assert len(steps) == 3 + 2  # it went on after the second step
     whole, _ = go.load_policy(first[0] / "policy" / "policy.npz")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), params, whole)
     assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(params["params"]["score"]))
+    watched = [
+        json.loads((at / "watched.json").read_text()) for at in (tmp_path, first[0] / "policy")
+    ]
+    assert len(watched[0]) == 4
+    for one, other in zip(*watched, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
 
 
 def test_no_family_of_the_table_is_trained_on():
@@ -99,8 +117,7 @@ def test_no_family_of_the_table_is_trained_on():
 def case():
     traced = build(ROW)
     problem = prepare(traced.graph, p100s(3))
-    start = np.zeros(problem.shape.ops, np.int32)
-    return methods.Case(problem, go.read(traced.graph, problem, POLICY), start)
+    return methods.case(traced.graph, problem, np.zeros(problem.shape.ops, np.int32), POLICY)
 
 
 @pytest.mark.parametrize("name", ["random search", "annealing", "GO", "GO fine-tuned"])
@@ -118,7 +135,7 @@ def test_searches_keep_within_the_budget(name, monkeypatch):
         return count
 
     monkeypatch.setattr(go, "placement_cost", counted)
-    one = jax.tree.map(jnp.asarray, case())
+    one = case()
     params = go.init_params(jax.random.key(0), one.inputs, settings=POLICY)
     found = jax.jit(methods.searches(23, POLICY)[name])(jax.random.key(1), one, params)
     jax.block_until_ready(found)
@@ -132,36 +149,73 @@ def test_searches_keep_within_the_budget(name, monkeypatch):
 
 
 def test_a_move_takes_one_group_elsewhere():
-    one = jax.tree.map(jnp.asarray, case())
+    one = case()
     groups = {
         frozenset(np.flatnonzero(np.asarray(level) == group).tolist())
-        for level in (*one.inputs.group, np.arange(len(one.start)))
-        for group in range(int(level.max()) + 1)
+        for level, count in zip(one.group, one.count, strict=True)
+        for group in range(int(count))
     }
     keys = jax.random.split(jax.random.key(0), 200)
     moved = np.asarray(jax.vmap(lambda key: methods.move(key, one, one.start))(keys))
     changed = [frozenset(np.flatnonzero(row).tolist()) for row in moved]
     assert set(changed) <= groups and len(set(changed)) > 20
     assert set(moved.ravel().tolist()) == {0, 1, 2}
+    settle = jax.vmap(partial(dispatch.settled, one.problem))
+    np.testing.assert_array_equal(settle(moved), moved)  # inputs go with their readers
 
 
 def test_a_placement_that_fits_is_better_than_a_faster_one():
-    traced = build(ROW)
-    problem = prepare(traced.graph, p100s(2))
+    problem = case().problem
     rows = problem.shape.ops
-    together, apart = np.zeros(rows, np.int32), (np.arange(rows) % 2).astype(np.int32)
+    together, apart = np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32) % 2
     best = heuristics.best(problem, [lambda: apart, lambda: together])
     assert (best.device == 0).all() and best.fits and best.tried == 2
-    tight = problem._replace(capacity=np.array([0, 2**30], np.int32))
+    tight = problem._replace(capacity=jnp.array([0, 2**30, 2**30], jnp.int32))
     assert not heuristics.best(tight, [lambda: together]).fits
-    assert heuristics.best(tight, [lambda: together, lambda: together + 1]).device[-2] == 1
+    slow = heuristics.best(tight, [lambda: apart, lambda: together + 1])
+    assert slow.fits and (slow.device == 1).all()
+
+
+def measured(name, expert, start, found):
+    """A row with these steps, s."""
+    placed = {
+        method: heuristics.Placed(None, abs(step), step > 0, 1, 0.5)  # below 0: does not fit
+        for method, step in (("expert", expert), ("METIS", start))
+    }
+    history = np.array([[step, step] for step in found])
+    found = runs.Runs(np.array(found), history, np.array([1, 21]), 2.0)
+    return report.Measured(name, 10, placed, "METIS", {"GO": found}, 0.1)
+
+
+def test_gains_are_geometric_means_of_each_run():
+    rows = [measured("a", 4.0, 2.0, [1.0, 2.0]), measured("b", 1.0, 2.0, [1.0, 0.5])]
+    np.testing.assert_allclose(report.gains(rows, "GO", "expert"), [0.5, 0.5])
+    over_start = 1 - np.sqrt([0.5 * 0.5, 1.0 * 0.25])
+    np.testing.assert_allclose(report.gains(rows, "GO", "start of searches"), over_start)
+    np.testing.assert_allclose(report.gains(rows, "METIS", "expert"), [0], atol=1e-12)
+    assert [row.known for row in rows] == [1.0, 0.5]
+
+
+def test_what_does_not_fit_is_no_figure(tmp_path):
+    rows = [measured("small", 4.0, 2.0, [1.0, np.nan]), measured("small", 1.0, -0.5, [1.0, 0.5])]
+    np.testing.assert_allclose(report.gains(rows, "GO", "expert"), [0, 0.5])
+    np.testing.assert_allclose(report.gains(rows, "METIS", "expert"), [0.5])
+    assert [row.known for row in rows] == [1.0, 0.5]
+    report.report("title", rows, tmp_path)
+    text = (tmp_path / "rows.md").read_text()
+    assert text.count("does not fit") == 3  # METIS, the same as the start, and a run of GO
+    assert "| METIS | 50.0 | 0.0 |" in (tmp_path / "summary.md").read_text()
+    assert "1 of 2" in (tmp_path / "summary.md").read_text()
+    report.draw([rows[0]], tmp_path)
+    assert not (tmp_path / "convergence.png").exists()
 
 
 def test_headroom_is_what_is_captured_of_what_experts_leave():
-    expert, known = np.array([4.0, 2.0, 1.0]), np.array([2.0, 1.0, 1.0])
-    assert report.headroom(expert, known, known) == 1
+    expert, known = np.array([4.0, 2.0, 1.0]), np.array([1.0, 1.0, 1.0])
+    assert report.headroom(expert, known, known) == pytest.approx(1)
     assert report.headroom(expert, expert, known) == 0
-    assert report.headroom(expert, np.array([3.0, 1.75, 9.0]), known) == pytest.approx(0.375)
+    assert report.headroom(expert, np.array([2.0, 2.0, 1.0]), known) == pytest.approx(1 / 3)
+    assert report.headroom(expert, np.array([2.0, np.nan, 1.0]), known) == pytest.approx(1 / 2)
     assert np.isnan(report.headroom(known, known, known))
 
 
@@ -170,11 +224,20 @@ def test_a_search_that_reports_a_wrong_cost_is_refused():
         return methods.Found(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
 
     with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its placement costs"):
-        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(), {})
+        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(), jnp.zeros(2))
 
 
 def test_settings_that_mean_nothing_raise(tmp_path):
     with pytest.raises(ValueError, match="rows has 'ResNet': expected some of RNNLM, 2 layers"):
-        table.main(table.Settings(rows=("ResNet",), folder=tmp_path))
+        table.main(table.Settings(rows=("ResNet",), folder=tmp_path, training=TRAINING))
     with pytest.raises(ValueError, match="weights are not given"):
-        table.main(table.Settings(rows=("small",), folder=tmp_path))
+        table.main(table.Settings(rows=("small",), folder=tmp_path, training=TRAINING))
+    with pytest.raises(ValueError, match="evaluations is 144: expected 145 at least"):
+        methods.searches(144, go.Settings())
+    for wrong, message in (
+        (dict(graphs=3), "graphs is 3: expected 2 at most"),
+        (dict(devices=()), "devices is ..: expected some numbers"),
+        (dict(life=0), "life is 0: expected 1 at least"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(TRAINING, **wrong)

@@ -1,6 +1,6 @@
 """GO on the fourteen rows of its placement table, against searches, heuristics and experts.
 
-    python -m experiments.go                              # all rows, searches of 3 600 placements
+    python -m experiments.go                              # all rows, searches of 3 601 placements
     python -m experiments.go --rows "RNNLM, 2 layers"     # one of them
     python -m experiments.go --train                      # trains a policy first
 
@@ -12,6 +12,7 @@ the figures of every run.
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from gopt.problem import prepare, to_seconds
 from gopt.systems import go
 
 # What searches may begin with, the first of them if `alone` is set.
-AUTOMATIC = ("one device", "METIS", "critical path", "HEFT", "ETF", "m-ETF")
+AUTOMATIC = ("one device", "METIS, repaired", "critical path", "HEFT", "ETF", "m-ETF")
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,8 @@ class Settings:
     """
 
     rows: tuple[str, ...] = tuple(ROWS)
-    searches: tuple[str, ...] = (
-        *("random search", "local search", "annealing"),
-        *("GO untrained", "GO", "GO-one", "GO fine-tuned"),
-    )
-    evaluations: int = 3600
+    searches: tuple[str, ...] = methods.NAMES
+    evaluations: int = 3601  # 25 steps of training after the start
     seeds: int = 3
     alone: bool = False
     train: bool = False
@@ -88,16 +86,17 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     traced = build(row)
     problem = prepare(traced.graph, p100s(row.devices))
     placed = heuristics.placed(problem, traced, row, settings.seeds)
-    known = (placed[each] for each in (AUTOMATIC[:1] if settings.alone else AUTOMATIC))
-    start = min(known, key=lambda one: (not one.fits, one.first_come))
-    case = methods.Case(problem, go.read(traced.graph, problem, policy), start.device)
-    case = jax.tree.map(jnp.asarray, case)
+    automatic = AUTOMATIC[:1] if settings.alone else AUTOMATIC
+    begun = min(automatic, key=lambda each: (not placed[each].fits, placed[each].makespan))
+    case = methods.case(traced.graph, problem, placed[begun].device, policy)
     keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
-    first = go.init_params(jax.random.key(settings.seed), case.inputs, settings=policy)
+    init = partial(go.init_params, settings=policy)
+    first = jax.jit(jax.vmap(init, (0, None)))(keys, case.inputs)
+    learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
     searches = methods.searches(settings.evaluations, policy)
     found = {}
     for search in settings.searches:
-        params = first if search in methods.FROM_SCRATCH else trained
+        params = first if search in methods.FROM_SCRATCH else learned
         found[search] = runs.run(searches[search], keys, case, params)
     bound = float(to_seconds(problem, makespan_bound(problem)))
     placements = {k: one.device for k, one in placed.items()}
@@ -105,16 +104,17 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     with write_whole(settings.folder / f"{name}.npz") as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **placements)
     return report.Measured(
-        name, int(problem.num_ops), placed, {k: one for k, (one, _) in found.items()}, bound
+        name, int(problem.num_ops), placed, begun, {k: one for k, (one, _) in found.items()}, bound
     )
 
 
 def main(settings: Settings) -> None:
     """Runs the experiment."""
     check_names("rows", settings.rows, ROWS)
-    check_names("searches", settings.searches, methods.searches(2, settings.policy))
+    check_names("searches", settings.searches, methods.NAMES)
     common.start()
     trained, sizes = policy(settings)
+    methods.searches(settings.evaluations, sizes)  # raises now rather than after the heuristics
     settings = dataclasses.replace(settings, policy=sizes)
     common.save_settings(settings.folder, settings)
     measured = []

@@ -11,11 +11,11 @@ import numpy as np
 
 from experiments.go import experts
 from experiments.go.rows import Row
-from gopt.classical import critical_path, etf, heft, memory_etf
+from gopt.classical import critical_path, etf, fit_memory, heft, memory_etf
 from gopt.classical.groups import join, weight_groups
 from gopt.classical.partition import partition_by_time
 from gopt.cost import dispatch, execution
-from gopt.cost.execution import Cost, Keys
+from gopt.cost.execution import Cost
 from gopt.problem import Problem, to_seconds
 from gopt.sources.jaxpr import Traced
 
@@ -29,10 +29,9 @@ class Placed(NamedTuple):
 
     device: np.ndarray  # int32 [N]
     makespan: float  # s
-    first_come: float  # s, if ops are served first come, first served
     fits: bool  # the memory of all devices
     tried: int  # how many placements it is the best of
-    seconds: float
+    seconds: float  # to find them all, without what they cost
 
 
 def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, Placed]:
@@ -41,7 +40,9 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
     METIS has each combination of `IMBALANCES`, seeds and weights of shared tensors. m-ETF, HEFT and
     critical path have groups of ops that read a weight, as they are and joined, and of single ops
-    joined (`gopt.classical.groups`), and HEFT each op alone, too.
+    joined (`gopt.classical.groups`), and HEFT each op alone, too. Ops are served first come, first
+    served; what list schedulers decide is also executed in their own order, which a placement alone
+    does not have.
     """
     layers = row.sizes.get("layers", 1)
     by_weight = weight_groups(problem)
@@ -58,43 +59,63 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     split = [lambda: experts.by_layer(traced, problem, row.family, layers)]
     if row.family in RECURRENT:
         split.append(lambda: experts.by_step(traced, problem))
-    return {
-        "one device": best(problem, [lambda: np.zeros(problem.shape.ops)]),
+    found = {
+        "one device": best(problem, [lambda: np.zeros(problem.shape.ops, np.int32)]),
         "expert": best(problem, split),
         "METIS": best(problem, parted),
-        "critical path": best(problem, [partial(critical_path, problem, g) for g in grouped]),
-        "HEFT": best(problem, [partial(heft, problem, g) for g in (None, *grouped)]),
-        "ETF": best(problem, [partial(etf, problem)]),
         "m-ETF": best(problem, [partial(memory_etf, problem, g) for g in grouped]),
     }
+    began = time.perf_counter()
+    repaired = fit_memory(problem, found["METIS"].device, join(problem, by_weight, 256))
+    found["METIS, repaired"] = best(problem, [lambda: repaired])._replace(
+        tried=found["METIS"].tried, seconds=found["METIS"].seconds + time.perf_counter() - began
+    )
+    schedulers = {
+        "critical path": [partial(critical_path, problem, g) for g in grouped],
+        "HEFT": [partial(heft, problem, g) for g in (None, *grouped)],
+        "ETF": [partial(etf, problem)],
+    }
+    for name, every in schedulers.items():
+        began = time.perf_counter()
+        keys = [schedule() for schedule in every]
+        seconds = time.perf_counter() - began
+        devices = [np.asarray(execution.decode(problem, each).device) for each in keys]
+        found[name] = _least(problem, devices, [_first_come(problem, d) for d in devices], seconds)
+        own = [_in_order(problem, each) for each in keys]
+        found[f"{name}, own order"] = _least(problem, devices, own, seconds)
+    return found
 
 
-def best(problem: Problem, every: Sequence[Callable[[], Keys | np.ndarray]]) -> Placed:
-    """Returns the best of some placements; those that fit are better than those that do not.
+def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:
+    """Returns the best of some placements `[N]` or `[n]`, first come, first served."""
+    began = time.perf_counter()
+    made = [place() for place in every]
+    seconds = time.perf_counter() - began
+    rows = problem.shape.ops
+    devices = [np.pad(device, (0, rows - len(device))).astype(np.int32) for device in made]
+    return _least(problem, devices, [_first_come(problem, d) for d in devices], seconds)
 
-    Ops are served first come, first served, or, if a list scheduler says in which order, as it says
-    where that is better.
-    """
-    began, found = time.perf_counter(), []
-    for make in every:
-        made = make()
-        device = np.zeros(problem.shape.ops, np.int32)
-        ops = execution.decode(problem, made).device if isinstance(made, Keys) else made
-        device[: len(ops)] = ops
-        device = np.asarray(dispatch.settled(problem, jnp.asarray(device)))
-        first = cost = _first_come(problem, device)
-        if isinstance(made, Keys):
-            cost = min(cost, _in_order(problem, made), key=lambda cost: float(cost.makespan))
-        fits = bool((np.asarray(cost.peak) <= problem.capacity).all())
-        seconds, arrival = (float(to_seconds(problem, x.makespan)) for x in (cost, first))
-        found.append(Placed(device, seconds, arrival, fits, len(every), 0.0))
-    top = min(found, key=lambda one: (not one.fits, one.makespan))
-    return top._replace(seconds=time.perf_counter() - began)
+
+def _least(
+    problem: Problem, devices: Sequence[np.ndarray], costs: Sequence[Cost], seconds: float
+) -> Placed:
+    """Returns the fastest placement; those that fit are better than those that do not."""
+
+    def rank(k: int) -> tuple[bool, int]:
+        return not fits[k], int(costs[k].makespan)
+
+    fits = [bool((np.asarray(cost.peak) <= problem.capacity).all()) for cost in costs]
+    top = min(range(len(costs)), key=rank)
+    device = np.asarray(dispatch.settled(problem, jnp.asarray(devices[top])))
+    makespan = float(to_seconds(problem, costs[top].makespan))
+    return Placed(device, makespan, fits[top], len(costs), seconds)
 
 
 @jax.jit
 def _first_come(problem: Problem, device: jax.Array) -> Cost:
-    return dispatch.evaluate(problem, dispatch.placement(problem, device))
+    return dispatch.evaluate(
+        problem, dispatch.placement(problem, dispatch.settled(problem, device))
+    )
 
 
 _in_order = jax.jit(execution.evaluate)

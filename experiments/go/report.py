@@ -19,65 +19,80 @@ class Measured(NamedTuple):
     name: str
     ops: int
     placed: dict[str, Placed]
+    begun: str  # which of them searches began with
     found: dict[str, Runs]
     bound: float  # no step is shorter, s
 
     @property
     def known(self) -> float:
-        """The shortest step of all methods and runs, s."""
-        placed = (one.makespan for one in self.placed.values())
-        return min(*placed, *(float(runs.makespan.min()) for runs in self.found.values()))
+        """The shortest step of all methods and runs in which memory suffices, s."""
+        return float(np.nanmin(np.concatenate([steps(self, m) for m in methods(self)])))
 
 
-def seconds(rows: Sequence[Measured]) -> dict[str, np.ndarray]:
-    """Returns the step of each method on each row, s; of searches the mean over runs."""
-    first = rows[0]
-    placed = {m: np.array([row.placed[m].makespan for row in rows]) for m in first.placed}
-    found = {m: np.array([row.found[m].makespan.mean() for row in rows]) for m in first.found}
-    return {**placed, **found}
+def methods(row: Measured) -> tuple[str, ...]:
+    """Returns the names of all methods, of what searches began with, too."""
+    return (*row.placed, "start of searches", *row.found)
+
+
+def steps(row: Measured, method: str) -> np.ndarray:
+    """Returns the step of each run of a method, s, `[S]`; no number where memory does not suffice.
+
+    Methods that are not random have one.
+    """
+    if method in row.found:
+        return row.found[method].makespan
+    placed = row.placed[row.begun if method == "start of searches" else method]
+    return np.array([placed.makespan if placed.fits else np.nan])
+
+
+def gains(rows: Sequence[Measured], method: str, other: str) -> np.ndarray:
+    """Returns 1 − geometric mean over rows of step / step of another method, of each run, `[S]`.
+
+    Rows on which a run of either does not fit are left out. The other method counts with its mean.
+    """
+    each = np.array([steps(row, method) / steps(row, other).mean() for row in rows])
+    each = each[np.isfinite(each).all(1)]
+    return 1 - np.exp(np.log(each).mean(0)) if len(each) else np.full(each.shape[1], np.nan)
 
 
 def headroom(expert: np.ndarray, method: np.ndarray, known: np.ndarray) -> float:
-    """Returns the share of what experts leave that a method captures, on average over rows.
+    """Returns the share of what experts leave that a method captures: Σ log ratio to the expert's.
 
-    Rows on which the expert is the best known have no such share.
+    So rows count by what there is to gain. Rows without a figure are left out.
     """
-    left = expert - known
-    has = left > 1e-9 * expert
-    return float(np.mean((expert - method)[has] / left[has])) if has.any() else float("nan")
+    has = np.isfinite(expert / method)
+    left = np.log(expert / known)[has].sum()
+    return float(np.log(expert / method)[has].sum() / left) if left > 1e-9 else float("nan")
 
 
 def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     """Prints and saves both tables: the rows, s, and what each method is worth over all of them.
 
-    - over expert: 1 − geometric mean of step / that of the expert;
-    - headroom: what it captures of the gap between expert and best known, on average over rows;
-    - evaluations: placements tried; core s: of one core for a run, on average over rows.
+    - over expert, over start: 1 − geometric mean of step / that of the expert, or of what searches
+      begin with, with its 95 % interval over runs;
+    - headroom: what it captures of the gap between expert and best known;
+    - fits: on how many rows the memory of all devices suffices; others are left out;
+    - evaluations: placements tried; core s: of one core for a run, without compilation.
     """
-    every = seconds(rows)
+    every = methods(rows[0])
+    mean = {m: np.array([steps(row, m).mean() for row in rows]) for m in every}
     columns = ("simulated s of a step", "ops", *every, "best known", "bound")
     table = [
-        (
-            row.name,
-            row.ops,
-            *(f"{every[m][k]:.4f}" + ("" if _fits(row, m) else " !") for m in every),
-            f"{row.known:.4f}",
-            f"{row.bound:.4f}",
-        )
+        (row.name, row.ops, *map(_figure, (*(mean[m][k] for m in every), row.known, row.bound)))
         for k, row in enumerate(rows)
     ]
-    common.show(f"{title}; ! does not fit", columns, table, folder / "rows.md")
-    expert, known = every["expert"], np.array([row.known for row in rows])
+    common.show(title, columns, table, folder / "rows.md")
+    known = np.array([row.known for row in rows])
     summary: list[tuple[Any, ...]] = []
-    for method, step in every.items():
-        gain = 1 - float(np.exp(np.log(step / expert).mean()))
+    for method in every:
         tried, spent = _cost(rows, method)
-        share = headroom(expert, step, known)
-        cells = (f"{100 * gain:.1f}", f"{100 * share:.0f}", tried, f"{spent:.1f}")
-        summary.append((method, *cells))
-    summary.append(("published GO-one", f"{100 * _published(rows):.1f}", "", "", ""))
-    columns = ("method", "over expert, %", "of headroom, %", "evaluations", "core s")
-    common.show(title, columns, summary, folder / "summary.md")
+        over = (_percent(gains(rows, method, other)) for other in ("expert", "start of searches"))
+        share = f"{100 * headroom(mean['expert'], mean[method], known):.0f}"
+        fits = f"{int(np.isfinite(mean[method]).sum())} of {len(rows)}"
+        summary.append((method, *over, share, fits, tried, f"{spent:.1f}"))
+    summary.append(("published GO-one", f"{100 * _published(rows):.1f}", *[""] * 5))
+    columns = ("method", "over expert, %", "over start, %", "of headroom, %", "fits")
+    common.show(title, (*columns, "evaluations", "core s"), summary, folder / "summary.md")
 
 
 def save(rows: Sequence[Measured], folder: Path) -> None:
@@ -85,7 +100,8 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
     values = [
         {
             **row._asdict(),
-            "placed": {m: one._asdict() for m, one in row.placed.items()},
+            # Where ops run is in the file of the row.
+            "placed": {m: one._asdict() | {"device": None} for m, one in row.placed.items()},
             "found": {m: one._asdict() for m, one in row.found.items()},
         }
         for row in rows
@@ -94,30 +110,44 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Sequence[Measured], folder: Path) -> None:
-    """Saves the plot of searches: step in shares of the expert's by evaluations, mean over rows."""
+    """Saves the plot of searches: step in shares of the expert's by evaluations, mean over rows.
+
+    Rows on which a run does not fit at first, or the expert does not, are left out.
+    """
     histories: dict[str, Any] = {}
     for method, runs in rows[0].found.items():
-        costs = [row.found[method].history.mean(0) / row.placed["expert"].makespan for row in rows]
-        histories[method] = runs.evaluations, np.array(costs)
-    label = "step / step of the expert"
-    common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
+        each = np.array(
+            [row.found[method].history / steps(row, "expert").mean() for row in rows]
+        )  # [rows, S, K]
+        each = each[np.isfinite(each).all((1, 2))]
+        if len(each):
+            histories[method] = runs.evaluations, each.mean(0)
+    if histories:
+        label = "step / step of the expert"
+        common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
 
 
-def _fits(row: Measured, method: str) -> bool:
-    return method not in row.placed or row.placed[method].fits
+def _figure(seconds: float) -> str:
+    return f"{seconds:.4f}" if np.isfinite(seconds) else "does not fit"
+
+
+def _percent(gain: np.ndarray) -> str:
+    mean, half = common.mean_interval(100 * gain)
+    return f"{mean:.1f}" + (f" ± {half:.1f}" if np.isfinite(half) else "")
 
 
 def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
-    if method in rows[0].placed:
-        tried = max(row.placed[method].tried for row in rows)
-        return tried, float(np.mean([row.placed[method].seconds for row in rows]))
-    runs = [row.found[method] for row in rows]
-    return max(int(one.evaluations[-1]) for one in runs), float(
-        np.mean([one.seconds for one in runs])
-    )
+    """Returns how many placements a method tries at most, and s of one core, mean over rows."""
+    if method in rows[0].found:
+        found = [row.found[method] for row in rows]
+        tried, spent = [int(one.evaluations[-1]) for one in found], [one.seconds for one in found]
+    else:
+        placed = [row.placed[row.begun if method not in row.placed else method] for row in rows]
+        tried, spent = [one.tried for one in placed], [one.seconds for one in placed]
+    return max(tried), float(np.mean(spent))
 
 
 def _published(rows: Sequence[Measured]) -> float:
-    """Returns what the paper's GO gains over its experts, on these rows."""
+    """Returns what the paper's GO-one gains over its experts, on these rows."""
     published: list[Published] = [ROWS[row.name].published for row in rows]
     return 1 - float(np.exp(np.mean([np.log(one.go / one.human) for one in published])))

@@ -16,7 +16,7 @@ from gopt.workloads import WORKLOADS
 class Published(NamedTuple):
     """Seconds of a step in GO's table; None where a method ran out of memory."""
 
-    go: float
+    go: float  # GO-one
     human: float
     metis: float | None
     hdp: float

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.go.methods import OBJECTIVE, Case, Found
+from gopt.cost import dispatch, execution
+from gopt.cost.execution import Cost, Decision
 from gopt.parallel import spread
-from gopt.problem import Problem, to_seconds
-from gopt.systems import go
+from gopt.problem import MAX_TICKS, Problem, to_seconds
 
 Tree = Any
 
@@ -19,7 +20,7 @@ Tree = Any
 class Runs(NamedTuple):
     """What a search reached on one row in `S` runs."""
 
-    makespan: np.ndarray  # s, [S]
+    makespan: np.ndarray  # s, [S]; no number where the memory of a device does not suffice
     history: np.ndarray  # s, [S, K], the shortest so far
     evaluations: np.ndarray  # [K], until then
     seconds: float  # of one core for each run, without compilation
@@ -31,30 +32,44 @@ def run(
     case: Case,
     params: Tree,
 ) -> tuple[Runs, np.ndarray]:
-    """Returns what a search reaches from each of the random keys `[S]`, and its best placement.
+    """Returns what a search reaches from each of the random keys, and its best placement.
+
+    Args:
+      search: one of `experiments.go.methods.searches`.
+      keys: random keys, `[S]`.
+      case: the row.
+      params: of each run, `[S, ...]`.
 
     Raises:
-      RuntimeError: the placement that is returned costs something else than is said.
+      RuntimeError: a placement that is returned costs something else than is said.
     """
-    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *jnp.shape(x))), (case, params))
+    cases = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *jnp.shape(x))), case)
 
     def one(row: tuple[jax.Array, Case, Tree]) -> Found:
         return search(*row)
 
     every = jax.jit(spread(lambda *rows: jax.lax.map(one, rows)))
-    ready = every.lower(keys, *rows).compile()
+    ready = every.lower(keys, cases, params).compile()
     began = time.perf_counter()
-    found = jax.device_get(jax.block_until_ready(ready(keys, *rows)))
-    cores = min(len(keys), jax.device_count())
-    seconds = (time.perf_counter() - began) * cores / len(keys)
+    found = jax.device_get(jax.block_until_ready(ready(keys, cases, params)))
+    seconds = (time.perf_counter() - began) / -(-len(keys) // jax.device_count())
+    for device, cost in zip(found.device, found.cost, strict=True):
+        again = float(_simulated(case.problem, jnp.asarray(device)))
+        if again != float(cost):
+            raise RuntimeError(f"a search reports {cost}, its placement costs {again}")
+    makespan, history = (_seconds(case.problem, x) for x in (found.cost, found.history))
     top = int(np.argmin(found.cost))
-    again = _cost(case.problem, jnp.asarray(found.device[top]))
-    if float(again) != float(found.cost[top]):
-        raise RuntimeError(f"a search reports {found.cost[top]}, its placement costs {again}")
-    makespan, history = (to_seconds(case.problem, x) for x in (found.cost, found.history))
     return Runs(makespan, history, found.evaluations[0], seconds), found.device[top]
 
 
+def _seconds(problem: Problem, cost: np.ndarray) -> np.ndarray:
+    """Returns costs in s, no number for those of placements that do not fit."""
+    return np.where(cost < MAX_TICKS, to_seconds(problem, cost), np.nan)
+
+
 @jax.jit
-def _cost(problem: Problem, device: jax.Array) -> jax.Array:
-    return go.placement_cost(problem, OBJECTIVE)(device[None])[0]
+def _simulated(problem: Problem, device: jax.Array) -> jax.Array:
+    """Returns the cost of a placement, by the schedule that is made to look at."""
+    schedule = dispatch.simulate(problem, Decision(device, None))
+    cost = Cost(schedule.makespan, schedule.peak)
+    return execution.objective(problem, cost, OBJECTIVE)

@@ -1,6 +1,7 @@
 """Training of GO's policy, on models whose families are not in the table."""
 
 import dataclasses
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from rich.progress import Progress, track
 
 from experiments import common
+from experiments.go.methods import OBJECTIVE
 from gopt import padding
 from gopt import problem as problems
 from gopt.checkpoints import Checkpoints
@@ -61,6 +63,15 @@ class Training:
     life: int = 150
     checkpoint_every: int = 100
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "graphs", "life", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        if self.graphs > len(TRAIN):
+            raise ValueError(f"graphs is {self.graphs}: expected {len(TRAIN)} at most")
+        if not self.devices:
+            raise ValueError("devices is (): expected some numbers of devices")
+
 
 class Pool(NamedTuple):
     """Graphs on one number of devices, padded to one shape; every leaf has an axis `G`."""
@@ -88,7 +99,7 @@ def _pool(graphs: list[Any], devices: int, policy: go.Settings) -> Pool:
 
     def begin(problem: Problem) -> go.State:
         device = jnp.zeros(problem.shape.ops, jnp.int32)
-        return go.begin(problem, device, go.placement_cost(problem, "capped_makespan"))
+        return go.begin(problem, device, go.placement_cost(problem, OBJECTIVE))
 
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *inputs)
     return Pool(problem, stacked, jax.jit(jax.vmap(begin))(problem))
@@ -112,7 +123,8 @@ def train(
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
-    watched: list[dict[str, float]] = []
+    record = folder / "watched.json"
+    watched = json.loads(record.read_text())[:done] if done else []
     learn = jax.jit(partial(_learn, policy=policy))
     with Progress() as progress:
         task = progress.add_task("training", total=training.steps, completed=done)
@@ -128,6 +140,7 @@ def train(
             recent = np.mean([w["better"] for w in watched[-50:]])
             progress.update(task, advance=1, description=f"training, better {recent:.3f}")
             if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
+                common.save_json(record, watched)
                 checkpoints.save(step + 1, (state, best))
     checkpoints.close()
     params = jax.device_get(state.params)
@@ -152,7 +165,7 @@ def _learn(
 
     def one(row: tuple[jax.Array, Problem, go.Inputs, go.State]) -> tuple[go.State, go.Taken]:
         key, problem, inputs, begin = row
-        cost = go.placement_cost(problem, "capped_makespan")
+        cost = go.placement_cost(problem, OBJECTIVE)
         run = go.rollout(
             key,
             state.params,

@@ -301,8 +301,8 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
         go.load_policy(path)
     params, values = load_weights(path)
     for wrong, message in (
-        (dict(system="regal"), "holds a policy with system 'regal': expected 'go'"),
-        (dict(version=0), "holds a policy with version 0: expected"),
+        (dict(system="regal"), "holds a policy for other system than this version"),
+        (dict(version=0), "holds a policy for other version than this version"),
         (dict(kinds=["other"]), "holds a policy for other kinds than this version"),
         (dict(settings={"levels": [4], "depth": 3}), "holds no settings of a policy of GO"),
     ):

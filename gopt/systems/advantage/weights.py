@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from gopt.checkpoints import load_weights, save_weights
+from gopt.checkpoints import check_shapes, check_weights, load_weights, save_weights
 from gopt.fusion_problem import prepare_fusion
 from gopt.graph import Op, from_ops
 from gopt.hardware import homogeneous
@@ -60,19 +59,13 @@ def load_network(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Sett
     """
     path = path or _SHIPPED
     params, values = load_weights(path)
-    features = [list(OP_FEATURES), list(USE_FEATURES)]
-    known = {"version": VERSION, "features": features, "kinds": list(KINDS)}
-    for name, value in known.items():
-        if values.get(name) != value:
-            raise ValueError(f"{path} holds a network for other {name} than this version of gopt")
+    known = {"version": VERSION, "features": [OP_FEATURES, USE_FEATURES], "kinds": KINDS}
+    check_weights(path, "a network", values, known)
     try:
         settings = Settings(**values["settings"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a network: {error}") from error
     graph = from_ops([Op()])
     graphs = to_graphs_tuple(graph, prepare_fusion(graph, homogeneous(1)))
-    init = partial(init_params, settings=settings)
-    shapes = jax.eval_shape(init, jax.random.key(0), graphs)
-    if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
-        raise ValueError(f"{path} holds parameters of other shapes than its settings say")
+    check_shapes(path, params, partial(init_params, jax.random.key(0), graphs, settings=settings))
     return params, settings

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from gopt.checkpoints import load_weights, save_weights
+from gopt.checkpoints import check_shapes, check_weights, load_weights, save_weights
 from gopt.graph import Op, from_ops
 from gopt.hardware import homogeneous
 from gopt.kinds import KINDS
@@ -59,14 +58,8 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
       FileNotFoundError: there is no such file.
     """
     params, values = load_weights(path)
-    for name, value in (("system", "go"), ("version", VERSION)):
-        if values.get(name) != value:
-            raise ValueError(
-                f"{path} holds a policy with {name} {values.get(name)!r}: expected {value!r}"
-            )
-    for name, known in (("features", OP_FEATURES), ("kinds", KINDS)):
-        if values.get(name) != list(known):
-            raise ValueError(f"{path} holds a policy for other {name} than this version of gopt")
+    known = {"system": "go", "version": VERSION, "features": OP_FEATURES, "kinds": KINDS}
+    check_weights(path, "a policy", values, known)
     try:
         found = values["settings"]
         settings = Settings(**found | {"levels": tuple(found["levels"])})  # JSON has no tuples
@@ -74,7 +67,5 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
         raise ValueError(f"{path} holds no settings of a policy of GO: {error}") from error
     graph = from_ops([Op()])
     inputs = read(graph, prepare(graph, homogeneous(1)), settings)
-    shapes = jax.eval_shape(partial(init_params, settings=settings), jax.random.key(0), inputs)
-    if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
-        raise ValueError(f"{path} holds parameters of other shapes than its settings say")
+    check_shapes(path, params, partial(init_params, jax.random.key(0), inputs, settings=settings))
     return params, settings

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from gopt.checkpoints import load_weights, save_weights
+from gopt.checkpoints import check_shapes, check_weights, load_weights, save_weights
 from gopt.graph import Op, from_ops
 from gopt.kinds import KINDS
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
@@ -73,9 +72,7 @@ def load_policy(
             raise ValueError(
                 f"{path} holds a policy with {name} {values.get(name)!r}: expected {value!r}"
             )
-    for name, known in (("features", OP_FEATURES), ("kinds", KINDS)):
-        if values.get(name) != list(known):
-            raise ValueError(f"{path} holds a policy for other {name} than this version of gopt")
+    check_weights(path, "a policy", values, {"features": OP_FEATURES, "kinds": KINDS})
     try:
         found = values["settings"]
         settings = Settings(**found | {"parts": tuple(found["parts"])})  # JSON has no tuples
@@ -85,10 +82,7 @@ def load_policy(
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of REGAL: {error}") from error
     graphs = to_graphs_tuple(from_ops([Op()]))
-    init = partial(init_params, settings=settings)
-    shapes = jax.eval_shape(init, jax.random.key(0), graphs)
-    if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape, shapes):
-        raise ValueError(f"{path} holds parameters of other shapes than its settings say")
+    check_shapes(path, params, partial(init_params, jax.random.key(0), graphs, settings=settings))
     return params, settings
 
 
