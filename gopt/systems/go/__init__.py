@@ -12,8 +12,10 @@ besides the sizes, which the paper does not give:
   (`gopt.classical.groups`): a move of one op of thousands gains nothing;
 - the number of changes, which the policy says for a whole level, so that what it says of a group is
   only whether it is better changed than others (`Policy.moves`);
-- that the best placement is kept between iterations (`iterate`), and that the other samples of a
-  level are the baseline of each (`loss`).
+- that the best placement is kept between iterations (`iterate`), that a decision which is worse is
+  rewarded as one that changes nothing (`reward`), and that the other samples of a level are the
+  baseline of each (`loss`);
+- that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
 from gopt.systems.go.inputs import Inputs, read
