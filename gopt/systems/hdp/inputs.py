@@ -11,7 +11,7 @@ from gopt.kinds import KINDS
 from gopt.problem import Problem
 
 OUTPUTS, DIMENSIONS = 5, 5  # of an op that are read, and of each output
-NEIGHBOURS = 10  # of an op that are read: of each its place and whether it reads
+NEIGHBOURS = 10  # of an op that are read: which op each is, and whether it reads
 
 
 class Inputs(NamedTuple):
@@ -28,11 +28,12 @@ class Inputs(NamedTuple):
 def read(graph: Graph, problem: Problem) -> Inputs:
     """Returns what HDP reads; on the host.
 
-    `features` are the logarithms of the dimensions of the first outputs, -1 where there is none,
-    and, of the first neighbours, those that the op reads before those that read it, place in the
-    program (0..1) and direction (-1 or 1), 0 where there is none. Each is shifted and scaled to
-    mean 0 and variance 1 over all ops that are placed: our choice, as the published ones, which
-    are as they are, in the thousands, saturate what the grouper says.
+    `features` are the dimensions of the first outputs of an op, as logarithms, -1 where there is
+    none; which ops its first neighbours are, those that it reads before those that read it, and
+    -1 or 1 to tell these apart. Each is shifted and scaled to mean 0 and variance 1 over all ops
+    that are placed: our choice, as raw ones, in the thousands, saturate what the grouper says. So
+    is that an op with fewer neighbours has itself in the other places, with 0: what is near in
+    the program is similar.
 
     Inputs of the graph are where the first of their readers is (see `gopt.cost.dispatch.settled`),
     so they belong to its group; one that nobody reads belongs to none.
@@ -49,32 +50,30 @@ def read(graph: Graph, problem: Problem) -> Inputs:
     if real != of_problem:
         raise ValueError(f"problem has {of_problem}: expected those of the graph, {real}")
     n, rows = real.ops, problem.shape.ops
-    kind = np.zeros(rows, np.int32)
-    kind[:n] = np.asarray(graph.kind)[:n]
-    shapes = np.full((rows, OUTPUTS * DIMENSIONS), -1.0)
-    shapes[:n] = _shapes(graph)
-    is_placed = (np.arange(rows) < n) & ~np.asarray(problem.is_input)
-
     tensor = np.asarray(problem.tensor)[: real.uses]
     maker, reader = np.asarray(problem.producer)[tensor], np.asarray(problem.consumer)[: real.uses]
-    features = np.concatenate(
-        [np.where(shapes < 0, -1, np.log1p(np.maximum(shapes, 0))), np.zeros((rows, 20))], 1
-    )
-    features[:n, -2 * NEIGHBOURS :] = _neighbours(maker, reader, n)
-    mean, deviation = (
-        part(features, 0, where=is_placed[:, None], keepdims=True) if is_placed.any() else 0.0
-        for part in (np.mean, np.std)
-    )
-    features = (features - mean) / np.where(deviation > 1e-6, deviation, 1)
+    is_placed = (np.arange(rows) < n) & ~np.asarray(problem.is_input)
+
+    shapes = _shapes(graph)
+    logarithms = np.where(shapes < 0, -1, np.log1p(np.maximum(shapes, 0)))
+    columns = np.concatenate([logarithms, _neighbours(maker, reader, n)], 1)[is_placed[:n]]
+    features = np.zeros((rows, columns.shape[1]), np.float32)
+    if len(columns):
+        deviation = columns.std(0)
+        columns = (columns - columns.mean(0)) / np.where(deviation > 1e-6, deviation, 1)
+        features[is_placed] = columns
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.pad(values, [(0, rows - n)] + [(0, 0)] * (values.ndim - 1))
 
     first = np.full(rows, rows)
     np.minimum.at(first, maker, reader)
     own = is_placed | (first == rows)
     return Inputs(
         problem=problem,
-        kind=kind,
-        features=np.where(is_placed[:, None], features, 0).astype(np.float32),
-        dimensions=np.maximum(shapes, 0).astype(np.float32),
+        kind=padded(np.asarray(graph.kind)[:n].astype(np.int32)),
+        features=features,
+        dimensions=padded(np.maximum(shapes, 0).astype(np.float32)),
         is_placed=is_placed,
         leader=np.where(own, np.arange(rows), first).astype(np.int32),
     )
@@ -106,10 +105,10 @@ def group_embedding(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
       groups: how many there are, `K`.
     """
     problem = inputs.problem
-    kinds = jnp.zeros((groups, len(KINDS))).at[group, inputs.kind].add(1, mode="drop")
+    kinds = jnp.zeros((groups, len(KINDS)), jnp.float32).at[group, inputs.kind].add(1, mode="drop")
     dimensions = jax.ops.segment_sum(inputs.dimensions, group, groups)
     maker, reader = group[problem.producer[problem.tensor]], group[problem.consumer]
-    read_by = jnp.zeros((groups, groups)).at[maker, reader].add(1, mode="drop")
+    read_by = jnp.zeros((groups, groups), jnp.float32).at[maker, reader].add(1, mode="drop")
     parts = (read_by, read_by.T, kinds, dimensions)
     return jnp.concatenate([part / (1 + part.max(1, keepdims=True)) for part in parts], 1)
 
@@ -126,7 +125,7 @@ def _shapes(graph: Graph) -> np.ndarray:
 
 
 def _neighbours(maker: np.ndarray, reader: np.ndarray, n: int) -> np.ndarray:
-    """Returns place and direction of the first neighbours of each real op, `[n, 20]`."""
+    """Returns the first neighbours of each real op, and their directions, `[n, 20]`."""
     maker, reader = np.unique(np.stack([maker, reader]), axis=1)
     op, other = np.concatenate([reader, maker]), np.concatenate([maker, reader])
     direction = np.repeat([-1, 1], maker.size)
@@ -134,6 +133,6 @@ def _neighbours(maker: np.ndarray, reader: np.ndarray, n: int) -> np.ndarray:
     op, other, direction = op[order], other[order], direction[order]
     slot = np.arange(op.size) - np.searchsorted(op, op)
     kept = slot < NEIGHBOURS
-    found = np.zeros((n, NEIGHBOURS, 2))
-    found[op[kept], slot[kept]] = np.stack([(other[kept] + 1) / n, direction[kept]], 1)
-    return found.reshape(n, -1)
+    found = np.stack([np.tile(np.arange(n), (NEIGHBOURS, 1)), np.zeros((NEIGHBOURS, n))])
+    found[:, slot[kept], op[kept]] = other[kept], direction[kept]
+    return found.reshape(-1, n).T

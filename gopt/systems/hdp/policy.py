@@ -39,24 +39,23 @@ class Policy(nn.Module):
         s, start = self.settings, nn.initializers.glorot_uniform()
         groups, half = s.groups_on(self.devices), s.width // 2
         self.of_kind, self.of_features = nn.Embed(len(KINDS), s.hidden), nn.Dense(s.hidden)
-        spread = nn.initializers.variance_scaling(s.spread**2, "fan_in", "normal")
-        self.to_group = nn.Dense(groups, use_bias=False, kernel_init=spread)
+        self.to_group = nn.Dense(groups, use_bias=False)
         self.forwards, self.backwards = nn.Dense(4 * half), nn.Dense(4 * half)
-        self.kept_forwards = self.param("kept_forwards", start, (half, 4 * half))
-        self.kept_backwards = self.param("kept_backwards", start, (half, 4 * half))
+        self.kept_forwards = self.param("kept_forwards", start, (half, 4 * half), jnp.float32)
+        self.kept_backwards = self.param("kept_backwards", start, (half, 4 * half), jnp.float32)
         # An embedding of the device before, times what the recurrent unit makes of it, is a row of
         # a table; the last one stands for none.
-        self.before = self.param("before", start, (self.devices + 1, 4 * s.width))
-        self.kept = self.param("kept", start, (s.width, 4 * s.width))
+        self.before = self.param("before", start, (self.devices + 1, 4 * s.width), jnp.float32)
+        self.kept = self.param("kept", start, (s.width, 4 * s.width), jnp.float32)
         self.recall = nn.Dense(s.width, use_bias=False)
-        self.ask = self.param("ask", start, (s.width, s.width))
-        self.score = self.param("score", start, (s.width, 1))
-        self.to_device = self.param("to_device", start, (2 * s.width, self.devices))
+        self.ask = self.param("ask", start, (s.width, s.width), jnp.float32)
+        self.score = self.param("score", start, (s.width, 1), jnp.float32)
+        self.to_device = self.param("to_device", start, (2 * s.width, self.devices), jnp.float32)
 
     def group_logits(self, inputs: Inputs) -> jax.Array:
         """Returns how much each op belongs to each group, float32 `[N, K]`."""
         hidden = self.of_kind(inputs.kind) + self.of_features(inputs.features)
-        return self.to_group(hidden)
+        return self.settings.spread * self.to_group(hidden)
 
     def place(self, groups: jax.Array, push: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns devices of groups, int32 `[P, K]`, and their log-probabilities `[P]`.
@@ -78,7 +77,7 @@ class Policy(nn.Module):
 
         def step(carry: Any, push: jax.Array) -> tuple[Any, Any]:
             *state, before = carry
-            state = _unit(state, self.before[before], self.kept)
+            state = _unit(state, jnp.take(self.before, before, 0), self.kept)
             hidden = state[1]
             asked = (hidden @ self.ask)[:, None] + memory
             attention = jax.nn.softmax((jnp.tanh(asked) @ self.score)[..., 0])
@@ -164,7 +163,8 @@ def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     """Returns random parameters; the inputs only give shapes."""
     policy = _policy(inputs, settings)
     group = jnp.zeros((1, len(inputs.kind)), jnp.int32)
-    push = jnp.zeros((1, 1, settings.groups_on(policy.devices), policy.devices))
+    shape = (1, 1, settings.groups_on(policy.devices), policy.devices)
+    push = jnp.zeros(shape, jnp.float32)
     return policy.init(key, inputs, group, push)
 
 
@@ -187,5 +187,5 @@ def _lstm(told: jax.Array, kept: jax.Array, *, reverse: bool = False) -> tuple[A
         state = _unit(state, told, kept)
         return state, state[1]
 
-    nothing = jnp.zeros(len(kept))
+    nothing = jnp.zeros(len(kept), jnp.float32)
     return lax.scan(step, (nothing, nothing), told, reverse=reverse)

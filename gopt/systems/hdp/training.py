@@ -52,7 +52,8 @@ def reward(costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
     No cost counts more than `Settings.failing` units, and what is not finite counts so many.
     """
     ratio = costs / jnp.maximum(unit, 1e-30)
-    return -jnp.sqrt(jnp.where(ratio < settings.failing, ratio, settings.failing))
+    is_cost = jnp.isfinite(ratio) & (ratio < settings.failing)
+    return -jnp.sqrt(jnp.where(is_cost, ratio, settings.failing))
 
 
 def step(
