@@ -57,11 +57,12 @@ def member_of(problem: Problem, group: np.ndarray) -> list[int | None]:
 
 
 def group_embedding(graph: Any, problem: Problem, group: np.ndarray, groups: int) -> np.ndarray:
-    """What the placer reads of each group, of devices of ops `[N]` that are placed."""
+    """What the placer reads of each group, `[K, F]`, for groups of ops `[N]`."""
     member = member_of(problem, group)
     rows = []
     for k in range(groups):
-        read_by, reads, kinds, shapes = [0.0] * groups, [0.0] * groups, [0.0] * len(KINDS), [0.0] * 25
+        read_by, reads = [0.0] * groups, [0.0] * groups
+        kinds, shapes = [0.0] * len(KINDS), [0.0] * 25
         for i, j in _uses(problem):
             if member[i] == k and member[j] is not None:
                 read_by[member[j]] += 1

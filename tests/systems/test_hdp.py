@@ -1,5 +1,6 @@
 """HDP: what its networks read, the probabilities of what they say, and that REINFORCE learns."""
 
+import dataclasses
 import itertools
 from functools import cache, partial
 
@@ -68,7 +69,8 @@ def test_what_is_read_is_as_said_whatever_the_padding(name):
 
 def test_of_an_op_with_many_outputs_and_neighbours_the_first_are_read():
     outputs = tuple(Output(1.0, shape=tuple(range(2, 2 + rank))) for rank in range(7))
-    ops = [Op("input", outputs=outputs), Op(inputs=tuple((0, k) for k in range(7)), outputs=outputs)]
+    ops = [Op("input", outputs=outputs)]
+    ops += [Op(inputs=tuple((0, k) for k in range(7)), outputs=outputs)]
     ops += [Op(inputs=((1, k % 7), (0, 1)), outputs=(Output(2.0),)) for k in range(15)]
     graph = from_ops(ops)
     inputs = hdp.read(graph, prepare(graph, homogeneous(2)))
@@ -186,36 +188,56 @@ def test_ops_go_only_where_they_may():
 
 def test_a_step_is_one_of_reinforce():
     _, inputs = case("layered")
+    settings = dataclasses.replace(SETTINGS, temperature=10.0)
     cost = placement_cost(inputs.problem, "makespan")
-    state = hdp.init(jax.random.key(0), inputs, settings=SETTINGS)._replace(
-        params=parameters(), baseline=jnp.float32(-0.9), unit=jnp.float32(900.0)
-    )
+    state = hdp.init(jax.random.key(0), inputs, settings=settings)
+    unit = float(cost(jnp.zeros((1, len(inputs.kind)), jnp.int32))[0])
+    state = state._replace(baseline=jnp.float32(-1.2), unit=jnp.float32(unit))
     key = jax.random.key(5)
-    after, costs = jax.jit(partial(hdp.step, cost=cost, settings=SETTINGS))(key, state, inputs)
-    actions, _ = hdp.sample(key, state.params, inputs, settings=SETTINGS)
+    after, costs = jax.jit(partial(hdp.step, cost=cost, settings=settings))(key, state, inputs)
+    actions, _ = hdp.sample(key, state.params, inputs, settings=settings)
     np.testing.assert_allclose(costs, cost(hdp.placements(inputs, actions)))
-    assert len(costs) == 3 and np.ptp(costs) > 0
-
-    gain = -np.sqrt(np.asarray(costs) / 900) + 0.9
+    rewards = -np.sqrt(np.asarray(costs) / unit)
+    assert len(costs) == 3 and np.ptp(rewards) > 0.01
 
     def loss(params):
-        log_prob = hdp.log_prob(params, inputs, actions, settings=SETTINGS)
-        return -jnp.mean(gain * log_prob[0])
+        log_prob = hdp.log_prob(params, inputs, actions, settings=settings)
+        return -jnp.mean((rewards + 1.2) * log_prob[0])
 
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(SETTINGS.norm), optax.adam(SETTINGS.learning_rate)
-    )
-    updates, _ = optimizer.update(jax.grad(loss)(state.params), state.optimizer)
-    for found, before, update in zip(
-        *map(jax.tree.leaves, (after.params, state.params, updates)), strict=True
-    ):
-        np.testing.assert_allclose(found - before, update, atol=1e-5)
-    assert np.abs(jax.tree.leaves(updates)[0]).max() > 1e-3
-    assert after.baseline == pytest.approx(-0.9 * 0.9 + 0.1 * (gain - 0.9).mean(), rel=1e-5)
-    assert after.unit == 900
+    adam = optax.adam(settings.learning_rate)
+    optimizer = optax.chain(optax.clip_by_global_norm(settings.norm), adam)
+    gradient = jax.grad(loss)(state.params)
+    updates, _ = optimizer.update(gradient, optimizer.init(state.params))
+    leaves = map(jax.tree.leaves, (after.params, state.params, updates, gradient))
+    for found, before, update, slope in zip(*leaves, strict=True):
+        # The first step of Adam is as large for rounding errors.
+        sure = np.abs(slope) > 1e-2 * np.abs(slope).max()
+        assert sure.any()
+        np.testing.assert_allclose((found - before)[sure], update[sure], rtol=1e-2)
+    assert after.baseline == pytest.approx(-1.2 * 0.9 + 0.1 * rewards.mean(), rel=1e-5)
+    assert after.unit == np.float32(unit)
 
 
-@pytest.mark.parametrize("name", ["layered", "one op", "one input", "no edges"])
+def test_both_networks_learn():
+    """Late ops are better on the other device: the grouper, too, must tell them from early ones.
+
+    Half of the ops that are placed, 0.4 of all rows, are wrong as long as either does not.
+    """
+    _, inputs = case("layered")
+    settings = dataclasses.replace(SETTINGS, learning_rate=0.03, temperature=10.0)
+    late = jnp.arange(len(inputs.kind)) >= 20
+
+    def cost(placed):
+        return 1 + jnp.mean(inputs.is_placed & (placed != late), -1)
+
+    run = jax.jit(partial(hdp.run, cost=cost, steps=200, settings=settings))
+    for seed in range(3):
+        _, history = run(jax.random.key(seed), inputs)
+        assert history[:5].mean() > 1.25
+        assert history[-40:].mean() < 1.1
+
+
+@pytest.mark.parametrize("name", ["layered", "one input"])
 def test_the_best_that_was_drawn_is_kept(name):
     _, inputs = case(name, 3)
     cost = placement_cost(inputs.problem, "makespan")

@@ -72,7 +72,8 @@ class Policy(nn.Module):
         back, behind = _lstm(self.backwards(groups), self.kept_backwards, reverse=True)
         memory = self.recall(jnp.concatenate([ahead, behind], -1))  # [K, W]
         cell, hidden = (
-            jnp.tile(jnp.concatenate(both), (len(push), 1)) for both in zip(there, back, strict=True)
+            jnp.tile(jnp.concatenate(both), (len(push), 1))
+            for both in zip(there, back, strict=True)
         )
 
         def step(carry: Any, push: jax.Array) -> tuple[Any, Any]:
