@@ -92,10 +92,10 @@ def lstm(cell: np.ndarray, hidden: np.ndarray, told: np.ndarray, kept: np.ndarra
     return cell, sigmoid(out) * np.tanh(cell)
 
 
-def group_chances(params: Any, kind: int, features: np.ndarray) -> np.ndarray:
+def group_chances(params: Any, kind: int, features: np.ndarray, spread: float) -> np.ndarray:
     """Probabilities of the groups of one op."""
     hidden = params["of_kind"]["embedding"][kind] + _dense(params["of_features"], features)
-    return softmax(_dense(params["to_group"], hidden))
+    return softmax(spread * _dense(params["to_group"], hidden))
 
 
 def device_log_prob(

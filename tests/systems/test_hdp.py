@@ -22,7 +22,9 @@ from tests.reference import hdp as reference
 from tests.strategies import NASTY
 
 SHAPE = Shape(48, 48, 160)
-SETTINGS = hdp.Settings(per_device=2, hidden=8, width=8, temperature=1.0, placements=3)
+SETTINGS = hdp.Settings(
+    per_device=2, hidden=8, spread=2.0, width=8, bound=5.0, temperature=1.0, placements=3
+)
 GRAPHS = {"layered": lambda: layered(0, 40), **NASTY}
 
 
@@ -82,6 +84,15 @@ def test_of_an_op_with_many_outputs_and_neighbours_the_first_are_read():
     ]
 
 
+def test_large_graphs_are_read():
+    """So large that a number for each pair of ops would not fit."""
+    graph = layered(0, 44_000)
+    inputs = hdp.read(graph, prepare(graph, homogeneous(8)))
+    assert inputs.features.shape[1:] == (45,) and np.isfinite(inputs.features).all()
+    which = inputs.features[inputs.is_placed][:, 25:35]  # ops the neighbours are
+    np.testing.assert_allclose(which.std(0), 1, rtol=1e-3)
+
+
 @pytest.mark.parametrize("more", [0, 7])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_groups_are_embedded_as_said(name, more):
@@ -111,7 +122,9 @@ def test_log_probabilities_are_those_of_the_networks(name, devices):
     for m, group in enumerate(actions.group):
         grouping = 0.0
         for op in np.flatnonzero(inputs.is_placed):
-            chances = reference.group_chances(raw, int(graph.kind[op]), features[op])
+            chances = reference.group_chances(
+                raw, int(graph.kind[op]), features[op], SETTINGS.spread
+            )
             grouping += np.log(chances[group[op]])
         embedding = reference.group_embedding(graph, inputs.problem, group, groups)
         for p, device in enumerate(actions.device[m]):
@@ -143,7 +156,8 @@ def three_ops():
 
 def test_samples_are_drawn_as_often_as_is_said():
     """Of all 16 groupings of 3 ops in 2 groups, and placements of these on 2 devices."""
-    inputs, settings = three_ops(), hdp.Settings(per_device=1, hidden=4, width=4, temperature=0.5)
+    inputs = three_ops()
+    settings = hdp.Settings(per_device=1, hidden=4, spread=1.0, width=4, temperature=0.5)
     params = hdp.init_params(jax.random.key(3), inputs, settings=settings)
     every = list(itertools.product(range(2), repeat=5))
     group = np.zeros((len(every), 5), np.int32)  # an input, three ops, padding
@@ -224,7 +238,7 @@ def test_both_networks_learn():
     Half of the ops that are placed, 0.4 of all rows, are wrong as long as either does not.
     """
     _, inputs = case("layered")
-    settings = dataclasses.replace(SETTINGS, learning_rate=0.03, temperature=10.0)
+    settings = hdp.Settings(per_device=2, hidden=8, spread=1.0, width=8, learning_rate=0.03)
     late = jnp.arange(len(inputs.kind)) >= 20
 
     def cost(placed):
