@@ -1,0 +1,138 @@
+"""What HDP reads of a graph on a machine; made once, on the host. And what it reads of groups."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt.graph import Graph, Shape
+from gopt.kinds import KINDS
+from gopt.problem import Problem
+
+OUTPUTS, DIMENSIONS = 5, 5  # of an op that are read, and of each output
+NEIGHBOURS = 10  # of an op that are read: which op each is, and whether it reads
+
+
+class Inputs(NamedTuple):
+    """A graph as HDP reads it. `N` ops."""
+
+    problem: Problem
+    kind: Any  # int32 [N]
+    features: Any  # float32 [N, 45], see `read`; 0 for ops that are not placed
+    dimensions: Any  # float32 [N, 25], of the first outputs; 0 where there is none
+    is_placed: Any  # bool [N], that is real and no input
+    leader: Any  # int32 [N], whose group an op is in: its own, or that of the first of its readers
+
+
+def read(graph: Graph, problem: Problem) -> Inputs:
+    """Returns what HDP reads; on the host.
+
+    `features` are the dimensions of the first outputs of an op, as logarithms, -1 where there is
+    none; which ops its first neighbours are, those that it reads before those that read it, and
+    -1 or 1 to tell these apart. Each is shifted and scaled to mean 0 and variance 1 over all ops
+    that are placed: our choice, as raw ones, in the thousands, saturate what the grouper says. So
+    is that an op with fewer neighbours has itself in the other places, with 0: what is near in
+    the program is similar.
+
+    Inputs of the graph are where the first of their readers is (see `gopt.cost.dispatch.settled`),
+    so they belong to its group; one that nobody reads belongs to none.
+
+    Args:
+      graph: padded or not.
+      problem: the same graph on the machine that it is placed on, padded in any way.
+
+    Raises:
+      ValueError: the problem is that of another graph.
+    """
+    real = Shape(int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses))
+    of_problem = Shape(int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses))
+    if real != of_problem:
+        raise ValueError(f"problem has {of_problem}: expected those of the graph, {real}")
+    n, rows = real.ops, problem.shape.ops
+    tensor = np.asarray(problem.tensor)[: real.uses]
+    maker, reader = np.asarray(problem.producer)[tensor], np.asarray(problem.consumer)[: real.uses]
+    is_placed = (np.arange(rows) < n) & ~np.asarray(problem.is_input)
+
+    shapes = _shapes(graph)
+    logarithms = np.where(shapes < 0, -1, np.log1p(np.maximum(shapes, 0)))
+    columns = np.concatenate([logarithms, _neighbours(maker, reader, n)], 1)[is_placed[:n]]
+    features = np.zeros((rows, columns.shape[1]), np.float32)
+    if len(columns):
+        deviation = columns.std(0)
+        columns = (columns - columns.mean(0)) / np.where(deviation > 1e-6, deviation, 1)
+        features[is_placed] = columns
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.pad(values, [(0, rows - n)] + [(0, 0)] * (values.ndim - 1))
+
+    first = np.full(rows, rows)
+    np.minimum.at(first, maker, reader)
+    own = is_placed | (first == rows)
+    return Inputs(
+        problem=problem,
+        kind=padded(np.asarray(graph.kind)[:n].astype(np.int32)),
+        features=features,
+        dimensions=padded(np.maximum(shapes, 0).astype(np.float32)),
+        is_placed=is_placed,
+        leader=np.where(own, np.arange(rows), first).astype(np.int32),
+    )
+
+
+def members(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
+    """Returns the group of each op, int32 `[N]`, inputs included; `groups` if it is in none.
+
+    Args:
+      inputs: the graph.
+      group: of each op that is placed, int32 `[N]`.
+      groups: how many there are.
+    """
+    group = jnp.where(inputs.is_placed, group, groups)
+    return group[inputs.leader].astype(jnp.int32)
+
+
+def group_embedding(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
+    """Returns what the placer reads of each group, float32 `[K, 2 K + kinds + 25]`.
+
+    How often ops of the group are read by each group, how often they read each; how many ops of
+    each kind there are; the sum of the dimensions of their first outputs. Each of the four is
+    divided by 1 + the largest in its row: our choice, as the published common divisor, the largest
+    of all four, leaves dimensions only.
+
+    Args:
+      inputs: the graph.
+      group: of each op, int32 `[N]`, as of `members`.
+      groups: how many there are, `K`.
+    """
+    problem = inputs.problem
+    kinds = jnp.zeros((groups, len(KINDS)), jnp.float32).at[group, inputs.kind].add(1, mode="drop")
+    dimensions = jax.ops.segment_sum(inputs.dimensions, group, groups)
+    maker, reader = group[problem.producer[problem.tensor]], group[problem.consumer]
+    read_by = jnp.zeros((groups, groups), jnp.float32).at[maker, reader].add(1, mode="drop")
+    parts = (read_by, read_by.T, kinds, dimensions)
+    return jnp.concatenate([part / (1 + part.max(1, keepdims=True)) for part in parts], 1)
+
+
+def _shapes(graph: Graph) -> np.ndarray:
+    """Returns the dimensions of the first outputs of each real op, -1 where there is none."""
+    n, t = int(graph.num_ops), int(graph.num_tensors)
+    producer = np.asarray(graph.producer)[:t]
+    output = np.arange(t) - np.searchsorted(producer, producer)
+    kept = output < OUTPUTS
+    shapes = np.full((n, OUTPUTS, DIMENSIONS), -1.0)
+    shapes[producer[kept], output[kept]] = np.asarray(graph.shape)[:t][kept, :DIMENSIONS]
+    return shapes.reshape(n, -1)
+
+
+def _neighbours(maker: np.ndarray, reader: np.ndarray, n: int) -> np.ndarray:
+    """Returns the first neighbours of each real op, and their directions, `[n, 20]`."""
+    maker, reader = np.unique(np.stack([maker, reader]), axis=1)
+    op, other = np.concatenate([reader, maker]), np.concatenate([maker, reader])
+    direction = np.repeat([-1, 1], maker.size)
+    order = np.argsort(op, kind="stable")  # what an op reads remains before what reads it
+    op, other, direction = op[order], other[order], direction[order]
+    slot = np.arange(op.size) - np.searchsorted(op, op)
+    kept = slot < NEIGHBOURS
+    found = np.stack([np.tile(np.arange(n), (NEIGHBOURS, 1)), np.zeros((NEIGHBOURS, n))])
+    found[:, slot[kept], op[kept]] = other[kept], direction[kept]
+    return found.reshape(-1, n).T

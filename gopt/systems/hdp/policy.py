@@ -1,0 +1,192 @@
+"""The two networks of HDP: a grouper of ops, and a placer of groups.
+
+p(g, d | G) = Π_i p(g_i | G) · Π_k p(d_k | d_1 … d_(k-1), g, G): each op goes to a group,
+independently of the others; then groups go to devices one after another.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from gopt import losses
+from gopt.cost import dispatch
+from gopt.kinds import KINDS
+from gopt.systems.hdp.inputs import Inputs, group_embedding, members
+from gopt.systems.hdp.settings import Settings
+
+Tree = Any
+SURE = 1e9  # added to a logit, it decides; logits of devices are bounded
+
+
+class Actions(NamedTuple):
+    """What is decided in a step. `M` groupings, `P` placements of each, `K` groups."""
+
+    group: Any  # int32 [M, N]; means nothing for ops that are not placed
+    device: Any  # int32 [M, P, K]
+
+
+class Policy(nn.Module):
+    """Both networks; call them through `sample` and `log_prob`."""
+
+    settings: Settings
+    devices: int
+
+    def setup(self) -> None:
+        """Makes the parameters, random as published."""
+        s, start = self.settings, nn.initializers.glorot_uniform()
+        groups, half = s.groups_on(self.devices), s.width // 2
+        self.of_kind, self.of_features = nn.Embed(len(KINDS), s.hidden), nn.Dense(s.hidden)
+        self.to_group = nn.Dense(groups, use_bias=False)
+        self.forwards, self.backwards = nn.Dense(4 * half), nn.Dense(4 * half)
+        self.kept_forwards = self.param("kept_forwards", start, (half, 4 * half), jnp.float32)
+        self.kept_backwards = self.param("kept_backwards", start, (half, 4 * half), jnp.float32)
+        # An embedding of the device before, times what the recurrent unit makes of it, is a row of
+        # a table; the last one stands for none.
+        self.before = self.param("before", start, (self.devices + 1, 4 * s.width), jnp.float32)
+        self.kept = self.param("kept", start, (s.width, 4 * s.width), jnp.float32)
+        self.recall = nn.Dense(s.width, use_bias=False)
+        self.ask = self.param("ask", start, (s.width, s.width), jnp.float32)
+        self.score = self.param("score", start, (s.width, 1), jnp.float32)
+        self.to_device = self.param("to_device", start, (2 * s.width, self.devices), jnp.float32)
+
+    def group_logits(self, inputs: Inputs) -> jax.Array:
+        """Returns how much each op belongs to each group, float32 `[N, K]`."""
+        hidden = self.of_kind(inputs.kind) + self.of_features(inputs.features)
+        return self.settings.spread * self.to_group(hidden)
+
+    def place(self, groups: jax.Array, push: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns devices of groups, int32 `[P, K]`, and their log-probabilities `[P]`.
+
+        Each group goes to the device whose logit is the largest when `push` is added: Gumbel noise
+        draws a device, `SURE` decides for one.
+
+        Args:
+          groups: what is read of each, `[K, F]`.
+          push: float32 `[P, K, D]`.
+        """
+        s = self.settings
+        there, ahead = _lstm(self.forwards(groups), self.kept_forwards)
+        back, behind = _lstm(self.backwards(groups), self.kept_backwards, reverse=True)
+        memory = self.recall(jnp.concatenate([ahead, behind], -1))  # [K, W]
+        cell, hidden = (
+            jnp.tile(jnp.concatenate(both), (len(push), 1))
+            for both in zip(there, back, strict=True)
+        )
+
+        def step(carry: Any, push: jax.Array) -> tuple[Any, Any]:
+            *state, before = carry
+            state = _unit(state, jnp.take(self.before, before, 0), self.kept)
+            hidden = state[1]
+            asked = (hidden @ self.ask)[:, None] + memory
+            attention = jax.nn.softmax((jnp.tanh(asked) @ self.score)[..., 0])
+            known = jnp.concatenate([hidden, attention @ memory], -1)
+            logits = s.bound * jnp.tanh(known @ self.to_device / s.temperature)
+            device = jnp.argmax(logits + push, -1).astype(jnp.int32)
+            return (*state, device), (device, losses.categorical_log_prob(logits, device))
+
+        none = jnp.full(len(push), self.devices, jnp.int32)
+        _, found = lax.scan(step, (cell, hidden, none), jnp.swapaxes(push, 0, 1))
+        return found[0].T, found[1].sum(0)
+
+    def __call__(
+        self, inputs: Inputs, group: jax.Array, push: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns devices, int32 `[M, P, K]`, and the log-probabilities of all, `[M, P]`.
+
+        Args:
+          inputs: the graph.
+          group: of each op, int32 `[M, N]`.
+          push: as in `place`, float32 `[M, P, K, D]`.
+        """
+        logits = self.group_logits(inputs)
+        each = jax.vmap(losses.categorical_log_prob, (None, 0))(logits, group)
+        of_group = jnp.sum(jnp.where(inputs.is_placed, each, 0), -1)
+        devices, of_device = [], []
+        for row, one in zip(group, push, strict=True):
+            size = logits.shape[1]
+            embedding = group_embedding(inputs, members(inputs, row, size), size)
+            device, log_prob = self.place(embedding, one)
+            devices.append(device)
+            of_device.append(log_prob)
+        return jnp.stack(devices), of_group[:, None] + jnp.stack(of_device)
+
+
+def sample(
+    key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings
+) -> tuple[Actions, jax.Array]:
+    """Returns random actions of a step, and their log-probabilities, float32 `[M, P]`.
+
+    Args:
+      key: random key.
+      params: of the policy.
+      inputs: the graph.
+      settings: of the policy.
+    """
+    policy, s = _policy(inputs, settings), settings
+    to_group, to_place = jax.random.split(key)
+    logits = group_logits(params, inputs, settings=s)
+    drawn = jax.random.categorical(to_group, logits, shape=(s.groupings, len(logits)))
+    group = drawn.astype(jnp.int32)
+    shape = (s.groupings, s.placements, logits.shape[1], policy.devices)
+    push = jax.random.gumbel(to_place, shape, jnp.float32)
+    device, log_prob = cast(Any, policy.apply(params, inputs, group, push))
+    return Actions(group, device), log_prob
+
+
+def log_prob(params: Tree, inputs: Inputs, actions: Actions, *, settings: Settings) -> jax.Array:
+    """Returns the log-probability with which `sample` draws actions, float32 `[M, P]`."""
+    policy = _policy(inputs, settings)
+    push = SURE * jax.nn.one_hot(actions.device, policy.devices, dtype=jnp.float32)
+    return cast(Any, policy.apply(params, inputs, actions.group, push))[1]
+
+
+def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
+    """Returns how much each op belongs to each group, float32 `[N, K]`."""
+    policy = _policy(inputs, settings)
+    return cast(jax.Array, policy.apply(params, inputs, method=Policy.group_logits))
+
+
+def placements(inputs: Inputs, actions: Actions) -> jax.Array:
+    """Returns where ops run, int32 `[M · P, N]`, as of `gopt.cost.dispatch.settled`."""
+
+    def place(group: jax.Array, device: jax.Array) -> jax.Array:
+        group = jnp.minimum(members(inputs, group, device.size), device.size - 1)
+        return dispatch.settled(inputs.problem, device[group])
+
+    placed = jax.vmap(jax.vmap(place, (None, 0)))(actions.group, actions.device)
+    return placed.reshape(-1, placed.shape[-1])
+
+
+def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
+    """Returns random parameters; the inputs only give shapes."""
+    policy = _policy(inputs, settings)
+    group = jnp.zeros((1, len(inputs.kind)), jnp.int32)
+    shape = (1, 1, settings.groups_on(policy.devices), policy.devices)
+    push = jnp.zeros(shape, jnp.float32)
+    return policy.init(key, inputs, group, push)
+
+
+def _policy(inputs: Inputs, settings: Settings) -> Policy:
+    return Policy(settings, inputs.problem.num_devices)
+
+
+def _unit(state: Any, told: jax.Array, kept: jax.Array) -> Any:
+    """Returns cell and hidden state of an LSTM after a step, both `[..., W]`."""
+    cell, hidden = state
+    into, forget, out, new = jnp.split(told + hidden @ kept, 4, -1)
+    cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(into) * jnp.tanh(new)
+    return cell, jax.nn.sigmoid(out) * jnp.tanh(cell)
+
+
+def _lstm(told: jax.Array, kept: jax.Array, *, reverse: bool = False) -> tuple[Any, jax.Array]:
+    """Returns the last state of an LSTM over rows `[K, 4 W]`, and hidden states `[K, W]`."""
+
+    def step(state: Any, told: jax.Array) -> tuple[Any, jax.Array]:
+        state = _unit(state, told, kept)
+        return state, state[1]
+
+    nothing = jnp.zeros(len(kept), jnp.float32)
+    return lax.scan(step, (nothing, nothing), told, reverse=reverse)
