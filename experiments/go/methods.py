@@ -1,5 +1,6 @@
-"""The searches that place the rows of the table, all over the same groups of ops."""
+"""The searches of the tables, all over the same groups of ops."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,80 +12,141 @@ import numpy as np
 from gopt.classical.readiness import leaders
 from gopt.cost import dispatch
 from gopt.graph import Graph
+from gopt.joint_problem import JointProblem
 from gopt.problem import Problem
 from gopt.search import local
-from gopt.systems import go
+from gopt.systems import go, hdp
 
 Tree = Any
 OBJECTIVE = "capped_makespan"
-NAMES = (
-    *("random search", "local search", "annealing"),
-    *("GO untrained", "GO", "GO-one", "GO fine-tuned"),
-)
-FROM_SCRATCH = ("GO untrained", "GO-one")  # their parameters are random at first
 CLIMBING = local.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
 # Of temperatures from 0.03 % to 1 %, the one that did best on steps that the policy is trained on.
 ANNEALING = local.Settings(hot=0.0003, cold=0.00002)
 
 
 class Case(NamedTuple):
-    """A row of the table on its machine, as searches take it."""
+    """A row of a table on its machine, as searches take it. There are `K` tasks."""
 
-    problem: Problem
+    problem: Problem | JointProblem
     inputs: go.Inputs
-    start: Any  # int32 [N], the placement to begin with
-    group: Any  # int32 [L + 1, N], of each op at each level of GO, and alone; inputs as in `Inputs`
-    count: Any  # int32 [L + 1], groups of each
+    order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
+    start: go.Decision  # to begin with
+    group: Any  # of each task, int32 [L + 1, N], of each op at each level of GO, and alone; inputs
+    # as in `Inputs`
+    count: Any  # of each task, int32 [L + 1], groups of each
+    hdp: Any  # what HDP reads, if placement is all that is decided; else None
+
+    @property
+    def schedule(self) -> Problem:
+        """The problem of ops that are not fused."""
+        return self.problem.schedule if isinstance(self.problem, JointProblem) else self.problem
+
+    @property
+    def cost(self) -> go.Cost:
+        """What is minimised."""
+        return go.decision_cost(self.problem, OBJECTIVE, self.order)
+
+    @property
+    def first(self) -> go.State:
+        """The decision to begin with, and its cost."""
+        return go.State(self.start, self.cost(jax.tree.map(lambda x: x[None], self.start))[0])
 
 
 class Found(NamedTuple):
     """What a search returns."""
 
-    device: Any  # int32 [N]
+    decision: go.Decision
     cost: Any  # float32 [], ticks
     history: Any  # float32 [K], the lowest cost so far, that of the start first
     evaluations: Any  # int32 [K], until then
 
 
-def case(graph: Graph, problem: Problem, start: Any, policy: go.Settings) -> Case:
-    """Returns a row of the table, ready for every search; on the host."""
-    inputs = go.read(graph, problem, policy)
-    single = np.unique(leaders(problem), return_inverse=True)[1]
-    rows = np.full(problem.shape.ops, inputs.group.max(initial=0) + len(single) + 1, np.int32)
-    rows[: len(single)] = single
-    group = np.concatenate([inputs.group, rows[None]])
-    count = np.append(inputs.count, single.max() + 1).astype(np.int32)
-    return Case(*jax.tree.map(jnp.asarray, (problem, inputs, start, group, count)))
+def case(
+    graph: Graph,
+    problem: Problem | JointProblem,
+    start: go.Decision,
+    order: Any,
+    policy: go.Settings,
+) -> Case:
+    """Returns a row of a table, ready for every search; on the host."""
+    fusion = problem.fusion[0] if isinstance(problem, JointProblem) else None
+    schedule = problem.schedule if isinstance(problem, JointProblem) else problem
+    inputs = go.read(graph, schedule, policy, fusion)
+    none = schedule.shape.ops
+    alone = np.full((1, none), none)
+    leader = leaders(schedule)
+    alone[0, : len(leader)] = leader
+    every = np.concatenate([inputs.group, alone])
+    about = {"placement": inputs.group[0] < inputs.count[0], "scheduling": inputs.runs}
+    about["fusion"] = inputs.fusible
+    grouped = [_numbered(every, about[task]) for task in policy.tasks]
+    reads = hdp.read(graph, schedule) if policy.tasks == ("placement",) else None
+    groups, counts = zip(*grouped, strict=True)
+    values = (problem, inputs, order, start, groups, counts, reads)
+    return Case(*jax.tree.map(jnp.asarray, values))
 
 
-def move(key: jax.Array, case: Case, device: jax.Array) -> jax.Array:
-    """Returns a placement with one group, of a random level, on another device, int32 `[N]`.
+def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns groups at each level, of some ops only, numbered anew, and how many there are."""
+    of_ops = np.full(groups.shape, groups.shape[1], np.int32)
+    count = []
+    for level, group in enumerate(groups):
+        names, of_ops[level, is_about] = np.unique(group[is_about], return_inverse=True)
+        count.append(len(names))
+    return of_ops, np.array(count, np.int32)
+
+
+def values_of(case: Case, task: str) -> int:
+    """Returns how many values there are for an op."""
+    devices = case.schedule.num_devices
+    return {"placement": devices, "scheduling": len(go.SHIFTS), "fusion": go.FUSIONS}[task]
+
+
+def move(key: jax.Array, case: Case, decision: go.Decision, tasks: tuple[str, ...]) -> go.Decision:
+    """Returns a decision with another value for one group, of a random task and level, `[N]`.
 
     "Another" is as seen from the first op of the group.
     """
-    to_level, to_group, to_device = jax.random.split(key, 3)
-    devices = case.problem.num_devices
-    level = jax.random.randint(to_level, (), 0, len(case.group))
-    members = case.group[level] == jax.random.randint(to_group, (), 0, case.count[level])
-    now = device[jnp.argmax(members)]
-    away = jax.random.randint(to_device, (), 1, max(devices, 2))
-    return jnp.where(members, (now + away) % devices, device).astype(jnp.int32)
+    to_task, *keys = jax.random.split(key, 1 + len(tasks))
+    chosen = jax.random.randint(to_task, (), 0, len(tasks))
+    for k, (task, to_move) in enumerate(zip(tasks, keys, strict=True)):
+        to_level, to_group, to_value = jax.random.split(to_move, 3)
+        group, count, values = case.group[k], case.count[k], values_of(case, task)
+        level = jax.random.randint(to_level, (), 0, len(group))
+        members = group[level] == jax.random.randint(to_group, (), 0, count[level])
+        value = getattr(decision, task)
+        away = jax.random.randint(to_value, (), 1, max(values, 2))
+        other = (value[jnp.argmax(members)] + away) % values
+        moved = jnp.where(members & (chosen == k), other, value).astype(jnp.int32)
+        decision = decision._replace(**{task: moved})
+    return decision
 
 
-def random(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
-    """Draws placements, each group of a random level on a random device, and keeps the best."""
-    cost, inputs = go.placement_cost(case.problem, OBJECTIVE), case.inputs
-    settle = partial(dispatch.settled, case.problem)
-    first = go.State(case.start, cost(case.start[None])[0])
+def random(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
+) -> Found:
+    """Draws decisions, each group of a random level one value, and keeps the best."""
+    cost, first = case.cost, case.first
+
+    def draw(key: jax.Array) -> go.Decision:
+        decision = case.start
+        for k, (task, to_task) in enumerate(
+            zip(tasks, jax.random.split(key, len(tasks)), strict=True)
+        ):
+            to_level, to_value = jax.random.split(to_task)
+            level = jax.random.randint(to_level, (), 0, len(case.group[k]))
+            group, rows = case.group[k][level], len(case.group[k][0])
+            value = jax.random.randint(to_value, (rows,), 0, values_of(case, task))
+            drawn = jnp.where(group < rows, value[group], getattr(decision, task))
+            decision = decision._replace(**{task: drawn})
+        place = partial(dispatch.settled, case.schedule)
+        return decision._replace(placement=place(decision.placement))
 
     def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
-        to_level, to_device = jax.random.split(key)
-        group = inputs.group[jax.random.randint(to_level, (), 0, len(inputs.group))]
-        rows, devices = len(case.start), case.problem.num_devices
-        device = settle(jax.random.randint(to_device, (rows,), 0, devices)[group])
-        found = cost(device[None])[0]
-        better = found < best.cost
-        best = go.State(jnp.where(better, device, best.device), jnp.minimum(found, best.cost))
+        decision = draw(key)
+        found = cost(jax.tree.map(lambda x: x[None], decision))[0]
+        drawn = go.State(decision, found)
+        best = jax.tree.map(lambda new, old: jnp.where(found < best.cost, new, old), drawn, best)
         return best, best.cost
 
     best, history = jax.lax.scan(step, first, jax.random.split(key, evaluations - 1))
@@ -92,18 +154,23 @@ def random(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Fou
 
 
 def stepwise(
-    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: local.Settings
+    key: jax.Array,
+    case: Case,
+    params: Tree,
+    *,
+    evaluations: int,
+    tasks: tuple[str, ...],
+    settings: local.Settings,
 ) -> Found:
     """Hill climbing or simulated annealing by `move`, one chain."""
-    cost = go.placement_cost(case.problem, OBJECTIVE)
     found = local.minimize(
         key,
-        cost,
+        case.cost,
         case.start,
         evaluations=evaluations,
         settings=settings,
-        neighbour=lambda key, device: move(key, case, device),
-        given=case.start[None],
+        neighbour=lambda key, decision: move(key, case, decision, tasks),
+        given=jax.tree.map(lambda x: x[None], case.start),
     )
     return Found(found.keys, found.cost, found.history, found.evaluations)
 
@@ -112,61 +179,86 @@ def rolled(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """GO with the parameters as they are."""
-    cost = go.placement_cost(case.problem, OBJECTIVE)
-    first = go.begin(case.problem, case.start, cost)
     best, _, history = go.rollout(
         key,
         params,
         case.inputs,
-        first,
-        cost,
+        case.first,
+        case.cost,
         iterations=(evaluations - 1) // settings.drawn,
         settings=settings,
     )
-    return _every(best, first, history, settings.drawn)
+    return _every(best, case.first, history, settings.drawn)
 
 
 def tuned(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """GO whose parameters are trained on the row meanwhile."""
-    cost = go.placement_cost(case.problem, OBJECTIVE)
     state = go.TrainState(params, go.optimizer(settings).init(params))
-    first = go.begin(case.problem, case.start, cost)
     _, best, history = go.tune(
         key,
         state,
         case.inputs,
-        first,
-        cost,
+        case.first,
+        case.cost,
         steps=(evaluations - 1) // (settings.drawn * settings.iterations),
         settings=settings,
     )
-    return _every(best, first, history, settings.drawn)
+    return _every(best, case.first, history, settings.drawn)
+
+
+def hierarchical(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: hdp.Settings
+) -> Found:
+    """HDP, which begins with nothing: its best placement, even if the start is better."""
+    cost = case.cost
+
+    def of_placements(device: jax.Array) -> jax.Array:
+        same = jax.tree.map(lambda x: jnp.broadcast_to(x, device.shape), case.start)
+        return cost(same._replace(placement=device))
+
+    drawn = settings.groupings * settings.placements
+    steps = evaluations // drawn
+    state, costs = hdp.run(key, case.hdp, of_placements, steps=steps, settings=settings)
+    history = jax.lax.cummin(costs.min(1))
+    evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
+    return Found(case.start._replace(placement=state.device), state.cost, history, evaluated)
+
+
+def in_turn(
+    key: jax.Array,
+    case: Case,
+    params: Tree,
+    *,
+    search: Callable[..., Found],
+    tasks: tuple[str, ...],
+    evaluations: int,
+) -> Found:
+    """One task after another, each with an equal part of the evaluations.
+
+    Args:
+      key: random key.
+      case: the row.
+      params: of the policy.
+      search: one of the others, but for its `evaluations` and `tasks`.
+      tasks: in turn.
+      evaluations: of all together.
+    """
+    each, before = 1 + (evaluations - 1) // len(tasks), jnp.int32(0)
+    histories, evaluated = [], []
+    for k, to_search in enumerate(jax.random.split(key, len(tasks))):
+        mine = case._replace(group=case.group[k : k + 1], count=case.count[k : k + 1])
+        found = search(to_search, mine, params, evaluations=each, tasks=tasks[k : k + 1])
+        case = case._replace(start=found.decision)
+        histories.append(found.history)
+        evaluated.append(before + found.evaluations)
+        before = evaluated[-1][-1] - 1  # what comes next begins with what is known
+    every = jnp.concatenate(histories), jnp.concatenate(evaluated)
+    return Found(found.decision, found.cost, *every)
 
 
 def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:
     """Returns what was found where each entry of the history is `count` evaluations later."""
     evaluations = 1 + count * jnp.arange(len(history) + 1, dtype=jnp.int32)
     return Found(*best, jnp.concatenate([first.cost[None], history]), evaluations)
-
-
-def searches(
-    evaluations: int, settings: go.Settings
-) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
-    """Returns the searches by name; each maps a random key, a row and parameters to a result.
-
-    None evaluates more placements than `evaluations`, that of the start included.
-
-    Raises:
-      ValueError: that does not suffice for one step of training.
-    """
-    least = 1 + settings.drawn * settings.iterations
-    if evaluations < least:
-        raise ValueError(f"evaluations is {evaluations}: expected {least} at least")
-    climb = partial(stepwise, evaluations=evaluations, settings=CLIMBING)
-    anneal = partial(stepwise, evaluations=evaluations, settings=ANNEALING)
-    roll = partial(rolled, evaluations=evaluations, settings=settings)
-    tune = partial(tuned, evaluations=evaluations, settings=settings)
-    chance = partial(random, evaluations=evaluations)
-    return dict(zip(NAMES, (chance, climb, anneal, roll, roll, tune, tune), strict=True))

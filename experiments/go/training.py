@@ -14,10 +14,13 @@ from rich.progress import Progress, track
 from experiments import common
 from experiments.go.methods import OBJECTIVE
 from gopt import padding
-from gopt import problem as problems
 from gopt.checkpoints import Checkpoints
-from gopt.graph import Shape
+from gopt.classical.instruction_fusion import instruction_fusion
+from gopt.classical.partition import partition_by_time
+from gopt.fusion_rules import RULES
+from gopt.graph import Graph, Shape
 from gopt.hardware import p100s
+from gopt.joint_problem import JointProblem, prepare_joint
 from gopt.problem import Problem, prepare
 from gopt.sources.jaxpr import trace
 from gopt.systems import go
@@ -74,15 +77,16 @@ class Training:
 
 
 class Pool(NamedTuple):
-    """Graphs on one number of devices, padded to one shape; every leaf has an axis `G`."""
+    """Searches on one number of devices, padded to one shape; every leaf has an axis `[R]`."""
 
-    problem: Problem
+    problem: Problem | JointProblem
     inputs: go.Inputs
-    start: go.State  # all ops on one device
+    order: Any  # float32 [R, N]; None where there are no priorities to decide
+    start: go.State
 
 
 def pools(training: Training, policy: go.Settings) -> list[Pool]:
-    """Returns the training graphs, a pool for each number of devices."""
+    """Returns what is searched in training, a pool for each number of devices."""
     graphs = []
     for family, sizes in track(TRAIN, "tracing training graphs"):
         step, args = WORKLOADS[family](**sizes).train_step()
@@ -92,17 +96,52 @@ def pools(training: Training, policy: go.Settings) -> list[Pool]:
     return [_pool(padded, devices, policy) for devices in training.devices]
 
 
-def _pool(graphs: list[Any], devices: int, policy: go.Settings) -> Pool:
-    each = [prepare(graph, p100s(devices)) for graph in graphs]
-    inputs = [go.read(graph, one, policy) for graph, one in zip(graphs, each, strict=True)]
-    problem = jax.tree.map(jnp.asarray, problems.stack(each))
+def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
+    """Returns the searches of all graphs, each from two starts if there are.
 
-    def begin(problem: Problem) -> go.State:
-        device = jnp.zeros(problem.shape.ops, jnp.int32)
-        return go.begin(problem, device, go.placement_cost(problem, OBJECTIVE))
+    One is all ops on one device, each alone, if it is up to the policy to place them. The other is
+    that of METIS, with what a compiler fuses, if that is up to the policy.
+    """
+    has_fusion, rows = "fusion" in policy.tasks, []
+    each: list[Any] = [prepare(graph, p100s(devices)) for graph in graphs]
+    placed = [partition_by_time(problem, seed=1) for problem in each]
+    if has_fusion:
+        each = joint_problems(graphs, devices)
 
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *inputs)
-    return Pool(problem, stacked, jax.jit(jax.vmap(begin))(problem))
+    def search(k: int, device: Any, fused: Any) -> Pool:
+        problem = each[k]
+        joint = isinstance(problem, JointProblem)
+        fusion = problem.fusion[0] if joint else None
+        schedule = problem.schedule if joint else problem
+        start = begin(problem, device, fused)
+        has_order = "scheduling" in policy.tasks
+        order = go.first_come_order(problem, start.decision) if has_order else None
+        return Pool(problem, go.read(graphs[k], schedule, policy, fusion), order, start)
+
+    for k, device in enumerate(placed):
+        fused = instruction_fusion(each[k].fusion[0]) if has_fusion else np.zeros(len(device), bool)
+        nothing = np.zeros_like(fused)
+        if "placement" in policy.tasks:
+            rows.append(search(k, np.zeros_like(device), nothing))
+        elif has_fusion:
+            rows.append(search(k, device, nothing))
+        rows.append(search(k, device, fused))
+    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(leaf) for leaf in x]), *rows)
+
+
+def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
+    """Returns joint problems of one shape, of graphs of one shape."""
+    machine = partial(prepare_joint, hardware=p100s(devices), rules=RULES["gpu"])
+    each = [machine(graph).fusion[0] for graph in graphs]
+    rows = max(len(one.access) for one in each), max(len(one.reach.kernel) for one in each)
+    return [machine(graph, rows=rows) for graph in graphs]
+
+
+@jax.jit
+def begin(problem: Problem | JointProblem, device: Any, fused: Any) -> go.State:
+    """Returns a decision to start from, and its cost, first come, first served."""
+    cost = go.decision_cost(problem, OBJECTIVE)
+    return go.begin(problem, device, cost, fused)
 
 
 def train(
@@ -132,7 +171,7 @@ def train(
             rng = np.random.default_rng((seed, step))
             place = step % len(every)
             pool, now = every[place], best[place]
-            rows = rng.choice(len(TRAIN), training.graphs, replace=False)
+            rows = rng.choice(len(now.cost), training.graphs, replace=False)
             anew = jnp.asarray(rng.random(training.graphs) < policy.iterations / training.life)
             key = jax.random.fold_in(jax.random.key(seed), step + 1)
             state, best[place], watch = learn(key, state, pool, now, rows, anew)
@@ -160,12 +199,12 @@ def _learn(
     policy: go.Settings,
 ) -> tuple[go.TrainState, go.State, dict[str, jax.Array]]:
     """Returns the state after a step on some rows of a pool, and their best placements."""
-    problem, inputs, start = jax.tree.map(lambda x: x[rows], pool)
-    now = jax.tree.map(lambda x: x[rows], best)
+    taken_from = pool._replace(start=best)
+    now, start = (jax.tree.map(lambda x: x[rows], each) for each in (taken_from, pool.start))
 
-    def one(row: tuple[jax.Array, Problem, go.Inputs, go.State]) -> tuple[go.State, go.Taken]:
-        key, problem, inputs, begin = row
-        cost = go.placement_cost(problem, OBJECTIVE)
+    def one(row: tuple[jax.Array, Pool]) -> tuple[go.State, go.Taken]:
+        key, (problem, inputs, order, begin) = row
+        cost = go.decision_cost(problem, OBJECTIVE, order)
         run = go.rollout(
             key,
             state.params,
@@ -177,9 +216,12 @@ def _learn(
         )
         return run[:2]
 
-    after, taken = jax.lax.map(one, (jax.random.split(key, len(rows)), problem, inputs, now))
-    state, watch = go.improve(state, inputs, taken, settings=policy)
-    # A search that is over begins anew the next time.
-    device = jnp.where(anew[:, None], start.device, after.device)
-    kept = go.State(device, jnp.where(anew, start.cost, after.cost))
-    return state, jax.tree.map(lambda all, new: all.at[rows].set(new), best, kept), watch
+    after, taken = jax.lax.map(one, (jax.random.split(key, len(rows)), now))
+    state, watch = go.improve(state, now.inputs, taken, settings=policy)
+
+    def kept(start: jax.Array, after: jax.Array) -> jax.Array:
+        """A search that is over begins anew the next time."""
+        return jnp.where(jnp.expand_dims(anew, tuple(range(1, start.ndim))), start, after)
+
+    kept_state = jax.tree.map(kept, start, after)
+    return state, jax.tree.map(lambda all, new: all.at[rows].set(new), best, kept_state), watch

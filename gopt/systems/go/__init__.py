@@ -1,9 +1,10 @@
-"""GO: a policy over the graph says which ops change their device next; so far for placement.
+"""GO: a policy over the graph says which ops are placed, scheduled or fused otherwise next.
 
 p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): a network embeds the ops of a graph, and in each of some
-iterations groups of ops, from coarse to fine, keep their device or go to another, independently of
-each other but that one moves at least, given all devices before. The best placement that was drawn
-is where the next iteration begins. The network is trained with PPO on what its decisions gain.
+iterations groups of ops, from coarse to fine, keep their device, priority or fusion, or get another
+one, independently of each other but that one changes at least, given all that was decided before.
+The best decision that was drawn is where the next iteration begins. The network is trained with PPO
+on what its decisions gain. Each task has a head with a layer of attention of its own.
 
 Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
 besides the sizes, which the paper does not give:
@@ -12,15 +13,29 @@ besides the sizes, which the paper does not give:
   (`gopt.classical.groups`): a move of one op of thousands gains nothing;
 - the number of changes, which the policy says for a whole level, so that what it says of a group is
   only whether it is better changed than others (`Policy.moves`);
-- that the best placement is kept between iterations (`iterate`), that a decision which is worse is
+- priorities as shifts of a given order, and four levels of fusion (`decisions`);
+- that the best decision is kept between iterations (`iterate`), that a decision which is worse is
   rewarded as one that changes nothing (`reward`), and that the other samples of a level are the
   baseline of each (`loss`);
 - that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
+from gopt.systems.go.decisions import (
+    FUSIONS,
+    SHIFTS,
+    TASKS,
+    Cost,
+    Decision,
+    State,
+    begin,
+    decision_cost,
+    first_come_order,
+    order_of,
+    priority,
+)
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.policy import Moves, act, embed, init_params, log_prob, moves, sample
-from gopt.systems.go.search import State, Taken, begin, iterate, placement_cost, rollout
+from gopt.systems.go.search import Taken, iterate, rollout
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (
     TrainState,
@@ -34,6 +49,11 @@ from gopt.systems.go.training import (
 from gopt.systems.go.weights import load_policy, save_policy
 
 __all__ = [
+    "FUSIONS",
+    "SHIFTS",
+    "TASKS",
+    "Cost",
+    "Decision",
     "Inputs",
     "Moves",
     "Settings",
@@ -42,7 +62,9 @@ __all__ = [
     "TrainState",
     "act",
     "begin",
+    "decision_cost",
     "embed",
+    "first_come_order",
     "improve",
     "init",
     "init_params",
@@ -52,7 +74,8 @@ __all__ = [
     "loss",
     "moves",
     "optimizer",
-    "placement_cost",
+    "order_of",
+    "priority",
     "read",
     "reward",
     "rollout",

@@ -9,6 +9,7 @@ import numpy as np
 from gopt.classical.groups import coarse_to_fine
 from gopt.classical.list_scheduling import levels, mean_ticks, mean_transfer_ticks
 from gopt.classical.readiness import leaders
+from gopt.fusion_problem import FusionProblem
 from gopt.graph import Graph, shape_of
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
 from gopt.problem import Problem
@@ -24,6 +25,8 @@ class Inputs(NamedTuple):
     group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input that may
     # be everywhere is in that of the first of its readers (see `gopt.cost.dispatch.settled`)
     allowed: Any  # bool [N, D], where each op may run
+    runs: Any  # bool [N], it has a priority: it is no input, and no padding
+    fusible: Any  # bool [N], it may be fused into its readers
     count: Any  # int32 [L], groups of each level
     share: Any  # float32 [N], of the time of all ops, on average over devices
     bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
@@ -32,7 +35,9 @@ class Inputs(NamedTuple):
     times: Any  # float32 [N, 4], see `read`
 
 
-def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
+def read(
+    graph: Graph, problem: Problem, settings: Settings, fusion: FusionProblem | None = None
+) -> Inputs:
     """Returns what the policy reads; on the host.
 
     `times` are, in shares of the longest path: when an op could start, how long all paths from it
@@ -43,14 +48,19 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
       graph: padded or not.
       problem: the same graph, with the same padding, on the machine that it is placed on.
       settings: of the policy.
+      fusion: of the same ops; without it none may be fused.
 
     Raises:
-      ValueError: the graph and the problem have not the same rows.
+      ValueError: the graph and a problem have not the same rows.
     """
     graphs = to_graphs_tuple(graph)
     if len(graphs.nodes["kind"]) != problem.shape.ops or len(graphs.edges) != problem.shape.uses:
         raise ValueError(
             f"problem has shape {problem.shape}: expected that of the graph, {shape_of(graph)}"
+        )
+    if fusion is not None and len(fusion.configurable) != problem.shape.ops:
+        raise ValueError(
+            f"fusion has {len(fusion.configurable)} rows of ops: expected {problem.shape.ops}"
         )
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     rows = problem.shape
@@ -81,6 +91,8 @@ def read(graph: Graph, problem: Problem, settings: Settings) -> Inputs:
         graphs=graphs,
         group=group,
         allowed=np.asarray(problem.allowed),
+        runs=(np.arange(rows.ops) < n) & ~np.asarray(problem.is_input),
+        fusible=np.zeros(rows.ops, bool) if fusion is None else np.asarray(fusion.configurable),
         count=np.array([of.max() + 1 for of in groups], np.int32),
         share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),

@@ -1,6 +1,9 @@
 """Settings of GO: sizes of its policy, how it searches, how it is trained."""
 
 from dataclasses import dataclass
+from itertools import product
+
+from gopt.systems.go.decisions import TASKS
 
 
 @dataclass(frozen=True)
@@ -8,6 +11,7 @@ class Settings:
     """Sizes and settings, all our choice where the paper does not give them.
 
     Attributes:
+      tasks: what is decided, of `TASKS`; each has a part of the network, and samples, of its own.
       width: size of the embedding of an op.
       rounds: of GraphSAGE.
       layers: of segment-recurrent attention over all ops, for all tasks.
@@ -16,7 +20,7 @@ class Settings:
       levels: how many groups of ops there are at most, from coarse to fine.
       changes: sum of the odds of the groups of a level to be moved, before it is trained. About as
         many move on average, but for what is drawn because one has to.
-      samples: decisions that are drawn at each level in an iteration, `S`.
+      samples: decisions that are drawn in an iteration for each task and level, `S`.
       explore: share of the moves that is drawn uniformly, so that no move becomes impossible.
       iterations: between two steps of training, `T`.
       epochs: how often what was drawn is used in a step of training.
@@ -27,6 +31,7 @@ class Settings:
       norm: to which the gradient is clipped.
     """
 
+    tasks: tuple[str, ...] = ("placement",)
     width: int = 64
     rounds: int = 2
     layers: int = 1
@@ -35,7 +40,7 @@ class Settings:
     levels: tuple[int, ...] = (64, 256, 1024)
     changes: float = 1.5
     samples: int = 4
-    explore: float = 0.3
+    explore: float = 0.7
     iterations: int = 12
     epochs: int = 2
     quiet: float = 1e-4
@@ -50,6 +55,8 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}: expected a divisor of the width {self.width}")
+        if not self.tasks or set(self.tasks) - set(TASKS) or len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"tasks is {self.tasks}: expected some of {TASKS}, each once")
         if not self.levels or min(self.levels) < 1:
             raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
         if self.samples < 2:
@@ -63,6 +70,11 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 
     @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        """The kinds of moves: a task and a level, both by index. There are `M`."""
+        return tuple(product(range(len(self.tasks)), range(len(self.levels))))
+
+    @property
     def drawn(self) -> int:
-        """How many placements are costed in an iteration."""
-        return self.samples * len(self.levels)
+        """How many decisions are costed in an iteration."""
+        return self.samples * len(self.moves)

@@ -8,9 +8,10 @@ import optax
 from jax import lax
 
 from gopt import losses
+from gopt.systems.go.decisions import Cost, Decision, State
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.policy import embed, init_params, log_prob, moves
-from gopt.systems.go.search import Cost, State, Taken, rollout
+from gopt.systems.go.search import Taken, rollout
 from gopt.systems.go.settings import Settings
 
 Tree = Any
@@ -37,8 +38,8 @@ def loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the loss of the iterations of one graph, and what to watch.
 
-    PPO; the baseline of a sample is the mean reward of the others of its iteration and level, and
-    advantages are divided by their root mean square over the graph.
+    PPO; the baseline of a sample is the mean reward of the others of its iteration, task and level,
+    and advantages are divided by their root mean square over the graph.
 
     Args:
       params: of the policy.
@@ -52,16 +53,16 @@ def loss(
     advantage = spread / (jnp.sqrt(jnp.mean(spread**2)) + settings.quiet)
 
     @jax.checkpoint
-    def one(row: tuple[jax.Array, tuple[jax.Array, ...]]) -> tuple[jax.Array, jax.Array]:
-        device, actions = row
+    def one(row: tuple[Decision, tuple[jax.Array, ...]]) -> tuple[jax.Array, jax.Array]:
+        decision, actions = row
         found = [
-            moves(params, ops, inputs, device, level=level, settings=settings)
-            for level in range(len(actions))
+            moves(params, ops, inputs, decision, task=task, level=level, settings=settings)
+            for task, level in settings.moves
         ]
         log_probs = [log_prob(f.logits, a) for f, a in zip(found, actions, strict=True)]
         return jnp.stack(log_probs), jnp.stack([f.entropy for f in found])
 
-    log_probs, entropy = lax.map(one, (taken.device, taken.action))
+    log_probs, entropy = lax.map(one, (taken.decision, taken.action))
     surrogate = losses.ppo(log_probs, taken.log_prob, advantage, clip=settings.clip)
     value = surrogate - settings.entropy * entropy.mean()
     return value, {"entropy": entropy.mean(), "better": (taken.ratio < 1).mean()}
@@ -113,23 +114,23 @@ def tune(
     steps: int,
     settings: Settings,
 ) -> tuple[TrainState, State, jax.Array]:
-    """Returns a policy trained while it searches one graph, the best placement, and costs.
+    """Returns a policy trained while it searches one graph, the best decision, and costs.
 
     From parameters of other graphs this is fine-tuning, from random ones the paper's GO-one. In
     each step there are `Settings.iterations`, then the policy is improved; the next step begins
-    with the best placement of all.
+    with the best decision of all.
 
     Args:
       key: random key.
       state: of training, before.
       inputs: the graph.
-      start: the placement to begin with, as of `begin`.
-      cost: what is minimised, as of `placement_cost`.
+      start: the decision to begin with, as of `begin`.
+      cost: what is minimised, as of `decision_cost`.
       steps: of training, `K`.
       settings: of the policy.
 
     Returns:
-      The state after training, the best placement, and the lowest cost after each iteration,
+      The state after training, the best decision, and the lowest cost after each iteration,
       float32 `[K · iterations]`.
     """
 

@@ -13,12 +13,13 @@ from gopt.hardware import homogeneous
 from gopt.kinds import KINDS
 from gopt.nets.graphs import OP_FEATURES
 from gopt.problem import prepare
+from gopt.systems.go.decisions import FUSIONS, SHIFTS
 from gopt.systems.go.inputs import read
 from gopt.systems.go.policy import init_params
 from gopt.systems.go.settings import Settings
 
 Tree = Any
-VERSION = 1  # of what a policy reads and says
+VERSION = 2  # of what a policy reads and says
 
 
 def save_policy(
@@ -36,14 +37,7 @@ def save_policy(
       settings: its sizes.
       origin: how it was trained, as JSON values, for whoever reads the file.
     """
-    values = {
-        "system": "go",
-        "version": VERSION,
-        "settings": dataclasses.asdict(settings),
-        "features": OP_FEATURES,
-        "kinds": KINDS,
-        "origin": origin or {},
-    }
+    values = _known() | {"settings": dataclasses.asdict(settings), "origin": origin or {}}
     save_weights(path, params, values)
 
 
@@ -58,14 +52,19 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
       FileNotFoundError: there is no such file.
     """
     params, values = load_weights(path)
-    known = {"system": "go", "version": VERSION, "features": OP_FEATURES, "kinds": KINDS}
-    check_weights(path, "a policy", values, known)
+    check_weights(path, "a policy", values, _known())
     try:
         found = values["settings"]
-        settings = Settings(**found | {"levels": tuple(found["levels"])})  # JSON has no tuples
+        settings = Settings(**found | {k: tuple(found[k]) for k in ("tasks", "levels")})  # JSON has none
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of GO: {error}") from error
     graph = from_ops([Op()])
     inputs = read(graph, prepare(graph, homogeneous(1)), settings)
     check_shapes(path, params, partial(init_params, jax.random.key(0), inputs, settings=settings))
     return params, settings
+
+
+def _known() -> dict[str, Any]:
+    """Returns what a policy must agree with."""
+    values = {"shifts": SHIFTS, "fusions": FUSIONS}  # that a policy decides
+    return {"system": "go", "version": VERSION, "features": OP_FEATURES, "kinds": KINDS} | values

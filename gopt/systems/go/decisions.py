@@ -1,0 +1,130 @@
+"""What GO decides of each op, and what a decision costs.
+
+    cost = decision_cost(problem, "makespan")
+    start = begin(problem, device, cost)  # all that is not decided remains as it is here
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt.cost import dispatch, execution
+from gopt.cost.execution import Keys
+from gopt.cost.fusion_levels import ends_by_level
+from gopt.cost.joint import contracted
+from gopt.joint_problem import JointProblem
+from gopt.problem import Problem
+
+# How much earlier or later an op is in the queue of its device than in a given order, in shares of
+# all ops; and levels of priority to be fused, of which the first is not to be. Both our choice.
+SHIFTS = (-0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3)
+FUSIONS = 4
+IN_ORDER = SHIFTS.index(0)
+
+
+class Decision(NamedTuple):
+    """What is decided of `N` ops. A task is one of the three."""
+
+    placement: Any  # int32 [N], the device of each
+    scheduling: Any  # int32 [N], its shift, an index of `SHIFTS`
+    fusion: Any  # int32 [N], its level, see `gopt.cost.fusion_levels`
+
+
+TASKS: tuple[str, ...] = Decision._fields
+Cost = Callable[[Decision], jax.Array]  # decisions [P, N] to costs, float32 [P]
+
+
+class State(NamedTuple):
+    """The best decision so far."""
+
+    decision: Decision
+    cost: Any  # float32 []
+
+
+def begin(
+    problem: Problem | JointProblem,
+    device: jax.Array,
+    cost: Cost,
+    fused: jax.Array | None = None,
+) -> State:
+    """Returns a decision to start from, in order, and its cost.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`, where ops are wanted; they run there if they may.
+      cost: what is minimised, as of `decision_cost`.
+      fused: bool `[N]`, ops that are fused into their readers; by default none.
+    """
+    placed = problem.schedule if isinstance(problem, JointProblem) else problem
+    device = dispatch.settled(placed, device)
+    level = jnp.zeros_like(device) if fused is None else jnp.asarray(fused, jnp.int32)
+    decision = Decision(device, jnp.full_like(device, IN_ORDER), level)
+    return State(decision, cost(jax.tree.map(lambda x: x[None], decision))[0])
+
+
+def decision_cost(
+    problem: Problem | JointProblem, objective: str, order: jax.Array | None = None
+) -> Cost:
+    """Returns what decisions cost.
+
+    Args:
+      problem: one problem; with a `Problem` fusions mean nothing.
+      objective: of `gopt.cost.execution.OBJECTIVES`.
+      order: that shifts are of, float32 `[N]`, as of `order_of`; if it is None, shifts mean nothing,
+        and ops, or kernels, are served first come, first served.
+
+    Raises:
+      ValueError: there is no objective of that name.
+    """
+    execution.check_objective(objective)
+
+    def keys(problem: Problem, decision: Decision) -> Keys:
+        placed = dispatch.placement(problem, decision.placement)
+        if order is None:
+            return placed
+        return placed._replace(priority=priority(order, decision.scheduling))
+
+    if isinstance(problem, Problem):
+        cost = dispatch.population_cost(problem, objective)
+        return lambda decision: cost(jax.vmap(partial(keys, problem))(decision))
+
+    def joint(decision: Decision) -> jax.Array:
+        kernels = contracted(problem, decision.fusion)
+        found = dispatch.evaluate(kernels, keys(kernels, decision))
+        return execution.objective(kernels, found, objective)
+
+    return jax.vmap(joint)
+
+
+def priority(order: jax.Array, shift: jax.Array) -> jax.Array:
+    """Returns keys of priority, float32 `[N]`, of ops that are shifted in an order, both `[N]`."""
+    return jnp.asarray(order) + (jnp.asarray(SHIFTS, jnp.float32) - SHIFTS[0])[shift]
+
+
+def order_of(problem: Problem, rank: np.ndarray) -> np.ndarray:
+    """Returns places of ops in 0..1 by their ranks, float32 `[N]`; on the host."""
+    n = int(problem.num_ops)
+    order = np.ones(problem.shape.ops, np.float32)
+    order[np.argsort(np.asarray(rank)[:n], kind="stable")] = np.arange(n) / n
+    return order
+
+
+def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.ndarray:
+    """Returns the order in which ops start first come, first served, float32 `[N]`; on the host.
+
+    As long as nothing is moved, what is in this order is first come, first served. Ops that are
+    fused have the place of their kernel.
+    """
+    end = np.arange(len(decision.placement))
+    if isinstance(problem, JointProblem):
+        end = np.asarray(ends_by_level(problem.fusion[0], decision.fusion))
+        problem = contracted(problem, decision.fusion)
+    schedule = dispatch.simulate(problem, execution.Decision(decision.placement, None))
+    items = np.asarray(schedule.order)
+    rank = np.full(items.size, items.size)
+    rank[items[: int(schedule.num_items)]] = np.arange(int(schedule.num_items))
+    return order_of(problem, rank[: problem.shape.ops])[end]
