@@ -1,13 +1,13 @@
 """GO on the fourteen rows of its placement table, against searches, heuristics and experts.
 
-    python -m experiments.go                              # all rows, searches of 3 601 placements
-    python -m experiments.go --rows "RNNLM, 2 layers"     # one of them
-    python -m experiments.go --train                      # trains a policy first
+    python -m experiments.go --train                      # trains a policy, and places all rows
+    python -m experiments.go --weights POLICY             # with one that was trained
+    python -m experiments.go --table joint --train        # fusion and priorities are decided, too
+    python -m experiments.go --rows "RNNLM, 2 layers" --weights POLICY    # one of the rows
 
-Step times are simulated: P100s, as in the paper, first come, first served (see
-`gopt.cost.dispatch`). Searches begin with the best placement of the heuristics, experts left out,
-and evaluate the same number of placements. Prints a table and saves it with settings, versions and
-the figures of every run.
+Step times are simulated: P100s, as in the paper (see `gopt.cost.dispatch`). Searches begin with the
+best decision of the heuristics, experts left out, and evaluate the same number of decisions. Prints
+a table and saves it with settings, versions and the figures of every run.
 """
 
 import dataclasses
@@ -24,17 +24,13 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import check_names
-from experiments.go import heuristics, methods, report, runs
+from experiments.go import methods, report, runs
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, build
+from experiments.go.tables import TABLES, rank, seconds_of
 from gopt.classical import makespan_bound
 from gopt.files import write_whole
-from gopt.hardware import p100s
-from gopt.problem import prepare, to_seconds
 from gopt.systems import go
-
-# What searches may begin with, the first of them if `alone` is set.
-AUTOMATIC = ("one device", "METIS, repaired", "critical path", "HEFT", "ETF", "m-ETF")
 
 
 @dataclass(frozen=True)
@@ -42,21 +38,25 @@ class Settings:
     """Settings of the experiment.
 
     Attributes:
+      table: what is decided, see `experiments.go.tables`.
       rows: of the table, by name.
-      searches: by name, see `experiments.go.methods`.
+      searches: by name, see `experiments.go.methods`; by default all.
       evaluations: of each search, that of the placement it begins with included.
       seeds: runs of each search, and of METIS.
-      alone: searches begin with all ops on one device instead of the best of the heuristics.
+      alone: searches begin with the first of what they may begin with, all on one device, say,
+        instead of the best.
       train: train a policy first, instead of loading `weights`.
       weights: a policy that was trained with `--train`.
       folder: where the run is saved.
       seed: of everything random.
-      policy: sizes of a policy that is trained; one that is loaded has its own.
+      policy: sizes of a policy that is trained; one that is loaded has its own, and its tasks are
+        those of the table.
       training: how it is trained.
     """
 
+    table: str = "placement"
     rows: tuple[str, ...] = tuple(ROWS)
-    searches: tuple[str, ...] = methods.NAMES
+    searches: tuple[str, ...] = ()
     evaluations: int = 3601  # 25 steps of training after the start
     seeds: int = 3
     alone: bool = False
@@ -69,14 +69,22 @@ class Settings:
 
 
 def policy(settings: Settings) -> tuple[Any, go.Settings]:
-    """Returns the parameters and settings of the policy: trained now, or loaded."""
+    """Returns the parameters and settings of the policy: trained now, or loaded.
+
+    Raises:
+      ValueError: there is none, or it does not decide what the table is about.
+    """
+    tasks = TABLES[settings.table][1]
     if settings.train:
-        return trainer.train(
-            settings.training, settings.policy, settings.seed, settings.folder / "policy"
-        )
+        sizes = dataclasses.replace(settings.policy, tasks=tasks)
+        folder = settings.folder / "policy"
+        return trainer.train(settings.training, sizes, settings.seed, folder)
     if settings.weights is None:
         raise ValueError("weights are not given: expected those of a policy, or --train")
-    return go.load_policy(settings.weights)
+    params, sizes = go.load_policy(settings.weights)
+    if set(tasks) - set(sizes.tasks):
+        raise ValueError(f"{settings.weights} decides {sizes.tasks}: expected {tasks}")
+    return params, dataclasses.replace(sizes, tasks=tasks)
 
 
 def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) -> report.Measured:
@@ -84,37 +92,42 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     jax.clear_caches()  # programs of several rows at once are more than a process may map
     row = ROWS[name]
     traced = build(row)
-    problem = prepare(traced.graph, p100s(row.devices))
-    placed = heuristics.placed(problem, traced, row, settings.seeds)
-    automatic = AUTOMATIC[:1] if settings.alone else AUTOMATIC
-    begun = min(automatic, key=lambda each: (not placed[each].fits, placed[each].makespan))
-    case = methods.case(traced.graph, problem, placed[begun].device, policy)
+    problem, given, default, starts = TABLES[settings.table][0](traced, row, settings.seeds)
+    begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
+    case = methods.case(traced.graph, problem, *given[begun][:2], policy)
     keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
     init = partial(go.init_params, settings=policy)
     first = jax.jit(jax.vmap(init, (0, None)))(keys, case.inputs)
     learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
     searches = methods.searches(settings.evaluations, policy)
     found = {}
-    for search in settings.searches:
+    for search in settings.searches or searches:
         params = first if search in methods.FROM_SCRATCH else learned
         found[search] = runs.run(searches[search], keys, case, params)
-    bound = float(to_seconds(problem, makespan_bound(problem)))
-    placements = {k: one.device for k, one in placed.items()}
-    placements |= {k: device for k, (_, device) in found.items()}
+    is_fused = "fusion" in policy.tasks
+    bound = np.nan if is_fused else float(seconds_of(problem, makespan_bound(case.schedule)))
+    decisions = {method: one.decision for method, one in given.items()}
+    decisions |= {method: decision for method, (_, decision) in found.items()}
+    arrays = {
+        f"{method}, {task}": getattr(decision, task)
+        for method, decision in decisions.items()
+        for task in policy.tasks
+    }
     with write_whole(settings.folder / f"{name}.npz") as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **placements)
-    return report.Measured(
-        name, int(problem.num_ops), placed, begun, {k: one for k, (one, _) in found.items()}, bound
-    )
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    results = {method: one for method, (one, _) in found.items()}
+    ops = int(case.schedule.num_ops)
+    return report.Measured(name, ops, given, default, begun, results, bound)
 
 
 def main(settings: Settings) -> None:
     """Runs the experiment."""
+    check_names("table", (settings.table,), TABLES)
     check_names("rows", settings.rows, ROWS)
-    check_names("searches", settings.searches, methods.NAMES)
     common.start()
     trained, sizes = policy(settings)
-    methods.searches(settings.evaluations, sizes)  # raises now rather than after the heuristics
+    # Raises now rather than after the heuristics.
+    check_names("searches", settings.searches, methods.searches(settings.evaluations, sizes))
     settings = dataclasses.replace(settings, policy=sizes)
     common.save_settings(settings.folder, settings)
     measured = []
@@ -122,8 +135,8 @@ def main(settings: Settings) -> None:
         measured.append(measure(name, settings, trained, sizes))
         report.save(measured, settings.folder)
     title = (
-        f"Placement under a simulation of P100s, {settings.evaluations} evaluations, "
-        f"{settings.seeds} seeds"
+        f"{settings.table.capitalize()} under a simulation of P100s, {settings.evaluations} "
+        f"evaluations, {settings.seeds} seeds"
     )
     report.report(title, measured, settings.folder)
     report.draw(measured, settings.folder)

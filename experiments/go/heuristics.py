@@ -38,7 +38,7 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     """Returns the placement of each heuristic; where one has settings, the best of those tried.
 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
-    METIS has each combination of `IMBALANCES`, seeds and weights of shared tensors. m-ETF, HEFT and
+    METIS is that of `partitioned`. m-ETF, HEFT and
     critical path have groups of ops that read a weight, as they are and joined, and of single ops
     joined (`gopt.classical.groups`), and HEFT each op alone, too. Ops are served first come, first
     served; what list schedulers decide is also executed in their own order, which a placement alone
@@ -50,26 +50,16 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     grouped = [by_weight]
     for groups, counts in ((by_weight, BY_WEIGHT), (alone, BY_SIZE)):
         grouped += [join(problem, groups, k * row.devices) for k in counts]
-    parted = [
-        partial(partition_by_time, problem, seed=seed, imbalance=imbalance, shared_out=shared_out)
-        for seed in range(1, seeds + 1)
-        for imbalance in IMBALANCES
-        for shared_out in (True, False)
-    ]
     split = [lambda: experts.by_layer(traced, problem, row.family, layers)]
     if row.family in RECURRENT:
         split.append(lambda: experts.by_step(traced, problem))
     found = {
         "one device": best(problem, [lambda: np.zeros(problem.shape.ops, np.int32)]),
         "expert": best(problem, split),
-        "METIS": best(problem, parted),
+        "METIS": partitioned(problem, seeds),
         "m-ETF": best(problem, [partial(memory_etf, problem, g) for g in grouped]),
     }
-    began = time.perf_counter()
-    repaired = fit_memory(problem, found["METIS"].device, join(problem, by_weight, 256))
-    found["METIS, repaired"] = best(problem, [lambda: repaired])._replace(
-        tried=found["METIS"].tried, seconds=found["METIS"].seconds + time.perf_counter() - began
-    )
+    found["METIS, repaired"] = repaired(problem, found["METIS"], by_weight)
     schedulers = {
         "critical path": [partial(critical_path, problem, g) for g in grouped],
         "HEFT": [partial(heft, problem, g) for g in (None, *grouped)],
@@ -84,6 +74,25 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
         own = [_in_order(problem, each) for each in keys]
         found[f"{name}, own order"] = _least(problem, devices, own, seconds)
     return found
+
+
+def partitioned(problem: Problem, seeds: int) -> Placed:
+    """Returns the best of METIS with each of `IMBALANCES`, seeds and weights of shared tensors."""
+    parted = [
+        partial(partition_by_time, problem, seed=seed, imbalance=imbalance, shared_out=shared_out)
+        for seed in range(1, seeds + 1)
+        for imbalance in IMBALANCES
+        for shared_out in (True, False)
+    ]
+    return best(problem, parted)
+
+
+def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
+    """Returns a placement with groups of ops moved until it fits, if that is found, see `join`."""
+    began = time.perf_counter()
+    device = fit_memory(problem, placed.device, join(problem, group, 256))
+    seconds = placed.seconds + time.perf_counter() - began
+    return best(problem, [lambda: device])._replace(tried=placed.tried, seconds=seconds)
 
 
 def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:

@@ -18,6 +18,7 @@ from gopt.search import local
 from gopt.systems import go, hdp
 
 Tree = Any
+FROM_SCRATCH = ("GO untrained", "GO-one")  # their parameters are random at first
 OBJECTIVE = "capped_makespan"
 CLIMBING = local.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
 # Of temperatures from 0.03 % to 1 %, the one that did best on steps that the policy is trained on.
@@ -262,3 +263,49 @@ def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> F
     """Returns what was found where each entry of the history is `count` evaluations later."""
     evaluations = 1 + count * jnp.arange(len(history) + 1, dtype=jnp.int32)
     return Found(*best, jnp.concatenate([first.cost[None], history]), evaluations)
+
+
+def searches(
+    evaluations: int, settings: go.Settings
+) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
+    """Returns the searches by name; each maps a random key, a row and parameters to a result.
+
+    None evaluates more decisions than `evaluations`, that of the start included. HDP is there if
+    placement is all that is decided; where several tasks are, some are done one after another, too.
+
+    Raises:
+      ValueError: that does not suffice for one step of training.
+    """
+    least = 1 + settings.drawn * settings.iterations
+    if evaluations < least:
+        raise ValueError(f"evaluations is {evaluations}: expected {least} at least")
+    tasks = settings.tasks
+    climb = partial(stepwise, settings=CLIMBING)
+    anneal = partial(stepwise, settings=ANNEALING)
+
+    def roll(*args: Any, evaluations: int, tasks: tuple[str, ...]) -> Found:
+        only = dataclasses.replace(settings, tasks=tasks)
+        return rolled(*args, evaluations=evaluations, settings=only)
+
+    def tune(*args: Any, evaluations: int, tasks: tuple[str, ...]) -> Found:
+        return tuned(*args, evaluations=evaluations, settings=settings)
+
+    found: dict[str, Callable[..., Found]] = {
+        "random search": random,
+        "local search": climb,
+        "annealing": anneal,
+        "GO untrained": roll,
+        "GO": roll,
+        "GO-one": tune,
+        "GO fine-tuned": tune,
+    }
+    if len(tasks) > 1:
+        for name in ("annealing", "GO"):
+            found[f"{name}, in turn"] = partial(in_turn, search=found[name])
+    found = {
+        name: partial(search, evaluations=evaluations, tasks=tasks)
+        for name, search in found.items()
+    }
+    if tasks == ("placement",):
+        found["HDP"] = partial(hierarchical, evaluations=evaluations, settings=hdp.Settings())
+    return found

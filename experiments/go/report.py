@@ -1,4 +1,4 @@
-"""The table of the GO experiment: seconds of a step by method, and what they are worth."""
+"""The tables of the GO experiment: seconds of a step by method, and what they are worth."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import common
-from experiments.go.heuristics import Placed
 from experiments.go.rows import ROWS, Published
 from experiments.go.runs import Runs
+from experiments.go.tables import Given
 from gopt import plots
 
 
@@ -18,10 +18,11 @@ class Measured(NamedTuple):
 
     name: str
     ops: int
-    placed: dict[str, Placed]
+    given: dict[str, Given]
+    default: str  # of `given`, what others are compared with
     begun: str  # which of them searches began with
     found: dict[str, Runs]
-    bound: float  # no step is shorter, s
+    bound: float  # no step is shorter, s; no number where ops are fused
 
     @property
     def known(self) -> float:
@@ -31,7 +32,7 @@ class Measured(NamedTuple):
 
 def methods(row: Measured) -> tuple[str, ...]:
     """Returns the names of all methods, of what searches began with, too."""
-    return (*row.placed, "start of searches", *row.found)
+    return (*row.given, "start of searches", *row.found)
 
 
 def steps(row: Measured, method: str) -> np.ndarray:
@@ -41,8 +42,8 @@ def steps(row: Measured, method: str) -> np.ndarray:
     """
     if method in row.found:
         return row.found[method].makespan
-    placed = row.placed[row.begun if method == "start of searches" else method]
-    return np.array([placed.makespan if placed.fits else np.nan])
+    given = row.given[row.begun if method == "start of searches" else method]
+    return np.array([given.makespan if given.fits else np.nan])
 
 
 def gains(rows: Sequence[Measured], method: str, other: str) -> np.ndarray:
@@ -55,43 +56,47 @@ def gains(rows: Sequence[Measured], method: str, other: str) -> np.ndarray:
     return 1 - np.exp(np.log(each).mean(0)) if len(each) else np.full(each.shape[1], np.nan)
 
 
-def headroom(expert: np.ndarray, method: np.ndarray, known: np.ndarray) -> float:
-    """Returns the share of what experts leave that a method captures: Σ log ratio to the expert's.
+def headroom(default: np.ndarray, method: np.ndarray, known: np.ndarray) -> float:
+    """Returns the share of what the default leaves that a method captures: Σ log ratio to it.
 
     So rows count by what there is to gain. Rows without a figure are left out.
     """
-    has = np.isfinite(expert / method)
-    left = np.log(expert / known)[has].sum()
-    return float(np.log(expert / method)[has].sum() / left) if left > 1e-9 else float("nan")
+    has = np.isfinite(default / method)
+    left = np.log(default / known)[has].sum()
+    return float(np.log(default / method)[has].sum() / left) if left > 1e-9 else float("nan")
 
 
 def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     """Prints and saves both tables: the rows, s, and what each method is worth over all of them.
 
-    - over expert, over start: 1 − geometric mean of step / that of the expert, or of what searches
-      begin with, with its 95 % interval over runs;
-    - headroom: what it captures of the gap between expert and best known;
+    - over the default (an expert, say), over start: 1 − geometric mean of step / that of the default,
+      or of what searches begin with, with its 95 % interval over runs;
+    - headroom: what it captures of the gap between the default and the best known;
     - fits: on how many rows the memory of all devices suffices; others are left out;
-    - evaluations: placements tried; core s: of one core for a run, without compilation.
+    - evaluations: decisions tried; core s: of one core for a run, without compilation.
     """
-    every = methods(rows[0])
+    every, default = methods(rows[0]), rows[0].default
     mean = {m: np.array([steps(row, m).mean() for row in rows]) for m in every}
-    columns = ("simulated s of a step", "ops", *every, "best known", "bound")
+    columns = ("simulated s of a step", "ops", *every, "best known")
     table = [
-        (row.name, row.ops, *map(_figure, (*(mean[m][k] for m in every), row.known, row.bound)))
+        (row.name, row.ops, *map(_figure, (*(mean[m][k] for m in every), row.known)))
         for k, row in enumerate(rows)
     ]
+    if np.isfinite([row.bound for row in rows]).all():
+        columns = (*columns, "bound")
+        table = [(*line, _figure(row.bound)) for line, row in zip(table, rows, strict=True)]
     common.show(title, columns, table, folder / "rows.md")
     known = np.array([row.known for row in rows])
     summary: list[tuple[Any, ...]] = []
     for method in every:
         tried, spent = _cost(rows, method)
-        over = (_percent(gains(rows, method, other)) for other in ("expert", "start of searches"))
-        share = f"{100 * headroom(mean['expert'], mean[method], known):.0f}"
+        over = (_percent(gains(rows, method, other)) for other in (default, "start of searches"))
+        share = f"{100 * headroom(mean[default], mean[method], known):.0f}"
         fits = f"{int(np.isfinite(mean[method]).sum())} of {len(rows)}"
         summary.append((method, *over, share, fits, tried, f"{spent:.1f}"))
-    summary.append(("published GO-one", f"{100 * _published(rows):.1f}", *[""] * 5))
-    columns = ("method", "over expert, %", "over start, %", "of headroom, %", "fits")
+    if default == "expert":
+        summary.append(("published GO-one", f"{100 * _published(rows):.1f}", *[""] * 5))
+    columns = ("method", f"over {default}, %", "over start, %", "of headroom, %", "fits")
     common.show(title, (*columns, "evaluations", "core s"), summary, folder / "summary.md")
 
 
@@ -100,8 +105,10 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
     values = [
         {
             **row._asdict(),
-            # Where ops run is in the file of the row.
-            "placed": {m: one._asdict() | {"device": None} for m, one in row.placed.items()},
+            # What was decided is in the file of the row.
+            "given": {
+                m: one._asdict() | {"decision": None, "order": None} for m, one in row.given.items()
+            },
             "found": {m: one._asdict() for m, one in row.found.items()},
         }
         for row in rows
@@ -110,20 +117,20 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Sequence[Measured], folder: Path) -> None:
-    """Saves the plot of searches: step in shares of the expert's by evaluations, mean over rows.
+    """Saves the plot of searches: step in shares of the default's by evaluations, mean over rows.
 
-    Rows on which a run does not fit at first, or the expert does not, are left out.
+    Rows on which a run does not fit at first, or the default does not, are left out.
     """
     histories: dict[str, Any] = {}
     for method, runs in rows[0].found.items():
         each = np.array(
-            [row.found[method].history / steps(row, "expert").mean() for row in rows]
+            [row.found[method].history / steps(row, row.default).mean() for row in rows]
         )  # [rows, S, K]
         each = each[np.isfinite(each).all((1, 2))]
         if len(each):
             histories[method] = runs.evaluations, each.mean(0)
     if histories:
-        label = "step / step of the expert"
+        label = f"step / step of {rows[0].default}"
         common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
 
 
@@ -137,13 +144,13 @@ def _percent(gain: np.ndarray) -> str:
 
 
 def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
-    """Returns how many placements a method tries at most, and s of one core, mean over rows."""
+    """Returns how many decisions a method tries at most, and s of one core, mean over rows."""
     if method in rows[0].found:
         found = [row.found[method] for row in rows]
         tried, spent = [int(one.evaluations[-1]) for one in found], [one.seconds for one in found]
     else:
-        placed = [row.placed[row.begun if method not in row.placed else method] for row in rows]
-        tried, spent = [one.tried for one in placed], [one.seconds for one in placed]
+        given = [row.given[row.begun if method not in row.given else method] for row in rows]
+        tried, spent = [one.tried for one in given], [one.seconds for one in given]
     return max(tried), float(np.mean(spent))
 
 

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.go.methods import OBJECTIVE, Case, Found
-from gopt.cost import dispatch, execution
-from gopt.cost.execution import Cost, Decision
+from experiments.go.methods import Case, Found
+from experiments.go.tables import seconds_of, simulated
+from gopt.joint_problem import JointProblem
 from gopt.parallel import spread
-from gopt.problem import MAX_TICKS, Problem, to_seconds
+from gopt.problem import MAX_TICKS, Problem
+from gopt.systems import go
 
 Tree = Any
 
@@ -31,8 +32,8 @@ def run(
     keys: jax.Array,
     case: Case,
     params: Tree,
-) -> tuple[Runs, np.ndarray]:
-    """Returns what a search reaches from each of the random keys, and its best placement.
+) -> tuple[Runs, go.Decision]:
+    """Returns what a search reaches from each of the random keys, and its best decision.
 
     Args:
       search: one of `experiments.go.methods.searches`.
@@ -41,7 +42,7 @@ def run(
       params: of each run, `[S, ...]`.
 
     Raises:
-      RuntimeError: a placement that is returned costs something else than is said.
+      RuntimeError: a decision that is returned costs something else than is said.
     """
     cases = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *jnp.shape(x))), case)
 
@@ -53,23 +54,17 @@ def run(
     began = time.perf_counter()
     found = jax.device_get(jax.block_until_ready(ready(keys, cases, params)))
     seconds = (time.perf_counter() - began) / -(-len(keys) // jax.device_count())
-    for device, cost in zip(found.device, found.cost, strict=True):
-        again = float(_simulated(case.problem, jnp.asarray(device)))
+    for k, cost in enumerate(found.cost):
+        decision = jax.tree.map(lambda x, k=k: x[k], found.decision)
+        again = float(simulated(case.problem, decision, case.order))
         if again != float(cost):
-            raise RuntimeError(f"a search reports {cost}, its placement costs {again}")
+            raise RuntimeError(f"a search reports {cost}, its decision costs {again}")
     makespan, history = (_seconds(case.problem, x) for x in (found.cost, found.history))
     top = int(np.argmin(found.cost))
-    return Runs(makespan, history, found.evaluations[0], seconds), found.device[top]
+    best = jax.tree.map(lambda x: x[top], found.decision)
+    return Runs(makespan, history, found.evaluations[0], seconds), best
 
 
-def _seconds(problem: Problem, cost: np.ndarray) -> np.ndarray:
-    """Returns costs in s, no number for those of placements that do not fit."""
-    return np.where(cost < MAX_TICKS, to_seconds(problem, cost), np.nan)
-
-
-@jax.jit
-def _simulated(problem: Problem, device: jax.Array) -> jax.Array:
-    """Returns the cost of a placement, by the schedule that is made to look at."""
-    schedule = dispatch.simulate(problem, Decision(device, None))
-    cost = Cost(schedule.makespan, schedule.peak)
-    return execution.objective(problem, cost, OBJECTIVE)
+def _seconds(problem: Problem | JointProblem, cost: np.ndarray) -> np.ndarray:
+    """Returns costs in s, no number for those of decisions that do not fit."""
+    return np.where(cost < MAX_TICKS, seconds_of(problem, cost), np.nan)

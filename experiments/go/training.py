@@ -113,10 +113,9 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
         joint = isinstance(problem, JointProblem)
         fusion = problem.fusion[0] if joint else None
         schedule = problem.schedule if joint else problem
-        start = begin(problem, device, fused)
-        has_order = "scheduling" in policy.tasks
-        order = go.first_come_order(problem, start.decision) if has_order else None
-        return Pool(problem, go.read(graphs[k], schedule, policy, fusion), order, start)
+        order = go.critical_path_order(problem) if "scheduling" in policy.tasks else None
+        inputs = go.read(graphs[k], schedule, policy, fusion)
+        return Pool(problem, inputs, order, begin(problem, device, fused, order))
 
     for k, device in enumerate(placed):
         fused = instruction_fusion(each[k].fusion[0]) if has_fusion else np.zeros(len(device), bool)
@@ -138,9 +137,9 @@ def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
 
 
 @jax.jit
-def begin(problem: Problem | JointProblem, device: Any, fused: Any) -> go.State:
-    """Returns a decision to start from, and its cost, first come, first served."""
-    cost = go.decision_cost(problem, OBJECTIVE)
+def begin(problem: Problem | JointProblem, device: Any, fused: Any, order: Any) -> go.State:
+    """Returns a decision to start from, and its cost."""
+    cost = go.decision_cost(problem, OBJECTIVE, order)
     return go.begin(problem, device, cost, fused)
 
 

@@ -22,12 +22,14 @@ besides the sizes, which the paper does not give:
 
 from gopt.systems.go.decisions import (
     FUSIONS,
+    IN_ORDER,
     SHIFTS,
     TASKS,
     Cost,
     Decision,
     State,
     begin,
+    critical_path_order,
     decision_cost,
     first_come_order,
     order_of,
@@ -50,6 +52,7 @@ from gopt.systems.go.weights import load_policy, save_policy
 
 __all__ = [
     "FUSIONS",
+    "IN_ORDER",
     "SHIFTS",
     "TASKS",
     "Cost",
@@ -62,6 +65,7 @@ __all__ = [
     "TrainState",
     "act",
     "begin",
+    "critical_path_order",
     "decision_cost",
     "embed",
     "first_come_order",

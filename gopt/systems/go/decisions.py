@@ -1,7 +1,7 @@
 """What GO decides of each op, and what a decision costs.
 
-    cost = decision_cost(problem, "makespan")
-    start = begin(problem, device, cost)  # all that is not decided remains as it is here
+cost = decision_cost(problem, "makespan")
+start = begin(problem, device, cost)  # all that is not decided remains as it is here
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gopt.classical.list_scheduling import levels, mean_transfer_ticks
 from gopt.cost import dispatch, execution
 from gopt.cost.execution import Keys
 from gopt.cost.fusion_levels import ends_by_level
@@ -74,8 +75,8 @@ def decision_cost(
     Args:
       problem: one problem; with a `Problem` fusions mean nothing.
       objective: of `gopt.cost.execution.OBJECTIVES`.
-      order: that shifts are of, float32 `[N]`, as of `order_of`; if it is None, shifts mean nothing,
-        and ops, or kernels, are served first come, first served.
+      order: that shifts are of, float32 `[N]`, as of `order_of`; if it is None, shifts mean
+        nothing, and ops, or kernels, are served first come, first served.
 
     Raises:
       ValueError: there is no objective of that name.
@@ -111,6 +112,20 @@ def order_of(problem: Problem, rank: np.ndarray) -> np.ndarray:
     order = np.ones(problem.shape.ops, np.float32)
     order[np.argsort(np.asarray(rank)[:n], kind="stable")] = np.arange(n) / n
     return order
+
+
+def critical_path_order(problem: Problem | JointProblem) -> np.ndarray:
+    """Returns the order of ops by falling time from their start to the end, float32 `[N]`.
+
+    That is the longest path of ops and transfers of average times, on the host; ops are as they are
+    by themselves. Unlike the order in which ops start it means something wherever they are placed.
+    """
+    problem = problem.schedule if isinstance(problem, JointProblem) else problem
+    left = np.array(levels(problem, mean_transfer_ticks(problem)))
+    n = int(problem.num_ops)
+    rank = np.zeros(n)
+    rank[np.argsort(-left[:n], kind="stable")] = np.arange(n)
+    return order_of(problem, rank)
 
 
 def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.ndarray:

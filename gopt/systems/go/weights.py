@@ -55,7 +55,8 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
     check_weights(path, "a policy", values, _known())
     try:
         found = values["settings"]
-        settings = Settings(**found | {k: tuple(found[k]) for k in ("tasks", "levels")})  # JSON has none
+        tuples = {name: tuple(found[name]) for name in ("tasks", "levels")}  # JSON has none
+        settings = Settings(**found | tuples)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of GO: {error}") from error
     graph = from_ops([Op()])

@@ -1,0 +1,168 @@
+"""The four tables: what is decided in each, and what is known of it without a search."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.go import heuristics
+from experiments.go.methods import OBJECTIVE
+from experiments.go.rows import Row
+from gopt.classical.fusion import everything, nothing
+from gopt.classical.groups import weight_groups
+from gopt.classical.instruction_fusion import instruction_fusion
+from gopt.classical.priority_fusion import priority_fusion
+from gopt.cost import dispatch, execution
+from gopt.cost.execution import Cost
+from gopt.cost.joint import contracted
+from gopt.fusion_rules import RULES
+from gopt.hardware import p100s
+from gopt.joint_problem import JointProblem, prepare_joint
+from gopt.problem import MAX_TICKS, Problem, prepare, to_seconds
+from gopt.sources.jaxpr import Traced
+from gopt.systems import go
+
+METIS = "METIS, repaired"
+AUTOMATIC = ("one device", METIS, "critical path", "HEFT", "ETF", "m-ETF")  # placements
+FUSIONS: dict[str, Callable[[Any], np.ndarray]] = {
+    "nothing": nothing,
+    "everything": everything,
+    "instruction fusion": instruction_fusion,
+    "priority fusion": priority_fusion,
+}
+
+
+class Given(NamedTuple):
+    """A decision that is known without a search, and what it took to find it."""
+
+    decision: go.Decision  # [N]
+    order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
+    makespan: float  # s
+    fits: bool  # the memory of all devices
+    tried: int  # how many decisions it is the best of
+    seconds: float  # to find them all, without what they cost
+
+
+class Table(NamedTuple):
+    """A row as a table has it."""
+
+    problem: Problem | JointProblem
+    given: dict[str, Given]
+    default: str  # of `given`, what runtimes, compilers, or experts do
+    starts: tuple[str, ...]  # of `given`, what searches may begin with
+
+
+def placement(traced: Traced, row: Row, seeds: int) -> Table:
+    """Returns a row where ops are placed, and served first come, first served."""
+    problem = prepare(traced.graph, p100s(row.devices))
+    rows = heuristics.placed(problem, traced, row, seeds)
+    given = {name: _placed(one) for name, one in rows.items()}
+    return Table(problem, given, "expert", AUTOMATIC)
+
+
+def scheduling(traced: Traced, row: Row, seeds: int) -> Table:
+    """Returns a row where ops have priorities, on the devices where METIS places them."""
+    problem = prepare(traced.graph, p100s(row.devices))
+    parted = heuristics.partitioned(problem, seeds)
+    start = _placed(heuristics.repaired(problem, parted, weight_groups(problem)))
+    orders = {
+        "FIFO": go.first_come_order(problem, start.decision),
+        "program order": go.order_of(problem, np.arange(problem.shape.ops)),
+        "critical path": go.critical_path_order(problem),
+    }
+    given = {name: score(problem, start.decision, order) for name, order in orders.items()}
+    return Table(problem, given, "FIFO", tuple(given))
+
+
+def fusion(traced: Traced, row: Row, seeds: int) -> Table:
+    """Returns a row where ops are fused, on one device."""
+    problem = prepare_joint(traced.graph, p100s(1), rules=RULES["gpu"])
+    at = np.zeros(problem.schedule.shape.ops, np.int32)
+    fused = {name: fuse(problem.fusion[0]) for name, fuse in FUSIONS.items()}
+    given = {name: score(problem, decided(at, bits), None) for name, bits in fused.items()}
+    return Table(problem, given, "priority fusion", tuple(given))
+
+
+def joint(traced: Traced, row: Row, seeds: int) -> Table:
+    """Returns a row where all is decided. Searches begin with the best of all combinations.
+
+    Those are of placements, of what compilers fuse or nothing, and of two orders: first come, first
+    served, and by critical path. The default is METIS, what compilers fuse, and the first order.
+    """
+    problem = prepare_joint(traced.graph, p100s(row.devices), rules=RULES["gpu"])
+    placed = heuristics.placed(problem.schedule, traced, row, seeds)
+    fused = {name: FUSIONS[name](problem.fusion[0]) for name in ("nothing", "priority fusion")}
+    by_path = go.critical_path_order(problem)
+    every: dict[tuple[str, str, str], Given] = {}
+    for place in AUTOMATIC:
+        for fusion, bits in fused.items():
+            decision = decided(placed[place].device, bits)
+            for name, order in (("FIFO", None), ("critical path", by_path)):
+                found = score(problem, decision, order)
+                every[place, fusion, name] = found._replace(seconds=placed[place].seconds)
+
+    def least(keys: list[tuple[str, str, str]], order: Any = None) -> Given:
+        top = min((every[key] for key in keys), key=rank)
+        return top._replace(tried=len(keys), seconds=sum(every[key].seconds for key in keys))
+
+    plain = [key for key in every if key[1:] == ("nothing", "FIFO")]
+    given = {
+        "METIS": every[METIS, "nothing", "FIFO"],
+        "METIS, fused": every[METIS, "priority fusion", "FIFO"],
+        "one device, fused": every["one device", "priority fusion", "FIFO"],
+        "best placement": least(plain),
+        "best combination": least([key for key in every if key[2] == "critical path"]),
+    }
+    return Table(problem, given, "METIS, fused", ("best combination",))
+
+
+TABLES: dict[str, tuple[Callable[[Traced, Row, int], Table], tuple[str, ...]]] = {
+    "placement": (placement, ("placement",)),
+    "scheduling": (scheduling, ("scheduling",)),
+    "fusion": (fusion, ("fusion",)),
+    "joint": (joint, go.TASKS),
+}
+
+
+def rank(given: Given) -> tuple[bool, float]:
+    """Returns what the best decision has the least of."""
+    return not given.fits, given.makespan
+
+
+def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.Decision:
+    """Returns a decision without shifts, `[N]`."""
+    device = np.asarray(device, np.int32)
+    level = np.zeros_like(device) if fused is None else fused.astype(np.int32)
+    return go.Decision(device, np.full_like(device, go.IN_ORDER), level)
+
+
+def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> Given:
+    """Returns a decision with what it costs, by the schedule that is made to look at."""
+    ticks = float(simulated(problem, decision, order))
+    fits = ticks < MAX_TICKS
+    return Given(decision, order, seconds_of(problem, ticks) if fits else np.inf, fits, 1, 0.0)
+
+
+@jax.jit
+def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> jax.Array:
+    """Returns the cost of a decision, by the schedule that is made to look at, float32 `[]`."""
+    decision = jax.tree.map(jnp.asarray, decision)
+    if isinstance(problem, JointProblem):
+        problem = contracted(problem, decision.fusion)
+    keys = dispatch.placement(problem, decision.placement)
+    if order is not None:
+        keys = keys._replace(priority=go.priority(order, decision.scheduling))
+    schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
+    cost = Cost(schedule.makespan, schedule.peak)
+    return execution.objective(problem, cost, OBJECTIVE)
+
+
+def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
+    """Returns s for ticks."""
+    return to_seconds(problem.schedule if isinstance(problem, JointProblem) else problem, ticks)
+
+
+def _placed(one: heuristics.Placed) -> Given:
+    return Given(decided(one.device), None, *one[1:])
