@@ -8,6 +8,7 @@ their own: an op that may be fused with a broadcast reads what is broadcast, and
 itself. An op that reads a part of a tensor pays for the part.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -336,4 +337,10 @@ def _tick(total: float, given: float | None) -> float:
         if not (given > 0 and total / given <= UNFUSED_TICKS):
             raise ValueError(f"tick is {given} s: expected one in which {total} s fit")
         return float(given)
-    return float(2.0 ** np.ceil(np.log2(total / UNFUSED_TICKS))) if total > 0 else 1.0
+    return power_of_two(total / UNFUSED_TICKS) if total > 0 else 1.0
+
+
+def power_of_two(value: float) -> float:
+    """Returns the smallest power of two that is not less than a positive number, exactly."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(1.0, exponent - (mantissa == 0.5))

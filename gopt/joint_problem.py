@@ -14,7 +14,7 @@ import numpy as np
 
 from gopt import graph as graphs
 from gopt import padding
-from gopt.fusion_problem import OVERLAP_BITS, FusionProblem, prepare_fusion
+from gopt.fusion_problem import OVERLAP_BITS, FusionProblem, power_of_two, prepare_fusion
 from gopt.fusion_rules import RULES, Rules
 from gopt.graph import Graph, Shape
 from gopt.hardware import Hardware, check_hardware, homogeneous
@@ -115,7 +115,7 @@ def _tick(fusion: list[FusionProblem], sent: Problem) -> float:
     ops = sum(float(problem.tick) for problem in fusion if alone(problem).any())
     transfers = sent.transfer_ticks.astype(np.int64).max(1).sum() * float(sent.tick)
     least = max(ops, transfers / SENT_TICKS)
-    return float(2.0 ** np.ceil(np.log2(least))) if least > 0 else 1.0
+    return power_of_two(least) if least > 0 else 1.0
 
 
 def _without_broadcasts(graph: Graph, problem: FusionProblem) -> Graph:

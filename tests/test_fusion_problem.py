@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gopt import graph as graphs
-from gopt.fusion_problem import UNFUSED_TICKS, fusion_bucket, prepare_fusion
+from gopt.fusion_problem import UNFUSED_TICKS, fusion_bucket, power_of_two, prepare_fusion
 from gopt.fusion_rules import DEAR, REPEATABLE, RULES, Rules, into_of_kinds
 from gopt.graph import Op, Output
 from gopt.hardware import homogeneous
@@ -234,3 +234,10 @@ def test_every_kind_that_may_be_fused_is_cheap_or_dear_knowingly():
     into = into_of_kinds(RULES["cpu"])
     assert {KINDS[k] for k in np.flatnonzero(into & REPEATABLE)} == cheap
     assert {KINDS[k] for k in np.flatnonzero(into)} - cheap <= DEAR
+
+
+@pytest.mark.parametrize("exponent", [-40, 0, 7])
+def test_a_tick_is_the_smallest_power_of_two_that_is_long_enough(exponent):
+    at = 2.0**exponent
+    assert power_of_two(at) == at and power_of_two(np.nextafter(at, 0)) == at
+    assert power_of_two(np.nextafter(at, np.inf)) == 2 * at and power_of_two(1.5 * at) == 2 * at

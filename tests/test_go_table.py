@@ -1,9 +1,9 @@
-"""The experiment of GO's table, with settings so small that its figures mean nothing."""
+"""The experiment of GO's tables, with settings so small that its figures mean nothing."""
 
 import dataclasses
 import json
 from contextlib import redirect_stdout
-from functools import partial
+from functools import cache, partial
 from io import StringIO
 
 import jax
@@ -13,18 +13,19 @@ import pytest
 
 from experiments import common
 from experiments.go import __main__ as table
-from experiments.go import heuristics, methods, report, runs, training
+from experiments.go import heuristics, methods, report, runs, tables, training
 from experiments.go.rows import ROWS, Published, Row, build
 from gopt.cost import dispatch
-from gopt.hardware import p100s
-from gopt.problem import prepare
 from gopt.systems import go
 
 FAMILIES = {family for family, _ in training.TRAIN}
 POLICY = go.Settings(
-    width=8, heads=2, segment=32, levels=(4, 16), samples=2, iterations=2, epochs=1
+    tasks=go.TASKS,
+    **dict(width=8, heads=2, segment=32, levels=(16,), samples=2, iterations=2, epochs=1),
 )
-TRAINING = training.Training(steps=4, graphs=2, life=4, checkpoint_every=2)
+PLACING = dataclasses.replace(POLICY, tasks=("placement",), levels=(4, 16))
+FUSING = dataclasses.replace(POLICY, tasks=("fusion",))
+TRAINING = training.Training(steps=4, devices=(1,), graphs=2, life=4, checkpoint_every=2)
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 ROW = Row("rnnlm", {"length": 2, **LSTM}, 2, Published(1.0, 2.0, None, 3.0))
 MODELS = (("rnnlm", {"length": 1, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
@@ -45,13 +46,14 @@ def first(small, tmp_path_factory):
     """The folder of a run that trains a policy and evaluates it, and what it printed."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     settings = table.Settings(
+        table="fusion",
         rows=("small",),
         searches=("local search", "GO untrained", "GO fine-tuned"),
-        evaluations=21,
+        evaluations=31,
         seeds=2,
         train=True,
         folder=folder,
-        policy=POLICY,
+        policy=FUSING,
         training=TRAINING,
     )
     with redirect_stdout(StringIO()) as printed:
@@ -61,27 +63,49 @@ def first(small, tmp_path_factory):
 
 def test_a_run_trains_evaluates_and_saves(first):
     folder, printed = first
-    assert "GO fine-tuned" in printed and "published GO-one" in printed and "50.0" in printed
+    assert "GO fine-tuned" in printed and "over priority fusion" in printed
+    assert "published" not in printed  # nothing is, for this table
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
         *("settings.json", "rows.md", "summary.md", "found.json", "convergence.png"),
         *("small.npz", "policy"),
     }
     (row,) = json.loads((folder / "found.json").read_text())
-    placements = np.load(folder / "small.npz")
-    traced = build(ROW)
-    problem = prepare(traced.graph, p100s(2))
-    cost = go.placement_cost(problem, "makespan")
+    decisions = np.load(folder / "small.npz")
+    known = tables.fusion(build(ROW), ROW, 2)
+    start = known.given[row["begun"]]
+    zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
+    cost = go.decision_cost(known.problem, "makespan")
     for method, found in row["found"].items():
         history = np.array(found["history"])
         assert (np.diff(history, axis=1) <= 0).all()
-        start = row["placed"][row["begun"]]["makespan"]
-        np.testing.assert_allclose(history[:, 0], start, rtol=1e-6)
+        np.testing.assert_allclose(history[:, 0], start.makespan, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["makespan"])
-        ticks = float(cost(jnp.asarray(placements[method])[None])[0])
-        assert ticks * float(problem.tick) == pytest.approx(min(found["makespan"]), rel=1e-6)
-    best = min(row["placed"][each]["makespan"] for each in table.AUTOMATIC)
-    assert row["placed"][row["begun"]]["makespan"] == best
+        fused = jnp.asarray(decisions[f"{method}, fusion"])[None]
+        ticks = float(cost(go.Decision(zeros, zeros, fused))[0])
+        assert tables.seconds_of(known.problem, ticks) == pytest.approx(
+            min(found["makespan"]), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("name", ["placement", "scheduling", "fusion"])
+def test_what_is_known_costs_what_it_says(name):
+    found = tables.TABLES[name][0](build(ROW), ROW, 1)
+    assert found.default in found.given and set(found.starts) <= set(found.given)
+    costs = {}
+    for method in found.starts:
+        given = found.given[method]
+        decision = jax.tree.map(lambda x: jnp.asarray(x)[None], given.decision)
+        ticks = float(go.decision_cost(found.problem, methods.OBJECTIVE, given.order)(decision)[0])
+        costs[method] = tables.seconds_of(found.problem, ticks)
+        assert given.makespan == pytest.approx(costs[method], rel=1e-6) and given.fits
+    assert min(costs.values()) > 0
+    if name == "scheduling":
+        in_turn = found.given["FIFO"]._replace(order=None)
+        again = tables.score(found.problem, in_turn.decision, None).makespan
+        assert again == found.given["FIFO"].makespan
+    if name == "fusion":
+        assert costs["nothing"] > costs["priority fusion"]
 
 
 def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path, monkeypatch):
@@ -96,12 +120,13 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
 
     monkeypatch.setattr(training.Progress, "update", stopped)
     with pytest.raises(KeyboardInterrupt):
-        training.train(TRAINING, POLICY, 0, tmp_path)
-    params, _ = training.train(TRAINING, POLICY, 0, tmp_path)
+        training.train(TRAINING, FUSING, 0, tmp_path)
+    params, _ = training.train(TRAINING, FUSING, 0, tmp_path)
     assert len(steps) == 3 + 2  # it went on after the second step
     whole, _ = go.load_policy(first[0] / "policy" / "policy.npz")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), params, whole)
-    assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(params["params"]["score"]))
+    score = jax.tree.leaves(params["params"]["head_fusion"]["score"])
+    assert any(np.abs(leaf).max() > 1e-3 for leaf in score)
     watched = [
         json.loads((at / "watched.json").read_text()) for at in (tmp_path, first[0] / "policy")
     ]
@@ -114,58 +139,85 @@ def test_no_family_of_the_table_is_trained_on():
     assert len(FAMILIES) == 17 and not FAMILIES & {row.family for row in ROWS.values()}
 
 
-def case():
-    traced = build(ROW)
-    problem = prepare(traced.graph, p100s(3))
-    return methods.case(traced.graph, problem, np.zeros(problem.shape.ops, np.int32), POLICY)
+@cache
+def case(policy, devices=3):
+    row = ROW._replace(devices=devices)
+    name = "joint" if len(policy.tasks) > 1 else "placement"
+    known = tables.TABLES[name][0](build(row), row, 1)
+    given = known.given[known.starts[0]]
+    return methods.case(build(row).graph, known.problem, given.decision, given.order, policy)
 
 
-@pytest.mark.parametrize("name", ["random search", "annealing", "GO", "GO fine-tuned"])
-def test_searches_keep_within_the_budget(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        *((name, PLACING) for name in ("random search", "annealing", "GO", "GO fine-tuned", "HDP")),
+        ("GO, in turn", POLICY),
+        ("random search", POLICY),
+    ],
+)
+def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     spent = []
-    cost_of = go.placement_cost
+    cost_of = go.decision_cost
 
-    def counted(problem, objective):
-        cost = cost_of(problem, objective)
+    def counted(*args):
+        cost = cost_of(*args)
 
-        def count(placed):
-            jax.debug.callback(lambda: spent.append(len(placed)))
-            return cost(placed)
+        def count(decisions):
+            jax.debug.callback(lambda: spent.append(len(decisions.placement)))
+            return cost(decisions)
 
         return count
 
-    monkeypatch.setattr(go, "placement_cost", counted)
-    one = case()
-    params = go.init_params(jax.random.key(0), one.inputs, settings=POLICY)
-    found = jax.jit(methods.searches(23, POLICY)[name])(jax.random.key(1), one, params)
+    monkeypatch.setattr(go, "decision_cost", counted)
+    one = case(policy)
+    params = go.init_params(jax.random.key(0), one.inputs, settings=policy)
+    search = methods.searches(29, policy)[name]
+    found = jax.jit(search)(jax.random.key(1), one, params)
     jax.block_until_ready(found)
     jax.effects_barrier()
-    step = POLICY.drawn * POLICY.iterations if "-" in name else POLICY.drawn
-    assert 23 - step < sum(spent) <= 23
-    again = cost_of(one.problem, "makespan")(found.device[None])[0]
-    assert again == found.cost == found.history[-1]
-    assert found.evaluations[0] == 1 and found.evaluations[-1] == sum(spent)
+    step = policy.drawn * policy.iterations if "-" in name else policy.drawn
+    known = 2 if "turn" in name else 0  # the start of a task is costed again, and counts once
+    assert 29 - step < sum(spent) - known <= 29
+    again = cost_of(one.problem, "makespan", one.order)
+    decided = jax.tree.map(lambda x: x[None], found.decision)
+    assert again(decided)[0] == found.cost == found.history[-1]
+    assert found.evaluations[-1] == sum(spent) - known
+    assert found.evaluations[0] == (4 if name == "HDP" else 1)
     assert found.evaluations.shape == found.history.shape
 
 
-def test_a_move_takes_one_group_elsewhere():
-    one = case()
-    groups = {
-        frozenset(np.flatnonzero(np.asarray(level) == group).tolist())
-        for level, count in zip(one.group, one.count, strict=True)
-        for group in range(int(count))
-    }
-    keys = jax.random.split(jax.random.key(0), 200)
-    moved = np.asarray(jax.vmap(lambda key: methods.move(key, one, one.start))(keys))
-    changed = [frozenset(np.flatnonzero(row).tolist()) for row in moved]
-    assert set(changed) <= groups and len(set(changed)) > 20
-    assert set(moved.ravel().tolist()) == {0, 1, 2}
-    settle = jax.vmap(partial(dispatch.settled, one.problem))
+def test_a_move_gives_one_group_another_value():
+    one = case(POLICY)
+    keys = jax.random.split(jax.random.key(0), 300)
+    move = jax.jit(jax.vmap(lambda key: methods.move(key, one, one.start, POLICY.tasks)))
+    moved = move(keys)
+    for k, (task, values) in enumerate(zip(go.TASKS, (3, len(go.SHIFTS), go.FUSIONS), strict=True)):
+        groups = {
+            frozenset(np.flatnonzero(np.asarray(level) == group).tolist())
+            for level, count in zip(one.group[k], one.count[k], strict=True)
+            for group in range(int(count))
+        }
+        after, before = np.asarray(getattr(moved, task)), np.asarray(getattr(one.start, task))
+        changed = [
+            (frozenset(np.flatnonzero(np.asarray(members)).tolist()))
+            for members in (after != before)
+            if members.any()
+        ]
+        assert 60 < len(changed) < 140  # the others are moves of other tasks
+        # Some of a group may have that value before.
+        assert all(any(few <= group for group in groups) for few in changed)
+        assert len(set(changed)) > 8
+        assert set(after.ravel().tolist()) == set(range(values))
+    one = case(PLACING)
+    settle = jax.vmap(partial(dispatch.settled, one.schedule))
+    move = jax.vmap(lambda key: methods.move(key, one, one.start, PLACING.tasks).placement)
+    moved = move(keys)
     np.testing.assert_array_equal(settle(moved), moved)  # inputs go with their readers
 
 
 def test_a_placement_that_fits_is_better_than_a_faster_one():
-    problem = case().problem
+    problem = case(PLACING).problem
     rows = problem.shape.ops
     together, apart = np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32) % 2
     best = heuristics.best(problem, [lambda: apart, lambda: together])
@@ -179,12 +231,12 @@ def test_a_placement_that_fits_is_better_than_a_faster_one():
 def measured(name, expert, start, found):
     """A row with these steps, s."""
     placed = {
-        method: heuristics.Placed(None, abs(step), step > 0, 1, 0.5)  # below 0: does not fit
+        method: tables.Given(None, None, abs(step), step > 0, 1, 0.5)  # below 0: does not fit
         for method, step in (("expert", expert), ("METIS", start))
     }
     history = np.array([[step, step] for step in found])
     found = runs.Runs(np.array(found), history, np.array([1, 21]), 2.0)
-    return report.Measured(name, 10, placed, "METIS", {"GO": found}, 0.1)
+    return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1)
 
 
 def test_gains_are_geometric_means_of_each_run():
@@ -206,6 +258,7 @@ def test_what_does_not_fit_is_no_figure(tmp_path):
     assert text.count("does not fit") == 3  # METIS, the same as the start, and a run of GO
     assert "| METIS | 50.0 | 0.0 |" in (tmp_path / "summary.md").read_text()
     assert "1 of 2" in (tmp_path / "summary.md").read_text()
+    assert "| published GO-one | 50.0 |" in (tmp_path / "summary.md").read_text()
     report.draw([rows[0]], tmp_path)
     assert not (tmp_path / "convergence.png").exists()
 
@@ -223,8 +276,8 @@ def test_a_search_that_reports_a_wrong_cost_is_refused():
     def wrong(key, case, params):
         return methods.Found(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
 
-    with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its placement costs"):
-        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(), jnp.zeros(2))
+    with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its decision costs"):
+        runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(PLACING), jnp.zeros(2))
 
 
 def test_settings_that_mean_nothing_raise(tmp_path):
@@ -232,6 +285,16 @@ def test_settings_that_mean_nothing_raise(tmp_path):
         table.main(table.Settings(rows=("ResNet",), folder=tmp_path, training=TRAINING))
     with pytest.raises(ValueError, match="weights are not given"):
         table.main(table.Settings(rows=("small",), folder=tmp_path, training=TRAINING))
+    with pytest.raises(ValueError, match="table has 'tiling': expected some of placement, sched"):
+        table.main(table.Settings(table="tiling", folder=tmp_path, training=TRAINING))
+    path = tmp_path / "policy.npz"
+    params = go.init_params(jax.random.key(0), case(PLACING).inputs, settings=PLACING)
+    go.save_policy(path, params, PLACING)
+    small = table.Settings(weights=path, folder=tmp_path, training=TRAINING)
+    with pytest.raises(ValueError, match=r"policy\.npz decides .'placement',.: expected"):
+        table.main(dataclasses.replace(small, table="joint"))
+    with pytest.raises(ValueError, match="searches has 'GO, in turn': expected some of random"):
+        table.main(dataclasses.replace(small, searches=("GO, in turn",)))
     with pytest.raises(ValueError, match="evaluations is 144: expected 145 at least"):
         methods.searches(144, go.Settings())
     for wrong, message in (

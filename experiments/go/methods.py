@@ -180,33 +180,34 @@ def rolled(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """GO with the parameters as they are."""
+    first = case.first
     best, _, history = go.rollout(
         key,
         params,
         case.inputs,
-        case.first,
+        first,
         case.cost,
         iterations=(evaluations - 1) // settings.drawn,
         settings=settings,
     )
-    return _every(best, case.first, history, settings.drawn)
+    return _every(best, first, history, settings.drawn)
 
 
 def tuned(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """GO whose parameters are trained on the row meanwhile."""
-    state = go.TrainState(params, go.optimizer(settings).init(params))
+    state, first = go.TrainState(params, go.optimizer(settings).init(params)), case.first
     _, best, history = go.tune(
         key,
         state,
         case.inputs,
-        case.first,
+        first,
         case.cost,
         steps=(evaluations - 1) // (settings.drawn * settings.iterations),
         settings=settings,
     )
-    return _every(best, case.first, history, settings.drawn)
+    return _every(best, first, history, settings.drawn)
 
 
 def hierarchical(

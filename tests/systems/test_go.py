@@ -10,86 +10,124 @@ import pytest
 
 from gopt import padding
 from gopt.checkpoints import load_weights, save_weights
-from gopt.cost import dispatch
+from gopt.fusion_rules import RULES
 from gopt.graph import Op, Output, Shape, from_ops
 from gopt.hardware import homogeneous
+from gopt.joint_problem import prepare_joint
 from gopt.problem import prepare
+from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import layered
 from gopt.systems import go
 from tests.strategies import NASTY
 
-SHAPE = Shape(96, 96, 256)  # of all graphs, so that few programs are compiled
-SETTINGS = go.Settings(width=16, heads=2, segment=16, levels=(4, 8, 32), samples=6)
+SHAPE, ROWS = Shape(96, 96, 256), (256, 1024)  # of all graphs, so that few programs are compiled
+SETTINGS = go.Settings(
+    tasks=go.TASKS, width=16, heads=2, segment=16, levels=(4, 16), samples=6, explore=0.3
+)
+SMALL = dataclasses.replace(SETTINGS, tasks=("placement",), levels=(8,), iterations=3)
+
+
+def layers(x, y, weight):
+    """Two chains of products, with element-wise ops that may be fused."""
+    for _ in range(4):
+        x = x + jnp.tanh(x @ weight) * jax.nn.sigmoid(x)
+        y = jnp.tanh(y @ weight - y)
+    return x + y
 
 
 @cache
 def case(name, devices, more=0):
-    """A graph as the policy reads it, its problem, and random parameters."""
-    graph = layered(0, 60) if name == "layered" else NASTY[name]()
+    """A joint problem, its graph as the policy reads it, and random parameters."""
+    graph = NASTY[name]() if name in NASTY else trace(layers, *3 * [np.ones((8, 8))]).graph
     graph = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
-    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
-    problem = prepare(graph, machine)
-    inputs = go.read(graph, problem, SETTINGS)
-    return problem, inputs, parameters()
+    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
+    joint = prepare_joint(graph, machine, rules=RULES["gpu"], rows=tuple(r + more for r in ROWS))
+    return joint, go.read(graph, joint.schedule, SETTINGS, joint.fusion[0]), parameters(SETTINGS)
 
 
 @cache
-def parameters():
+def parameters(settings):
     graph = padding.pad(layered(0, 20))
-    inputs = go.read(graph, prepare(graph, homogeneous(2)), SETTINGS)
-    params = go.init_params(jax.random.key(0), inputs, settings=SETTINGS)
+    inputs = go.read(graph, prepare(graph, homogeneous(2)), settings)
+    init = jax.jit(partial(go.init_params, settings=settings))
+    params = init(jax.random.key(0), inputs)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
 
 
-def all_moves(name, devices, more=0):
-    problem, inputs, params = case(name, devices, more)
-    n = int(problem.num_ops)
-    device = np.zeros(problem.shape.ops, np.int32)
-    device[:n] = np.random.default_rng(0).integers(0, devices, n)
+def random_decision(joint, devices):
+    rows, n = joint.schedule.shape.ops, int(joint.schedule.num_ops)
+    rng = np.random.default_rng(0)
+    values = zip(go.TASKS, (devices, len(go.SHIFTS), go.FUSIONS), strict=True)
+    decided = {task: rng.integers(0, count, rows).astype(np.int32) for task, count in values}
+    decided["placement"][n:] = 0
+    return go.Decision(**decided)
+
+
+@jax.jit
+def said(params, inputs, decision):
+    """Returns the embeddings, and what the policy says of each kind of moves."""
     ops = go.embed(params, inputs, settings=SETTINGS)
-    found = [
-        go.moves(params, ops, inputs, device, level=level, settings=SETTINGS) for level in range(3)
+    every = [
+        go.moves(params, ops, inputs, decision, task=task, level=level, settings=SETTINGS)
+        for task, level in SETTINGS.moves
     ]
-    return device, inputs, found
+    return ops, every
+
+
+def about(inputs, decision):
+    """Returns which ops a task is about, their values, and how many values there are."""
+    is_real = np.arange(len(decision.placement)) < int(inputs.graphs.n_node[0])
+    is_about = is_real, inputs.runs, inputs.fusible
+    counts = inputs.allowed.shape[1], len(go.SHIFTS), go.FUSIONS
+    return [*zip(is_about, decision, counts, strict=True)]
 
 
 @pytest.mark.parametrize("devices", [1, 5])
-@pytest.mark.parametrize("name", ["layered", *NASTY])
-def test_groups_go_to_where_they_are_not_and_the_odds_are_as_said(name, devices):
-    device, inputs, found = all_moves(name, devices)
-    for level, (logits, entropy) in enumerate(found):
+@pytest.mark.parametrize("name", ["layers", *NASTY])
+def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
+    joint, inputs, params = case(name, devices)
+    decision = random_decision(joint, devices)
+    every, found = said(params, inputs, decision)
+    for (task, level), (logits, entropy) in zip(SETTINGS.moves, found, strict=True):
+        is_about, value, values = about(inputs, decision)[task]
         logits, count = np.asarray(logits), int(inputs.count[level])
         assert np.isfinite(logits[:, 0]).all() and 0 <= entropy < 1 + 1e-5
         can = logits[:, 1:] > -1e29
+        assert can.shape[1] == values
         for group in range(len(logits)):
-            members = np.flatnonzero(inputs.group[level] == group)
-            for to in range(devices):
-                expected = group < count and (device[members] != to).any()
-                assert can[group, to] == expected
-        if can.any():
-            likely = np.exp(logits[:, 1:][can])
-            assert likely.sum() == pytest.approx(1, rel=1e-4)
-            assert likely.min() >= 0.999 * SETTINGS.explore / can.sum()
+            members = np.flatnonzero((inputs.group[level] == group) & is_about)
+            for to in range(values):
+                assert can[group, to] == (group < count and (value[members] != to).any())
+        if not can.any():
+            continue
+        likely = np.exp(logits[:, 1:][can])
+        assert likely.sum() == pytest.approx(1, rel=1e-4)
+        assert likely.min() >= 0.999 * SETTINGS.explore / can.sum()
         odds = np.exp(logits[:, 1:] - logits[:, :1])  # against staying
-        changes = parameters()["params"]["budget"]
-        ops = np.asarray(go.embed(parameters(), inputs, settings=SETTINGS), np.float64)
-        mean = ops[: int(inputs.graphs.n_node[0])].mean(0)
-        said = (mean @ changes["kernel"] + changes["bias"])[level]
-        if can.any():
-            expected = SETTINGS.changes * np.exp(said)
-            assert odds.sum() == pytest.approx(expected, rel=1e-2)
+        changes = params["params"][f"head_{go.TASKS[task]}"]["budget"]
+        mean = np.asarray(every[task], np.float64)[: int(inputs.graphs.n_node[0])].mean(0)
+        budget = (mean @ changes["kernel"] + changes["bias"])[level]
+        assert odds.sum() == pytest.approx(SETTINGS.changes * np.exp(budget), rel=1e-2)
 
 
-@pytest.mark.parametrize("name", ["layered", "chain"])
+def test_the_tasks_have_moves():
+    joint, inputs, params = case("layers", 5)
+    _, found = said(params, inputs, random_decision(joint, 5))
+    assert all((logits[:, 1:] > -1e29).sum() > 4 for logits, _ in found)
+
+
+@pytest.mark.parametrize("name", ["layers", "chain"])
 def test_padding_changes_nothing(name):
-    _, inputs, found = all_moves(name, 3)
-    _, _, wide = all_moves(name, 3, more=9)
-    for level in range(3):
+    joint, inputs, params = case(name, 5)
+    decision = random_decision(joint, 5)
+    _, found = said(params, inputs, decision)
+    wide = jax.tree.map(lambda x: np.pad(x, (0, 9)), decision)
+    _, padded = said(params, case(name, 5, more=9)[1], wide)
+    for (_, level), one, other in zip(SETTINGS.moves, found, padded, strict=True):
         count = int(inputs.count[level])
-        for a, b in zip(found[level].logits[:count], wide[level].logits[:count], strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-3)
-        np.testing.assert_allclose(found[level].entropy, wide[level].entropy, atol=1e-4)
+        np.testing.assert_allclose(one.logits[:count], other.logits[:count], atol=1e-3)
+        np.testing.assert_allclose(one.entropy, other.entropy, atol=1e-4)
 
 
 def test_samples_follow_the_probabilities_and_move_something():
@@ -112,37 +150,73 @@ def test_nothing_is_moved_where_nothing_can_be():
     np.testing.assert_allclose(go.log_prob(logits, action), 0, atol=1e-6)
 
 
-def test_actions_move_whole_groups():
-    device = jnp.int32([0, 1, 2, 0, 1])
-    group = jnp.int32([0, 1, 0, 2, 9])  # the last is padding
+@pytest.mark.parametrize("name", go.TASKS)
+def test_actions_change_whole_groups_by_one_task(name):
+    value = jnp.int32([0, 1, 2, 0, 1])
+    inputs = case("layers", 5)[1]._replace(
+        group=jnp.int32([[0, 1, 0, 2, 9]]),  # the last is padding
+        graphs=case("one op", 5)[1].graphs._replace(nodes={"kind": jnp.zeros(5)}),
+        allowed=jnp.ones((5, 3), bool),
+        runs=jnp.ones(5, bool),
+        fusible=jnp.bool_([False, True, True, True, True]),
+    )
+    inputs = inputs._replace(graphs=inputs.graphs._replace(n_node=jnp.int32([4, 1])))
     action = jnp.int32([[0, 0, 0], [2, 0, 3], [0, 1, 0]])
-    expected = [[0, 1, 2, 0, 1], [1, 1, 1, 2, 1], [0, 0, 2, 0, 1]]
-    assert go.act(device, action, group).tolist() == expected
+    before = go.Decision(value, value + 1, value + 2)
+    after = go.act(inputs, before, action, name=name, level=0)
+    base = go.TASKS.index(name)
+    expected = np.array([[0, 1, 2, 0, 1], [1, 1, 1, 2, 1], [0, 0, 2, 0, 1]])
+    kept = np.array(action[:, inputs.group[0] % 3] == 0)
+    expected = np.where(kept, value + base, expected)
+    expected[:, 4] = value[4] + base
+    if name == "fusion":
+        expected[:, 0] = 2
+    for task in go.TASKS:
+        found = np.asarray(getattr(after, task))
+        if task == name:
+            np.testing.assert_array_equal(found, expected)
+        else:
+            np.testing.assert_array_equal(found, np.tile(getattr(before, task), (3, 1)))
 
 
-def rolled(name, devices, iterations=5):
-    problem, inputs, params = case(name, devices)
-    cost = go.placement_cost(problem, "makespan")
-    start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), cost)
-    run = jax.jit(partial(go.rollout, cost=cost, iterations=iterations, settings=SETTINGS))
-    return problem, inputs, params, start, run(jax.random.key(0), params, inputs, start)
+def started(joint, order):
+    cost = go.decision_cost(joint, "makespan", order)
+    devices = joint.schedule.num_devices
+    return cost, go.begin(joint, jnp.arange(joint.schedule.shape.ops) % devices, cost)
 
 
-@pytest.mark.parametrize("name", ["layered", "one op", "chain"])
+@jax.jit
+def roll(key, params, joint, inputs, order):
+    cost, start = started(joint, order)
+    run = partial(go.rollout, key, params, inputs, start, cost)
+    return start, run(iterations=5, settings=SETTINGS)
+
+
+@cache
+def rolled(name, devices):
+    joint, inputs, params = case(name, devices)
+    order = go.critical_path_order(joint)
+    start, found = roll(jax.random.key(0), params, joint, inputs, order)
+    return joint, inputs, params, order, start, found
+
+
+@pytest.mark.parametrize("name", ["layers", "one op", "chain"])
 def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
-    problem, inputs, _, start, (state, taken, history) = rolled(name, 3)
+    joint, inputs, _, order, start, (state, taken, history) = rolled(name, 3)
+    cost = jax.jit(lambda joint, found: go.decision_cost(joint, "makespan", order)(found))
     costs = np.concatenate([[start.cost], history])
     assert (np.diff(costs) <= 0).all() and history[-1] == state.cost
-    again = dispatch.evaluate(problem, dispatch.placement(problem, state.device))
-    assert np.float32(again.makespan) == state.cost
+    assert cost(joint, jax.tree.map(lambda x: x[None], state.decision))[0] == state.cost
     for step in range(5):
         lowest = float(np.asarray(taken.ratio)[step].min()) * costs[step]
         assert costs[step + 1] == pytest.approx(min(costs[step], lowest), rel=1e-6)
-        for level, action in enumerate(taken.action):
-            placed = go.act(taken.device[step], action[step], inputs.group[level])
-            found = go.placement_cost(problem, "makespan")(placed)
+        before = jax.tree.map(lambda x, step=step: x[step], taken.decision)
+        for k, (task, level) in enumerate(SETTINGS.moves):
+            name = SETTINGS.tasks[task]
+            drawn = go.act(inputs, before, taken.action[k][step], name=name, level=level)
+            found = np.asarray(cost(joint, drawn))
             ratio = np.where(found == costs[step], 1, found / max(costs[step], 1e-30))
-            np.testing.assert_allclose(taken.ratio[step, level], ratio, rtol=1e-5)
+            np.testing.assert_allclose(taken.ratio[step, k], ratio, rtol=1e-5)
 
 
 def test_inputs_are_in_the_group_of_their_first_reader():
@@ -150,14 +224,14 @@ def test_inputs_are_in_the_group_of_their_first_reader():
     ops += [Op(outputs=(Output(500.0),), flops=1.0), Op(inputs=((1, 0),), flops=2.0)]
     ops += [Op(inputs=((0, 0), (1, 0), (3, 0)), flops=3.0)]
     graph = from_ops(ops)
-    inputs = go.read(graph, prepare(graph, homogeneous(2)), SETTINGS)
+    settings = dataclasses.replace(SETTINGS, levels=(4, 8, 32))
+    inputs = go.read(graph, prepare(graph, homogeneous(2)), settings)
     for group, count in zip(inputs.group, inputs.count, strict=True):
         assert group[0] == group[5] and group[1] == group[4]
         assert np.unique(group[:6]).tolist() == list(range(count))
-        assert group[6:].tolist() == [max(SETTINGS.levels)]
-    assert (
-        len(set(inputs.group[2][:6])) == 4
-    )  # as many as there are single ops; one input is unread
+        assert group[6:].tolist() == [32]
+    # As many as there are single ops; one input is unread.
+    assert len(set(inputs.group[2][:6])) == 4
 
 
 def test_ops_go_only_where_they_may():
@@ -165,38 +239,54 @@ def test_ops_go_only_where_they_may():
     allowed = np.ones((60, 3), bool)
     allowed[:, 2] = False
     problem = prepare(graph, homogeneous(3), allowed=allowed)
-    inputs, cost = go.read(graph, problem, SETTINGS), go.placement_cost(problem, "makespan")
+    inputs, cost = go.read(graph, problem, SETTINGS), go.decision_cost(problem, "makespan")
     start = go.begin(problem, jnp.full(SHAPE.ops, 2, jnp.int32), cost)
-    assert not np.asarray(start.device[:60]).any()
-    ops = go.embed(parameters(), inputs, settings=SETTINGS)
-    for level in range(3):
-        found = go.moves(parameters(), ops, inputs, start.device, level=level, settings=SETTINGS)
-        can = np.asarray(found.logits)[: inputs.count[level], 1:] > -1e29
-        assert can.any(0).tolist() == [False, True, False]
+    assert not np.asarray(start.decision.placement[:60]).any()
+    _, found = said(parameters(SETTINGS), inputs, start.decision)
+    for (task, level), (logits, _) in zip(SETTINGS.moves, found, strict=True):
+        can = np.asarray(logits)[: inputs.count[level], 1:] > -1e29
+        if go.TASKS[task] == "placement":
+            assert can.any(0).tolist() == [False, True, False]
+        assert can.any() == (go.TASKS[task] != "fusion")  # without a problem of fusion
+
+
+def small(devices=3):
+    """A problem of placement, and what the policy reads of it."""
+    graph = padding.pad(layered(0, 60), SHAPE)
+    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    problem = prepare(graph, machine)
+    return problem, go.read(graph, problem, SMALL)
+
+
+@jax.jit
+def roll_small(key, params, problem, inputs):
+    cost = go.decision_cost(problem, "makespan")
+    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), cost)
+    return go.rollout(key, params, inputs, start, cost, iterations=3, settings=SMALL)
 
 
 def test_64_bit_mode_changes_nothing():
-    problem, inputs, params = case("chain", 2)
-    cost = go.placement_cost(problem, "makespan")
-
-    def run(key):
-        start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), cost)
-        return go.rollout(key, params, inputs, start, cost, iterations=2, settings=SETTINGS)[0]
-
-    with jax.enable_x64(True):
-        state = run(jax.random.key(0))
-    assert state.device.dtype == jnp.int32 and state.cost.dtype == jnp.float32
+    args = jax.random.key(0), parameters(SMALL), *small()
+    with jax.enable_x64(True):  # what is drawn is something else
+        state, _, history = roll_small(*args)
+    assert state.cost.dtype == jnp.float32 and history[-1] == state.cost
+    assert all(value.dtype == jnp.int32 for value in state.decision)
 
 
 def test_another_graph_than_that_of_the_problem_raises():
     problem = prepare(layered(0, 30), homogeneous(2))
     with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=.*: expected that of the"):
         go.read(layered(0, 40), problem, SETTINGS)
+    fusion = case("chain", 1)[0].fusion[0]
+    with pytest.raises(ValueError, match="fusion has 96 rows of ops: expected 3"):
+        go.read(layered(0, 30), problem, SETTINGS, fusion)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (dict(tasks=("placement", "tiling")), "tasks is .*: expected some of .'placement', 'sch"),
+        (dict(tasks=("fusion", "fusion")), "tasks is .*: expected some of .*, each once"),
         (dict(width=0), "width is 0: expected 1 at least"),
         (dict(heads=5), "heads is 5: expected a divisor of the width 64"),
         (dict(levels=()), r"levels is \(\): expected numbers of groups"),
@@ -213,19 +303,22 @@ def test_settings_that_mean_nothing_raise(wrong, message):
 
 
 def test_costs_that_are_no_numbers_are_never_the_best():
-    problem, inputs, params = case("layered", 3)
-    device = jnp.zeros(problem.shape.ops, jnp.int32)
-    ops = go.embed(params, inputs, settings=SETTINGS)
+    params, (_, inputs) = parameters(SMALL), small()
+    zeros = jnp.zeros(SHAPE.ops, jnp.int32)
+    start = go.State(go.Decision(zeros, zeros, zeros), jnp.float32(5))
 
-    def state_after(cost):
+    @jax.jit
+    def state_after(costs):
+        ops = go.embed(params, inputs, settings=SMALL)
         step = partial(go.iterate, jax.random.key(0), params, ops, inputs, start)
-        return step(cost, settings=SETTINGS)[0]
+        return step(lambda drawn: costs, settings=SMALL)[0]
 
-    start = go.State(device, jnp.float32(5))
-    after = state_after(lambda placed: jnp.full(len(placed), jnp.nan).at[2].set(4))
-    assert after.cost == 4 and (np.asarray(after.device) != 0).any()
-    after = state_after(lambda placed: jnp.full(len(placed), jnp.nan))
-    assert after.cost == 5 and not np.asarray(after.device).any()
+    nothing = jnp.full(SMALL.drawn, jnp.nan)
+    after = state_after(nothing.at[2].set(4))
+    assert after.cost == 4 and (np.asarray(after.decision.placement) != 0).any()
+    after = state_after(nothing)
+    assert after.cost == 5
+    jax.tree.map(np.testing.assert_array_equal, after.decision, start.decision)
 
 
 def test_the_reward_is_that_of_the_paper_where_a_decision_is_better():
@@ -234,29 +327,11 @@ def test_the_reward_is_that_of_the_paper_where_a_decision_is_better():
 
 
 def test_training_makes_what_was_better_likelier():
-    _, inputs, params, _, (_, taken, _) = rolled("layered", 2)
+    _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3)
     value = np.asarray(go.reward(taken.ratio))
     gain = value - value.mean(-1, keepdims=True)
-    assert gain.std() > 1e-4
-
-    @jax.jit
-    def chances(params):
-        ops = go.embed(params, inputs, settings=SETTINGS)
-        rows = []
-        for step in range(5):
-            for level, action in enumerate(taken.action):
-                found = go.moves(
-                    params,
-                    ops,
-                    inputs,
-                    taken.device[step],
-                    level=level,
-                    settings=SETTINGS,
-                )
-                rows.append(go.log_prob(found.logits, action[step]))
-        return jnp.stack(rows).reshape(value.shape)
-
-    np.testing.assert_allclose(chances(params), taken.log_prob, atol=1e-3)
+    before = np.asarray(chances(params, inputs, taken))
+    np.testing.assert_allclose(before, taken.log_prob, atol=1e-3)
     state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), (inputs, taken))
     improve = jax.jit(partial(go.improve, settings=SETTINGS))
@@ -264,47 +339,67 @@ def test_training_makes_what_was_better_likelier():
         state, watched = improve(state, *batch)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert np.isfinite(list(watched.values())).all()
-    change = chances(state.params) - np.asarray(taken.log_prob)
-    assert np.corrcoef(change.ravel(), gain.ravel())[0, 1] > 0.2
+    change = np.asarray(chances(state.params, inputs, taken)) - before
+    for task in range(3):
+        mine = [k for k, (index, _) in enumerate(SETTINGS.moves) if index == task]
+        assert gain[:, mine].std() > 1e-4
+        assert np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1] > 0.2
+
+
+@jax.jit
+def chances(params, inputs, taken):
+    """Returns the log-probabilities of what was taken, `[T, M, S]`."""
+    ops = go.embed(params, inputs, settings=SETTINGS)
+
+    def one(row):
+        decision, actions = row
+        every = [
+            go.moves(params, ops, inputs, decision, task=task, level=level, settings=SETTINGS)
+            for task, level in SETTINGS.moves
+        ]
+        return jnp.stack([go.log_prob(f.logits, a) for f, a in zip(every, actions, strict=True)])
+
+    return jax.lax.map(one, (taken.decision, taken.action))
 
 
 def test_tuning_searches_and_learns_meanwhile():
-    problem, inputs, params = case("layered", 3)
-    cost = go.placement_cost(problem, "makespan")
-    start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), cost)
-    settings = dataclasses.replace(SETTINGS, iterations=3)
-    state = go.TrainState(params, go.optimizer(settings).init(params))
-    run = jax.jit(partial(go.tune, cost=cost, steps=4, settings=settings))
+    params, (problem, inputs) = parameters(SMALL), small()
+    cost = go.decision_cost(problem, "makespan")
+    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), cost)
+    state = go.TrainState(params, go.optimizer(SMALL).init(params))
+    run = jax.jit(partial(go.tune, cost=cost, steps=4, settings=SMALL))
     tuned, best, history = run(jax.random.key(0), state, inputs, start)
     assert history.shape == (12,) and (np.diff(history) <= 0).all() and history[-1] == best.cost
-    assert cost(best.device[None])[0] == best.cost < start.cost
+    assert cost(jax.tree.map(lambda x: x[None], best.decision))[0] == best.cost < start.cost
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), tuned.params, params)
     assert 0 < max(jax.tree.leaves(moved)) < 0.1
-    # The first steps are those of a rollout with the parameters before.
+    # The first step is a rollout with the parameters before.
     first = jax.random.split(jax.random.key(0), 4)[0]
-    state, _, costs = go.rollout(
-        first, params, inputs, start, cost, iterations=3, settings=settings
-    )
+    _, _, costs = roll_small(first, params, problem, inputs)
     np.testing.assert_array_equal(costs, history[:3])
 
 
 def test_a_policy_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "policy.npz"
-    go.save_policy(path, parameters(), SETTINGS, origin={"seed": 1})
+    go.save_policy(path, parameters(SMALL), SMALL, origin={"seed": 1})
     params, settings = go.load_policy(path)
-    assert settings == SETTINGS
-    jax.tree.map(np.testing.assert_array_equal, params, parameters())
+    assert settings == SMALL
+    jax.tree.map(np.testing.assert_array_equal, params, parameters(SMALL))
     with pytest.raises(FileNotFoundError):
         go.load_policy(tmp_path / "none.npz")
-    go.save_policy(path, parameters(), dataclasses.replace(SETTINGS, width=32))
+    go.save_policy(path, parameters(SMALL), dataclasses.replace(SMALL, width=32))
     with pytest.raises(ValueError, match="parameters of other shapes than its settings say"):
         go.load_policy(path)
     params, values = load_weights(path)
     for wrong, message in (
         (dict(system="regal"), "holds a policy for other system than this version"),
         (dict(version=0), "holds a policy for other version than this version"),
+        (dict(shifts=[0.0]), "holds a policy for other shifts than this version"),
         (dict(kinds=["other"]), "holds a policy for other kinds than this version"),
-        (dict(settings={"levels": [4], "depth": 3}), "holds no settings of a policy of GO"),
+        (
+            dict(settings={"levels": [4], "tasks": ["fusion"], "depth": 3}),
+            "holds no settings of a policy of GO",
+        ),
     ):
         save_weights(path, params, values | wrong)
         with pytest.raises(ValueError, match=message):

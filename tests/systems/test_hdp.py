@@ -17,7 +17,6 @@ from gopt.hardware import homogeneous
 from gopt.problem import prepare
 from gopt.sources.synthetic import layered
 from gopt.systems import hdp
-from gopt.systems.go import placement_cost
 from tests.reference import hdp as reference
 from tests.strategies import NASTY
 
@@ -26,6 +25,11 @@ SETTINGS = hdp.Settings(
     per_device=2, hidden=8, spread=2.0, width=8, bound=5.0, temperature=1.0, placements=3
 )
 GRAPHS = {"layered": lambda: layered(0, 40), **NASTY}
+
+
+def placement_cost(problem, objective):
+    cost = dispatch.population_cost(problem, objective)
+    return lambda device: cost(jax.vmap(partial(dispatch.placement, problem))(device))
 
 
 @cache

@@ -134,12 +134,20 @@ def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.
     As long as nothing is moved, what is in this order is first come, first served. Ops that are
     fused have the place of their kernel.
     """
-    end = np.arange(len(decision.placement))
+    items, count, end = jax.device_get(_first_come(problem, decision))
+    schedule = problem.schedule if isinstance(problem, JointProblem) else problem
+    rank = np.full(items.size, items.size)
+    rank[items[:count]] = np.arange(count)
+    return order_of(schedule, rank[: schedule.shape.ops])[end]
+
+
+@jax.jit
+def _first_come(problem: Problem | JointProblem, decision: Decision) -> tuple[jax.Array, ...]:
+    """Returns items as issued, first come, first served, how many, and where kernels end, `[N]`."""
+    decision = jax.tree.map(jnp.asarray, decision)
+    end = jnp.arange(len(decision.placement))
     if isinstance(problem, JointProblem):
-        end = np.asarray(ends_by_level(problem.fusion[0], decision.fusion))
+        end = ends_by_level(problem.fusion[0], decision.fusion)
         problem = contracted(problem, decision.fusion)
     schedule = dispatch.simulate(problem, execution.Decision(decision.placement, None))
-    items = np.asarray(schedule.order)
-    rank = np.full(items.size, items.size)
-    rank[items[: int(schedule.num_items)]] = np.arange(int(schedule.num_items))
-    return order_of(problem, rank[: problem.shape.ops])[end]
+    return schedule.order, schedule.num_items, end

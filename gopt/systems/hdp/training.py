@@ -68,7 +68,7 @@ def step(
       key: random key.
       state: as of `init`.
       inputs: the graph.
-      cost: what is minimised, of devices of ops `[S, N]`, as of `gopt.systems.go.placement_cost`.
+      cost: what is minimised, of devices of ops `[S, N]`: float32 `[S]`.
       settings: of the policy.
     """
 

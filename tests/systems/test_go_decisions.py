@@ -1,0 +1,127 @@
+"""What decisions of GO cost: as by the references, and by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt import padding
+from gopt.cost import dispatch
+from gopt.fusion_rules import RULES
+from gopt.graph import Op, Output, Shape, from_ops
+from gopt.hardware import homogeneous
+from gopt.joint_problem import prepare_joint
+from gopt.problem import prepare
+from gopt.sources.synthetic import layered
+from gopt.systems import go
+from tests.reference import dispatch as reference_dispatch
+from tests.reference import joint as reference_joint
+from tests.strategies import NASTY
+
+SHAPE, ROWS = Shape(96, 96, 256), (256, 1024)
+GRAPHS = {"layered": lambda: layered(0, 60)} | NASTY
+
+
+def problems(name):
+    graph = padding.pad(GRAPHS[name](), SHAPE)
+    machine = homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
+    return (
+        prepare(graph, machine),
+        prepare_joint(graph, machine, rules=RULES["gpu"], rows=ROWS),
+    )
+
+
+def random_decisions(rng, problem, count):
+    """Decisions `[P, N]`, and an order."""
+    rows, n = problem.shape.ops, int(problem.num_ops)
+    drawn = (rng.integers(0, k, (count, rows)) for k in (3, len(go.SHIFTS), go.FUSIONS))
+    decisions = go.Decision(*(x.astype(np.int32) for x in drawn))
+    place = jax.vmap(dispatch.settled, (None, 0))
+    decisions = decisions._replace(placement=place(problem, decisions.placement))
+    return decisions, go.order_of(problem, rng.permutation(n))
+
+
+@jax.jit
+def cost(problem, decisions, order):
+    return go.decision_cost(problem, "makespan", order)(decisions)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_decisions_cost_what_the_references_say(name):
+    rng = np.random.default_rng(0)
+    problem, joint = problems(name)
+    decisions, order = random_decisions(rng, problem, 4)
+    found = {
+        (kind, given is None): np.asarray(cost(each, decisions, given))
+        for kind, each in (("alone", problem), ("joint", joint))
+        for given in (order, None)
+    }
+    for row in range(4):
+        one = jax.tree.map(lambda x, row=row: np.asarray(x[row]), decisions)
+        keys = jax.device_get(dispatch.placement(problem, one.placement))
+        priority = order + np.float32(np.array(go.SHIFTS) - go.SHIFTS[0])[one.scheduling]
+        given = keys._replace(priority=priority, transfer=np.zeros((SHAPE.tensors, 3), np.float32))
+        small, ops, tensors = reference_joint.contracted(joint, one.fusion)
+        for without in (False, True):
+            mine = given._replace(priority=None) if without else given
+            expected = reference_dispatch.run(problem, mine).makespan
+            assert found["alone", without][row] == np.float32(expected)
+            expected = reference_dispatch.run(small, reference_joint.keys_of(mine, ops, tensors))
+            assert found["joint", without][row] == np.float32(expected.makespan)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_order_in_which_ops_start_is_first_come_first_served(name):
+    rng = np.random.default_rng(1)
+    problem, joint = problems(name)
+    decisions, _ = random_decisions(rng, problem, 3)
+    for row in range(3):
+        one = jax.tree.map(lambda x, row=row: x[row : row + 1], decisions)
+        one = one._replace(scheduling=jnp.full_like(one.scheduling, go.IN_ORDER))
+        single = jax.tree.map(lambda x: x[0], one)
+        for each in (problem, joint):
+            order = go.first_come_order(each, single)
+            assert ((order >= 0) & (order <= 1)).all()
+            assert cost(each, one, order)[0] == cost(each, one, None)[0]
+
+
+def test_what_is_shifted_goes_first():
+    # Two ops that may start at once; what reads the second is long, and runs elsewhere.
+    ops = [Op(flops=1.0, outputs=(Output(0.0),)), Op(flops=1.0, outputs=(Output(0.0),))]
+    ops += [Op(inputs=((1, 0),), flops=5.0)]
+    problem = prepare(from_ops(ops), homogeneous(2, flop_rate=1.0))
+    order = go.order_of(problem, np.arange(problem.shape.ops))
+    assert order[:3].tolist() == [0, np.float32(1 / 3), np.float32(2 / 3)]
+    device = jnp.int32([0, 0, 1, 0])
+    for shift, expected in ((go.IN_ORDER, 7.0), (0, 7.0), (len(go.SHIFTS) - 1, 6.0)):
+        # The first is later by less than a third of the ops, and the second is earlier.
+        second = go.IN_ORDER if shift <= go.IN_ORDER else 1
+        shifts = jnp.int32([shift, second, go.IN_ORDER, go.IN_ORDER])
+        decision = go.Decision(device[None], shifts[None], jnp.zeros((1, 4), jnp.int32))
+        found = float(cost(problem, decision, order)[0]) * float(problem.tick)
+        assert found == pytest.approx(expected, rel=1e-3)
+    by_path = go.critical_path_order(problem)
+    np.testing.assert_allclose(by_path[:3], [2 / 3, 0, 1 / 3], rtol=1e-6)
+    in_order = go.Decision(device[None], jnp.full((1, 4), go.IN_ORDER), jnp.zeros((1, 4), int))
+    found = float(cost(problem, in_order, by_path)[0]) * float(problem.tick)
+    assert found == pytest.approx(6.0, rel=1e-3)
+
+
+def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
+    problem, joint = problems("layered")
+    wanted = np.random.default_rng(0).integers(0, 3, SHAPE.ops)
+    fused = np.random.default_rng(1).random(SHAPE.ops) < 0.5
+    for each in (problem, joint):
+        found = go.begin(each, wanted, go.decision_cost(each, "makespan"), fused)
+        placed = dispatch.settled(problem, jnp.asarray(wanted, jnp.int32))
+        np.testing.assert_array_equal(found.decision.placement, placed)
+        assert (found.decision.scheduling == go.IN_ORDER).all()
+        np.testing.assert_array_equal(found.decision.fusion, fused)
+        again = cost(each, jax.tree.map(lambda x: x[None], found.decision), None)[0]
+        assert again == found.cost > 0
+
+
+def test_another_objective_raises():
+    for each in problems("chain"):
+        with pytest.raises(ValueError, match="objective is 'speed': expected one of"):
+            go.decision_cost(each, "speed")
