@@ -6,9 +6,9 @@ The order of kernels in which a model needs least memory, and the model in that 
     from gopt.workloads import nasnet_a
 
     model, shapes = nasnet_a(cells=1).forward()
-    result = gopt.schedule(model, *shapes)
-    print(result)
-    infer = result.apply()
+    ordering = gopt.schedule(model, *shapes)
+    print(ordering)
+    infer = ordering.apply()
 
 `gopt.fuse` does the same for which ops are one kernel, by measured times.
 

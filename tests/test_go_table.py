@@ -248,6 +248,25 @@ def test_gains_are_geometric_means_of_each_run():
     assert [row.known for row in rows] == [1.0, 0.5]
 
 
+def test_who_is_sooner_is_told_by_what_the_other_ends_with():
+    def row(histories):
+        evaluations = np.array([1, 10, 100])
+        found = {
+            name: runs.Runs(history[:, -1], history, evaluations, 1.0)
+            for name, history in histories.items()
+        }
+        return measured("a", 4.0, 2.0, [1.0])._replace(found=found)
+
+    slow = np.array([[9.0, 9.0, 4.0], [9.0, 6.0, 6.0]])  # 5 on average, after 100 and 10
+    fast = np.array([[5.0, 2.0, 2.0], [9.0, 5.0, 1.0]])  # after 1 and 10
+    late = np.array([[5.0, 5.0, 5.0], [9.0, 9.0, 6.0]])  # one run does not get there
+    rows = [row({"HDP": slow, "GO": fast}), row({"HDP": slow, "GO": late})]
+    ratio, count = report.sooner(rows, "GO", "HDP")
+    assert count == 1 and ratio == pytest.approx(np.sqrt(100 * 10 / (1 * 10)))
+    assert report.sooner(rows[1:], "GO", "HDP")[1] == 0
+    assert report.sooner(rows, "HDP", "HDP")[1] == 0  # but for equal runs
+
+
 def test_what_does_not_fit_is_no_figure(tmp_path):
     rows = [measured("small", 4.0, 2.0, [1.0, np.nan]), measured("small", 1.0, -0.5, [1.0, 0.5])]
     np.testing.assert_allclose(report.gains(rows, "GO", "expert"), [0, 0.5])
