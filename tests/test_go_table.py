@@ -88,7 +88,7 @@ def test_a_run_trains_evaluates_and_saves(first):
         )
 
 
-@pytest.mark.parametrize("name", ["placement", "scheduling", "fusion"])
+@pytest.mark.parametrize("name", ["placement", "scheduling", "schedule", "fusion"])
 def test_what_is_known_costs_what_it_says(name):
     found = tables.TABLES[name][0](build(ROW), ROW, 1)
     assert found.default in found.given and set(found.starts) <= set(found.given)
