@@ -6,8 +6,8 @@
     python -m experiments.go --rows "RNNLM, 2 layers" --weights POLICY    # one of the rows
 
 Step times are simulated: P100s, as in the paper (see `gopt.cost.dispatch`). Searches begin with the
-best decision of the heuristics, experts left out, and evaluate the same number of decisions. Prints
-a table and saves it with settings, versions and the figures of every run.
+best decision of the heuristics, experts left out, and evaluate no more than a number of decisions.
+Prints a table and saves it with settings, versions and the figures of every run.
 """
 
 import dataclasses
@@ -41,13 +41,13 @@ class Settings:
       table: what is decided, see `experiments.go.tables`.
       rows: of the table, by name.
       searches: by name, see `experiments.go.methods`; by default all.
-      evaluations: of each search, that of the placement it begins with included.
+      evaluations: of each search at most, that of the decision it begins with included.
       seeds: runs of each search, and of METIS.
-      alone: searches begin with the first of what they may begin with, all on one device, say,
-        instead of the best.
+      alone: searches begin with the first of what they may begin with, instead of the best: but for
+        scheduling and fusion, all on one device.
       train: train a policy first, instead of loading `weights`.
       weights: a policy that was trained with `--train`.
-      folder: where the run is saved.
+      folder: where runs are saved, each table in a folder of its own.
       seed: of everything random.
       policy: sizes of a policy that is trained; one that is loaded has its own, and its tasks are
         those of the table.
@@ -57,7 +57,7 @@ class Settings:
     table: str = "placement"
     rows: tuple[str, ...] = tuple(ROWS)
     searches: tuple[str, ...] = ()
-    evaluations: int = 3601  # 25 steps of training after the start
+    evaluations: int = 3601  # 25 steps of training after the start, of one task
     seeds: int = 3
     alone: bool = False
     train: bool = False
@@ -95,9 +95,12 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     problem, given, default, starts = TABLES[settings.table][0](traced, row, settings.seeds)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
     case = methods.case(traced.graph, problem, *given[begun][:2], policy)
-    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
+    to_init, to_run = jax.random.split(jax.random.key(settings.seed))
+    keys = jax.random.split(to_run, settings.seeds)
     init = partial(go.init_params, settings=policy)
-    first = jax.jit(jax.vmap(init, (0, None)))(keys, case.inputs)
+    first = jax.jit(jax.vmap(init, (0, None)))(
+        jax.random.split(to_init, settings.seeds), case.inputs
+    )
     learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
     searches = methods.searches(settings.evaluations, policy)
     found = {}
@@ -124,10 +127,18 @@ def main(settings: Settings) -> None:
     """Runs the experiment."""
     check_names("table", (settings.table,), TABLES)
     check_names("rows", settings.rows, ROWS)
+    folder, tasks = settings.folder / settings.table, TABLES[settings.table][1]
+    settings = dataclasses.replace(settings, folder=folder)
+
+    def check(policy: go.Settings) -> None:
+        every = methods.searches(settings.evaluations, policy)
+        check_names("searches", settings.searches, every)
+
+    if settings.train:
+        check(dataclasses.replace(settings.policy, tasks=tasks))
     common.start()
     trained, sizes = policy(settings)
-    # Raises now rather than after the heuristics.
-    check_names("searches", settings.searches, methods.searches(settings.evaluations, sizes))
+    check(sizes)
     settings = dataclasses.replace(settings, policy=sizes)
     common.save_settings(settings.folder, settings)
     measured = []

@@ -13,7 +13,7 @@ from gopt.classical.readiness import leaders
 from gopt.cost import dispatch
 from gopt.graph import Graph
 from gopt.joint_problem import JointProblem
-from gopt.problem import Problem
+from gopt.problem import MAX_TICKS, Problem
 from gopt.search import local
 from gopt.systems import go, hdp
 
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     @property
     def first(self) -> go.State:
         """The decision to begin with, and its cost."""
-        return go.State(self.start, self.cost(jax.tree.map(lambda x: x[None], self.start))[0])
+        return go.State(self.start, self.cost(_row(self.start))[0])
 
 
 class Found(NamedTuple):
@@ -145,7 +145,7 @@ def random(
 
     def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
         decision = draw(key)
-        found = cost(jax.tree.map(lambda x: x[None], decision))[0]
+        found = cost(_row(decision))[0]
         drawn = go.State(decision, found)
         best = jax.tree.map(lambda new, old: jnp.where(found < best.cost, new, old), drawn, best)
         return best, best.cost
@@ -171,7 +171,7 @@ def stepwise(
         evaluations=evaluations,
         settings=settings,
         neighbour=lambda key, decision: move(key, case, decision, tasks),
-        given=jax.tree.map(lambda x: x[None], case.start),
+        given=_row(case.start),
     )
     return Found(found.keys, found.cost, found.history, found.evaluations)
 
@@ -218,14 +218,17 @@ def hierarchical(
 
     def of_placements(device: jax.Array) -> jax.Array:
         same = jax.tree.map(lambda x: jnp.broadcast_to(x, device.shape), case.start)
-        return cost(same._replace(placement=device))
+        found = cost(same._replace(placement=device))
+        return jnp.where(found < MAX_TICKS, found, jnp.inf)  # one that does not fit has none
 
     drawn = settings.groupings * settings.placements
     steps = evaluations // drawn
     state, costs = hdp.run(key, case.hdp, of_placements, steps=steps, settings=settings)
     history = jax.lax.cummin(costs.min(1))
     evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
-    return Found(case.start._replace(placement=state.device), state.cost, history, evaluated)
+    decision = case.start._replace(placement=state.device)
+    best = jnp.where(jnp.isfinite(state.cost), state.cost, cost(_row(decision))[0])
+    return Found(decision, best, history, evaluated)
 
 
 def in_turn(
@@ -258,6 +261,11 @@ def in_turn(
         before = evaluated[-1][-1] - 1  # what comes next begins with what is known
     every = jnp.concatenate(histories), jnp.concatenate(evaluated)
     return Found(found.decision, found.cost, *every)
+
+
+def _row(decision: go.Decision) -> go.Decision:
+    """Returns one decision as a population."""
+    return jax.tree.map(lambda x: x[None], decision)
 
 
 def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:

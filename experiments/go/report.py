@@ -71,7 +71,7 @@ def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, in
 
     That is the geometric mean over rows and runs of evaluations until the other has its last best /
     evaluations until the mean of those is reached; and on how many rows all runs reach it. Other
-    rows are left out.
+    rows are left out, and those where the method begins with what is as good.
     """
     ratios = []
     for row in rows:
@@ -79,7 +79,8 @@ def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, in
         target = theirs.history[:, -1].mean()
         last = theirs.evaluations[np.argmax(theirs.history == theirs.history[:, -1:], 1)]
         first = mine.evaluations[np.argmax(mine.history <= target, 1)]
-        if (mine.history[:, -1] <= target).all():
+        begun = mine.history[:, 0] <= target
+        if (mine.history[:, -1] <= target).all() and not begun.any():
             ratios.append(np.log(last).mean() - np.log(first).mean())
     return float(np.exp(np.mean(ratios))) if ratios else float("nan"), len(ratios)
 

@@ -10,10 +10,8 @@ import numpy as np
 from experiments.go import heuristics
 from experiments.go.methods import OBJECTIVE
 from experiments.go.rows import Row
-from gopt.classical.fusion import everything, nothing
+from gopt.classical.fusion import FUSIONS, within_devices
 from gopt.classical.groups import weight_groups
-from gopt.classical.instruction_fusion import instruction_fusion
-from gopt.classical.priority_fusion import priority_fusion
 from gopt.cost import dispatch, execution
 from gopt.cost.execution import Cost
 from gopt.cost.joint import contracted
@@ -26,12 +24,6 @@ from gopt.systems import go
 
 METIS = "METIS, repaired"
 AUTOMATIC = ("one device", METIS, "critical path", "HEFT", "ETF", "m-ETF")  # placements
-FUSIONS: dict[str, Callable[[Any], np.ndarray]] = {
-    "nothing": nothing,
-    "everything": everything,
-    "instruction fusion": instruction_fusion,
-    "priority fusion": priority_fusion,
-}
 
 
 class Given(NamedTuple):
@@ -39,10 +31,13 @@ class Given(NamedTuple):
 
     decision: go.Decision  # [N]
     order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
-    makespan: float  # s
+    makespan: (
+        float  # s; means nothing if it does not fit; that of list schedulers' own order is not
+    )
+    # by this one
     fits: bool  # the memory of all devices
     tried: int  # how many decisions it is the best of
-    seconds: float  # to find them all, without what they cost
+    seconds: float  # to place them all; fusions and orders take little
 
 
 class Table(NamedTuple):
@@ -75,7 +70,9 @@ def schedule(traced: Traced, row: Row, seeds: int) -> Table:
     spent = sum(given[name].seconds for name in AUTOMATIC)
     best = min(ordered, key=rank)._replace(tried=len(ordered), seconds=spent)
     given["best, by critical path"] = best
-    return Table(problem, given, "expert", ("best, by critical path",))
+    given["one device, by critical path"] = ordered[0]
+    starts = ("one device, by critical path", "best, by critical path")
+    return Table(problem, given, "expert", starts)
 
 
 def scheduling(traced: Traced, row: Row, seeds: int) -> Table:
@@ -88,7 +85,10 @@ def scheduling(traced: Traced, row: Row, seeds: int) -> Table:
         "program order": go.order_of(problem, np.arange(problem.shape.ops)),
         "critical path": go.critical_path_order(problem),
     }
-    given = {name: score(problem, start.decision, order) for name, order in orders.items()}
+    given = {
+        name: score(problem, start.decision, order)._replace(seconds=start.seconds)
+        for name, order in orders.items()
+    }
     return Table(problem, given, "FIFO", tuple(given))
 
 
@@ -104,34 +104,42 @@ def fusion(traced: Traced, row: Row, seeds: int) -> Table:
 def joint(traced: Traced, row: Row, seeds: int) -> Table:
     """Returns a row where all is decided. Searches begin with the best of all combinations.
 
-    Those are of placements, of what compilers fuse or nothing, and of two orders: first come, first
-    served, and by critical path. The default is METIS, what compilers fuse, and the first order.
+    Those are of placements, of what compilers fuse within a device or nothing, and of two orders:
+    first come, first served, and by critical path. The default is METIS, what compilers fuse, and
+    the first order.
     """
     problem = prepare_joint(traced.graph, p100s(row.devices), rules=RULES["gpu"])
     placed = heuristics.placed(problem.schedule, traced, row, seeds)
-    fused = {name: FUSIONS[name](problem.fusion[0]) for name in ("nothing", "priority fusion")}
     by_path = go.critical_path_order(problem)
-    every: dict[tuple[str, str, str], Given] = {}
+    compiled = FUSIONS["priority fusion"](problem.fusion[0])
+    every: dict[
+        tuple[str, bool, bool], Given
+    ] = {}  # placement, is it fused, is it by critical path
     for place in AUTOMATIC:
-        for fusion, bits in fused.items():
-            decision = decided(placed[place].device, bits)
-            for name, order in (("FIFO", None), ("critical path", by_path)):
-                found = score(problem, decision, order)
-                every[place, fusion, name] = found._replace(seconds=placed[place].seconds)
+        device = placed[place].device
+        for fused in (False, True):
+            bits = within_devices(problem.fusion[0], compiled & fused, device)
+            decision = decided(device, bits)
+            first_come = go.first_come_order(problem, decision)
+            for order in (False, True):
+                found = score(problem, decision, by_path if order else first_come)
+                every[place, fused, order] = found._replace(seconds=placed[place].seconds)
 
-    def least(keys: list[tuple[str, str, str]], order: Any = None) -> Given:
-        top = min((every[key] for key in keys), key=rank)
-        return top._replace(tried=len(keys), seconds=sum(every[key].seconds for key in keys))
+    def best(fused: bool, order: bool) -> Given:
+        each = [every[place, fused, order] for place in AUTOMATIC]
+        spent = sum(one.seconds for one in each)
+        return min(each, key=rank)._replace(tried=len(each), seconds=spent)
 
-    plain = [key for key in every if key[1:] == ("nothing", "FIFO")]
     given = {
-        "METIS": every[METIS, "nothing", "FIFO"],
-        "METIS, fused": every[METIS, "priority fusion", "FIFO"],
-        "one device, fused": every["one device", "priority fusion", "FIFO"],
-        "best placement": least(plain),
-        "best combination": least([key for key in every if key[2] == "critical path"]),
+        "one device, fused": every["one device", True, True],
+        "METIS": every[METIS, False, False],
+        "METIS, fused": every[METIS, True, False],
+        "best placement": best(False, False),
+        "best placement, fused": best(True, False),
+        "best placement, fused, by critical path": best(True, True),
+        "best placement, by critical path": best(False, True),
     }
-    return Table(problem, given, "METIS, fused", ("best combination",))
+    return Table(problem, given, "METIS, fused", tuple(given))
 
 
 TABLES: dict[str, tuple[Callable[[Traced, Row, int], Table], tuple[str, ...]]] = {

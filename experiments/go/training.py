@@ -15,6 +15,7 @@ from experiments import common
 from experiments.go.methods import OBJECTIVE
 from gopt import padding
 from gopt.checkpoints import Checkpoints
+from gopt.classical.fusion import within_devices
 from gopt.classical.instruction_fusion import instruction_fusion
 from gopt.classical.partition import partition_by_time
 from gopt.fusion_rules import RULES
@@ -93,14 +94,17 @@ def pools(training: Training, policy: go.Settings) -> list[Pool]:
         graphs.append(trace(step, *args, donate_argnums=(0, 1)).graph)
     shape = Shape(*(max(rows) for rows in zip(*map(padding.bucket, graphs), strict=True)))
     padded = [padding.pad(graph, shape) for graph in graphs]
-    return [_pool(padded, devices, policy) for devices in training.devices]
+    # What is only fused is on one device.
+    counts = (1,) if policy.tasks == ("fusion",) else training.devices
+    return [_pool(padded, devices, policy) for devices in counts]
 
 
 def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
     """Returns the searches of all graphs, each from two starts if there are.
 
-    One is all ops on one device, each alone, if it is up to the policy to place them. The other is
-    that of METIS, with what a compiler fuses, if that is up to the policy.
+    One is all ops on one device, if it is up to the policy to place them, else where METIS places
+    them, and nothing is fused. In the other METIS places them, and what a compiler fuses within a
+    device is, if that is up to the policy.
     """
     has_fusion, rows = "fusion" in policy.tasks, []
     each: list[Any] = [prepare(graph, p100s(devices)) for graph in graphs]
@@ -118,8 +122,10 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
         return Pool(problem, inputs, order, begin(problem, device, fused, order))
 
     for k, device in enumerate(placed):
-        fused = instruction_fusion(each[k].fusion[0]) if has_fusion else np.zeros(len(device), bool)
-        nothing = np.zeros_like(fused)
+        fused = nothing = np.zeros(len(device), bool)
+        if has_fusion:
+            compiled = instruction_fusion(each[k].fusion[0])
+            fused = within_devices(each[k].fusion[0], compiled, device)
         if "placement" in policy.tasks:
             rows.append(search(k, np.zeros_like(device), nothing))
         elif has_fusion:
@@ -197,7 +203,7 @@ def _learn(
     *,
     policy: go.Settings,
 ) -> tuple[go.TrainState, go.State, dict[str, jax.Array]]:
-    """Returns the state after a step on some rows of a pool, and their best placements."""
+    """Returns the state after a step on some rows of a pool, and their best decisions."""
     taken_from = pool._replace(start=best)
     now, start = (jax.tree.map(lambda x: x[rows], each) for each in (taken_from, pool.start))
 

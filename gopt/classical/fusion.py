@@ -19,6 +19,21 @@ def everything(problem: FusionProblem) -> np.ndarray:
     return np.array(problem.configurable)
 
 
+def within_devices(problem: FusionProblem, fused: np.ndarray, device: np.ndarray) -> np.ndarray:
+    """Returns a configuration without what is fused into ops on other devices, bool `[N]`.
+
+    Args:
+      problem: one problem.
+      fused: a configuration, bool `[N]`.
+      device: int32 `[N]`, where ops run.
+    """
+    count = np.diff(problem.first_use)
+    maker = np.repeat(np.arange(len(count)), count)
+    reader = np.asarray(problem.consumer)[: len(maker)]
+    away = np.bincount(maker, device[maker] != device[reader], minlength=len(count)) > 0
+    return fused & ~away
+
+
 FUSIONS: dict[str, Callable[[FusionProblem], np.ndarray]] = {
     "nothing": nothing,
     "everything": everything,

@@ -2,9 +2,10 @@
 
 p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): a network embeds the ops of a graph, and in each of some
 iterations groups of ops, from coarse to fine, keep their device, priority or fusion, or get another
-one, independently of each other but that one changes at least, given all that was decided before.
+one, independently of each other but that one changes at least, given what was decided before.
 The best decision that was drawn is where the next iteration begins. The network is trained with PPO
-on what its decisions gain. Each task has a head with a layer of attention of its own.
+on what its decisions gain. Each task has a head with a layer of attention of its own,
+which sees what the task decided before, and the placement.
 
 Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
 besides the sizes, which the paper does not give:
@@ -12,7 +13,7 @@ besides the sizes, which the paper does not give:
 - groups instead of single ops on the coarse levels, the coarsest by the weights that ops read
   (`gopt.classical.groups`): a move of one op of thousands gains nothing;
 - the number of changes, which the policy says for a whole level, so that what it says of a group is
-  only whether it is better changed than others (`Policy.moves`);
+  only whether it is better changed than others (`Moves`);
 - priorities as shifts of a given order, and four levels of fusion (`decisions`);
 - that the best decision is kept between iterations (`iterate`), that a decision which is worse is
   rewarded as one that changes nothing (`reward`), and that the other samples of a level are the

@@ -61,7 +61,7 @@ def begin(
       fused: bool `[N]`, ops that are fused into their readers; by default none.
     """
     placed = problem.schedule if isinstance(problem, JointProblem) else problem
-    device = dispatch.settled(placed, device)
+    device = dispatch.settled(placed, jnp.asarray(device, jnp.int32))
     level = jnp.zeros_like(device) if fused is None else jnp.asarray(fused, jnp.int32)
     decision = Decision(device, jnp.full_like(device, IN_ORDER), level)
     return State(decision, cost(jax.tree.map(lambda x: x[None], decision))[0])

@@ -30,6 +30,8 @@ class Inputs(NamedTuple):
     count: Any  # int32 [L], groups of each level
     share: Any  # float32 [N], of the time of all ops, on average over devices
     bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
+    maker: Any  # int32 [E], the op that makes what a use of the problem reads
+    reader: Any  # int32 [E], the op that reads it
     sent: Any  # float32 [E], time to send what a use reads, in shares of the time of all ops
     moment: Any  # int32 [N], in which of `BINS` an op could start
     times: Any  # float32 [N, 4], see `read`
@@ -96,6 +98,8 @@ def read(
         count=np.array([of.max() + 1 for of in groups], np.int32),
         share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
+        maker=producer[tensor].astype(np.int32),
+        reader=np.asarray(problem.consumer).astype(np.int32),
         sent=weight.astype(np.float32),
         moment=np.minimum(BINS * early / longest, BINS - 1).astype(np.int32),
         times=times.astype(np.float32),

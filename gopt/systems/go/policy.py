@@ -176,7 +176,8 @@ def _state(
     it, how much is made or read by ops that have it, in shares of all that is sent and in time; how
     much time has it in all, with the group as well, and while the group could run; how many bytes;
     its place among the values; the time of the group; how busy the devices of the group are while
-    it could run; and how much of what it sends goes to other devices.
+    it could run; and how much of what it sends goes to other devices. Where values are no devices,
+    the load and the bytes of a value tell only how common it is.
 
     Args:
       inputs: the graph.
@@ -196,17 +197,17 @@ def _state(
 
     share = jax.ops.segment_sum(inputs.share[:, None] * mine, group, size)
     here = of_group(on)
-    senders, receivers = inputs.graphs.senders, inputs.graphs.receivers
-    out, into = group[senders], group[receivers]
+    maker, reader = inputs.maker, inputs.reader
+    out, into = group[maker], group[reader]
     sent = jnp.where(out == into, 0, inputs.sent)[:, None]
-    reads = jax.ops.segment_sum(sent * on[senders], into, size)
-    gives = jax.ops.segment_sum(sent * on[receivers], out, size)
+    reads = jax.ops.segment_sum(sent * on[maker], into, size)
+    gives = jax.ops.segment_sum(sent * on[reader], out, size)
     time = inputs.share[:, None] * on
     load = values * time.sum(0)
     meets = of_group(_busy(inputs, on)[inputs.moment])
     there = jax.nn.one_hot(device, inputs.allowed.shape[1])
     crowd = of_group(jnp.sum(_busy(inputs, there)[inputs.moment] * there, 1, keepdims=True))
-    away = jnp.where(device[senders] == device[receivers], 0, inputs.sent)[:, None]
+    away = jnp.where(device[maker] == device[reader], 0, inputs.sent)[:, None]
     held = jnp.sum(inputs.bytes[:, None] * on, 0)
     columns = (
         *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
@@ -243,7 +244,17 @@ def moves(
     level: int,
     settings: Settings,
 ) -> Moves:
-    """Returns what may be done about the groups of a level, see `Policy.moves`."""
+    """Returns what may be done about the groups of a level.
+
+    Args:
+      params: of the policy.
+      ops: embeddings, as of `embed`, float32 `[N, width]` for each task.
+      inputs: the graph.
+      decision: what was decided before, `[N]`. Each task sees its own part, and the placement.
+      task: one of `Settings.tasks`, by index.
+      level: one of `Settings.levels`, by index.
+      settings: of the policy.
+    """
     args = ops, inputs, decision, task, level
     return cast(Moves, Policy(settings).apply(params, *args, method=Policy.moves))
 

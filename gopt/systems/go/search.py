@@ -79,9 +79,10 @@ def rollout(
     iterations: int,
     settings: Settings,
 ) -> tuple[State, Taken, jax.Array]:
-    """Returns the best decision after some iterations, what was taken, and costs after each.
+    """Returns the best decision after `T` iterations, what was taken, and costs after each.
 
-    The arguments are those of `iterate`; `start` is the decision to begin with, as of `begin`.
+    The arguments are those of `iterate`; `start` is the decision to begin with, as of `begin`. What
+    was taken has an axis `[T]` before its others, and costs are float32 `[T]`.
     """
     ops = embed(params, inputs, settings=settings)
 

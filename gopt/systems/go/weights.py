@@ -42,7 +42,7 @@ def save_policy(
 
 
 def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
-    """Returns the parameters and settings of a policy; it places on any number of devices.
+    """Returns the parameters and settings of a policy; it decides for any number of devices.
 
     Args:
       path: a file of `save_policy`.

@@ -14,7 +14,8 @@ hierarchical controller of TensorFlow's Grappler. What is ours:
 - that inputs belong to the group of their first reader, and ops that may not run where their group
   does go elsewhere (`gopt.cost.dispatch.settled`);
 - costs in units of the mean cost of the first placements, and what has no cost (`reward`);
-- the first baseline (`step`);
+- the first baseline (`step`), and that there is no noise on logits, nor a decay of the learning
+  rate, as in Grappler;
 - four settings, chosen by trials (`Settings`).
 """
 
