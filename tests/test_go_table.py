@@ -44,7 +44,7 @@ def small():
 @pytest.fixture(scope="module")
 def first(small, tmp_path_factory):
     """The folder of a run that trains a policy and evaluates it, and what it printed."""
-    folder = tmp_path_factory.mktemp("runs") / "first"
+    folder = tmp_path_factory.mktemp("runs")
     settings = table.Settings(
         table="fusion",
         rows=("small",),
@@ -58,7 +58,7 @@ def first(small, tmp_path_factory):
     )
     with redirect_stdout(StringIO()) as printed:
         table.main(settings)
-    return folder, printed.getvalue()
+    return folder / "fusion", printed.getvalue()
 
 
 def test_a_run_trains_evaluates_and_saves(first):
@@ -88,7 +88,7 @@ def test_a_run_trains_evaluates_and_saves(first):
         )
 
 
-@pytest.mark.parametrize("name", ["placement", "scheduling", "schedule", "fusion"])
+@pytest.mark.parametrize("name", [*tables.TABLES])
 def test_what_is_known_costs_what_it_says(name):
     found = tables.TABLES[name][0](build(ROW), ROW, 1)
     assert found.default in found.given and set(found.starts) <= set(found.given)
@@ -101,9 +101,17 @@ def test_what_is_known_costs_what_it_says(name):
         assert given.makespan == pytest.approx(costs[method], rel=1e-6) and given.fits
     assert min(costs.values()) > 0
     if name == "scheduling":
-        in_turn = found.given["FIFO"]._replace(order=None)
-        again = tables.score(found.problem, in_turn.decision, None).makespan
-        assert again == found.given["FIFO"].makespan
+        again = tables.score(found.problem, found.given["FIFO"].decision, None)
+        assert again.makespan == found.given["FIFO"].makespan
+    if name == "joint":
+        assert min(costs, key=costs.get) != "METIS" and costs["one device, fused"] > 0
+        # Compilers fuse within a device.
+        placed, _, fused = found.given["METIS, fused"].decision
+        fusion = found.problem.fusion[0]
+        assert fused.any() and len(set(placed.tolist())) == 2
+        for op in np.flatnonzero(fused):
+            readers = fusion.consumer[fusion.first_use[op] : fusion.first_use[op + 1]]
+            assert (placed[readers] == placed[op]).all()
     if name == "fusion":
         assert costs["nothing"] > costs["priority fusion"]
 
@@ -248,23 +256,27 @@ def test_gains_are_geometric_means_of_each_run():
     assert [row.known for row in rows] == [1.0, 0.5]
 
 
-def test_who_is_sooner_is_told_by_what_the_other_ends_with():
+def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
     def row(histories):
         evaluations = np.array([1, 10, 100])
         found = {
             name: runs.Runs(history[:, -1], history, evaluations, 1.0)
             for name, history in histories.items()
         }
-        return measured("a", 4.0, 2.0, [1.0])._replace(found=found)
+        return measured("small", 4.0, 2.0, [1.0])._replace(found=found)
 
     slow = np.array([[9.0, 9.0, 4.0], [9.0, 6.0, 6.0]])  # 5 on average, after 100 and 10
-    fast = np.array([[5.0, 2.0, 2.0], [9.0, 5.0, 1.0]])  # after 1 and 10
+    fast = np.array([[9.0, 2.0, 2.0], [9.0, 9.0, 1.0]])  # after 10 and 100
     late = np.array([[5.0, 5.0, 5.0], [9.0, 9.0, 6.0]])  # one run does not get there
     rows = [row({"HDP": slow, "GO": fast}), row({"HDP": slow, "GO": late})]
     ratio, count = report.sooner(rows, "GO", "HDP")
-    assert count == 1 and ratio == pytest.approx(np.sqrt(100 * 10 / (1 * 10)))
+    assert count == 1 and ratio == pytest.approx(np.sqrt(100 * 10 / (10 * 100)))
     assert report.sooner(rows[1:], "GO", "HDP")[1] == 0
-    assert report.sooner(rows, "HDP", "HDP")[1] == 0  # but for equal runs
+    begun = row({"HDP": slow, "GO": np.minimum(fast, 5)})  # where nothing is to be done
+    assert report.sooner([begun], "GO", "HDP")[1] == 0
+    report.report("title", rows, tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    assert "sooner than HDP |" in text and "(1 of 2) |" in text and "| never |" in text
 
 
 def test_what_does_not_fit_is_no_figure(tmp_path):

@@ -227,7 +227,10 @@ def hierarchical(
     history = jax.lax.cummin(costs.min(1))
     evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
     decision = case.start._replace(placement=state.device)
-    best = jnp.where(jnp.isfinite(state.cost), state.cost, cost(_row(decision))[0])
+    # Where none fits, what the one that is returned counts as: it costs one evaluation more.
+    best = jax.lax.cond(
+        jnp.isfinite(state.cost), lambda: state.cost, lambda: cost(_row(decision))[0]
+    )
     return Found(decision, best, history, evaluated)
 
 

@@ -31,10 +31,7 @@ class Given(NamedTuple):
 
     decision: go.Decision  # [N]
     order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
-    makespan: (
-        float  # s; means nothing if it does not fit; that of list schedulers' own order is not
-    )
-    # by this one
+    makespan: float  # s; of an "own order" by that; means nothing where memory does not suffice
     fits: bool  # the memory of all devices
     tried: int  # how many decisions it is the best of
     seconds: float  # to place them all; fusions and orders take little
@@ -112,9 +109,7 @@ def joint(traced: Traced, row: Row, seeds: int) -> Table:
     placed = heuristics.placed(problem.schedule, traced, row, seeds)
     by_path = go.critical_path_order(problem)
     compiled = FUSIONS["priority fusion"](problem.fusion[0])
-    every: dict[
-        tuple[str, bool, bool], Given
-    ] = {}  # placement, is it fused, is it by critical path
+    every: dict[tuple[str, bool, bool], Given] = {}  # placement, fused or not, by path or not
     for place in AUTOMATIC:
         device = placed[place].device
         for fused in (False, True):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.cases import forward
-from gopt.classical.fusion import FUSIONS, everything, instruction_fusion, nothing
+from gopt.classical.fusion import FUSIONS, everything, instruction_fusion, nothing, within_devices
 from gopt.cost.fusion import kernels_of
 from gopt.fusion_problem import prepare_fusion
 from gopt.fusion_rules import RULES, Rules
@@ -94,3 +94,17 @@ def test_xla_writes_mostly_the_same():
     agrees = [ours[op] == (traced.equations[op] in theirs) for op in chosen]
     assert len(agrees) > 600
     assert np.mean(agrees) > 0.9
+
+
+def test_what_is_fused_within_devices_has_all_its_readers_there():
+    rules = Rules(RULES["gpu"].into, clones=False)
+    graph = trace(lambda x: jnp.tanh(jnp.exp(x) * 2 + jnp.sin(x)) / (1 + x * x), X).graph
+    problem = prepare_fusion(graph, homogeneous(1), rules=rules)
+    device = np.random.default_rng(0).integers(0, 2, len(problem.compute))
+    every = everything(problem)
+    found = within_devices(problem, every, device)
+    for op in range(len(every)):
+        readers = problem.consumer[problem.first_use[op] : problem.first_use[op + 1]]
+        assert found[op] == (every[op] and (device[readers] == device[op]).all())
+    assert 0 < found.sum() < every.sum()
+    np.testing.assert_array_equal(within_devices(problem, every, np.zeros_like(device)), every)

@@ -18,6 +18,8 @@ from gopt.problem import prepare
 from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import layered
 from gopt.systems import go
+from gopt.systems.go import policy
+from tests.reference import go as reference
 from tests.strategies import NASTY
 
 SHAPE, ROWS = Shape(96, 96, 256), (256, 1024)  # of all graphs, so that few programs are compiled
@@ -35,10 +37,23 @@ def layers(x, y, weight):
     return x + y
 
 
+def traced(name):
+    """The graph of `layers`, or of a function whose broadcasts are no uses of the joint problem."""
+    if name == "layers":
+        return trace(layers, *3 * [np.ones((8, 8))]).graph
+
+    def normalised(x, weight):
+        for _ in range(3):
+            x = jnp.tanh(x - x.mean(1, keepdims=True)) / (1 + (x**2).sum(0)) @ weight
+        return x
+
+    return trace(normalised, *2 * [np.ones((8, 8))]).graph
+
+
 @cache
 def case(name, devices, more=0):
     """A joint problem, its graph as the policy reads it, and random parameters."""
-    graph = NASTY[name]() if name in NASTY else trace(layers, *3 * [np.ones((8, 8))]).graph
+    graph = NASTY[name]() if name in NASTY else traced(name)
     graph = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
     machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
     joint = prepare_joint(graph, machine, rules=RULES["gpu"], rows=tuple(r + more for r in ROWS))
@@ -109,6 +124,26 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
         mean = np.asarray(every[task], np.float64)[: int(inputs.graphs.n_node[0])].mean(0)
         budget = (mean @ changes["kernel"] + changes["bias"])[level]
         assert odds.sum() == pytest.approx(SETTINGS.changes * np.exp(budget), rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["layers", "broadcasts", "chain", "hub"])
+def test_groups_are_seen_as_by_the_reference(name):
+    joint, inputs, _ = case(name, 3)
+    decision = random_decision(joint, 3)
+    for level in range(2):
+        for is_about, value, values in about(inputs, decision):
+            found = policy._state(
+                inputs,
+                jnp.asarray(inputs.group[level]),
+                jax.nn.one_hot(value, values),
+                jnp.asarray(is_about, jnp.float32)[:, None],
+                jnp.asarray(decision.placement),
+                SETTINGS.levels[level],
+            )
+            args = inputs.group[level], value, values, is_about, decision.placement
+            expected = reference.state(joint.schedule, inputs, *args)
+            for group, columns in expected.items():
+                np.testing.assert_allclose(found[group], columns, rtol=1e-3, atol=1e-4)
 
 
 def test_the_tasks_have_moves():
@@ -265,7 +300,7 @@ def roll_small(key, params, problem, inputs):
     return go.rollout(key, params, inputs, start, cost, iterations=3, settings=SMALL)
 
 
-def test_64_bit_mode_changes_nothing():
+def test_64_bit_mode_keeps_types():
     args = jax.random.key(0), parameters(SMALL), *small()
     with jax.enable_x64(True):  # what is drawn is something else
         state, _, history = roll_small(*args)

@@ -4,8 +4,8 @@ p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): a network embeds the ops of a graph, 
 iterations groups of ops, from coarse to fine, keep their device, priority or fusion, or get another
 one, independently of each other but that one changes at least, given what was decided before.
 The best decision that was drawn is where the next iteration begins. The network is trained with PPO
-on what its decisions gain. Each task has a head with a layer of attention of its own,
-which sees what the task decided before, and the placement.
+on what its decisions gain. Each task has a head with a layer of attention of its own, which sees
+what the task decided before, and the placement.
 
 Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
 besides the sizes, which the paper does not give:

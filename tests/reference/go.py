@@ -1,0 +1,60 @@
+"""What a group of ops has to do with each value, as GO's policy reads it, with loops."""
+
+from typing import Any
+
+import numpy as np
+
+from gopt.problem import Problem
+from gopt.systems.go.inputs import BINS, Inputs
+
+
+def state(
+    problem: Problem, inputs: Inputs, group: Any, value: Any, values: int, mine: Any, device: Any
+) -> dict[int, np.ndarray]:
+    """Returns for each group that has ops of the task what is told of it, `[V, F]`."""
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    time, sent = np.float64(inputs.share), np.float64(inputs.sent)
+    devices = inputs.allowed.shape[1]
+
+    def scaled(share: float) -> float:
+        return float(np.log1p(1e4 * share) / np.log1p(1e4))
+
+    def busy(values: int, of: Any, moment: int) -> list[float]:
+        at = [i for i in range(n) if inputs.moment[i] == moment]
+        each = [sum(time[i] for i in at if of[i] == v) for v in range(values)]
+        return [x / max(sum(each), 1e-9) for x in each]
+
+    load_of = [busy(values, value, moment) for moment in range(BINS)]
+    crowd_of = [busy(devices, device, moment) for moment in range(BINS)]
+    found = {}
+    for name in sorted({int(group[i]) for i in range(n)}):
+        members = [i for i in range(n) if group[i] == name and mine[i]]
+        weight = np.array([time[i] + 1e-9 for i in members])
+        if not members:
+            continue
+        share = sum(time[i] for i in members)
+
+        def mean(x: Any, weight: Any = weight) -> float:
+            return float((weight * np.array(x)).sum() / weight.sum())
+
+        reads, gives, away = np.zeros(values), np.zeros(values), 0.0
+        for use in range(uses):
+            maker = int(problem.producer[problem.tensor[use]])
+            reader = int(problem.consumer[use])
+            if group[maker] != group[reader]:
+                reads[value[maker]] += sent[use] * (group[reader] == name)
+                gives[value[reader]] += sent[use] * (group[maker] == name)
+            away += sent[use] * (group[maker] == name and device[maker] != device[reader])
+        crowd = mean([crowd_of[inputs.moment[i]][device[i]] for i in members])
+        rows = []
+        for v in range(values):
+            here = mean([value[i] == v for i in members])
+            load = values * sum(time[i] for i in range(n) if value[i] == v)
+            held = sum(float(inputs.bytes[i]) for i in range(n) if value[i] == v)
+            meets = values * mean([load_of[inputs.moment[i]][v] for i in members])
+            row = [here, reads[v] / max(reads.sum(), 1e-9), gives[v] / max(gives.sum(), 1e-9)]
+            row += [scaled(reads[v]), scaled(gives[v]), load, load + values * share * (1 - here)]
+            row += [meets, np.log1p(held), v / max(values - 1, 1), scaled(share)]
+            rows.append([*row, crowd, scaled(away)])
+        found[name] = np.array(rows)
+    return found
