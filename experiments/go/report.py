@@ -150,10 +150,13 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 def draw(rows: Sequence[Measured], folder: Path) -> None:
     """Saves the plot of searches: step in shares of the default's by evaluations, mean over rows.
 
-    Rows on which a run does not fit at first, or the default does not, are left out.
+    Rows on which a run does not fit at first, or the default does not, are left out. So is HDP, which
+    begins with nothing, far above.
     """
     histories: dict[str, Any] = {}
     for method, runs in rows[0].found.items():
+        if runs.evaluations[0] > 1:
+            continue
         each = np.array(
             [row.found[method].history / steps(row, row.default).mean() for row in rows]
         )  # [rows, S, K]
