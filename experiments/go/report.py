@@ -150,8 +150,8 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 def draw(rows: Sequence[Measured], folder: Path) -> None:
     """Saves the plot of searches: step in shares of the default's by evaluations, mean over rows.
 
-    Rows on which a run does not fit at first, or the default does not, are left out. So is HDP, which
-    begins with nothing, far above.
+    Rows on which a run does not fit at first, or the default does not, are left out. So is HDP,
+    which begins with nothing, far above.
     """
     histories: dict[str, Any] = {}
     for method, runs in rows[0].found.items():
