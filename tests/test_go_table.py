@@ -13,6 +13,7 @@ import pytest
 
 from experiments import common
 from experiments.go import __main__ as table
+from experiments.go import case as cases
 from experiments.go import heuristics, methods, report, runs, tables, training
 from experiments.go.rows import ROWS, Published, Row, build
 from gopt.cost import dispatch
@@ -96,7 +97,7 @@ def test_what_is_known_costs_what_it_says(name):
     for method in found.starts:
         given = found.given[method]
         decision = jax.tree.map(lambda x: jnp.asarray(x)[None], given.decision)
-        ticks = float(go.decision_cost(found.problem, methods.OBJECTIVE, given.order)(decision)[0])
+        ticks = float(go.decision_cost(found.problem, cases.OBJECTIVE, given.order)(decision)[0])
         costs[method] = tables.seconds_of(found.problem, ticks)
         assert given.makespan == pytest.approx(costs[method], rel=1e-6) and given.fits
     assert min(costs.values()) > 0
@@ -153,7 +154,7 @@ def case(policy, devices=3):
     name = "joint" if len(policy.tasks) > 1 else "placement"
     known = tables.TABLES[name][0](build(row), row, 1)
     given = known.given[known.starts[0]]
-    return methods.case(build(row).graph, known.problem, given.decision, given.order, policy)
+    return cases.case(build(row).graph, known.problem, given.decision, given.order, policy)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
 def test_a_move_gives_one_group_another_value():
     one = case(POLICY)
     keys = jax.random.split(jax.random.key(0), 300)
-    move = jax.jit(jax.vmap(lambda key: methods.move(key, one, one.start, POLICY.tasks)))
+    move = jax.jit(jax.vmap(lambda key: cases.move(key, one, one.start, POLICY.tasks)))
     moved = move(keys)
     for k, (task, values) in enumerate(zip(go.TASKS, (3, len(go.SHIFTS), go.FUSIONS), strict=True)):
         groups = {
@@ -219,7 +220,7 @@ def test_a_move_gives_one_group_another_value():
         assert set(after.ravel().tolist()) == set(range(values))
     one = case(PLACING)
     settle = jax.vmap(partial(dispatch.settled, one.schedule))
-    move = jax.vmap(lambda key: methods.move(key, one, one.start, PLACING.tasks).placement)
+    move = jax.vmap(lambda key: cases.move(key, one, one.start, PLACING.tasks).placement)
     moved = move(keys)
     np.testing.assert_array_equal(settle(moved), moved)  # inputs go with their readers
 

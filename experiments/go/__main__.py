@@ -24,6 +24,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import check_names
+from experiments.go import case as cases
 from experiments.go import methods, report, runs
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, build
@@ -94,7 +95,7 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     traced = build(row)
     problem, given, default, starts = TABLES[settings.table][0](traced, row, settings.seeds)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
-    case = methods.case(traced.graph, problem, *given[begun][:2], policy)
+    case = cases.case(traced.graph, problem, *given[begun][:2], policy)
     to_init, to_run = jax.random.split(jax.random.key(settings.seed))
     keys = jax.random.split(to_run, settings.seeds)
     init = partial(go.init_params, settings=policy)

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.go.methods import Case, Found
+from experiments.go.case import Case
+from experiments.go.methods import Found
 from experiments.go.tables import seconds_of, simulated
 from gopt.joint_problem import JointProblem
 from gopt.parallel import spread

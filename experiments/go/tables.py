@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.go import heuristics
-from experiments.go.methods import OBJECTIVE
+from experiments.go.case import OBJECTIVE
 from experiments.go.rows import Row
 from gopt.classical.fusion import FUSIONS, within_devices
 from gopt.classical.groups import weight_groups

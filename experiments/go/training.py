@@ -12,7 +12,7 @@ import numpy as np
 from rich.progress import Progress, track
 
 from experiments import common
-from experiments.go.methods import OBJECTIVE
+from experiments.go.case import OBJECTIVE
 from gopt import padding
 from gopt.checkpoints import Checkpoints
 from gopt.classical.fusion import within_devices

@@ -18,7 +18,7 @@ from gopt.problem import prepare
 from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import layered
 from gopt.systems import go
-from gopt.systems.go import policy
+from gopt.systems.go import features
 from tests.reference import go as reference
 from tests.strategies import NASTY
 
@@ -132,7 +132,7 @@ def test_groups_are_seen_as_by_the_reference(name):
     decision = random_decision(joint, 3)
     for level in range(2):
         for is_about, value, values in about(inputs, decision):
-            found = policy._state(
+            found = features.group_state(
                 inputs,
                 jnp.asarray(inputs.group[level]),
                 jax.nn.one_hot(value, values),

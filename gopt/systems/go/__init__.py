@@ -21,6 +21,7 @@ besides the sizes, which the paper does not give:
 - that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
+from gopt.systems.go.actions import act, log_prob, sample
 from gopt.systems.go.decisions import (
     FUSIONS,
     IN_ORDER,
@@ -37,7 +38,7 @@ from gopt.systems.go.decisions import (
     priority,
 )
 from gopt.systems.go.inputs import Inputs, read
-from gopt.systems.go.policy import Moves, act, embed, init_params, log_prob, moves, sample
+from gopt.systems.go.policy import Moves, embed, init_params, moves
 from gopt.systems.go.search import Taken, iterate, rollout
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.systems.go.actions import act, log_prob, sample
 from gopt.systems.go.decisions import Cost, Decision, State
 from gopt.systems.go.inputs import Inputs
-from gopt.systems.go.policy import act, embed, log_prob, moves, sample
+from gopt.systems.go.policy import embed, moves
 from gopt.systems.go.settings import Settings
 
 Tree = Any

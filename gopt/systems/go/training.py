@@ -8,9 +8,10 @@ import optax
 from jax import lax
 
 from gopt import losses
+from gopt.systems.go.actions import log_prob
 from gopt.systems.go.decisions import Cost, Decision, State
 from gopt.systems.go.inputs import Inputs
-from gopt.systems.go.policy import embed, init_params, log_prob, moves
+from gopt.systems.go.policy import embed, init_params, moves
 from gopt.systems.go.search import Taken, rollout
 from gopt.systems.go.settings import Settings
 

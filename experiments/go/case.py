@@ -1,0 +1,109 @@
+"""A row of a table as searches take it, and a move in it."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt.classical.readiness import leaders
+from gopt.graph import Graph
+from gopt.joint_problem import JointProblem
+from gopt.problem import Problem
+from gopt.systems import go, hdp
+
+OBJECTIVE = "capped_makespan"
+
+
+class Case(NamedTuple):
+    """A row of a table on its machine, as searches take it. There are `K` tasks."""
+
+    problem: Problem | JointProblem
+    inputs: go.Inputs
+    order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
+    start: go.Decision  # to begin with
+    group: Any  # of each task, int32 [L + 1, N], of each op at each level of GO, and alone; inputs
+    # as in `Inputs`
+    count: Any  # of each task, int32 [L + 1], groups of each
+    hdp: Any  # what HDP reads, if placement is all that is decided; else None
+
+    @property
+    def schedule(self) -> Problem:
+        """The problem of ops that are not fused."""
+        return self.problem.schedule if isinstance(self.problem, JointProblem) else self.problem
+
+    @property
+    def cost(self) -> go.Cost:
+        """What is minimised."""
+        return go.decision_cost(self.problem, OBJECTIVE, self.order)
+
+    @property
+    def first(self) -> go.State:
+        """The decision to begin with, and its cost."""
+        return go.State(self.start, self.cost(row_of(self.start))[0])
+
+
+def row_of(decision: go.Decision) -> go.Decision:
+    """Returns one decision as a population."""
+    return jax.tree.map(lambda x: x[None], decision)
+
+
+def case(
+    graph: Graph,
+    problem: Problem | JointProblem,
+    start: go.Decision,
+    order: Any,
+    policy: go.Settings,
+) -> Case:
+    """Returns a row of a table, ready for every search; on the host."""
+    fusion = problem.fusion[0] if isinstance(problem, JointProblem) else None
+    schedule = problem.schedule if isinstance(problem, JointProblem) else problem
+    inputs = go.read(graph, schedule, policy, fusion)
+    none = schedule.shape.ops
+    alone = np.full((1, none), none)
+    leader = leaders(schedule)
+    alone[0, : len(leader)] = leader
+    every = np.concatenate([inputs.group, alone])
+    about = {"placement": inputs.group[0] < inputs.count[0], "scheduling": inputs.runs}
+    about["fusion"] = inputs.fusible
+    grouped = [_numbered(every, about[task]) for task in policy.tasks]
+    reads = hdp.read(graph, schedule) if policy.tasks == ("placement",) else None
+    groups, counts = zip(*grouped, strict=True)
+    values = (problem, inputs, order, start, groups, counts, reads)
+    return Case(*jax.tree.map(jnp.asarray, values))
+
+
+def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns groups at each level, of some ops only, numbered anew, and how many there are."""
+    of_ops = np.full(groups.shape, groups.shape[1], np.int32)
+    count = []
+    for level, group in enumerate(groups):
+        names, of_ops[level, is_about] = np.unique(group[is_about], return_inverse=True)
+        count.append(len(names))
+    return of_ops, np.array(count, np.int32)
+
+
+def values_of(case: Case, task: str) -> int:
+    """Returns how many values there are for an op."""
+    devices = case.schedule.num_devices
+    return {"placement": devices, "scheduling": len(go.SHIFTS), "fusion": go.FUSIONS}[task]
+
+
+def move(key: jax.Array, case: Case, decision: go.Decision, tasks: tuple[str, ...]) -> go.Decision:
+    """Returns a decision with another value for one group, of a random task and level, `[N]`.
+
+    "Another" is as seen from the first op of the group.
+    """
+    to_task, *keys = jax.random.split(key, 1 + len(tasks))
+    chosen = jax.random.randint(to_task, (), 0, len(tasks))
+    for k, (task, to_move) in enumerate(zip(tasks, keys, strict=True)):
+        to_level, to_group, to_value = jax.random.split(to_move, 3)
+        group, count, values = case.group[k], case.count[k], values_of(case, task)
+        level = jax.random.randint(to_level, (), 0, len(group))
+        members = group[level] == jax.random.randint(to_group, (), 0, count[level])
+        value = getattr(decision, task)
+        away = jax.random.randint(to_value, (), 1, max(values, 2))
+        other = (value[jnp.argmax(members)] + away) % values
+        moved = jnp.where(members & (chosen == k), other, value).astype(jnp.int32)
+        decision = decision._replace(**{task: moved})
+    return decision
