@@ -33,6 +33,11 @@ class JointProblem(NamedTuple):
     kind: Any  # int32 [D], which of them is that of a device
 
 
+def schedule_of(problem: Problem | JointProblem) -> Problem:
+    """Returns the problem of scheduling ops that are not fused."""
+    return problem.schedule if isinstance(problem, JointProblem) else problem
+
+
 def prepare_joint(
     graph: Graph,
     hardware: Hardware,

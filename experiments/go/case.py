@@ -8,7 +8,7 @@ import numpy as np
 
 from gopt.classical.readiness import leaders
 from gopt.graph import Graph
-from gopt.joint_problem import JointProblem
+from gopt.joint_problem import JointProblem, schedule_of
 from gopt.problem import Problem
 from gopt.systems import go, hdp
 
@@ -30,7 +30,7 @@ class Case(NamedTuple):
     @property
     def schedule(self) -> Problem:
         """The problem of ops that are not fused."""
-        return self.problem.schedule if isinstance(self.problem, JointProblem) else self.problem
+        return schedule_of(self.problem)
 
     @property
     def cost(self) -> go.Cost:
@@ -56,17 +56,14 @@ def case(
     policy: go.Settings,
 ) -> Case:
     """Returns a row of a table, ready for every search; on the host."""
-    fusion = problem.fusion[0] if isinstance(problem, JointProblem) else None
-    schedule = problem.schedule if isinstance(problem, JointProblem) else problem
-    inputs = go.read(graph, schedule, policy, fusion)
+    schedule, inputs = schedule_of(problem), go.read(graph, problem, policy)
     none = schedule.shape.ops
     alone = np.full((1, none), none)
     leader = leaders(schedule)
     alone[0, : len(leader)] = leader
     every = np.concatenate([inputs.group, alone])
-    about = {"placement": inputs.group[0] < inputs.count[0], "scheduling": inputs.runs}
-    about["fusion"] = inputs.fusible
-    grouped = [_numbered(every, about[task]) for task in policy.tasks]
+    about = (np.asarray(go.task_of(task, inputs, start).is_about) for task in policy.tasks)
+    grouped = [_numbered(every, is_about) for is_about in about]
     reads = hdp.read(graph, schedule) if policy.tasks == ("placement",) else None
     groups, counts = zip(*grouped, strict=True)
     values = (problem, inputs, order, start, groups, counts, reads)
@@ -85,8 +82,7 @@ def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.
 
 def values_of(case: Case, task: str) -> int:
     """Returns how many values there are for an op."""
-    devices = case.schedule.num_devices
-    return {"placement": devices, "scheduling": len(go.SHIFTS), "fusion": go.FUSIONS}[task]
+    return go.task_of(task, case.inputs, case.start).may.shape[1]
 
 
 def move(key: jax.Array, case: Case, decision: go.Decision, tasks: tuple[str, ...]) -> go.Decision:

@@ -38,11 +38,10 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     """Returns the placement of each heuristic; where one has settings, the best of those tried.
 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
-    METIS is that of `partitioned`. m-ETF, HEFT and
-    critical path have groups of ops that read a weight, as they are and joined, and of single ops
-    joined (`gopt.classical.groups`), and HEFT each op alone, too. Ops are served first come, first
-    served; what list schedulers decide is also executed in their own order, which a placement alone
-    does not have.
+    METIS is that of `partitioned`. m-ETF, HEFT and critical path have groups of ops that read a
+    weight, as they are and joined, and of single ops joined (`gopt.classical.groups`), and HEFT
+    each op alone, too. Ops are served first come, first served; what list schedulers decide is also
+    executed in their own order, which a placement alone does not have.
     """
     layers = row.sizes.get("layers", 1)
     by_weight = weight_groups(problem)
@@ -88,7 +87,7 @@ def partitioned(problem: Problem, seeds: int) -> Placed:
 
 
 def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
-    """Returns a placement with groups of ops moved until it fits, if that is found, see `join`."""
+    """Returns a placement with groups of ops moved until it fits, if it can; see `fit_memory`."""
     began = time.perf_counter()
     device = fit_memory(problem, placed.device, join(problem, group, 256))
     seconds = placed.seconds + time.perf_counter() - began

@@ -17,7 +17,7 @@ from gopt.cost.execution import Cost
 from gopt.cost.joint import contracted
 from gopt.fusion_rules import RULES
 from gopt.hardware import p100s
-from gopt.joint_problem import JointProblem, prepare_joint
+from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
 from gopt.problem import MAX_TICKS, Problem, prepare, to_seconds
 from gopt.sources.jaxpr import Traced
 from gopt.systems import go
@@ -171,9 +171,7 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
     decision = jax.tree.map(jnp.asarray, decision)
     if isinstance(problem, JointProblem):
         problem = contracted(problem, decision.fusion)
-    keys = dispatch.placement(problem, decision.placement)
-    if order is not None:
-        keys = keys._replace(priority=go.priority(order, decision.scheduling))
+    keys = go.keys_of(problem, order, decision)
     schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
     cost = Cost(schedule.makespan, schedule.peak)
     return execution.objective(problem, cost, OBJECTIVE)
@@ -181,7 +179,7 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
 
 def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
     """Returns s for ticks."""
-    return to_seconds(problem.schedule if isinstance(problem, JointProblem) else problem, ticks)
+    return to_seconds(schedule_of(problem), ticks)
 
 
 def _placed(one: heuristics.Placed) -> Given:

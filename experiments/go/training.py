@@ -114,11 +114,8 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
 
     def search(k: int, device: Any, fused: Any) -> Pool:
         problem = each[k]
-        joint = isinstance(problem, JointProblem)
-        fusion = problem.fusion[0] if joint else None
-        schedule = problem.schedule if joint else problem
         order = go.critical_path_order(problem) if "scheduling" in policy.tasks else None
-        inputs = go.read(graphs[k], schedule, policy, fusion)
+        inputs = go.read(graphs[k], problem, policy)
         return Pool(problem, inputs, order, begin(problem, device, fused, order))
 
     for k, device in enumerate(placed):

@@ -57,7 +57,7 @@ def case(name, devices, more=0):
     graph = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
     machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
     joint = prepare_joint(graph, machine, rules=RULES["gpu"], rows=tuple(r + more for r in ROWS))
-    return joint, go.read(graph, joint.schedule, SETTINGS, joint.fusion[0]), parameters(SETTINGS)
+    return joint, go.read(graph, joint, SETTINGS), parameters(SETTINGS)
 
 
 @cache
@@ -312,9 +312,8 @@ def test_another_graph_than_that_of_the_problem_raises():
     problem = prepare(layered(0, 30), homogeneous(2))
     with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=.*: expected that of the"):
         go.read(layered(0, 40), problem, SETTINGS)
-    fusion = case("chain", 1)[0].fusion[0]
-    with pytest.raises(ValueError, match="fusion has 96 rows of ops: expected 3"):
-        go.read(layered(0, 30), problem, SETTINGS, fusion)
+    with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=96, .*: expected that"):
+        go.read(layered(0, 30), case("chain", 1)[0], SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ besides the sizes, which the paper does not give:
 - that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
-from gopt.systems.go.actions import act, log_prob, sample
+from gopt.systems.go.actions import act, log_prob, sample, task_of
 from gopt.systems.go.decisions import (
     FUSIONS,
     IN_ORDER,
@@ -34,8 +34,8 @@ from gopt.systems.go.decisions import (
     critical_path_order,
     decision_cost,
     first_come_order,
+    keys_of,
     order_of,
-    priority,
 )
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.policy import Moves, embed, init_params, moves
@@ -75,17 +75,18 @@ __all__ = [
     "init",
     "init_params",
     "iterate",
+    "keys_of",
     "load_policy",
     "log_prob",
     "loss",
     "moves",
     "optimizer",
     "order_of",
-    "priority",
     "read",
     "reward",
     "rollout",
     "sample",
     "save_policy",
+    "task_of",
     "tune",
 ]

@@ -1,7 +1,9 @@
 """What GO decides of each op, and what a decision costs.
 
-cost = decision_cost(problem, "makespan")
-start = begin(problem, device, cost)  # all that is not decided remains as it is here
+    cost = decision_cost(problem, "makespan")
+    start = begin(problem, device, cost)
+
+What is not decided remains as it is at the start.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from gopt.cost import dispatch, execution
 from gopt.cost.execution import Keys
 from gopt.cost.fusion_levels import ends_by_level
 from gopt.cost.joint import contracted
-from gopt.joint_problem import JointProblem
+from gopt.joint_problem import JointProblem, schedule_of
 from gopt.problem import Problem
 
 # How much earlier or later an op is in the queue of its device than in a given order, in shares of
@@ -60,8 +62,7 @@ def begin(
       cost: what is minimised, as of `decision_cost`.
       fused: bool `[N]`, ops that are fused into their readers; by default none.
     """
-    placed = problem.schedule if isinstance(problem, JointProblem) else problem
-    device = dispatch.settled(placed, jnp.asarray(device, jnp.int32))
+    device = dispatch.settled(schedule_of(problem), jnp.asarray(device, jnp.int32))
     level = jnp.zeros_like(device) if fused is None else jnp.asarray(fused, jnp.int32)
     decision = Decision(device, jnp.full_like(device, IN_ORDER), level)
     return State(decision, cost(jax.tree.map(lambda x: x[None], decision))[0])
@@ -82,35 +83,38 @@ def decision_cost(
       ValueError: there is no objective of that name.
     """
     execution.check_objective(objective)
-
-    def keys(problem: Problem, decision: Decision) -> Keys:
-        placed = dispatch.placement(problem, decision.placement)
-        if order is None:
-            return placed
-        return placed._replace(priority=priority(order, decision.scheduling))
-
     if isinstance(problem, Problem):
         cost = dispatch.population_cost(problem, objective)
-        return lambda decision: cost(jax.vmap(partial(keys, problem))(decision))
+        return lambda decision: cost(jax.vmap(partial(keys_of, problem, order))(decision))
 
     def joint(decision: Decision) -> jax.Array:
         kernels = contracted(problem, decision.fusion)
-        found = dispatch.evaluate(kernels, keys(kernels, decision))
+        found = dispatch.evaluate(kernels, keys_of(kernels, order, decision))
         return execution.objective(kernels, found, objective)
 
     return jax.vmap(joint)
 
 
-def priority(order: jax.Array, shift: jax.Array) -> jax.Array:
-    """Returns keys of priority, float32 `[N]`, of ops that are shifted in an order, both `[N]`."""
-    return jnp.asarray(order) + (jnp.asarray(SHIFTS, jnp.float32) - SHIFTS[0])[shift]
+def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Keys:
+    """Returns the keys of one decision about devices and priorities.
+
+    Args:
+      problem: one problem, of ops or of kernels.
+      order: as in `decision_cost`.
+      decision: `[N]`.
+    """
+    keys = dispatch.placement(problem, decision.placement)
+    if order is None:
+        return keys
+    shifts = jnp.asarray(SHIFTS, jnp.float32) - SHIFTS[0]  # keys are not negative
+    return keys._replace(priority=jnp.asarray(order) + shifts[decision.scheduling])
 
 
-def order_of(problem: Problem, rank: np.ndarray) -> np.ndarray:
-    """Returns places of ops in 0..1 by their ranks, float32 `[N]`; on the host."""
+def order_of(problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Returns places of ops in 0..1 by rising values, float32 `[N]`; on the host."""
     n = int(problem.num_ops)
     order = np.ones(problem.shape.ops, np.float32)
-    order[np.argsort(np.asarray(rank)[:n], kind="stable")] = np.arange(n) / n
+    order[np.argsort(np.asarray(values)[:n], kind="stable")] = np.arange(n) / n
     return order
 
 
@@ -120,12 +124,8 @@ def critical_path_order(problem: Problem | JointProblem) -> np.ndarray:
     That is the longest path of ops and transfers of average times, on the host; ops are as they are
     by themselves. Unlike the order in which ops start it means something wherever they are placed.
     """
-    problem = problem.schedule if isinstance(problem, JointProblem) else problem
-    left = np.array(levels(problem, mean_transfer_ticks(problem)))
-    n = int(problem.num_ops)
-    rank = np.zeros(n)
-    rank[np.argsort(-left[:n], kind="stable")] = np.arange(n)
-    return order_of(problem, rank)
+    problem = schedule_of(problem)
+    return order_of(problem, -np.array(levels(problem, mean_transfer_ticks(problem))))
 
 
 def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.ndarray:
@@ -135,10 +135,9 @@ def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.
     fused have the place of their kernel.
     """
     items, count, end = jax.device_get(_first_come(problem, decision))
-    schedule = problem.schedule if isinstance(problem, JointProblem) else problem
     rank = np.full(items.size, items.size)
     rank[items[:count]] = np.arange(count)
-    return order_of(schedule, rank[: schedule.shape.ops])[end]
+    return order_of(schedule_of(problem), rank)[end]
 
 
 @jax.jit

@@ -9,8 +9,8 @@ import numpy as np
 from gopt.classical.groups import coarse_to_fine
 from gopt.classical.list_scheduling import levels, mean_ticks, mean_transfer_ticks
 from gopt.classical.readiness import leaders
-from gopt.fusion_problem import FusionProblem
 from gopt.graph import Graph, shape_of
+from gopt.joint_problem import JointProblem, schedule_of
 from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
 from gopt.problem import Problem
 from gopt.systems.go.settings import Settings
@@ -37,9 +37,7 @@ class Inputs(NamedTuple):
     times: Any  # float32 [N, 4], see `read`
 
 
-def read(
-    graph: Graph, problem: Problem, settings: Settings, fusion: FusionProblem | None = None
-) -> Inputs:
+def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> Inputs:
     """Returns what the policy reads; on the host.
 
     `times` are, in shares of the longest path: when an op could start, how long all paths from it
@@ -48,21 +46,20 @@ def read(
 
     Args:
       graph: padded or not.
-      problem: the same graph, with the same padding, on the machine that it is placed on.
+      problem: the same graph, with the same padding, on the machine that it is placed on. With a
+        `Problem` no op may be fused.
       settings: of the policy.
-      fusion: of the same ops; without it none may be fused.
 
     Raises:
-      ValueError: the graph and a problem have not the same rows.
+      ValueError: the graph and the problem have not the same rows.
     """
+    fusible = np.zeros(schedule_of(problem).shape.ops, bool)
+    if isinstance(problem, JointProblem):
+        fusible, problem = np.asarray(problem.fusion[0].configurable), problem.schedule
     graphs = to_graphs_tuple(graph)
     if len(graphs.nodes["kind"]) != problem.shape.ops or len(graphs.edges) != problem.shape.uses:
         raise ValueError(
             f"problem has shape {problem.shape}: expected that of the graph, {shape_of(graph)}"
-        )
-    if fusion is not None and len(fusion.configurable) != problem.shape.ops:
-        raise ValueError(
-            f"fusion has {len(fusion.configurable)} rows of ops: expected {problem.shape.ops}"
         )
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     rows = problem.shape
@@ -94,7 +91,7 @@ def read(
         group=group,
         allowed=np.asarray(problem.allowed),
         runs=(np.arange(rows.ops) < n) & ~np.asarray(problem.is_input),
-        fusible=np.zeros(rows.ops, bool) if fusion is None else np.asarray(fusion.configurable),
+        fusible=fusible,
         count=np.array([of.max() + 1 for of in groups], np.int32),
         share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
