@@ -10,7 +10,8 @@ class Settings:
     Ours are `failing`, and by trials on two graphs of 3700 ops and two devices `learning_rate`,
     `bound` and `width` (published: 0.1, 5 and 512), and `spread` (published: none, that is 1).
     Where it is small, what a group is changes with each draw; where `bound` is large, what is drawn
-    soon does not change at all: with published ones all ends on one device.
+    soon does not change at all: with published ones, but without the noise of Grappler, all ends on
+    one device.
 
     Attributes:
       groups: how many groups of ops there are at most.
