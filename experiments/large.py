@@ -162,9 +162,9 @@ def go_step(settings: Settings, draw: Draw) -> Spent:
     problem, inputs, state = _go(settings, draw())
 
     def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
-        cost = go.decision_cost(problem, OBJECTIVE)
-        start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), cost)
-        return go.tune(key, state, inputs, start, cost, steps=1, settings=go.Settings())[0]
+        simulator = go.simulate(problem, OBJECTIVE)
+        start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator)
+        return go.tune(key, state, inputs, start, simulator, steps=1, settings=go.Settings())[0]
 
     return _on_devices(step, jax.random.key(settings.seed), state, inputs, problem)
 

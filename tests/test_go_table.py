@@ -76,7 +76,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     known = tables.fusion(build(ROW), ROW, 2)
     start = known.given[row["begun"]]
     zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
-    cost = go.decision_cost(known.problem, "makespan")
+    cost = go.simulate(known.problem, "makespan").cost
     for method, found in row["found"].items():
         history = np.array(found["history"])
         assert (np.diff(history, axis=1) <= 0).all()
@@ -97,7 +97,7 @@ def test_what_is_known_costs_what_it_says(name):
     for method in found.starts:
         given = found.given[method]
         decision = jax.tree.map(lambda x: jnp.asarray(x)[None], given.decision)
-        ticks = float(go.decision_cost(found.problem, cases.OBJECTIVE, given.order)(decision)[0])
+        ticks = float(go.simulate(found.problem, cases.OBJECTIVE, given.order).cost(decision)[0])
         costs[method] = tables.seconds_of(found.problem, ticks)
         assert given.makespan == pytest.approx(costs[method], rel=1e-6) and given.fits
     assert min(costs.values()) > 0
@@ -168,18 +168,18 @@ def case(policy, devices=3):
 )
 def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     spent = []
-    cost_of = go.decision_cost
+    simulate = go.simulate
 
     def counted(*args):
-        cost = cost_of(*args)
+        simulator = simulate(*args)
 
         def count(decisions):
             jax.debug.callback(lambda: spent.append(len(decisions.placement)))
-            return cost(decisions)
+            return simulator.cost(decisions)
 
-        return count
+        return simulator._replace(cost=count)
 
-    monkeypatch.setattr(go, "decision_cost", counted)
+    monkeypatch.setattr(go, "simulate", counted)
     one = case(policy)
     params = go.init_params(jax.random.key(0), one.inputs, settings=policy)
     search = methods.searches(29, policy)[name]
@@ -189,7 +189,7 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     step = policy.drawn * policy.iterations if "-" in name else policy.drawn
     known = 2 if "turn" in name else 0  # the start of a task is costed again, and counts once
     assert 29 - step < sum(spent) - known <= 29
-    again = cost_of(one.problem, "makespan", one.order)
+    again = simulate(one.problem, "makespan", one.order).cost
     decided = jax.tree.map(lambda x: x[None], found.decision)
     assert again(decided)[0] == found.cost == found.history[-1]
     assert found.evaluations[-1] == sum(spent) - known

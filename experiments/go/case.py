@@ -33,14 +33,14 @@ class Case(NamedTuple):
         return schedule_of(self.problem)
 
     @property
-    def cost(self) -> go.Cost:
-        """What is minimised."""
-        return go.decision_cost(self.problem, OBJECTIVE, self.order)
+    def simulator(self) -> go.Simulator:
+        """What comes of decisions."""
+        return go.simulate(self.problem, OBJECTIVE, self.order)
 
     @property
     def first(self) -> go.State:
         """The decision to begin with, and its cost."""
-        return go.State(self.start, self.cost(row_of(self.start))[0])
+        return go.State(self.start, self.simulator.cost(row_of(self.start))[0])
 
 
 def row_of(decision: go.Decision) -> go.Decision:

@@ -34,7 +34,7 @@ def random(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
 ) -> Found:
     """Draws decisions, each group of a random level one value, and keeps the best."""
-    cost, first = case.cost, case.first
+    cost, first = case.simulator.cost, case.first
 
     def draw(key: jax.Array) -> go.Decision:
         decision = case.start
@@ -73,7 +73,7 @@ def stepwise(
     """Hill climbing or simulated annealing by `move`, one chain."""
     found = local.minimize(
         key,
-        case.cost,
+        case.simulator.cost,
         case.start,
         evaluations=evaluations,
         settings=settings,
@@ -93,7 +93,7 @@ def rolled(
         params,
         case.inputs,
         first,
-        case.cost,
+        case.simulator,
         iterations=(evaluations - 1) // settings.drawn,
         settings=settings,
     )
@@ -110,7 +110,7 @@ def tuned(
         state,
         case.inputs,
         first,
-        case.cost,
+        case.simulator,
         steps=(evaluations - 1) // (settings.drawn * settings.iterations),
         settings=settings,
     )
@@ -121,7 +121,7 @@ def hierarchical(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: hdp.Settings
 ) -> Found:
     """HDP, which begins with nothing: its best placement, even if the start is better."""
-    cost = case.cost
+    cost = case.simulator.cost
 
     def of_placements(device: jax.Array) -> jax.Array:
         same = jax.tree.map(lambda x: jnp.broadcast_to(x, device.shape), case.start)

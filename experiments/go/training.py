@@ -142,8 +142,7 @@ def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
 @jax.jit
 def begin(problem: Problem | JointProblem, device: Any, fused: Any, order: Any) -> go.State:
     """Returns a decision to start from, and its cost."""
-    cost = go.decision_cost(problem, OBJECTIVE, order)
-    return go.begin(problem, device, cost, fused)
+    return go.begin(problem, device, go.simulate(problem, OBJECTIVE, order), fused)
 
 
 def train(
@@ -206,13 +205,12 @@ def _learn(
 
     def one(row: tuple[jax.Array, Pool]) -> tuple[go.State, go.Taken]:
         key, (problem, inputs, order, begin) = row
-        cost = go.decision_cost(problem, OBJECTIVE, order)
         run = go.rollout(
             key,
             state.params,
             inputs,
             begin,
-            cost,
+            go.simulate(problem, OBJECTIVE, order),
             iterations=policy.iterations,
             settings=policy,
         )

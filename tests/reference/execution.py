@@ -101,8 +101,13 @@ def run(problem: Problem, keys: Any) -> ReferenceSchedule:
     return ReferenceSchedule(plan.device, order, start, end, max(end.values()), peak, usage)
 
 
-def times(problem: Problem, plan: Plan, order: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Returns when items that are issued in this order start and end, ticks."""
+def times(
+    problem: Problem, plan: Plan, order: list[int], late: int = -1, by: int = 0, busy: int = 0
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns when items that are issued in this order start and end, ticks.
+
+    The op `late` ends later `by` so much, and its device is `busy` for so much longer.
+    """
     device_free = [0] * plan.devices
     channel_free: dict[int, int] = {}
     start: dict[int, int] = {}
@@ -125,10 +130,15 @@ def times(problem: Problem, plan: Plan, order: list[int]) -> tuple[dict[int, int
                 device_free[source] = device_free[to] = end[item]
         elif problem.is_input[item]:
             start[item] = end[item] = 0
+            if item == late:
+                end[item] += by
         else:
             on = plan.device[item]
             start[item] = max([device_free[on], *arrived])
             end[item] = device_free[on] = start[item] + int(problem.op_ticks[item][on])
+            if item == late:
+                end[item] += by
+                device_free[on] += busy
     return start, end
 
 

@@ -80,11 +80,16 @@ def random_decision(joint, devices):
 
 
 @jax.jit
-def said(params, inputs, decision):
+def timing_of(problem, decision):
+    return go.simulate(problem, "makespan").timing(decision)
+
+
+@jax.jit
+def said(params, problem, inputs, decision):
     """Returns the embeddings, and what the policy says of each kind of moves."""
-    ops = go.embed(params, inputs, settings=SETTINGS)
+    ops, timing = go.embed(params, inputs, settings=SETTINGS), timing_of(problem, decision)
     every = [
-        go.moves(params, ops, inputs, decision, task=task, level=level, settings=SETTINGS)
+        go.moves(params, ops, inputs, decision, timing, task=task, level=level, settings=SETTINGS)
         for task, level in SETTINGS.moves
     ]
     return ops, every
@@ -103,7 +108,7 @@ def about(inputs, decision):
 def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
     joint, inputs, params = case(name, devices)
     decision = random_decision(joint, devices)
-    every, found = said(params, inputs, decision)
+    every, found = said(params, joint, inputs, decision)
     for (task, level), (logits, entropy) in zip(SETTINGS.moves, found, strict=True):
         is_about, value, values = about(inputs, decision)[task]
         logits, count = np.asarray(logits), int(inputs.count[level])
@@ -130,6 +135,8 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
 def test_groups_are_seen_as_by_the_reference(name):
     joint, inputs, _ = case(name, 3)
     decision = random_decision(joint, 3)
+    timing = timing_of(joint, decision)
+    assert (np.asarray(timing.slack) > 0).any()
     for level in range(2):
         for is_about, value, values in about(inputs, decision):
             found = features.group_state(
@@ -138,9 +145,10 @@ def test_groups_are_seen_as_by_the_reference(name):
                 jax.nn.one_hot(value, values),
                 jnp.asarray(is_about, jnp.float32)[:, None],
                 jnp.asarray(decision.placement),
+                timing,
                 SETTINGS.levels[level],
             )
-            args = inputs.group[level], value, values, is_about, decision.placement
+            args = inputs.group[level], value, values, is_about, decision.placement, timing
             expected = reference.state(joint.schedule, inputs, *args)
             for group, columns in expected.items():
                 np.testing.assert_allclose(found[group], columns, rtol=1e-3, atol=1e-4)
@@ -148,7 +156,7 @@ def test_groups_are_seen_as_by_the_reference(name):
 
 def test_the_tasks_have_moves():
     joint, inputs, params = case("layers", 5)
-    _, found = said(params, inputs, random_decision(joint, 5))
+    _, found = said(params, joint, inputs, random_decision(joint, 5))
     assert all((logits[:, 1:] > -1e29).sum() > 4 for logits, _ in found)
 
 
@@ -156,9 +164,9 @@ def test_the_tasks_have_moves():
 def test_padding_changes_nothing(name):
     joint, inputs, params = case(name, 5)
     decision = random_decision(joint, 5)
-    _, found = said(params, inputs, decision)
+    _, found = said(params, joint, inputs, decision)
     wide = jax.tree.map(lambda x: np.pad(x, (0, 9)), decision)
-    _, padded = said(params, case(name, 5, more=9)[1], wide)
+    _, padded = said(params, *case(name, 5, more=9)[:2], wide)
     for (_, level), one, other in zip(SETTINGS.moves, found, padded, strict=True):
         count = int(inputs.count[level])
         np.testing.assert_allclose(one.logits[:count], other.logits[:count], atol=1e-3)
@@ -215,15 +223,15 @@ def test_actions_change_whole_groups_by_one_task(name):
 
 
 def started(joint, order):
-    cost = go.decision_cost(joint, "makespan", order)
+    simulator = go.simulate(joint, "makespan", order)
     devices = joint.schedule.num_devices
-    return cost, go.begin(joint, jnp.arange(joint.schedule.shape.ops) % devices, cost)
+    return simulator, go.begin(joint, jnp.arange(joint.schedule.shape.ops) % devices, simulator)
 
 
 @jax.jit
 def roll(key, params, joint, inputs, order):
-    cost, start = started(joint, order)
-    run = partial(go.rollout, key, params, inputs, start, cost)
+    simulator, start = started(joint, order)
+    run = partial(go.rollout, key, params, inputs, start, simulator)
     return start, run(iterations=5, settings=SETTINGS)
 
 
@@ -238,7 +246,7 @@ def rolled(name, devices):
 @pytest.mark.parametrize("name", ["layers", "one op", "chain"])
 def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
     joint, inputs, _, order, start, (state, taken, history) = rolled(name, 3)
-    cost = jax.jit(lambda joint, found: go.decision_cost(joint, "makespan", order)(found))
+    cost = jax.jit(lambda joint, found: go.simulate(joint, "makespan", order).cost(found))
     costs = np.concatenate([[start.cost], history])
     assert (np.diff(costs) <= 0).all() and history[-1] == state.cost
     assert cost(joint, jax.tree.map(lambda x: x[None], state.decision))[0] == state.cost
@@ -274,10 +282,10 @@ def test_ops_go_only_where_they_may():
     allowed = np.ones((60, 3), bool)
     allowed[:, 2] = False
     problem = prepare(graph, homogeneous(3), allowed=allowed)
-    inputs, cost = go.read(graph, problem, SETTINGS), go.decision_cost(problem, "makespan")
-    start = go.begin(problem, jnp.full(SHAPE.ops, 2, jnp.int32), cost)
+    inputs, simulator = go.read(graph, problem, SETTINGS), go.simulate(problem, "makespan")
+    start = go.begin(problem, jnp.full(SHAPE.ops, 2, jnp.int32), simulator)
     assert not np.asarray(start.decision.placement[:60]).any()
-    _, found = said(parameters(SETTINGS), inputs, start.decision)
+    _, found = said(parameters(SETTINGS), problem, inputs, start.decision)
     for (task, level), (logits, _) in zip(SETTINGS.moves, found, strict=True):
         can = np.asarray(logits)[: inputs.count[level], 1:] > -1e29
         if go.TASKS[task] == "placement":
@@ -295,9 +303,9 @@ def small(devices=3):
 
 @jax.jit
 def roll_small(key, params, problem, inputs):
-    cost = go.decision_cost(problem, "makespan")
-    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), cost)
-    return go.rollout(key, params, inputs, start, cost, iterations=3, settings=SMALL)
+    simulator = go.simulate(problem, "makespan")
+    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), simulator)
+    return go.rollout(key, params, inputs, start, simulator, iterations=3, settings=SMALL)
 
 
 def test_64_bit_mode_keeps_types():
@@ -386,25 +394,28 @@ def chances(params, inputs, taken):
     ops = go.embed(params, inputs, settings=SETTINGS)
 
     def one(row):
-        decision, actions = row
+        decision, timing, actions = row
         every = [
-            go.moves(params, ops, inputs, decision, task=task, level=level, settings=SETTINGS)
+            go.moves(
+                params, ops, inputs, decision, timing, task=task, level=level, settings=SETTINGS
+            )
             for task, level in SETTINGS.moves
         ]
         return jnp.stack([go.log_prob(f.logits, a) for f, a in zip(every, actions, strict=True)])
 
-    return jax.lax.map(one, (taken.decision, taken.action))
+    return jax.lax.map(one, (taken.decision, taken.timing, taken.action))
 
 
 def test_tuning_searches_and_learns_meanwhile():
     params, (problem, inputs) = parameters(SMALL), small()
-    cost = go.decision_cost(problem, "makespan")
-    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), cost)
+    simulator = go.simulate(problem, "makespan")
+    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), simulator)
     state = go.TrainState(params, go.optimizer(SMALL).init(params))
-    run = jax.jit(partial(go.tune, cost=cost, steps=4, settings=SMALL))
+    run = jax.jit(partial(go.tune, simulator=simulator, steps=4, settings=SMALL))
     tuned, best, history = run(jax.random.key(0), state, inputs, start)
     assert history.shape == (12,) and (np.diff(history) <= 0).all() and history[-1] == best.cost
-    assert cost(jax.tree.map(lambda x: x[None], best.decision))[0] == best.cost < start.cost
+    again = simulator.cost(jax.tree.map(lambda x: x[None], best.decision))
+    assert again[0] == best.cost < start.cost
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), tuned.params, params)
     assert 0 < max(jax.tree.leaves(moved)) < 0.1
     # The first step is a rollout with the parameters before.

@@ -43,7 +43,7 @@ def random_decisions(rng, problem, count):
 
 @jax.jit
 def cost(problem, decisions, order):
-    return go.decision_cost(problem, "makespan", order)(decisions)
+    return go.simulate(problem, "makespan", order).cost(decisions)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -112,7 +112,7 @@ def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
     wanted = np.random.default_rng(0).integers(0, 3, SHAPE.ops)
     fused = np.random.default_rng(1).random(SHAPE.ops) < 0.5
     for each in (problem, joint):
-        found = go.begin(each, wanted, go.decision_cost(each, "makespan"), fused)
+        found = go.begin(each, wanted, go.simulate(each, "makespan"), fused)
         placed = dispatch.settled(problem, jnp.asarray(wanted, jnp.int32))
         np.testing.assert_array_equal(found.decision.placement, placed)
         assert (found.decision.scheduling == go.IN_ORDER).all()
@@ -124,4 +124,4 @@ def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
 def test_another_objective_raises():
     for each in problems("chain"):
         with pytest.raises(ValueError, match="objective is 'speed': expected one of"):
-            go.decision_cost(each, "speed")
+            go.simulate(each, "speed")

@@ -1,7 +1,7 @@
-"""What GO decides of each op, and what a decision costs.
+"""What GO decides of each op, and what comes of a decision.
 
-    cost = decision_cost(problem, "makespan")
-    start = begin(problem, device, cost)
+    simulator = simulate(problem, "makespan")
+    start = begin(problem, device, simulator)
 
 What is not decided remains as it is at the start.
 """
@@ -19,6 +19,7 @@ from gopt.cost import dispatch, execution
 from gopt.cost.execution import Keys
 from gopt.cost.fusion_levels import ends_by_level
 from gopt.cost.joint import contracted
+from gopt.cost.timing import Timing
 from gopt.joint_problem import JointProblem, schedule_of
 from gopt.problem import Problem
 
@@ -38,7 +39,13 @@ class Decision(NamedTuple):
 
 
 TASKS: tuple[str, ...] = Decision._fields
-Cost = Callable[[Decision], jax.Array]  # decisions [P, N] to costs, float32 [P]
+
+
+class Simulator(NamedTuple):
+    """What comes of decisions about one graph."""
+
+    cost: Callable[[Decision], jax.Array]  # of decisions [P, N], what is minimised, float32 [P]
+    timing: Callable[[Decision], Timing]  # of one decision [N]
 
 
 class State(NamedTuple):
@@ -51,7 +58,7 @@ class State(NamedTuple):
 def begin(
     problem: Problem | JointProblem,
     device: jax.Array,
-    cost: Cost,
+    simulator: Simulator,
     fused: jax.Array | None = None,
 ) -> State:
     """Returns a decision to start from, in order, and its cost.
@@ -59,19 +66,19 @@ def begin(
     Args:
       problem: one problem.
       device: int32 `[N]`, where ops are wanted; they run there if they may.
-      cost: what is minimised, as of `decision_cost`.
+      simulator: as of `simulate`.
       fused: bool `[N]`, ops that are fused into their readers; by default none.
     """
     device = dispatch.settled(schedule_of(problem), jnp.asarray(device, jnp.int32))
     level = jnp.zeros_like(device) if fused is None else jnp.asarray(fused, jnp.int32)
     decision = Decision(device, jnp.full_like(device, IN_ORDER), level)
-    return State(decision, cost(jax.tree.map(lambda x: x[None], decision))[0])
+    return State(decision, simulator.cost(jax.tree.map(lambda x: x[None], decision))[0])
 
 
-def decision_cost(
+def simulate(
     problem: Problem | JointProblem, objective: str, order: jax.Array | None = None
-) -> Cost:
-    """Returns what decisions cost.
+) -> Simulator:
+    """Returns what comes of decisions. Ops that are fused have the times of their kernel.
 
     Args:
       problem: one problem; with a `Problem` fusions mean nothing.
@@ -84,15 +91,25 @@ def decision_cost(
     """
     execution.check_objective(objective)
     if isinstance(problem, Problem):
-        cost = dispatch.population_cost(problem, objective)
-        return lambda decision: cost(jax.vmap(partial(keys_of, problem, order))(decision))
+        keys, cost = partial(keys_of, problem, order), dispatch.population_cost(problem, objective)
+        return Simulator(
+            cost=lambda decision: cost(jax.vmap(keys)(decision)),
+            timing=lambda decision: dispatch.timed(problem, keys(decision)),
+        )
 
-    def joint(decision: Decision) -> jax.Array:
+    def joint_cost(decision: Decision) -> jax.Array:
         kernels = contracted(problem, decision.fusion)
         found = dispatch.evaluate(kernels, keys_of(kernels, order, decision))
         return execution.objective(kernels, found, objective)
 
-    return jax.vmap(joint)
+    def joint_timing(decision: Decision) -> Timing:
+        kernels = contracted(problem, decision.fusion)
+        found = dispatch.timed(kernels, keys_of(kernels, order, decision))
+        end = ends_by_level(problem.fusion[0], decision.fusion)
+        of_op = jax.tree.map(lambda x: x[end], found._replace(makespan=found.end))
+        return of_op._replace(makespan=found.makespan)
+
+    return Simulator(jax.vmap(joint_cost), joint_timing)
 
 
 def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Keys:
@@ -100,7 +117,7 @@ def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Ke
 
     Args:
       problem: one problem, of ops or of kernels.
-      order: as in `decision_cost`.
+      order: as in `simulate`.
       decision: `[N]`.
     """
     keys = dispatch.placement(problem, decision.placement)

@@ -3,7 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from gopt.systems.go.inputs import BINS, Inputs, log_share
+from gopt.cost.timing import Timing
+from gopt.systems.go.inputs import Inputs, log_share
+
+BINS = 32  # of the makespan, in which the load of values is compared
 
 
 def group_state(
@@ -12,16 +15,21 @@ def group_state(
     on: jax.Array,
     mine: jax.Array,
     device: jax.Array,
+    timing: Timing,
     size: int,
 ) -> jax.Array:
     """Returns what each group has to do with each value, float32 `[K, V, F]`.
 
     The share of the group's time that has it; of what the group reads, and of what others read of
-    it, how much is made or read by ops that have it, in shares of all that is sent and in time; how
-    much time has it in all, with the group as well, and while the group could run; how many bytes;
-    its place among the values; the time of the group; how busy the devices of the group are while
-    it could run; and how much of what it sends goes to other devices. Where values are no devices,
-    the load and the bytes of a value tell only how common it is.
+    it, how much is made or read by ops that have it, in shares of all that is sent and in time, and
+    the time of that between critical ops; how much time has it in all, with the group as well,
+    while the group runs, and of critical ops; how many bytes; its place among the values. Then what
+    is the same for all values: the time of the group; how busy its devices are meanwhile; how much
+    of what it sends goes to other devices; when it runs; how much of its time is critical; and of
+    its ops the least slack, how long a critical one waits for its device at most, and how much a
+    critical one would have left at most if nothing waited for its device.
+
+    Where values are no devices, the load and the bytes of a value tell only how common it is.
 
     Args:
       inputs: the graph.
@@ -29,42 +37,70 @@ def group_state(
       on: which value an op has, float32 `[N, V]`.
       mine: which ops the task is about, float32 `[N, 1]`.
       device: where ops run, int32 `[N]`.
+      timing: when they do.
       size: how many groups there may be, `K`.
     """
     values = on.shape[1]
     weight = inputs.share[:, None] + 1e-9  # a group of no time has a value, too
+    whole = jnp.maximum(timing.makespan, 1).astype(jnp.float32)
+    critical = (timing.slack == 0).astype(jnp.float32)[:, None]
 
     def of_group(x: jax.Array) -> jax.Array:
         """Returns means over the time of the ops of each group."""
         time = jnp.maximum(jax.ops.segment_sum(weight * mine, group, size), 1e-9)
         return jax.ops.segment_sum(weight * mine * x, group, size) / time
 
+    def most(x: jax.Array) -> jax.Array:
+        """Returns the most of any op of each group, 0 at least, `[K, 1]`."""
+        return jnp.maximum(jax.ops.segment_max(mine * x, group, size), 0)
+
+    def sent(uses: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns what groups read, and what is read of them, by the value at the other end."""
+        reads = jax.ops.segment_sum(uses * on[maker], into, size)
+        return reads, jax.ops.segment_sum(uses * on[reader], out, size)
+
     share = jax.ops.segment_sum(inputs.share[:, None] * mine, group, size)
     here = of_group(on)
     maker, reader = inputs.maker, inputs.reader
     out, into = group[maker], group[reader]
-    sent = jnp.where(out == into, 0, inputs.sent)[:, None]
-    reads = jax.ops.segment_sum(sent * on[maker], into, size)
-    gives = jax.ops.segment_sum(sent * on[reader], out, size)
+    outside = jnp.where(out == into, 0, inputs.sent)[:, None]
+    reads, gives = sent(outside)
+    urgent_reads, urgent_gives = sent(outside * critical[maker] * critical[reader])
     time = inputs.share[:, None] * on
     load = values * time.sum(0)
-    meets = of_group(_busy(inputs, on)[inputs.moment])
+    moment = jnp.minimum(BINS * (timing.start / whole), BINS - 1).astype(jnp.int32)
+    meets = of_group(_busy(inputs, moment, on)[moment])
     there = jax.nn.one_hot(device, inputs.allowed.shape[1])
-    crowd = of_group(jnp.sum(_busy(inputs, there)[inputs.moment] * there, 1, keepdims=True))
+    crowd = of_group(jnp.sum(_busy(inputs, moment, there)[moment] * there, 1, keepdims=True))
     away = jnp.where(device[maker] == device[reader], 0, inputs.sent)[:, None]
     held = jnp.sum(inputs.bytes[:, None] * on, 0)
+    urgent = jax.ops.segment_sum(inputs.share[:, None] * mine * critical, group, size)
+    in_whole = [
+        (each / whole)[:, None]
+        for each in (timing.start, timing.slack, timing.start - timing.arrived, timing.yielding)
+    ]
+    start, slack, waited, yielding = in_whole
     columns = (
         *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
-        *(load, load + values * share * (1 - here), values * meets, jnp.log1p(held)),
-        *(jnp.linspace(0, 1, values, dtype=jnp.float32), log_share(share)),
-        *(crowd, log_share(jax.ops.segment_sum(away, out, size))),
+        *(log_share(urgent_reads), log_share(urgent_gives)),
+        *(
+            load,
+            load + values * share * (1 - here),
+            values * meets,
+            _shares((time * critical).sum(0)),
+        ),
+        *(jnp.log1p(held), jnp.linspace(0, 1, values, dtype=jnp.float32)),
+        *(log_share(share), crowd, log_share(jax.ops.segment_sum(away, out, size))),
+        *(of_group(start), log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
+        *(1 - most(1 - log_share(slack)), most(log_share(waited * critical))),
+        most(log_share(yielding * critical)),
     )
     return jnp.stack([jnp.broadcast_to(column, here.shape) for column in columns], -1)
 
 
-def _busy(inputs: Inputs, on: jax.Array) -> jax.Array:
+def _busy(inputs: Inputs, moment: jax.Array, on: jax.Array) -> jax.Array:
     """Returns how time is shared out between values `[N, V]` at each moment, `[BINS, V]`."""
-    return _shares(jax.ops.segment_sum(inputs.share[:, None] * on, inputs.moment, BINS))
+    return _shares(jax.ops.segment_sum(inputs.share[:, None] * on, moment, BINS))
 
 
 def _shares(part: jax.Array) -> jax.Array:

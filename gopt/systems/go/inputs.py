@@ -15,8 +15,6 @@ from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
 from gopt.problem import Problem
 from gopt.systems.go.settings import Settings
 
-BINS = 32  # of the time in which ops could start, over which the load of devices is compared
-
 
 class Inputs(NamedTuple):
     """A graph as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
@@ -33,7 +31,6 @@ class Inputs(NamedTuple):
     maker: Any  # int32 [E], the op that makes what a use of the problem reads
     reader: Any  # int32 [E], the op that reads it
     sent: Any  # float32 [E], time to send what a use reads, in shares of the time of all ops
-    moment: Any  # int32 [N], in which of `BINS` an op could start
     times: Any  # float32 [N, 4], see `read`
 
 
@@ -98,7 +95,6 @@ def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> I
         maker=producer[tensor].astype(np.int32),
         reader=np.asarray(problem.consumer).astype(np.int32),
         sent=weight.astype(np.float32),
-        moment=np.minimum(BINS * early / longest, BINS - 1).astype(np.int32),
         times=times.astype(np.float32),
     )
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt import losses
+from gopt.cost.timing import Timing
 from gopt.nets.attention import SegmentAttention, Superposition
 from gopt.nets.graphs import op_mask
 from gopt.nets.sage import GraphSAGE, max_round
@@ -52,7 +53,13 @@ class Head(nn.Module):
         return cast(jax.Array, attention(scale(ops, mask), mask))
 
     def moves(
-        self, ops: jax.Array, inputs: Inputs, task: Task, device: jax.Array, level: int
+        self,
+        ops: jax.Array,
+        inputs: Inputs,
+        task: Task,
+        device: jax.Array,
+        timing: Timing,
+        level: int,
     ) -> Moves:
         """Returns what may be done about the groups of a level.
 
@@ -61,6 +68,7 @@ class Head(nn.Module):
           inputs: the graph.
           task: what is decided, now.
           device: where ops run, int32 `[N]`.
+          timing: when they do.
           level: one of `Settings.levels`, by index.
         """
         size = min(self.settings.levels[level], len(ops))
@@ -69,7 +77,7 @@ class Head(nn.Module):
         members = jax.ops.segment_sum(mine, group, size)  # [K, 1]
         pooled = jax.ops.segment_sum(ops * mine, group, size) / jnp.maximum(members, 1)
         on = jax.nn.one_hot(task.value, task.may.shape[1])  # [N, V]
-        state = group_state(inputs, group, on, mine, device, size)  # [K, V, F]
+        state = group_state(inputs, group, on, mine, device, timing, size)  # [K, V, F]
         here = jnp.argmax(state[..., 0], -1)
         told = self.pooled[level](pooled)[:, None] + self.there(state)
         told = told + self.here(jnp.take_along_axis(state, here[:, None, None], 1))
@@ -114,6 +122,7 @@ class Policy(nn.Module):
         ops: tuple[jax.Array, ...],
         inputs: Inputs,
         decision: Decision,
+        timing: Timing,
         task: int,
         level: int,
     ) -> Moves:
@@ -123,13 +132,15 @@ class Policy(nn.Module):
           ops: embeddings, as of `embed`.
           inputs: the graph.
           decision: what was decided before, `[N]`.
+          timing: what came of it.
           task: one of `Settings.tasks`, by index.
           level: one of `Settings.levels`, by index.
         """
         name = self.settings.tasks[task]
         decided = task_of(name, inputs, decision)
         head: Head = self.head[name]
-        return cast(Moves, head.moves(ops[task], inputs, decided, decision.placement, level))
+        device = decision.placement
+        return cast(Moves, head.moves(ops[task], inputs, decided, device, timing, level))
 
 
 def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array:
@@ -153,6 +164,7 @@ def moves(
     ops: tuple[jax.Array, ...],
     inputs: Inputs,
     decision: Decision,
+    timing: Timing,
     *,
     task: int,
     level: int,
@@ -165,11 +177,12 @@ def moves(
       ops: embeddings, as of `embed`, float32 `[N, width]` for each task.
       inputs: the graph.
       decision: what was decided before, `[N]`. Each task sees its own part, and the placement.
+      timing: what came of it.
       task: one of `Settings.tasks`, by index.
       level: one of `Settings.levels`, by index.
       settings: of the policy.
     """
-    args = ops, inputs, decision, task, level
+    args = ops, inputs, decision, timing, task, level
     return cast(Moves, Policy(settings).apply(params, *args, method=Policy.moves))
 
 
@@ -179,7 +192,9 @@ def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     def run(policy: Policy) -> None:
         ops = policy.embed(inputs)
         zeros = jnp.zeros(len(ops[0]), jnp.int32)
+        decision = Decision(zeros, zeros, zeros)
+        timing = Timing(zeros, zeros, zeros, zeros, zeros, makespan=jnp.int32(1))
         for task, level in settings.moves:
-            policy.moves(ops, inputs, Decision(zeros, zeros, zeros), task, level)
+            policy.moves(ops, inputs, decision, timing, task, level)
 
     return Policy(settings).init(key, method=run)

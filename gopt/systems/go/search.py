@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.cost.timing import Timing
 from gopt.systems.go.actions import act, log_prob, sample
-from gopt.systems.go.decisions import Cost, Decision, State
+from gopt.systems.go.decisions import Decision, Simulator, State
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.policy import embed, moves
 from gopt.systems.go.settings import Settings
@@ -19,6 +20,7 @@ class Taken(NamedTuple):
     """What was drawn in an iteration, and what came of it. `M` kinds of moves, `S` samples."""
 
     decision: Decision  # [N], before
+    timing: Timing  # of that
     action: Any  # a tuple of int32 [S, K], one for each kind of moves
     log_prob: Any  # float32 [M, S]
     ratio: Any  # float32 [M, S], cost in shares of the cost before
@@ -30,7 +32,7 @@ def iterate(
     ops: tuple[jax.Array, ...],
     inputs: Inputs,
     state: State,
-    cost: Cost,
+    simulator: Simulator,
     *,
     settings: Settings,
 ) -> tuple[State, Taken]:
@@ -45,14 +47,15 @@ def iterate(
       ops: embeddings, as of `embed`.
       inputs: the graph.
       state: the best decision before.
-      cost: what is minimised, as of `decision_cost`.
+      simulator: as of `simulate`.
       settings: of the policy.
     """
+    timing = simulator.timing(state.decision)
     actions, log_probs, decisions = [], [], []
     kinds = settings.moves
     for (task, level), to_sample in zip(kinds, jax.random.split(key, len(kinds)), strict=True):
         found = moves(
-            params, ops, inputs, state.decision, task=task, level=level, settings=settings
+            params, ops, inputs, state.decision, timing, task=task, level=level, settings=settings
         )
         action = sample(to_sample, found.logits, settings.samples)
         actions.append(action)
@@ -60,14 +63,14 @@ def iterate(
         name = settings.tasks[task]
         decisions.append(act(inputs, state.decision, action, name=name, level=level))
     drawn = jax.tree.map(lambda *x: jnp.concatenate(x), *decisions)
-    costs = cost(drawn)
+    costs = simulator.cost(drawn)
     best = jnp.nanargmin(costs)
     better = costs[best] <= state.cost
     found_best = State(jax.tree.map(lambda x: x[best], drawn), costs[best])
     after = jax.tree.map(lambda new, old: jnp.where(better, new, old), found_best, state)
     ratio = jnp.where(costs == state.cost, 1, costs / jnp.maximum(state.cost, 1e-30))
     ratio = ratio.reshape(len(actions), -1)
-    return after, Taken(state.decision, tuple(actions), jnp.stack(log_probs), ratio)
+    return after, Taken(state.decision, timing, tuple(actions), jnp.stack(log_probs), ratio)
 
 
 def rollout(
@@ -75,7 +78,7 @@ def rollout(
     params: Tree,
     inputs: Inputs,
     start: State,
-    cost: Cost,
+    simulator: Simulator,
     *,
     iterations: int,
     settings: Settings,
@@ -88,7 +91,7 @@ def rollout(
     ops = embed(params, inputs, settings=settings)
 
     def step(state: State, key: jax.Array) -> tuple[State, Any]:
-        after, taken = iterate(key, params, ops, inputs, state, cost, settings=settings)
+        after, taken = iterate(key, params, ops, inputs, state, simulator, settings=settings)
         return after, (taken, after.cost)
 
     state, (taken, history) = lax.scan(step, start, jax.random.split(key, iterations))

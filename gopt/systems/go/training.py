@@ -8,8 +8,9 @@ import optax
 from jax import lax
 
 from gopt import losses
+from gopt.cost.timing import Timing
 from gopt.systems.go.actions import log_prob
-from gopt.systems.go.decisions import Cost, Decision, State
+from gopt.systems.go.decisions import Decision, Simulator, State
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.policy import embed, init_params, moves
 from gopt.systems.go.search import Taken, rollout
@@ -54,16 +55,18 @@ def loss(
     advantage = spread / (jnp.sqrt(jnp.mean(spread**2)) + settings.quiet)
 
     @jax.checkpoint
-    def one(row: tuple[Decision, tuple[jax.Array, ...]]) -> tuple[jax.Array, jax.Array]:
-        decision, actions = row
+    def one(
+        row: tuple[Decision, Timing, tuple[jax.Array, ...]],
+    ) -> tuple[jax.Array, jax.Array]:
+        decision, timing, actions = row
         found = [
-            moves(params, ops, inputs, decision, task=task, level=level, settings=settings)
+            moves(params, ops, inputs, decision, timing, task=task, level=level, settings=settings)
             for task, level in settings.moves
         ]
         log_probs = [log_prob(f.logits, a) for f, a in zip(found, actions, strict=True)]
         return jnp.stack(log_probs), jnp.stack([f.entropy for f in found])
 
-    log_probs, entropy = lax.map(one, (taken.decision, taken.action))
+    log_probs, entropy = lax.map(one, (taken.decision, taken.timing, taken.action))
     surrogate = losses.ppo(log_probs, taken.log_prob, advantage, clip=settings.clip)
     value = surrogate - settings.entropy * entropy.mean()
     return value, {"entropy": entropy.mean(), "better": (taken.ratio < 1).mean()}
@@ -110,7 +113,7 @@ def tune(
     state: TrainState,
     inputs: Inputs,
     start: State,
-    cost: Cost,
+    simulator: Simulator,
     *,
     steps: int,
     settings: Settings,
@@ -126,7 +129,7 @@ def tune(
       state: of training, before.
       inputs: the graph.
       start: the decision to begin with, as of `begin`.
-      cost: what is minimised, as of `decision_cost`.
+      simulator: as of `simulate`.
       steps: of training, `K`.
       settings: of the policy.
 
@@ -142,7 +145,7 @@ def tune(
             trained.params,
             inputs,
             best,
-            cost,
+            simulator,
             iterations=settings.iterations,
             settings=settings,
         )

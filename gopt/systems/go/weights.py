@@ -19,7 +19,7 @@ from gopt.systems.go.policy import init_params
 from gopt.systems.go.settings import Settings
 
 Tree = Any
-VERSION = 2  # of what a policy reads and says
+VERSION = 3  # of what a policy reads and says
 
 
 def save_policy(

@@ -1,0 +1,26 @@
+"""When ops run and how urgent they are, in plain Python: each op is delayed, and all run again."""
+
+from typing import Any
+
+from gopt.problem import MAX_TICKS, Problem
+from tests.reference.dispatch import run
+from tests.reference.execution import Plan, times
+
+
+def timing(problem: Problem, keys: Any) -> dict[str, list[int]]:
+    """Returns the fields of `gopt.cost.timing.Timing` for real ops, `[N]` each."""
+    plan, found = Plan(problem, keys), run(problem, keys)
+
+    def left(op: int, *, keeps_device: bool) -> int:
+        """How much of a delay that is longer than any schedule does not delay the end."""
+        busy = MAX_TICKS if keeps_device else 0
+        _, end = times(problem, plan, found.order, late=op, by=MAX_TICKS, busy=busy)
+        return found.makespan + MAX_TICKS - max(end.values())
+
+    return {
+        "arrived": [max((found.end[k] for k in plan.needs(op)), default=0) for op in plan.ops],
+        "start": [found.start[op] for op in plan.ops],
+        "end": [found.end[op] for op in plan.ops],
+        "slack": [left(op, keeps_device=True) for op in plan.ops],
+        "yielding": [left(op, keeps_device=False) for op in plan.ops],
+    }
