@@ -16,7 +16,8 @@ from gopt.parallel import on_host
 from gopt.problem import Problem
 from gopt.systems.evolution import evolve
 
-METHODS: tuple[str, ...] = ("best", "regal", "brkga", *HEURISTICS)
+METHODS: tuple[str, ...] = ("best", "regal", "go", "brkga", *HEURISTICS)
+LEARNED = ("regal", "go")
 
 
 @on_host
@@ -39,10 +40,10 @@ def find(
       objective: one of `gopt.cost.execution.OBJECTIVES`.
       evaluations: budget of a search.
       seed: of a search.
-      weights: file with a policy for "regal"; by default the one that ships.
+      weights: file with a policy for one of `LEARNED`; by default the one that ships.
 
     Raises:
-      ValueError: there is no policy for "regal".
+      ValueError: there is no such policy.
     """
     key = jax.random.key(seed)
     if method in HEURISTICS:
@@ -51,6 +52,8 @@ def find(
         return _brkga(key, problem, objective=objective, evaluations=evaluations)
     if method == "regal":
         return _regal(key, graph, problem, objective, evaluations, weights)
+    if method == "go":
+        return _go(key, graph, problem, objective, evaluations, weights)
     from gopt.systems import best
 
     return best.search(key, problem, objective=objective, evaluations=evaluations).keys
@@ -83,6 +86,28 @@ def _regal(
         given=best.Starts(best.heuristic_keys(problem), action),
         settings=settings,
     ).keys
+
+
+def _go(
+    key: jax.Array,
+    graph: Graph,
+    problem: Problem,
+    objective: str,
+    evaluations: int,
+    weights: str | os.PathLike[str] | None,
+) -> Keys:
+    from gopt.systems import go
+
+    params, settings = go.load_policy(weights)
+    return go.schedule(
+        key,
+        graph,
+        problem,
+        params,
+        objective=objective,
+        evaluations=evaluations,
+        settings=settings,
+    )
 
 
 @partial(jax.jit, static_argnames=("devices", "settings"))

@@ -14,7 +14,7 @@ from gopt.cost.execution import OBJECTIVES
 from gopt.hardware import PRESETS, Hardware
 from gopt.kernels.buffers import unshared_graph
 from gopt.kinds import KINDS
-from gopt.methods import METHODS, find
+from gopt.methods import LEARNED, METHODS, find
 from gopt.ordering import through_xla
 from gopt.padding import pad
 from gopt.plans import Plan, make_plan
@@ -193,9 +193,10 @@ def schedule(
       hardware: a machine, or the name of one of `gopt.hardware.PRESETS`; by default this one.
       objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
       method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
-        genetic algorithm guided by a trained policy, which takes the devices to be alike; "brkga",
+        genetic algorithm guided by a trained policy, which takes the devices to be alike; "go",
+        changes that a policy draws which was trained for the makespan on 2 and 4 devices; "brkga",
         the genetic algorithm alone; or one of `gopt.classical.HEURISTICS`, which do not search.
-        The first two start from all heuristics, and are never worse than those that the budget
+        The first three start from all heuristics, and are never worse than those that the budget
         allows.
       evaluations: how many candidates a search may evaluate, what it starts from included; it
         evaluates one at least. On this machine there are two searches where equations can be
@@ -204,13 +205,13 @@ def schedule(
       seed: of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
       max_trips: every `scan` of at most so many iterations is unrolled.
-      weights: file of `gopt.systems.regal.save_policy` with a policy for "regal"; by default the
-        one that ships for the objective.
+      weights: file with a policy for "regal" or "go", as of `save_policy` of
+        `gopt.systems.regal` or `gopt.systems.go`; by default the one that ships.
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), has
         neither an argument nor an equation, or runs on several devices, the machine is not valid
-        (see `gopt.prepare`), or there is no policy for "regal".
+        (see `gopt.prepare`), or there is no such policy.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}")
@@ -218,8 +219,10 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    if weights is not None and method != "regal":
-        raise ValueError(f"weights are given for method {method!r}: expected 'regal'")
+    if weights is not None and method not in LEARNED:
+        raise ValueError(
+            f"weights are given for method {method!r}: expected one of {', '.join(LEARNED)}"
+        )
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     if confirm < 0:

@@ -11,7 +11,8 @@ from gopt.classical import keys_from_items, memory_orders
 from gopt.hardware import homogeneous, no_channels
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.scheduling import METHODS
-from gopt.systems import best, regal
+from gopt.systems import best, go, regal
+from gopt.systems.go import scheduling as go_scheduling
 from gopt.units import format_bytes, format_seconds
 from tests.reference import execution as reference
 
@@ -37,19 +38,22 @@ def arguments(rows=256):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A policy with random weights, in the file format of the ones that ship."""
+    """Policies with random weights, in the file formats of the ones that ship."""
     settings = regal.Settings(width=8, rounds=1)
-    graph = kernels()
-    params = regal.init_params(jax.random.key(0), to_graphs_tuple(graph), settings=settings)
-    path = tmp_path_factory.mktemp("weights") / "regal_peak_memory.npz"
-    regal.save_policy(path, params, settings, objective="peak_memory", devices=2)
-    return path
+    key, graph, folder = jax.random.key(0), kernels(), tmp_path_factory.mktemp("weights")
+    paths = {"regal": folder / "regal_peak_memory.npz", "go": folder / "go.npz"}
+    params = regal.init_params(key, to_graphs_tuple(graph), settings=settings)
+    regal.save_policy(paths["regal"], params, settings, objective="peak_memory", devices=2)
+    of_go = go.Settings(tasks=go.TASKS, width=8, heads=2, segment=16, levels=(8,))
+    inputs = go.read(graph, gopt.prepare(graph, homogeneous(2)), of_go)
+    go.save_policy(paths["go"], go.init_params(key, inputs, settings=of_go), of_go)
+    return paths
 
 
 @pytest.fixture
 def run(weights):
     def run(method, *, fn=GRADIENT, rows=256, **settings):
-        policy = {"weights": weights} if method == "regal" else {}
+        policy = {"weights": weights[method]} if method in weights else {}
         options = {**SMALL, **policy, **settings}
         return gopt.schedule(fn, *arguments(rows), method=method, **options)
 
@@ -80,7 +84,7 @@ def test_before_is_the_program_on_device_0(run):
 
 @pytest.mark.parametrize(
     ("method", "objective"),
-    [("best", "peak_memory"), ("best", "makespan"), ("regal", "peak_memory")],
+    [("best", "peak_memory"), ("best", "makespan"), ("regal", "peak_memory"), ("go", "makespan")],
 )
 def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(run, method, objective):
     def measure(costs: Candidate) -> float:
@@ -102,7 +106,9 @@ def test_searches_lower_their_objective(run):
     assert many < few
 
 
-@pytest.mark.parametrize(("method", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99)])
+@pytest.mark.parametrize(
+    ("method", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99), ("go", 1), ("go", 80)]
+)
 def test_budgets_may_be_smaller_than_a_population(run, method, evaluations):
     assert max(run(method, evaluations=evaluations).after.peak) > 0
 
@@ -126,10 +132,11 @@ def test_objectives_differ(run):
     assert max(slow.after.peak) < max(fast.after.peak)
 
 
-@pytest.mark.parametrize("method", ["brkga", "regal"])
+@pytest.mark.parametrize("method", ["brkga", "regal", "go"])
 def test_seed_decides(run, method, monkeypatch):
     # Else a heuristic is the best of this small graph, whatever the seed.
-    monkeypatch.setattr(best, "heuristic_keys", lambda problem: worst(problem))
+    for module in (best, go_scheduling):
+        monkeypatch.setattr(module, "heuristic_keys", lambda problem: worst(problem))
     one, same, other = (run(method, seed=seed).after.keys.priority for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
@@ -231,7 +238,7 @@ def test_plot_shows_before_and_after(run, tmp_path):
     assert [label.split(",")[0] for label in labels] == ["before", "after"]
 
 
-@pytest.mark.parametrize("method", ["best", "brkga", "regal"])
+@pytest.mark.parametrize("method", ["best", "brkga", "regal", "go"])
 def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
     run(method)
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
@@ -247,7 +254,7 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "magic"}, "method is 'magic': expected one of best, regal, brkga, heft"),
+        ({"method": "magic"}, "method is 'magic': expected one of best, regal, go, brkga, heft"),
         ({"objective": "money"}, "objective is 'money': expected one of peak_memory, makespan"),
         ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
         ({"hardware": "abacus"}, "hardware is 'abacus': expected one of 2xh100"),

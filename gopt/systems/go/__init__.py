@@ -39,6 +39,7 @@ from gopt.systems.go.decisions import (
 )
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.policy import Moves, embed, init_params, moves
+from gopt.systems.go.scheduling import schedule
 from gopt.systems.go.search import Taken, iterate, rollout
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (
@@ -86,6 +87,7 @@ __all__ = [
     "rollout",
     "sample",
     "save_policy",
+    "schedule",
     "simulate",
     "task_of",
     "tune",

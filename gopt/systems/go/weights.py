@@ -1,8 +1,9 @@
-"""Policies of GO as files."""
+"""Policies of GO as files, and the one that ships with gopt."""
 
 import dataclasses
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from gopt.systems.go.policy import init_params
 from gopt.systems.go.settings import Settings
 
 Tree = Any
+_SHIPPED = Path(__file__).parent / "policy.npz"
 VERSION = 3  # of what a policy reads and says
 
 
@@ -41,16 +43,17 @@ def save_policy(
     save_weights(path, params, values)
 
 
-def load_policy(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
+def load_policy(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settings]:
     """Returns the parameters and settings of a policy; it decides for any number of devices.
 
     Args:
-      path: a file of `save_policy`.
+      path: a file of `save_policy`; by default the policy that ships.
 
     Raises:
       ValueError: the file is truncated, foreign, or of another version of gopt or shape.
       FileNotFoundError: there is no such file.
     """
+    path = path or _SHIPPED
     params, values = load_weights(path)
     check_weights(path, "a policy", values, _known())
     try:

@@ -1,0 +1,136 @@
+"""Schedules that GO finds, as keys of `gopt.cost.execution`.
+
+Every schedule of `gopt.cost.dispatch` is one of `execution`, too: the one that issues the same
+items in the same order, which has the same makespan and peaks. So what is searched under priority
+dispatch can be compared with what heuristics decide item by item.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from gopt.classical.encode import keys_from_items
+from gopt.cost import dispatch, execution
+from gopt.cost.execution import Keys
+from gopt.graph import Graph
+from gopt.problem import Problem
+from gopt.systems.best import heuristic_keys, tried
+from gopt.systems.go.decisions import (
+    begin,
+    critical_path_order,
+    keys_of,
+    order_of,
+    simulate,
+)
+from gopt.systems.go.inputs import Inputs, read
+from gopt.systems.go.search import rollout
+from gopt.systems.go.settings import Settings
+
+Tree = Any
+TASKS = ("placement", "scheduling")
+
+
+def schedule(
+    key: jax.Array,
+    graph: Graph,
+    problem: Problem,
+    params: Tree,
+    *,
+    objective: str,
+    evaluations: int,
+    settings: Settings,
+) -> Keys:
+    """Returns the keys of the best schedule found, never worse than those of the heuristics.
+
+    GO begins with the best of all heuristics' placements under dispatch, each with priorities in
+    its own order and by critical path. If the budget is smaller than that, the best heuristic is
+    returned.
+
+    Args:
+      key: random key.
+      graph: padded.
+      problem: the graph on a machine, on the host.
+      params: of a policy.
+      objective: one of `gopt.cost.execution.OBJECTIVES`.
+      evaluations: budget; what heuristics try counts.
+      settings: of the policy; what else it decides is left out.
+
+    Raises:
+      ValueError: the policy decides neither placement nor scheduling.
+    """
+    tasks = tuple(task for task in settings.tasks if task in TASKS)
+    if not tasks:
+        raise ValueError(f"the policy decides {settings.tasks}: expected some of {TASKS}")
+    settings = dataclasses.replace(settings, tasks=tasks)
+    left = evaluations - tried(problem)
+    given = jax.tree.map(lambda leaf: leaf[: max(left, 1)], heuristic_keys(problem))
+    costs = np.asarray(_costs(problem, given, objective=objective))
+    best = jax.tree.map(lambda leaf: leaf[np.argmin(costs)], given)
+    left -= 3 * len(costs)
+    if left < settings.drawn:
+        return best
+    by_path = critical_path_order(problem)
+    own = [order_of(problem, priority) for priority in given.priority]
+    orders = np.stack([*own, *len(own) * [by_path]])
+    device = np.argmax(np.concatenate([given.device, given.device]), -1)
+    starts = np.asarray(_starts(problem, device, orders, objective=objective))
+    first = int(np.argmin(starts))
+    cost, device, items, count = jax.device_get(
+        _search(
+            key,
+            params,
+            problem,
+            read(graph, problem, settings),
+            device[first],
+            orders[first],
+            objective=objective,
+            iterations=left // settings.drawn,
+            settings=settings,
+        )
+    )
+    if cost >= costs.min():
+        return best
+    return keys_from_items(problem, device[: int(problem.num_ops)], items[:count])
+
+
+@partial(jax.jit, static_argnames="objective")
+def _costs(problem: Problem, keys: Keys, *, objective: str) -> jax.Array:
+    """Returns what candidates cost by `gopt.cost.execution`, float32 `[P]`."""
+    return execution.population_cost(problem, objective)(keys)
+
+
+@partial(jax.jit, static_argnames="objective")
+def _starts(problem: Problem, device: jax.Array, orders: jax.Array, *, objective: str) -> jax.Array:
+    """Returns what decisions to start from cost, each in its order, float32 `[P]`."""
+
+    def one(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return begin(problem, row[0], simulate(problem, objective, row[1])).cost
+
+    return jax.lax.map(one, (device, orders))
+
+
+@partial(jax.jit, static_argnames=("objective", "iterations", "settings"))
+def _search(
+    key: jax.Array,
+    params: Tree,
+    problem: Problem,
+    inputs: Inputs,
+    device: jax.Array,
+    order: jax.Array,
+    *,
+    objective: str,
+    iterations: int,
+    settings: Settings,
+) -> tuple[jax.Array, ...]:
+    """Returns the cost of what is found, devices, items as issued, and how many there are."""
+    simulator = simulate(problem, objective, order)
+    start = begin(problem, device, simulator)
+    best, _, _ = rollout(
+        key, params, inputs, start, simulator, iterations=iterations, settings=settings
+    )
+    keys = keys_of(problem, order, best.decision)
+    schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
+    return best.cost, schedule.device, schedule.order, schedule.num_items
