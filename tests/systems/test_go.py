@@ -345,15 +345,16 @@ def test_settings_that_mean_nothing_raise(wrong, message):
 
 
 def test_costs_that_are_no_numbers_are_never_the_best():
-    params, (_, inputs) = parameters(SMALL), small()
+    params, (problem, inputs) = parameters(SMALL), small()
     zeros = jnp.zeros(SHAPE.ops, jnp.int32)
     start = go.State(go.Decision(zeros, zeros, zeros), jnp.float32(5))
 
     @jax.jit
     def state_after(costs):
         ops = go.embed(params, inputs, settings=SMALL)
+        simulator = go.simulate(problem, "makespan")._replace(cost=lambda drawn: costs)
         step = partial(go.iterate, jax.random.key(0), params, ops, inputs, start)
-        return step(lambda drawn: costs, settings=SMALL)[0]
+        return step(simulator, settings=SMALL)[0]
 
     nothing = jnp.full(SMALL.drawn, jnp.nan)
     after = state_after(nothing.at[2].set(4))
@@ -377,7 +378,7 @@ def test_training_makes_what_was_better_likelier():
     state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), (inputs, taken))
     improve = jax.jit(partial(go.improve, settings=SETTINGS))
-    for _ in range(2):
+    for _ in range(4):
         state, watched = improve(state, *batch)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert np.isfinite(list(watched.values())).all()
