@@ -151,14 +151,19 @@ def train(
     """Returns trained parameters and the settings of the policy; also saved as `policy.npz`.
 
     Resumes from the newest checkpoint in `folder`, if there is one; the result is the same as
-    without an interruption.
+    without an interruption. The file is written with every checkpoint.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
     """
-    settings = {"seed": seed, "graphs": TRAIN, "policy": dataclasses.asdict(policy)}
-    steps = {"training": dataclasses.asdict(training)}
-    checkpoints = Checkpoints(folder, settings | steps)
+    settings: dict[str, Any] = {
+        "seed": seed,
+        "graphs": TRAIN,
+        "policy": dataclasses.asdict(policy),
+        "training": dataclasses.asdict(training),
+    }
+    origin = settings | {"versions": common.versions()}
+    checkpoints = Checkpoints(folder, settings)
     every = pools(training, policy)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
@@ -181,12 +186,12 @@ def train(
             progress.update(task, advance=1, description=f"training, better {recent:.3f}")
             if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
                 common.save_json(record, watched)
+                so_far = origin | {"done": step + 1}
+                params = jax.device_get(state.params)
+                go.save_policy(folder / "policy.npz", params, policy, origin=so_far)
                 checkpoints.save(step + 1, (state, best))
     checkpoints.close()
-    params = jax.device_get(state.params)
-    origin = {**settings, **steps, "versions": common.versions()}
-    go.save_policy(folder / "policy.npz", params, policy, origin=origin)
-    return params, policy
+    return jax.device_get(state.params), policy
 
 
 def _learn(

@@ -5,13 +5,16 @@ iterations groups of ops, from coarse to fine, keep their device, priority or fu
 one, independently of each other but that one changes at least, given what was decided before.
 The best decision that was drawn is where the next iteration begins. The network is trained with PPO
 on what its decisions gain. Each task has a head with a layer of attention of its own, which sees
-what the task decided before, and the placement.
+what the task decided before, the placement, and when ops run.
 
 Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
 besides the sizes, which the paper does not give:
 
 - groups instead of single ops on the coarse levels, the coarsest by the weights that ops read
   (`gopt.classical.groups`): a move of one op of thousands gains nothing;
+- what a head sees of the schedule of what was decided: which ops are critical, which of these wait
+  for a device or keep others waiting, and which device is busy meanwhile (`features`); this is
+  simulated in each iteration, besides what is drawn;
 - the number of changes, which the policy says for a whole level, so that what it says of a group is
   only whether it is better changed than others (`Moves`);
 - priorities as shifts of a given order, and four levels of fusion (`decisions`);
