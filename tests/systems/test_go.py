@@ -10,6 +10,7 @@ import pytest
 
 from gopt import padding
 from gopt.checkpoints import load_weights, save_weights
+from gopt.cost import execution
 from gopt.fusion_rules import RULES
 from gopt.graph import Op, Output, Shape, from_ops
 from gopt.hardware import homogeneous
@@ -18,7 +19,8 @@ from gopt.problem import prepare
 from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import layered
 from gopt.systems import go
-from gopt.systems.go import features
+from gopt.systems.best import heuristic_keys, tried
+from gopt.systems.go import features, scheduling
 from tests.reference import go as reference
 from tests.strategies import NASTY
 
@@ -383,10 +385,12 @@ def test_training_makes_what_was_better_likelier():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert np.isfinite(list(watched.values())).all()
     change = np.asarray(chances(state.params, inputs, taken)) - before
+    follows = []
     for task in range(3):
         mine = [k for k, (index, _) in enumerate(SETTINGS.moves) if index == task]
         assert gain[:, mine].std() > 1e-4
-        assert np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1] > 0.2
+        follows.append(np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1])
+    assert min(follows) > 0.1 and np.mean(follows) > 0.25  # by chance 0 ± 0.13 and 0 ± 0.08
 
 
 @jax.jit
@@ -450,3 +454,57 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
         save_weights(path, params, values | wrong)
         with pytest.raises(ValueError, match=message):
             go.load_policy(path)
+
+
+@pytest.mark.parametrize("objective", ["makespan", "capped_makespan", "peak_memory"])
+@pytest.mark.parametrize("name", ["layered", "layers", "one op", "hub"])
+def test_schedules_are_never_worse_than_heuristics(name, objective):
+    params = parameters(SETTINGS)
+    graph = {"layered": lambda: layered(0, 60), "layers": lambda: traced("layers"), **NASTY}[name]()
+    graph = padding.pad(graph, SHAPE)
+    problem = prepare(graph, homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4))
+    keys = go.schedule(
+        *(jax.random.key(0), graph, problem, params),
+        **dict(objective=objective, evaluations=2000, settings=SETTINGS),
+    )
+    cost = execution.population_cost(problem, objective)
+    best = cost(heuristic_keys(problem)).min()
+    found = cost(jax.tree.map(lambda x: x[None], keys))[0]
+    assert found <= best
+    if name == "layered" and objective == "makespan":
+        assert found < best
+
+
+def test_what_heuristics_try_is_of_the_budget(monkeypatch):
+    spent, search = [], scheduling._search
+
+    def record(*args, iterations, **settings):
+        spent.append(iterations)
+        return search(*args, iterations=iterations, **settings)
+
+    monkeypatch.setattr(scheduling, "_search", record)
+    problem, _ = small()
+    count = len(heuristic_keys(problem).priority)
+    before = tried(problem) + 3 * count  # each of them is a start in two orders, too
+    for evaluations in (1, before + SMALL.drawn - 1, before + 2 * SMALL.drawn):
+        go.schedule(
+            *(jax.random.key(0), padding.pad(layered(0, 60), SHAPE), problem, parameters(SMALL)),
+            **dict(objective="makespan", evaluations=evaluations, settings=SMALL),
+        )
+    assert spent == [2]
+
+
+def test_a_policy_that_schedules_nothing_is_refused():
+    problem, _ = small()
+    settings = dataclasses.replace(SMALL, tasks=("fusion",))
+    with pytest.raises(ValueError, match=r"decides \('fusion',\): expected some of"):
+        go.schedule(
+            *(jax.random.key(0), layered(0, 60), problem, {}),
+            **dict(objective="makespan", evaluations=300, settings=settings),
+        )
+
+
+def test_the_policy_that_ships_can_be_loaded():
+    params, settings = go.load_policy()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+    assert settings.tasks == scheduling.TASKS
