@@ -463,16 +463,18 @@ def test_schedules_are_never_worse_than_heuristics(name, objective):
     graph = {"layered": lambda: layered(0, 60), "layers": lambda: traced("layers"), **NASTY}[name]()
     graph = padding.pad(graph, SHAPE)
     problem = prepare(graph, homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4))
-    keys = go.schedule(
-        *(jax.random.key(0), graph, problem, params),
-        **dict(objective=objective, evaluations=2000, settings=SETTINGS),
-    )
+    given = dict(graph=graph, problem=problem, params=params, settings=SETTINGS)
+    run = partial(go.schedule, **given, objective=objective, evaluations=2000)
+    keys = run(jax.random.key(0))
     cost = execution.population_cost(problem, objective)
     best = cost(heuristic_keys(problem)).min()
     found = cost(jax.tree.map(lambda x: x[None], keys))[0]
     assert found <= best
     if name == "layered" and objective == "makespan":
         assert found < best
+        same, other = run(jax.random.key(0)), run(jax.random.key(1))
+        np.testing.assert_array_equal(keys.priority, same.priority)
+        assert not np.array_equal(keys.priority, other.priority)
 
 
 def test_what_heuristics_try_is_of_the_budget(monkeypatch):
