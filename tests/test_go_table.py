@@ -173,11 +173,15 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     def counted(*args):
         simulator = simulate(*args)
 
-        def count(decisions):
+        def cost(decisions):
             jax.debug.callback(lambda: spent.append(len(decisions.placement)))
             return simulator.cost(decisions)
 
-        return simulator._replace(cost=count)
+        def timing(decision):
+            jax.debug.callback(lambda: spent.append(1))
+            return simulator.timing(decision)
+
+        return go.Simulator(cost, timing)
 
     monkeypatch.setattr(go, "simulate", counted)
     one = case(policy)
@@ -186,7 +190,7 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     found = jax.jit(search)(jax.random.key(1), one, params)
     jax.block_until_ready(found)
     jax.effects_barrier()
-    step = policy.drawn * policy.iterations if "-" in name else policy.drawn
+    step = policy.evaluations * policy.iterations if "-" in name else policy.evaluations
     known = 2 if "turn" in name else 0  # the start of a task is costed again, and counts once
     assert 29 - step < sum(spent) - known <= 29
     again = simulate(one.problem, "makespan", one.order).cost

@@ -61,7 +61,7 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 800
+    steps: int = 400
     devices: tuple[int, ...] = (2, 4)
     graphs: int = 6
     life: int = 150

@@ -358,7 +358,7 @@ def test_costs_that_are_no_numbers_are_never_the_best():
         step = partial(go.iterate, jax.random.key(0), params, ops, inputs, start)
         return step(simulator, settings=SMALL)[0]
 
-    nothing = jnp.full(SMALL.drawn, jnp.nan)
+    nothing = jnp.full(SMALL.evaluations - 1, jnp.nan)
     after = state_after(nothing.at[2].set(4))
     assert after.cost == 4 and (np.asarray(after.decision.placement) != 0).any()
     after = state_after(nothing)
@@ -488,7 +488,7 @@ def test_what_heuristics_try_is_of_the_budget(monkeypatch):
     problem, _ = small()
     count = len(heuristic_keys(problem).priority)
     before = tried(problem) + 3 * count  # each of them is a start in two orders, too
-    for evaluations in (1, before + SMALL.drawn - 1, before + 2 * SMALL.drawn):
+    for evaluations in (1, before + SMALL.evaluations - 1, before + 2 * SMALL.evaluations):
         go.schedule(
             *(jax.random.key(0), padding.pad(layered(0, 60), SHAPE), problem, parameters(SMALL)),
             **dict(objective="makespan", evaluations=evaluations, settings=SMALL),

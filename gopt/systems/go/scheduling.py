@@ -70,7 +70,7 @@ def schedule(
     costs = np.asarray(_costs(problem, given, objective=objective))
     best = jax.tree.map(lambda leaf: leaf[np.argmin(costs)], given)
     left -= 3 * len(costs)
-    if left < settings.drawn:
+    if left < settings.evaluations:
         return best
     by_path = critical_path_order(problem)
     own = [order_of(problem, priority) for priority in given.priority]
@@ -87,7 +87,7 @@ def schedule(
             device[first],
             orders[first],
             objective=objective,
-            iterations=left // settings.drawn,
+            iterations=left // settings.evaluations,
             settings=settings,
         )
     )

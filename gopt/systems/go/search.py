@@ -39,7 +39,7 @@ def iterate(
     """Returns the best decision after an iteration, and what was taken in it.
 
     `M · S` decisions are costed: `Settings.samples` of each kind of moves, each of them a change of
-    the groups of one level by one task only.
+    the groups of one level by one task only. The best one before is simulated, too.
 
     Args:
       key: random key.

@@ -75,6 +75,6 @@ class Settings:
         return tuple(product(range(len(self.tasks)), range(len(self.levels))))
 
     @property
-    def drawn(self) -> int:
-        """How many decisions are costed in an iteration."""
-        return self.samples * len(self.moves)
+    def evaluations(self) -> int:
+        """How many decisions are simulated in an iteration: the best so far, and those drawn."""
+        return 1 + self.samples * len(self.moves)
