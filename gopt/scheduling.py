@@ -195,7 +195,8 @@ def schedule(
       method: "best", the strongest search without training (see `gopt.systems.best`); "regal", a
         genetic algorithm guided by a trained policy, which takes the devices to be alike; "go", a
         policy that draws changes of the best schedule so far, trained for the makespan on two and
-        four GPUs that are alike; "brkga", the genetic algorithm alone; or one of `gopt.classical.HEURISTICS`, which do not search.
+        four GPUs that are alike; "brkga", the genetic algorithm alone; or one of
+        `gopt.classical.HEURISTICS`, which do not search.
         The first three start from all heuristics, and are never worse than those that the budget
         allows.
       evaluations: how many candidates a search may evaluate, what it starts from included; it

@@ -58,7 +58,7 @@ class Settings:
     table: str = "placement"
     rows: tuple[str, ...] = tuple(ROWS)
     searches: tuple[str, ...] = ()
-    evaluations: int = 3601  # 25 steps of training after the start, of one task
+    evaluations: int = 3601  # 12 steps of training after the start, of two tasks
     seeds: int = 3
     alone: bool = False
     train: bool = False
