@@ -162,7 +162,7 @@ def go_step(settings: Settings, draw: Draw) -> Spent:
     problem, inputs, state = _go(settings, draw())
 
     def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
-        simulator = go.simulate(problem, OBJECTIVE)
+        simulator = go.simulator_of(problem, OBJECTIVE)
         start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator)
         return go.tune(key, state, inputs, start, simulator, steps=1, settings=go.Settings())[0]
 

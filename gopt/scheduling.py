@@ -207,7 +207,8 @@ def schedule(
       donate_argnums: positions of the arguments whose buffers may be reused.
       max_trips: every `scan` of at most so many iterations is unrolled.
       weights: file with a policy for "regal" or "go", as of `save_policy` of
-        `gopt.systems.regal` or `gopt.systems.go`; by default the one that ships.
+        `gopt.systems.regal` or `gopt.systems.go`; by default the one that ships, of "regal" for
+        the objective.
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), has

@@ -76,7 +76,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     known = tables.fusion(build(ROW), ROW, 2)
     start = known.given[row["begun"]]
     zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
-    cost = go.simulate(known.problem, "makespan").cost
+    cost = go.simulator_of(known.problem, "makespan").cost
     for method, found in row["found"].items():
         history = np.array(found["history"])
         assert (np.diff(history, axis=1) <= 0).all()
@@ -97,7 +97,8 @@ def test_what_is_known_costs_what_it_says(name):
     for method in found.starts:
         given = found.given[method]
         decision = jax.tree.map(lambda x: jnp.asarray(x)[None], given.decision)
-        ticks = float(go.simulate(found.problem, cases.OBJECTIVE, given.order).cost(decision)[0])
+        simulator = go.simulator_of(found.problem, cases.OBJECTIVE, given.order)
+        ticks = float(simulator.cost(decision)[0])
         costs[method] = tables.seconds_of(found.problem, ticks)
         assert given.makespan == pytest.approx(costs[method], rel=1e-6) and given.fits
     assert min(costs.values()) > 0
@@ -168,10 +169,10 @@ def case(policy, devices=3):
 )
 def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     spent = []
-    simulate = go.simulate
+    simulator_of = go.simulator_of
 
     def counted(*args):
-        simulator = simulate(*args)
+        simulator = simulator_of(*args)
 
         def cost(decisions):
             jax.debug.callback(lambda: spent.append(len(decisions.placement)))
@@ -183,17 +184,17 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
 
         return go.Simulator(cost, timing)
 
-    monkeypatch.setattr(go, "simulate", counted)
+    monkeypatch.setattr(go, "simulator_of", counted)
     one = case(policy)
     params = go.init_params(jax.random.key(0), one.inputs, settings=policy)
     search = methods.searches(29, policy)[name]
     found = jax.jit(search)(jax.random.key(1), one, params)
     jax.block_until_ready(found)
     jax.effects_barrier()
-    step = policy.evaluations * policy.iterations if "-" in name else policy.evaluations
+    step = policy.evaluations_per_iteration * (policy.iterations if "-" in name else 1)
     known = 2 if "turn" in name else 0  # the start of a task is costed again, and counts once
     assert 29 - step < sum(spent) - known <= 29
-    again = simulate(one.problem, "makespan", one.order).cost
+    again = simulator_of(one.problem, "makespan", one.order).cost
     decided = jax.tree.map(lambda x: x[None], found.decision)
     assert again(decided)[0] == found.cost == found.history[-1]
     assert found.evaluations[-1] == sum(spent) - known

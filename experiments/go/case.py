@@ -35,7 +35,7 @@ class Case(NamedTuple):
     @property
     def simulator(self) -> go.Simulator:
         """What comes of decisions."""
-        return go.simulate(self.problem, OBJECTIVE, self.order)
+        return go.simulator_of(self.problem, OBJECTIVE, self.order)
 
     @property
     def first(self) -> go.State:

@@ -94,10 +94,10 @@ def rolled(
         case.inputs,
         first,
         case.simulator,
-        iterations=(evaluations - 1) // settings.evaluations,
+        iterations=(evaluations - 1) // settings.evaluations_per_iteration,
         settings=settings,
     )
-    return _every(best, first, history, settings.evaluations)
+    return _every(best, first, history, settings.evaluations_per_iteration)
 
 
 def tuned(
@@ -111,10 +111,10 @@ def tuned(
         case.inputs,
         first,
         case.simulator,
-        steps=(evaluations - 1) // (settings.evaluations * settings.iterations),
+        steps=(evaluations - 1) // (settings.evaluations_per_iteration * settings.iterations),
         settings=settings,
     )
-    return _every(best, first, history, settings.evaluations)
+    return _every(best, first, history, settings.evaluations_per_iteration)
 
 
 def hierarchical(
@@ -190,7 +190,7 @@ def searches(
     Raises:
       ValueError: that does not suffice for one step of training.
     """
-    least = 1 + settings.evaluations * settings.iterations
+    least = 1 + settings.evaluations_per_iteration * settings.iterations
     if evaluations < least:
         raise ValueError(f"evaluations is {evaluations}: expected {least} at least")
     tasks = settings.tasks

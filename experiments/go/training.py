@@ -142,7 +142,7 @@ def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
 @jax.jit
 def begin(problem: Problem | JointProblem, device: Any, fused: Any, order: Any) -> go.State:
     """Returns a decision to start from, and its cost."""
-    return go.begin(problem, device, go.simulate(problem, OBJECTIVE, order), fused)
+    return go.begin(problem, device, go.simulator_of(problem, OBJECTIVE, order), fused)
 
 
 def train(
@@ -215,7 +215,7 @@ def _learn(
             state.params,
             inputs,
             begin,
-            go.simulate(problem, OBJECTIVE, order),
+            go.simulator_of(problem, OBJECTIVE, order),
             iterations=policy.iterations,
             settings=policy,
         )

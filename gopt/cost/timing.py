@@ -1,8 +1,8 @@
 """When ops run in a schedule, and which of them decide when it ends.
 
 The slack of an op is how much later it could end, with all items on their devices and links in the
-same order, without a longer makespan. Ops without slack are critical: no other schedule is faster
-unless something about one of them changes.
+same order, without a longer makespan. Ops without slack are critical. The makespan is the length of
+a chain of critical ops, and of transfers that they wait for.
 
 Written for one candidate, as loops over scalars (see `gopt.cost.cells`): items are visited in order
 of issue, then from the last to the first, each with those that wait for it.
@@ -27,7 +27,8 @@ class Timing(NamedTuple):
     start: Any  # int32 [N]
     end: Any  # int32 [N]
     slack: Any  # int32 [N], how much later it could end without a longer makespan
-    yielding: Any  # int32 [N], how much later if nothing waited for its device; the slack at least
+    yielding: Any  # int32 [N], the same if what comes next on its device did not wait for it, while
+    # all else waits as it does; the slack at least
     makespan: Any  # int32 []
 
 

@@ -83,7 +83,7 @@ def random_decision(joint, devices):
 
 @jax.jit
 def timing_of(problem, decision):
-    return go.simulate(problem, "makespan").timing(decision)
+    return go.simulator_of(problem, "makespan").timing(decision)
 
 
 @jax.jit
@@ -225,30 +225,30 @@ def test_actions_change_whole_groups_by_one_task(name):
 
 
 def started(joint, order):
-    simulator = go.simulate(joint, "makespan", order)
+    simulator = go.simulator_of(joint, "makespan", order)
     devices = joint.schedule.num_devices
     return simulator, go.begin(joint, jnp.arange(joint.schedule.shape.ops) % devices, simulator)
 
 
-@jax.jit
-def roll(key, params, joint, inputs, order):
+@partial(jax.jit, static_argnames="settings")
+def roll(key, params, joint, inputs, order, settings):
     simulator, start = started(joint, order)
     run = partial(go.rollout, key, params, inputs, start, simulator)
-    return start, run(iterations=5, settings=SETTINGS)
+    return start, run(iterations=5, settings=settings)
 
 
 @cache
-def rolled(name, devices):
+def rolled(name, devices, settings=SETTINGS):
     joint, inputs, params = case(name, devices)
     order = go.critical_path_order(joint)
-    start, found = roll(jax.random.key(0), params, joint, inputs, order)
+    start, found = roll(jax.random.key(0), params, joint, inputs, order, settings)
     return joint, inputs, params, order, start, found
 
 
 @pytest.mark.parametrize("name", ["layers", "one op", "chain"])
 def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
     joint, inputs, _, order, start, (state, taken, history) = rolled(name, 3)
-    cost = jax.jit(lambda joint, found: go.simulate(joint, "makespan", order).cost(found))
+    cost = jax.jit(lambda joint, found: go.simulator_of(joint, "makespan", order).cost(found))
     costs = np.concatenate([[start.cost], history])
     assert (np.diff(costs) <= 0).all() and history[-1] == state.cost
     assert cost(joint, jax.tree.map(lambda x: x[None], state.decision))[0] == state.cost
@@ -284,7 +284,7 @@ def test_ops_go_only_where_they_may():
     allowed = np.ones((60, 3), bool)
     allowed[:, 2] = False
     problem = prepare(graph, homogeneous(3), allowed=allowed)
-    inputs, simulator = go.read(graph, problem, SETTINGS), go.simulate(problem, "makespan")
+    inputs, simulator = go.read(graph, problem, SETTINGS), go.simulator_of(problem, "makespan")
     start = go.begin(problem, jnp.full(SHAPE.ops, 2, jnp.int32), simulator)
     assert not np.asarray(start.decision.placement[:60]).any()
     _, found = said(parameters(SETTINGS), problem, inputs, start.decision)
@@ -305,7 +305,7 @@ def small(devices=3):
 
 @jax.jit
 def roll_small(key, params, problem, inputs):
-    simulator = go.simulate(problem, "makespan")
+    simulator = go.simulator_of(problem, "makespan")
     start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), simulator)
     return go.rollout(key, params, inputs, start, simulator, iterations=3, settings=SMALL)
 
@@ -354,11 +354,12 @@ def test_costs_that_are_no_numbers_are_never_the_best():
     @jax.jit
     def state_after(costs):
         ops = go.embed(params, inputs, settings=SMALL)
-        simulator = go.simulate(problem, "makespan")._replace(cost=lambda drawn: costs)
+        timing = go.simulator_of(problem, "makespan").timing
+        simulator = go.Simulator(lambda drawn: costs, timing)
         step = partial(go.iterate, jax.random.key(0), params, ops, inputs, start)
         return step(simulator, settings=SMALL)[0]
 
-    nothing = jnp.full(SMALL.evaluations - 1, jnp.nan)
+    nothing = jnp.full(SMALL.evaluations_per_iteration - 1, jnp.nan)
     after = state_after(nothing.at[2].set(4))
     assert after.cost == 4 and (np.asarray(after.decision.placement) != 0).any()
     after = state_after(nothing)
@@ -372,7 +373,8 @@ def test_the_reward_is_that_of_the_paper_where_a_decision_is_better():
 
 
 def test_training_makes_what_was_better_likelier():
-    _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3)
+    many = dataclasses.replace(SETTINGS, samples=40)
+    _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3, many)
     value = np.asarray(go.reward(taken.ratio))
     gain = value - value.mean(-1, keepdims=True)
     before = np.asarray(chances(params, inputs, taken))
@@ -385,12 +387,11 @@ def test_training_makes_what_was_better_likelier():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert np.isfinite(list(watched.values())).all()
     change = np.asarray(chances(state.params, inputs, taken)) - before
-    follows = []
     for task in range(3):
         mine = [k for k, (index, _) in enumerate(SETTINGS.moves) if index == task]
         assert gain[:, mine].std() > 1e-4
-        follows.append(np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1])
-    assert min(follows) > 0.1 and np.mean(follows) > 0.25  # by chance 0 ± 0.13 and 0 ± 0.08
+        # By chance 0 ± 0.05: there are 400.
+        assert np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1] > 0.2
 
 
 @jax.jit
@@ -413,7 +414,7 @@ def chances(params, inputs, taken):
 
 def test_tuning_searches_and_learns_meanwhile():
     params, (problem, inputs) = parameters(SMALL), small()
-    simulator = go.simulate(problem, "makespan")
+    simulator = go.simulator_of(problem, "makespan")
     start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), simulator)
     state = go.TrainState(params, go.optimizer(SMALL).init(params))
     run = jax.jit(partial(go.tune, simulator=simulator, steps=4, settings=SMALL))
@@ -458,18 +459,31 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize("objective", ["makespan", "capped_makespan", "peak_memory"])
 @pytest.mark.parametrize("name", ["layered", "layers", "one op", "hub"])
-def test_schedules_are_never_worse_than_heuristics(name, objective):
+def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(
+    name, objective, monkeypatch
+):
+    reached, search = [], scheduling._search
+
+    def record(*args, **settings):
+        found = search(*args, **settings)
+        reached.append(float(found[0]))
+        return found
+
+    monkeypatch.setattr(scheduling, "_search", record)
     params = parameters(SETTINGS)
     graph = {"layered": lambda: layered(0, 60), "layers": lambda: traced("layers"), **NASTY}[name]()
     graph = padding.pad(graph, SHAPE)
-    problem = prepare(graph, homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4))
+    machine = homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    # All transfers share a link, and keep devices busy.
+    shared = machine._replace(channel=np.zeros((3, 3), np.int32), synchronous=True)
+    problem = prepare(graph, shared if objective == "capped_makespan" else machine)
     given = dict(graph=graph, problem=problem, params=params, settings=SETTINGS)
     run = partial(go.schedule, **given, objective=objective, evaluations=2000)
     keys = run(jax.random.key(0))
     cost = execution.population_cost(problem, objective)
     best = cost(heuristic_keys(problem)).min()
     found = cost(jax.tree.map(lambda x: x[None], keys))[0]
-    assert found <= best
+    assert found == min(best, *reached) and len(reached) == 1
     if name == "layered" and objective == "makespan":
         assert found < best
         same, other = run(jax.random.key(0)), run(jax.random.key(1))
@@ -487,13 +501,27 @@ def test_what_heuristics_try_is_of_the_budget(monkeypatch):
     monkeypatch.setattr(scheduling, "_search", record)
     problem, _ = small()
     count = len(heuristic_keys(problem).priority)
-    before = tried(problem) + 3 * count  # each of them is a start in two orders, too
-    for evaluations in (1, before + SMALL.evaluations - 1, before + 2 * SMALL.evaluations):
+    before = tried(problem) + 3 * count + 1  # each of them is a start in two orders, too
+    one = SMALL.evaluations_per_iteration
+    for evaluations in (1, before + one - 1, before + 2 * one):
         go.schedule(
             *(jax.random.key(0), padding.pad(layered(0, 60), SHAPE), problem, parameters(SMALL)),
             **dict(objective="makespan", evaluations=evaluations, settings=SMALL),
         )
     assert spent == [2]
+
+
+def test_on_one_device_nothing_is_placed():
+    graph = padding.pad(layered(0, 60), SHAPE)
+    problem = prepare(graph, homogeneous(1))
+    given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=2000)
+    cost = execution.population_cost(problem, "peak_memory")
+    best = cost(heuristic_keys(problem)).min()
+    for settings in (SETTINGS, SMALL):  # the second only places
+        run = partial(go.schedule, jax.random.key(0), settings=settings, **given)
+        keys = run(params=parameters(settings))
+        found = cost(jax.tree.map(lambda x: x[None], keys))[0]
+        assert found == best if settings == SMALL else found <= best
 
 
 def test_a_policy_that_schedules_nothing_is_refused():

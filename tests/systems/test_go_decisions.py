@@ -7,6 +7,7 @@ import pytest
 
 from gopt import padding
 from gopt.cost import dispatch
+from gopt.cost.fusion_levels import ends_by_level
 from gopt.fusion_rules import RULES
 from gopt.graph import Op, Output, Shape, from_ops
 from gopt.hardware import homogeneous
@@ -16,6 +17,7 @@ from gopt.sources.synthetic import layered
 from gopt.systems import go
 from tests.reference import dispatch as reference_dispatch
 from tests.reference import joint as reference_joint
+from tests.reference.timing import timing as reference_timing
 from tests.strategies import NASTY
 
 SHAPE, ROWS = Shape(96, 96, 256), (256, 1024)
@@ -43,7 +45,7 @@ def random_decisions(rng, problem, count):
 
 @jax.jit
 def cost(problem, decisions, order):
-    return go.simulate(problem, "makespan", order).cost(decisions)
+    return go.simulator_of(problem, "makespan", order).cost(decisions)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -68,6 +70,33 @@ def test_decisions_cost_what_the_references_say(name):
             assert found["alone", without][row] == np.float32(expected)
             expected = reference_dispatch.run(small, reference_joint.keys_of(mine, ops, tensors))
             assert found["joint", without][row] == np.float32(expected.makespan)
+
+
+@jax.jit
+def timing(problem, decision, order):
+    return go.simulator_of(problem, "makespan", order).timing(decision)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_ops_run_when_their_kernels_do(name):
+    rng = np.random.default_rng(2)
+    problem, joint = problems(name)
+    decisions, order = random_decisions(rng, problem, 1)
+    one = jax.tree.map(lambda x: np.asarray(x[0]), decisions)
+    keys = jax.device_get(dispatch.placement(problem, one.placement))
+    priority = order + np.float32(np.array(go.SHIFTS) - go.SHIFTS[0])[one.scheduling]
+    keys = keys._replace(priority=priority, transfer=np.zeros((SHAPE.tensors, 3), np.float32))
+    small, ops, tensors = reference_joint.contracted(joint, one.fusion)
+    of_kernels = reference_timing(small, reference_joint.keys_of(keys, ops, tensors))
+    end = np.asarray(ends_by_level(joint.fusion[0], one.fusion))
+    kernel = [ops.index(end[i]) for i in range(int(problem.num_ops))]
+    found = {"alone": timing(problem, one, order), "joint": timing(joint, one, order)}
+    for field, values in reference_timing(problem, keys).items():
+        alone, together = (np.asarray(getattr(each, field)) for each in found.values())
+        assert alone[: len(values)].tolist() == values, field
+        expected = [of_kernels[field][k] for k in kernel]
+        assert together[: len(values)].tolist() == expected, field
+    assert int(found["joint"].makespan) == max(of_kernels["end"])
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -112,7 +141,7 @@ def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
     wanted = np.random.default_rng(0).integers(0, 3, SHAPE.ops)
     fused = np.random.default_rng(1).random(SHAPE.ops) < 0.5
     for each in (problem, joint):
-        found = go.begin(each, wanted, go.simulate(each, "makespan"), fused)
+        found = go.begin(each, wanted, go.simulator_of(each, "makespan"), fused)
         placed = dispatch.settled(problem, jnp.asarray(wanted, jnp.int32))
         np.testing.assert_array_equal(found.decision.placement, placed)
         assert (found.decision.scheduling == go.IN_ORDER).all()
@@ -124,4 +153,4 @@ def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
 def test_another_objective_raises():
     for each in problems("chain"):
         with pytest.raises(ValueError, match="objective is 'speed': expected one of"):
-            go.simulate(each, "speed")
+            go.simulator_of(each, "speed")

@@ -38,7 +38,7 @@ from gopt.systems.go.decisions import (
     first_come_order,
     keys_of,
     order_of,
-    simulate,
+    simulator_of,
 )
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.policy import Moves, embed, init_params, moves
@@ -91,7 +91,7 @@ __all__ = [
     "sample",
     "save_policy",
     "schedule",
-    "simulate",
+    "simulator_of",
     "task_of",
     "tune",
 ]

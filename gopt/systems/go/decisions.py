@@ -1,12 +1,13 @@
 """What GO decides of each op, and what comes of a decision.
 
-    simulator = simulate(problem, "makespan")
+    simulator = simulator_of(problem, "makespan")
     start = begin(problem, device, simulator)
 
 What is not decided remains as it is at the start.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,11 +42,17 @@ class Decision(NamedTuple):
 TASKS: tuple[str, ...] = Decision._fields
 
 
-class Simulator(NamedTuple):
-    """What comes of decisions about one graph."""
+@dataclass(frozen=True)
+class Simulator:
+    """What comes of decisions about one graph.
 
-    cost: Callable[[Decision], jax.Array]  # of decisions [P, N], what is minimised, float32 [P]
-    timing: Callable[[Decision], Timing]  # of one decision [N]
+    Attributes:
+      cost: what is minimised, of a population of decisions `[P, N]`, float32 `[P]`.
+      timing: when ops run, of one decision `[N]`.
+    """
+
+    cost: Callable[[Decision], jax.Array]
+    timing: Callable[[Decision], Timing]
 
 
 class State(NamedTuple):
@@ -66,7 +73,7 @@ def begin(
     Args:
       problem: one problem.
       device: int32 `[N]`, where ops are wanted; they run there if they may.
-      simulator: as of `simulate`.
+      simulator: as of `simulator_of`.
       fused: bool `[N]`, ops that are fused into their readers; by default none.
     """
     device = dispatch.settled(schedule_of(problem), jnp.asarray(device, jnp.int32))
@@ -75,7 +82,7 @@ def begin(
     return State(decision, simulator.cost(jax.tree.map(lambda x: x[None], decision))[0])
 
 
-def simulate(
+def simulator_of(
     problem: Problem | JointProblem, objective: str, order: jax.Array | None = None
 ) -> Simulator:
     """Returns what comes of decisions. Ops that are fused have the times of their kernel.
@@ -106,8 +113,8 @@ def simulate(
         kernels = contracted(problem, decision.fusion)
         found = dispatch.timed(kernels, keys_of(kernels, order, decision))
         end = ends_by_level(problem.fusion[0], decision.fusion)
-        of_op = jax.tree.map(lambda x: x[end], found._replace(makespan=found.end))
-        return of_op._replace(makespan=found.makespan)
+        of_ops = (name for name in Timing._fields if name != "makespan")
+        return found._replace(**{name: getattr(found, name)[end] for name in of_ops})
 
     return Simulator(jax.vmap(joint_cost), joint_timing)
 
@@ -117,7 +124,7 @@ def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Ke
 
     Args:
       problem: one problem, of ops or of kernels.
-      order: as in `simulate`.
+      order: as in `simulator_of`.
       decision: `[N]`.
     """
     keys = dispatch.placement(problem, decision.placement)

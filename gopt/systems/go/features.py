@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from gopt.cost.timing import Timing
 from gopt.systems.go.inputs import Inputs, log_share
 
-BINS = 32  # of the makespan, in which the load of values is compared
+BINS = 32  # of the makespan: the load of values is compared among ops that start in the same
 
 
 def group_state(
@@ -22,12 +22,15 @@ def group_state(
 
     The share of the group's time that has it; of what the group reads, and of what others read of
     it, how much is made or read by ops that have it, in shares of all that is sent and in time, and
-    the time of that between critical ops; how much time has it in all, with the group as well,
-    while the group runs, and of critical ops; how many bytes; its place among the values. Then what
-    is the same for all values: the time of the group; how busy its devices are meanwhile; how much
-    of what it sends goes to other devices; when it runs; how much of its time is critical; and of
-    its ops the least slack, how long a critical one waits for its device at most, and how much a
-    critical one would have left at most if nothing waited for its device.
+    the time of that between critical ops; how much time has it in all, with the group as well, of
+    what starts when the group's ops do, and of critical ops; how many bytes; its place among the
+    values.
+
+    Then what is the same for all values: the time of the group; how much of what starts when its
+    ops do is on their devices; how much of what it sends goes to other devices; when it runs; how
+    much of its time is critical; and of its ops the least slack, how long a critical one waits for
+    its device at most, and how much slack a critical one would have at most if what comes next on
+    its device did not wait for it.
 
     Where values are no devices, the load and the bytes of a value tell only how common it is.
 
@@ -36,8 +39,8 @@ def group_state(
       group: of each op, int32 `[N]`.
       on: which value an op has, float32 `[N, V]`.
       mine: which ops the task is about, float32 `[N, 1]`.
-      device: where ops run, int32 `[N]`.
-      timing: when they do.
+      device: where ops are placed, int32 `[N]`; those that are fused need not run there.
+      timing: when they run.
       size: how many groups there may be, `K`.
     """
     values = on.shape[1]

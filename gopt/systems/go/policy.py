@@ -67,8 +67,8 @@ class Head(nn.Module):
           ops: embeddings, as of `attend`.
           inputs: the graph.
           task: what is decided, now.
-          device: where ops run, int32 `[N]`.
-          timing: when they do.
+          device: where ops are placed, int32 `[N]`.
+          timing: when they run.
           level: one of `Settings.levels`, by index.
         """
         size = min(self.settings.levels[level], len(ops))

@@ -19,11 +19,12 @@ from gopt.graph import Graph
 from gopt.problem import Problem
 from gopt.systems.best import heuristic_keys, tried
 from gopt.systems.go.decisions import (
+    State,
     begin,
     critical_path_order,
     keys_of,
     order_of,
-    simulate,
+    simulator_of,
 )
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.search import rollout
@@ -43,11 +44,11 @@ def schedule(
     evaluations: int,
     settings: Settings,
 ) -> Keys:
-    """Returns the keys of the best schedule found, never worse than those of the heuristics.
+    """Returns the keys of the best schedule found, heuristics included.
 
-    GO begins with the best of all heuristics' placements under dispatch, each with priorities in
-    its own order and by critical path. If the budget is smaller than that, the best heuristic is
-    returned.
+    GO begins with the best of the heuristics' placements under dispatch, each with priorities in
+    its own order and by critical path. Where the budget leaves no iteration, the best heuristic is
+    returned, of those that it allows; it allows one at least.
 
     Args:
       key: random key.
@@ -55,7 +56,7 @@ def schedule(
       problem: the graph on a machine, on the host.
       params: of a policy.
       objective: one of `gopt.cost.execution.OBJECTIVES`.
-      evaluations: budget; what heuristics try counts.
+      evaluations: how many schedules may be simulated, those that heuristics try included.
       settings: of the policy; what else it decides is left out.
 
     Raises:
@@ -64,30 +65,34 @@ def schedule(
     tasks = tuple(task for task in settings.tasks if task in TASKS)
     if not tasks:
         raise ValueError(f"the policy decides {settings.tasks}: expected some of {TASKS}")
-    settings = dataclasses.replace(settings, tasks=tasks)
+    if problem.num_devices == 1:
+        tasks = tuple(task for task in tasks if task != "placement")
     left = evaluations - tried(problem)
     given = jax.tree.map(lambda leaf: leaf[: max(left, 1)], heuristic_keys(problem))
     costs = np.asarray(_costs(problem, given, objective=objective))
     best = jax.tree.map(lambda leaf: leaf[np.argmin(costs)], given)
-    left -= 3 * len(costs)
-    if left < settings.evaluations:
+    if not tasks:
+        return best
+    settings = dataclasses.replace(settings, tasks=tasks)
+    left -= 3 * len(costs) + 1  # two starts of each; what is found is simulated once more
+    if left < settings.evaluations_per_iteration:
         return best
     by_path = critical_path_order(problem)
     own = [order_of(problem, priority) for priority in given.priority]
     orders = np.stack([*own, *len(own) * [by_path]])
     device = np.argmax(np.concatenate([given.device, given.device]), -1)
-    starts = np.asarray(_starts(problem, device, orders, objective=objective))
-    first = int(np.argmin(starts))
+    starts = jax.device_get(_starts(problem, device, orders, objective=objective))
+    first = int(np.argmin(starts.cost))
     cost, device, items, count = jax.device_get(
         _search(
             key,
             params,
             problem,
             read(graph, problem, settings),
-            device[first],
+            jax.tree.map(lambda leaf: leaf[first], starts),
             orders[first],
             objective=objective,
-            iterations=left // settings.evaluations,
+            iterations=left // settings.evaluations_per_iteration,
             settings=settings,
         )
     )
@@ -103,11 +108,11 @@ def _costs(problem: Problem, keys: Keys, *, objective: str) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames="objective")
-def _starts(problem: Problem, device: jax.Array, orders: jax.Array, *, objective: str) -> jax.Array:
-    """Returns what decisions to start from cost, each in its order, float32 `[P]`."""
+def _starts(problem: Problem, device: jax.Array, orders: jax.Array, *, objective: str) -> State:
+    """Returns decisions to start from, each in its order, `[P, ...]`."""
 
-    def one(row: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return begin(problem, row[0], simulate(problem, objective, row[1])).cost
+    def one(row: tuple[jax.Array, jax.Array]) -> State:
+        return begin(problem, row[0], simulator_of(problem, objective, row[1]))
 
     return jax.lax.map(one, (device, orders))
 
@@ -118,7 +123,7 @@ def _search(
     params: Tree,
     problem: Problem,
     inputs: Inputs,
-    device: jax.Array,
+    start: State,
     order: jax.Array,
     *,
     objective: str,
@@ -126,8 +131,7 @@ def _search(
     settings: Settings,
 ) -> tuple[jax.Array, ...]:
     """Returns the cost of what is found, devices, items as issued, and how many there are."""
-    simulator = simulate(problem, objective, order)
-    start = begin(problem, device, simulator)
+    simulator = simulator_of(problem, objective, order)
     best, _, _ = rollout(
         key, params, inputs, start, simulator, iterations=iterations, settings=settings
     )

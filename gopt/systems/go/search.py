@@ -47,7 +47,7 @@ def iterate(
       ops: embeddings, as of `embed`.
       inputs: the graph.
       state: the best decision before.
-      simulator: as of `simulate`.
+      simulator: as of `simulator_of`.
       settings: of the policy.
     """
     timing = simulator.timing(state.decision)

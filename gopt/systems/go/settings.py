@@ -75,6 +75,6 @@ class Settings:
         return tuple(product(range(len(self.tasks)), range(len(self.levels))))
 
     @property
-    def evaluations(self) -> int:
+    def evaluations_per_iteration(self) -> int:
         """How many decisions are simulated in an iteration: the best so far, and those drawn."""
         return 1 + self.samples * len(self.moves)

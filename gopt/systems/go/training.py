@@ -129,7 +129,7 @@ def tune(
       state: of training, before.
       inputs: the graph.
       start: the decision to begin with, as of `begin`.
-      simulator: as of `simulate`.
+      simulator: as of `simulator_of`.
       steps: of training, `K`.
       settings: of the policy.
 
