@@ -53,7 +53,11 @@ def find(
     if method == "regal":
         return _regal(key, graph, problem, objective, evaluations, weights)
     if method == "go":
-        return _go(key, graph, problem, objective, evaluations, weights)
+        from gopt.systems import go
+
+        params, settings = go.load_policy(weights)
+        budget: dict[str, Any] = {"objective": objective, "evaluations": evaluations}
+        return go.schedule(key, graph, problem, params, **budget, settings=settings)
     from gopt.systems import best
 
     return best.search(key, problem, objective=objective, evaluations=evaluations).keys
@@ -86,28 +90,6 @@ def _regal(
         given=best.Starts(best.heuristic_keys(problem), action),
         settings=settings,
     ).keys
-
-
-def _go(
-    key: jax.Array,
-    graph: Graph,
-    problem: Problem,
-    objective: str,
-    evaluations: int,
-    weights: str | os.PathLike[str] | None,
-) -> Keys:
-    from gopt.systems import go
-
-    params, settings = go.load_policy(weights)
-    return go.schedule(
-        key,
-        graph,
-        problem,
-        params,
-        objective=objective,
-        evaluations=evaluations,
-        settings=settings,
-    )
 
 
 @partial(jax.jit, static_argnames=("devices", "settings"))

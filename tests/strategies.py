@@ -1,7 +1,7 @@
 """Random and nasty problems with keys, for property tests of the cost models."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -232,6 +232,16 @@ def random_case(
         allowed=mask,
         keys=random_keys(rng, keys, rows, devices),
     )
+
+
+def nasty_cases(name: str, channel: str) -> Iterator[Case]:
+    """Yields one of the `NASTY` graphs on three devices, with keys of all kinds."""
+    rng = np.random.default_rng(0)
+    for keys in KEYS:
+        for synchronous in (False, True):
+            yield random_case(
+                rng, NASTY[name](), 3, keys=keys, channel=channel, synchronous=synchronous
+            )
 
 
 @st.composite

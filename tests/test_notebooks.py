@@ -23,7 +23,7 @@ def test_notebook_runs(path):
     assert f"notebooks/{path.name}" in notebook.cells[0].source  # the Colab badge
 
     nbclient.NotebookClient(
-        notebook, kernel_name="python3", timeout=300, resources={"metadata": {"path": str(ROOT)}}
+        notebook, kernel_name="python3", timeout=120, resources={"metadata": {"path": str(ROOT)}}
     ).execute()
 
     outputs = [output for cell in cells for output in cell.outputs]

@@ -135,10 +135,9 @@ def timed(problem: Problem, keys: Keys) -> Timing:
       ValueError: the keys do not have the shapes of the problem.
     """
     problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    device, found = _ISSUED[keys.priority is None](
-        problem, tabulate(problem), _completed(problem, keys)
-    )
-    return timing(problem, device, found.position, found.count)
+    table = tabulate(problem)
+    device, found = _ISSUED[keys.priority is None](problem, table, _completed(problem, keys))
+    return timing(problem, table.times, device, found.position, found.count)
 
 
 def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:

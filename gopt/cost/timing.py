@@ -16,6 +16,7 @@ from jax import lax
 
 from gopt.cost import clock
 from gopt.cost.cells import load, store, unit
+from gopt.cost.clock import Clock
 from gopt.cost.waiting import waiting
 from gopt.problem import Problem
 
@@ -34,11 +35,14 @@ class Timing(NamedTuple):
 
 @jax.custom_batching.sequential_vmap
 @unit
-def timing(problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array) -> Timing:
+def timing(
+    problem: Problem, times: Clock, device: jax.Array, position: jax.Array, count: jax.Array
+) -> Timing:
     """Returns when ops run, and how urgent they are, in a schedule whose order of issue is known.
 
     Args:
       problem: one problem.
+      times: its clock.
       device: int32 `[N]`, where ops run.
       position: int32 `[N + T·D]`, of each item in the order of issue, from 1; 0 for no item.
       count: int32 `[]`, how many items there are.
@@ -48,7 +52,7 @@ def timing(problem: Problem, device: jax.Array, position: jax.Array, count: jax.
     items = jnp.arange(size, dtype=jnp.int32)
     order = jnp.zeros(size + 1, jnp.int32).at[position].set(items)  # from 1; the first is no item
     waits = unit(waiting)(problem, device)
-    demands = clock.demands(clock.create(problem), device)
+    demands = clock.demands(times, device)
 
     def item_of(element: jax.Array) -> jax.Array:
         """Returns the item that an element of a list lets go on."""

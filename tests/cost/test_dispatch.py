@@ -16,7 +16,7 @@ from gopt.problem import prepare
 from tests import strategies
 from tests.cost.test_execution import assert_schedule, golden, names, population, quick
 from tests.reference.dispatch import run
-from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE
+from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
 
 
 @jax.jit
@@ -48,14 +48,8 @@ def test_random_problems_match_the_reference(devices):
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs_match_the_reference(name, channel):
-    rng = np.random.default_rng(0)
-    for keys in KEYS:
-        for synchronous in (False, True):
-            check(
-                strategies.random_case(
-                    rng, NASTY[name](), 3, keys=keys, channel=channel, synchronous=synchronous
-                )
-            )
+    for case in strategies.nasty_cases(name, channel):
+        check(case)
 
 
 @pytest.mark.parametrize("name", HUBS)

@@ -91,14 +91,8 @@ def test_random_problems_match_the_reference(devices):
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs_match_the_reference(name, channel):
-    rng = np.random.default_rng(0)
-    for keys in KEYS:
-        for synchronous in (False, True):
-            check(
-                strategies.random_case(
-                    rng, NASTY[name](), 3, keys=keys, channel=channel, synchronous=synchronous
-                )
-            )
+    for case in strategies.nasty_cases(name, channel):
+        check(case)
 
 
 def test_subnormal_keys_are_not_zero():

@@ -13,7 +13,7 @@ from tests import strategies
 from tests.cost.test_dispatch import placement
 from tests.cost.test_execution import golden, quick
 from tests.reference.timing import timing
-from tests.strategies import CHANNELS, KEYS, NASTY, SMALL
+from tests.strategies import CHANNELS, NASTY, SMALL
 
 fast = jax.jit(dispatch.timed)
 
@@ -41,13 +41,8 @@ def test_random_problems_match_the_reference(devices):
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs_match_the_reference(name, channel):
-    rng = np.random.default_rng(0)
-    for keys in KEYS:
-        for synchronous in (False, True):
-            case = strategies.random_case(
-                rng, NASTY[name](), 3, keys=keys, channel=channel, synchronous=synchronous
-            )
-            check(case.problem(SMALL), case.padded_keys(SMALL))
+    for case in strategies.nasty_cases(name, channel):
+        check(case.problem(SMALL), case.padded_keys(SMALL))
 
 
 @pytest.mark.parametrize(

@@ -381,17 +381,14 @@ def test_training_makes_what_was_better_likelier():
     state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), (inputs, taken))
     improve = jax.jit(partial(go.improve, settings=SETTINGS))
-    for _ in range(4):
-        state, watched = improve(state, *batch)
+    state, watched = improve(state, *batch)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert np.isfinite(list(watched.values())).all()
     change = np.asarray(chances(state.params, inputs, taken)) - before
-    follows = []
     for task in range(3):
         mine = [k for k, (index, _) in enumerate(SETTINGS.moves) if index == task]
         assert gain[:, mine].std() > 1e-4
-        follows.append(np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1])
-    assert min(follows) > 0.1 and np.mean(follows) > 0.25  # by chance 0 ± 0.13, and 0 ± 0.08
+        assert np.corrcoef(change[:, mine].ravel(), gain[:, mine].ravel())[0, 1] > 0.2
 
 
 @jax.jit
@@ -511,7 +508,14 @@ def test_what_heuristics_try_is_of_the_budget(monkeypatch):
     assert spent == [2]
 
 
-def test_on_one_device_nothing_is_placed():
+def test_on_one_device_nothing_is_placed(monkeypatch):
+    decided, search = [], scheduling._search
+
+    def record(*args, settings, **rest):
+        decided.append(settings.tasks)
+        return search(*args, settings=settings, **rest)
+
+    monkeypatch.setattr(scheduling, "_search", record)
     graph = padding.pad(layered(0, 60), SHAPE)
     problem = prepare(graph, homogeneous(1))
     given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=2000)
@@ -522,6 +526,7 @@ def test_on_one_device_nothing_is_placed():
         keys = run(params=parameters(settings))
         found = cost(jax.tree.map(lambda x: x[None], keys))[0]
         assert found == best if settings == SMALL else found <= best
+    assert decided == [("scheduling",)]
 
 
 def test_a_policy_that_schedules_nothing_is_refused():

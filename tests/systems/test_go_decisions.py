@@ -43,6 +43,13 @@ def random_decisions(rng, problem, count):
     return decisions, go.order_of(problem, rng.permutation(n))
 
 
+def given_keys(problem, one, order):
+    """The keys of one decision about devices and priorities, for the references."""
+    keys = jax.device_get(dispatch.placement(problem, one.placement))
+    priority = order + np.float32(np.array(go.SHIFTS) - go.SHIFTS[0])[one.scheduling]
+    return keys._replace(priority=priority, transfer=np.zeros((SHAPE.tensors, 3), np.float32))
+
+
 @jax.jit
 def cost(problem, decisions, order):
     return go.simulator_of(problem, "makespan", order).cost(decisions)
@@ -60,9 +67,7 @@ def test_decisions_cost_what_the_references_say(name):
     }
     for row in range(4):
         one = jax.tree.map(lambda x, row=row: np.asarray(x[row]), decisions)
-        keys = jax.device_get(dispatch.placement(problem, one.placement))
-        priority = order + np.float32(np.array(go.SHIFTS) - go.SHIFTS[0])[one.scheduling]
-        given = keys._replace(priority=priority, transfer=np.zeros((SHAPE.tensors, 3), np.float32))
+        given = given_keys(problem, one, order)
         small, ops, tensors = reference_joint.contracted(joint, one.fusion)
         for without in (False, True):
             mine = given._replace(priority=None) if without else given
@@ -83,9 +88,7 @@ def test_ops_run_when_their_kernels_do(name):
     problem, joint = problems(name)
     decisions, order = random_decisions(rng, problem, 1)
     one = jax.tree.map(lambda x: np.asarray(x[0]), decisions)
-    keys = jax.device_get(dispatch.placement(problem, one.placement))
-    priority = order + np.float32(np.array(go.SHIFTS) - go.SHIFTS[0])[one.scheduling]
-    keys = keys._replace(priority=priority, transfer=np.zeros((SHAPE.tensors, 3), np.float32))
+    keys = given_keys(problem, one, order)
     small, ops, tensors = reference_joint.contracted(joint, one.fusion)
     of_kernels = reference_timing(small, reference_joint.keys_of(keys, ops, tensors))
     end = np.asarray(ends_by_level(joint.fusion[0], one.fusion))

@@ -78,20 +78,15 @@ def group_state(
     away = jnp.where(device[maker] == device[reader], 0, inputs.sent)[:, None]
     held = jnp.sum(inputs.bytes[:, None] * on, 0)
     urgent = jax.ops.segment_sum(inputs.share[:, None] * mine * critical, group, size)
-    in_whole = [
-        (each / whole)[:, None]
-        for each in (timing.start, timing.slack, timing.start - timing.arrived, timing.yielding)
-    ]
-    start, slack, waited, yielding = in_whole
+    waited = timing.start - timing.arrived
+    start, slack, waited, yielding = (
+        (each / whole)[:, None] for each in (timing.start, timing.slack, waited, timing.yielding)
+    )
     columns = (
         *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
         *(log_share(urgent_reads), log_share(urgent_gives)),
-        *(
-            load,
-            load + values * share * (1 - here),
-            values * meets,
-            _shares((time * critical).sum(0)),
-        ),
+        *(load, load + values * share * (1 - here)),
+        *(values * meets, _shares((time * critical).sum(0))),
         *(jnp.log1p(held), jnp.linspace(0, 1, values, dtype=jnp.float32)),
         *(log_share(share), crowd, log_share(jax.ops.segment_sum(away, out, size))),
         *(of_group(start), log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
