@@ -13,7 +13,7 @@ besides the sizes, which the paper does not give:
 - groups instead of single ops on the coarse levels, the coarsest by the weights that ops read
   (`gopt.classical.groups`): a move of one op of thousands gains nothing;
 - what a head sees of the schedule of what was decided: which ops are critical, which of these wait
-  for a device or keep others waiting, and which device is busy meanwhile (`features`); this is
+  for a device or keep others waiting, and where else ops start at that time (`features`); this is
   simulated in each iteration, besides what is drawn;
 - the number of changes, which the policy says for a whole level, so that what it says of a group is
   only whether it is better changed than others (`Moves`);
