@@ -57,6 +57,10 @@ class Training:
       steps: of training; each has one number of devices, in turn.
       devices: numbers of devices.
       graphs: in a step, `G`.
+      iterations: of the search of each of them in a step.
+      samples: decisions that are drawn in an iteration for each kind of moves. More than when a
+        policy searches: they are cheap beside the gradient, which they make less noisy.
+      epochs: how often what was drawn is used.
       life: how many iterations a search lasts on average, until it begins anew.
       checkpoint_every: steps between checkpoints.
     """
@@ -64,7 +68,10 @@ class Training:
     steps: int = 400
     devices: tuple[int, ...] = (2, 4)
     graphs: int = 6
-    life: int = 150
+    iterations: int = 8
+    samples: int = 16
+    epochs: int = 1
+    life: int = 40
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
@@ -75,6 +82,12 @@ class Training:
             raise ValueError(f"graphs is {self.graphs}: expected {len(TRAIN)} at most")
         if not self.devices:
             raise ValueError("devices is (): expected some numbers of devices")
+
+    def of(self, policy: go.Settings) -> go.Settings:
+        """Returns the settings with which a policy is trained."""
+        return dataclasses.replace(
+            policy, iterations=self.iterations, samples=self.samples, epochs=self.epochs
+        )
 
 
 class Pool(NamedTuple):
@@ -170,7 +183,8 @@ def train(
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
-    learn = jax.jit(partial(_learn, policy=policy))
+    trained = training.of(policy)
+    learn = jax.jit(partial(_learn, policy=trained))
     with Progress() as progress:
         task = progress.add_task("training", total=training.steps, completed=done)
         for step in range(done, training.steps):
@@ -178,7 +192,7 @@ def train(
             place = step % len(every)
             pool, now = every[place], best[place]
             rows = rng.choice(len(now.cost), training.graphs, replace=False)
-            anew = jnp.asarray(rng.random(training.graphs) < policy.iterations / training.life)
+            anew = jnp.asarray(rng.random(training.graphs) < training.iterations / training.life)
             key = jax.random.fold_in(jax.random.key(seed), step + 1)
             state, best[place], watch = learn(key, state, pool, now, rows, anew)
             watched.append({name: float(value.mean()) for name, value in watch.items()})

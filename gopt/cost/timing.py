@@ -22,14 +22,16 @@ from gopt.problem import Problem
 
 
 class Timing(NamedTuple):
-    """When ops run, and how urgent they are. All in ticks; padding has zeros."""
+    """When and where ops run, and how urgent they are. All in ticks; padding has zeros."""
 
+    device: Any  # int32 [N], where they run
     arrived: Any  # int32 [N], when all that an op reads is there
     start: Any  # int32 [N]
     end: Any  # int32 [N]
     slack: Any  # int32 [N], how much later it could end without a longer makespan
     yielding: Any  # int32 [N], the same if what comes next on its device did not wait for it, while
     # all else waits as it does; the slack at least
+    received: Any  # int32 [T, D], when a tensor that is sent to a device is there; else 0
     makespan: Any  # int32 []
 
 
@@ -103,10 +105,12 @@ def timing(
     left = jnp.where(is_real, makespan - end[:n], 0)
     ticks = demands[1 : 2 * n : 2]
     return Timing(
+        device=jnp.where(is_real, device, 0),
         arrived=arrived[:n],
         start=end[:n] - ticks,
         end=end[:n],
         slack=left - jnp.where(is_real, last[:n], 0),
         yielding=left - jnp.where(is_real, behind[:n], 0),
+        received=end[n:].reshape(t, d),
         makespan=makespan,
     )

@@ -16,12 +16,12 @@ def state(
     value: Any,
     values: int,
     mine: Any,
-    device: Any,
     timing: Any,
 ) -> dict[int, np.ndarray]:
     """Returns for each group that has ops of the task what is told of it, `[V, F]`."""
     n, uses = int(problem.num_ops), int(problem.num_uses)
     time, sent = np.float64(inputs.share), np.float64(inputs.sent)
+    device, tensor = timing.device, problem.tensor
     devices, whole = inputs.allowed.shape[1], max(int(timing.makespan), 1)
     critical = [int(timing.slack[i]) == 0 for i in range(n)]
     moments = [
@@ -57,15 +57,17 @@ def state(
         reads, gives, away = np.zeros(values), np.zeros(values), 0.0
         urgent_reads, urgent_gives = np.zeros(values), np.zeros(values)
         for use in range(uses):
-            maker = int(problem.producer[problem.tensor[use]])
+            maker = int(problem.producer[tensor[use]])
             reader = int(problem.consumer[use])
+            is_away = device[maker] != device[reader]
+            there = timing.received[tensor[use]][device[reader]] if is_away else timing.end[maker]
             if group[maker] != group[reader]:
                 reads[value[maker]] += sent[use] * (group[reader] == name)
                 gives[value[reader]] += sent[use] * (group[maker] == name)
-                if critical[maker] and critical[reader]:
+                if int(there) == int(timing.start[reader]) + int(timing.slack[reader]):
                     urgent_reads[value[maker]] += sent[use] * (group[reader] == name)
                     urgent_gives[value[reader]] += sent[use] * (group[maker] == name)
-            away += sent[use] * (group[maker] == name and device[maker] != device[reader])
+            away += sent[use] * (group[maker] == name and is_away)
         crowd = mean([crowd_of[moments[i]][device[i]] for i in members])
         urgent = sum(time[i] for i in members if critical[i])
         waited = [timing.start[i] - timing.arrived[i] for i in members if critical[i]]

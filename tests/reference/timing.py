@@ -7,8 +7,8 @@ from tests.reference.dispatch import run
 from tests.reference.execution import Plan, times
 
 
-def timing(problem: Problem, keys: Any) -> dict[str, list[int]]:
-    """Returns the fields of `gopt.cost.timing.Timing` for real ops, `[N]` each."""
+def timing(problem: Problem, keys: Any) -> dict[str, list[Any]]:
+    """Returns the fields of `gopt.cost.timing.Timing` for real ops and tensors, by name."""
     plan, found = Plan(problem, keys), run(problem, keys)
 
     def left(op: int, *, keeps_device: bool) -> int:
@@ -17,10 +17,16 @@ def timing(problem: Problem, keys: Any) -> dict[str, list[int]]:
         _, end = times(problem, plan, found.order, late=op, by=MAX_TICKS, busy=busy)
         return found.makespan + MAX_TICKS - max(end.values())
 
+    def received(tensor: int, device: int) -> int:
+        item = plan.rows + tensor * plan.devices + device
+        return found.end[item] if item in plan.transfers else 0
+
     return {
+        "device": plan.device,
         "arrived": [max((found.end[k] for k in plan.needs(op)), default=0) for op in plan.ops],
         "start": [found.start[op] for op in plan.ops],
         "end": [found.end[op] for op in plan.ops],
         "slack": [left(op, keeps_device=True) for op in plan.ops],
         "yielding": [left(op, keeps_device=False) for op in plan.ops],
+        "received": [[received(t, d) for d in range(plan.devices)] for t in plan.tensors],
     }

@@ -40,8 +40,9 @@ from gopt.systems.go.decisions import (
     order_of,
     simulator_of,
 )
+from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs, read
-from gopt.systems.go.policy import Moves, embed, init_params, moves
+from gopt.systems.go.policy import Embedding, Moves, embed, init_params, moves
 from gopt.systems.go.scheduling import schedule
 from gopt.systems.go.search import Taken, iterate, rollout
 from gopt.systems.go.settings import Settings
@@ -62,6 +63,8 @@ __all__ = [
     "SHIFTS",
     "TASKS",
     "Decision",
+    "Embedding",
+    "Groups",
     "Inputs",
     "Moves",
     "Settings",
@@ -83,6 +86,7 @@ __all__ = [
     "log_prob",
     "loss",
     "moves",
+    "observe",
     "optimizer",
     "order_of",
     "read",

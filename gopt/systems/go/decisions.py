@@ -113,8 +113,9 @@ def simulator_of(
         kernels = contracted(problem, decision.fusion)
         found = dispatch.timed(kernels, keys_of(kernels, order, decision))
         end = ends_by_level(problem.fusion[0], decision.fusion)
-        of_ops = (name for name in Timing._fields if name != "makespan")
-        return found._replace(**{name: getattr(found, name)[end] for name in of_ops})
+        of_kernels = found._asdict()
+        kept = {name: of_kernels.pop(name) for name in ("received", "makespan")}
+        return Timing(**{name: value[end] for name, value in of_kernels.items()}, **kept)
 
     return Simulator(jax.vmap(joint_cost), joint_timing)
 

@@ -1,30 +1,56 @@
-"""What a group of ops has to do with a value: what the policy reads of a decision."""
+"""What groups of ops have to do with values: what the policy reads of a decision."""
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from gopt.cost.timing import Timing
+from gopt.systems.go.actions import Task, task_of
+from gopt.systems.go.decisions import Decision
 from gopt.systems.go.inputs import Inputs, log_share
+from gopt.systems.go.settings import Settings
 
 BINS = 32  # of the makespan: the load of values is compared among ops that start in the same
 
 
-def group_state(
-    inputs: Inputs,
-    group: jax.Array,
-    on: jax.Array,
-    mine: jax.Array,
-    device: jax.Array,
-    timing: Timing,
-    size: int,
-) -> jax.Array:
-    """Returns what each group has to do with each value, float32 `[K, V, F]`.
+class Groups(NamedTuple):
+    """What there is to know of the groups of a level. `K` groups, `V` values, `F` features."""
+
+    state: Any  # float32 [K, V, F], see `observe`
+    is_move: Any  # bool [K, V], a group may get the value, and has another one in part at least
+
+
+class _Ops(NamedTuple):
+    """What there is to know of ops, whatever the task is."""
+
+    moment: jax.Array  # int32 [N], when they start, of `BINS`
+    crowd: jax.Array  # float32 [N], how much of what starts then is on the same device
+    start: jax.Array  # float32 [N], as the next ones in shares of the makespan
+    slack: jax.Array  # float32 [N]
+    waited: jax.Array  # float32 [N], how long critical ones wait for their device
+    yielding: jax.Array  # float32 [N], of critical ones
+    critical: jax.Array  # float32 [N]
+
+
+class _Uses(NamedTuple):
+    """What there is to know of uses, whatever the task is, in shares of the time of all ops."""
+
+    sent: jax.Array  # float32 [E], time to send what is read
+    away: jax.Array  # float32 [E], the same of what is sent
+    urgent: jax.Array  # float32 [E], the same of what the end waits for
+
+
+def observe(
+    inputs: Inputs, decision: Decision, timing: Timing, *, settings: Settings
+) -> tuple[Groups, ...]:
+    """Returns what each group has to do with each value, for each of `Settings.moves`.
 
     The share of the group's time that has it; of what the group reads, and of what others read of
     it, how much is made or read by ops that have it, in shares of all that is sent and in time, and
-    the time of that between critical ops; how much time has it in all, with the group as well, of
-    what starts when the group's ops do, and of critical ops; how many bytes; its place among the
-    values.
+    the time of that of it which the end of the schedule waits for; how much time has it in all,
+    with the group as well, of what starts when the group's ops do, and of critical ops; how many
+    bytes; its place among the values.
 
     Then what is the same for all values: the time of the group; how much of what starts when its
     ops do is on their devices; how much of what it sends goes to other devices; when it runs; how
@@ -36,64 +62,100 @@ def group_state(
 
     Args:
       inputs: the graph.
-      group: of each op, int32 `[N]`.
-      on: which value an op has, float32 `[N, V]`.
-      mine: which ops the task is about, float32 `[N, 1]`.
-      device: where ops are placed, int32 `[N]`; those that are fused need not run there.
-      timing: when they run.
-      size: how many groups there may be, `K`.
+      decision: what was decided, `[N]`. Each task sees its own part, and where ops run.
+      timing: what came of it.
+      settings: of the policy.
     """
-    values = on.shape[1]
-    weight = inputs.share[:, None] + 1e-9  # a group of no time has a value, too
+    ops, uses = _of_ops(inputs, timing), _of_uses(inputs, timing)
+    found = []
+    for task in (task_of(name, inputs, decision) for name in settings.tasks):
+        for level, most in enumerate(settings.levels):
+            size = min(most, len(task.value))
+            is_real = jnp.arange(size) < inputs.count[level]
+            found.append(_groups(inputs, ops, uses, task, inputs.group[level], is_real))
+    return tuple(found)
+
+
+def _of_ops(inputs: Inputs, timing: Timing) -> _Ops:
     whole = jnp.maximum(timing.makespan, 1).astype(jnp.float32)
-    critical = (timing.slack == 0).astype(jnp.float32)[:, None]
+    critical = (timing.slack == 0).astype(jnp.float32)
+    start = timing.start / whole
+    moment = jnp.minimum(BINS * start, BINS - 1).astype(jnp.int32)
+    there = jax.nn.one_hot(timing.device, inputs.allowed.shape[1])
+    return _Ops(
+        moment=moment,
+        crowd=jnp.sum(_busy(inputs, moment, there)[moment] * there, 1),
+        start=start,
+        slack=timing.slack / whole,
+        waited=critical * (timing.start - timing.arrived) / whole,
+        yielding=critical * timing.yielding / whole,
+        critical=critical,
+    )
 
-    def of_group(x: jax.Array) -> jax.Array:
-        """Returns means over the time of the ops of each group."""
-        time = jnp.maximum(jax.ops.segment_sum(weight * mine, group, size), 1e-9)
-        return jax.ops.segment_sum(weight * mine * x, group, size) / time
 
-    def most(x: jax.Array) -> jax.Array:
-        """Returns the most of any op of each group, 0 at least, `[K, 1]`."""
-        return jnp.maximum(jax.ops.segment_max(mine * x, group, size), 0)
+def _of_uses(inputs: Inputs, timing: Timing) -> _Uses:
+    maker, reader = inputs.maker, inputs.reader
+    there = timing.device[reader]
+    is_away = timing.device[maker] != there
+    arrives = jnp.where(is_away, timing.received[inputs.tensor, there], timing.end[maker])
+    is_urgent = arrives == timing.start[reader] + timing.slack[reader]
+    sent: jax.Array = inputs.sent
+    return _Uses(sent, jnp.where(is_away, sent, 0), jnp.where(is_urgent, sent, 0))
 
-    def sent(uses: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns what groups read, and what is read of them, by the value at the other end."""
-        reads = jax.ops.segment_sum(uses * on[maker], into, size)
-        return reads, jax.ops.segment_sum(uses * on[reader], out, size)
 
-    share = jax.ops.segment_sum(inputs.share[:, None] * mine, group, size)
-    here = of_group(on)
+def _groups(
+    inputs: Inputs, ops: _Ops, uses: _Uses, task: Task, group: jax.Array, is_real: jax.Array
+) -> Groups:
+    """Returns what there is to know of the groups of a level; `is_real` is bool `[K]`."""
+    size, values = len(is_real), task.may.shape[1]
+    on = jax.nn.one_hot(task.value, values)  # [N, V]
+    mine, time = task.is_about.astype(jnp.float32)[:, None], inputs.share[:, None]
+    weight = mine * (time + 1e-9)  # a group of no time has a value, too
+
+    # All that is summed over the ops or the uses of a group is summed at once, which is faster.
+    meets = _busy(inputs, ops.moment, on)[ops.moment]
+    means = jnp.concatenate([on, meets, ops.crowd[:, None], ops.start[:, None]], 1)
+    columns = (
+        *(weight * means, weight, mine * on, mine * ~task.may),
+        *(mine, mine * time, mine * time * ops.critical[:, None]),
+    )
+    total = jax.ops.segment_sum(jnp.concatenate(columns, 1), group, size)
+    total, has, forbidden, members, share, urgent = _split(
+        total, 2 * values + 3, values, values, 1, 1, 1
+    )
+    total = total[:, :-1] / jnp.maximum(total[:, -1:], 1e-9)
+    here, meets, crowd, start = _split(total, values, values, 1, 1)
+    most = jnp.stack([1 - log_share(ops.slack), log_share(ops.waited), log_share(ops.yielding)], 1)
+    most = jnp.maximum(jax.ops.segment_max(mine * most, group, size), 0)
+
     maker, reader = inputs.maker, inputs.reader
     out, into = group[maker], group[reader]
-    outside = jnp.where(out == into, 0, inputs.sent)[:, None]
-    reads, gives = sent(outside)
-    urgent_reads, urgent_gives = sent(outside * critical[maker] * critical[reader])
-    time = inputs.share[:, None] * on
-    load = values * time.sum(0)
-    moment = jnp.minimum(BINS * (timing.start / whole), BINS - 1).astype(jnp.int32)
-    meets = of_group(_busy(inputs, moment, on)[moment])
-    there = jax.nn.one_hot(device, inputs.allowed.shape[1])
-    crowd = of_group(jnp.sum(_busy(inputs, moment, there)[moment] * there, 1, keepdims=True))
-    away = jnp.where(device[maker] == device[reader], 0, inputs.sent)[:, None]
-    held = jnp.sum(inputs.bytes[:, None] * on, 0)
-    urgent = jax.ops.segment_sum(inputs.share[:, None] * mine * critical, group, size)
-    waited = timing.start - timing.arrived
-    start, slack, waited, yielding = (
-        (each / whole)[:, None] for each in (timing.start, timing.slack, waited, timing.yielding)
-    )
-    columns = (
+    outside = (out != into)[:, None] * jnp.stack([uses.sent, uses.urgent], 1)  # [E, 2]
+    made = (outside[:, :, None] * on[maker][:, None]).reshape(len(maker), -1)
+    read = (outside[:, :, None] * on[reader][:, None]).reshape(len(maker), -1)
+    reads, urgent_reads = _split(jax.ops.segment_sum(made, into, size), values, values)
+    gives = jax.ops.segment_sum(jnp.concatenate([read, uses.away[:, None]], 1), out, size)
+    gives, urgent_gives, away = _split(gives, values, values, 1)
+
+    load = values * jnp.sum(time * on, 0)
+    each = (
         *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
         *(log_share(urgent_reads), log_share(urgent_gives)),
-        *(load, load + values * share * (1 - here)),
-        *(values * meets, _shares((time * critical).sum(0))),
-        *(jnp.log1p(held), jnp.linspace(0, 1, values, dtype=jnp.float32)),
-        *(log_share(share), crowd, log_share(jax.ops.segment_sum(away, out, size))),
-        *(of_group(start), log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
-        *(1 - most(1 - log_share(slack)), most(log_share(waited * critical))),
-        most(log_share(yielding * critical)),
+        *(load, load + values * share * (1 - here), values * meets),
+        *(_shares(jnp.sum(time * on * ops.critical[:, None], 0)),),
+        *(jnp.log1p(jnp.sum(inputs.bytes[:, None] * on, 0)), jnp.linspace(0, 1, values)),
+        *(log_share(share), crowd, log_share(away), start),
+        *(log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
+        *(1 - most[:, :1], most[:, 1:2], most[:, 2:]),
     )
-    return jnp.stack([jnp.broadcast_to(column, here.shape) for column in columns], -1)
+    state = jnp.stack([jnp.broadcast_to(x, here.shape).astype(jnp.float32) for x in each], -1)
+    return Groups(state, is_real[:, None] & (has < members) & (forbidden == 0))
+
+
+def _split(columns: jax.Array, *widths: int) -> list[jax.Array]:
+    """Returns consecutive columns, so many of each."""
+    at = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
+    return jnp.split(columns, at, 1)
 
 
 def _busy(inputs: Inputs, moment: jax.Array, on: jax.Array) -> jax.Array:

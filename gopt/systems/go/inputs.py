@@ -28,7 +28,8 @@ class Inputs(NamedTuple):
     count: Any  # int32 [L], groups of each level
     share: Any  # float32 [N], of the time of all ops, on average over devices
     bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
-    maker: Any  # int32 [E], the op that makes what a use of the problem reads
+    tensor: Any  # int32 [E], what a use of the problem reads
+    maker: Any  # int32 [E], the op that makes it
     reader: Any  # int32 [E], the op that reads it
     sent: Any  # float32 [E], time to send what a use reads, in shares of the time of all ops
     times: Any  # float32 [N, 4], see `read`
@@ -92,6 +93,7 @@ def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> I
         count=np.array([of.max() + 1 for of in groups], np.int32),
         share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
+        tensor=tensor.astype(np.int32),
         maker=producer[tensor].astype(np.int32),
         reader=np.asarray(problem.consumer).astype(np.int32),
         sent=weight.astype(np.float32),

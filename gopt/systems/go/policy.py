@@ -17,13 +17,20 @@ from gopt.cost.timing import Timing
 from gopt.nets.attention import SegmentAttention, Superposition
 from gopt.nets.graphs import op_mask
 from gopt.nets.sage import GraphSAGE, max_round
-from gopt.systems.go.actions import NEVER, Task, task_of
+from gopt.systems.go.actions import NEVER, task_of
 from gopt.systems.go.decisions import Decision
-from gopt.systems.go.features import group_state
+from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.settings import Settings
 
 Tree = Any
+
+
+class Embedding(NamedTuple):
+    """What the network makes of a graph, whatever is decided, for each of `Settings.moves`."""
+
+    groups: tuple[Any, ...]  # float32 [K, width], of the groups of the level for the task
+    changes: tuple[Any, ...]  # float32 [], logarithm of the odds that they are moved, in all
 
 
 class Moves(NamedTuple):
@@ -44,58 +51,53 @@ class Head(nn.Module):
         self.attention = (Superposition(), SegmentAttention(s.heads, s.segment))
         self.pooled = [nn.Dense(s.width) for _ in s.levels]
         self.there, self.here = nn.Dense(s.width), nn.Dense(s.width, use_bias=False)
-        self.hidden, self.score = nn.Dense(s.width), nn.Dense(1, kernel_init=nn.initializers.zeros)
+        self.hidden = nn.Dense(s.width // 2)
+        self.score = nn.Dense(1, kernel_init=nn.initializers.zeros)
         self.budget = nn.Dense(len(s.levels), kernel_init=nn.initializers.zeros)
 
-    def attend(self, ops: jax.Array, mask: jax.Array) -> jax.Array:
-        """Returns embeddings of ops for the task, float32 `[N, width]`."""
-        scale, attention = self.attention
-        return cast(jax.Array, attention(scale(ops, mask), mask))
+    def embed(self, ops: jax.Array, inputs: Inputs, is_about: jax.Array) -> Embedding:
+        """Returns what the head makes of the levels of a graph.
 
-    def moves(
-        self,
-        ops: jax.Array,
-        inputs: Inputs,
-        task: Task,
-        device: jax.Array,
-        timing: Timing,
-        level: int,
-    ) -> Moves:
+        Args:
+          ops: embeddings, `[N, width]`.
+          inputs: the graph.
+          is_about: bool `[N]`, the ops that the task is about.
+        """
+        mask, (scale, attention) = op_mask(inputs.graphs), self.attention
+        ops = attention(scale(ops, mask), mask)
+        mine = is_about.astype(jnp.float32)[:, None]
+        to_sum, groups = jnp.concatenate([ops * mine, mine], 1), []
+        for level, (most, dense) in enumerate(zip(self.settings.levels, self.pooled, strict=True)):
+            size = min(most, len(ops))
+            total = jax.ops.segment_sum(to_sum, inputs.group[level], size)
+            groups.append(dense(total[:, :-1] / jnp.maximum(total[:, -1:], 1)))
+        whole = jnp.sum(ops * mask[:, None], 0) / inputs.graphs.n_node[0]
+        changes = self.budget(whole) + jnp.log(self.settings.changes)
+        return Embedding(tuple(groups), tuple(changes))
+
+    def moves(self, embedding: jax.Array, changes: jax.Array, groups: Groups) -> Moves:
         """Returns what may be done about the groups of a level.
 
         Args:
-          ops: embeddings, as of `attend`.
-          inputs: the graph.
-          task: what is decided, now.
-          device: where ops are placed, int32 `[N]`.
-          timing: when they run.
-          level: one of `Settings.levels`, by index.
+          embedding: of the groups, `[K, width]`.
+          changes: logarithm of the odds that they are moved, `[]`.
+          groups: what there is to know of them.
         """
-        size = min(self.settings.levels[level], len(ops))
-        group, is_real = inputs.group[level], jnp.arange(size) < inputs.count[level]
-        mine = task.is_about.astype(jnp.float32)[:, None]
-        members = jax.ops.segment_sum(mine, group, size)  # [K, 1]
-        pooled = jax.ops.segment_sum(ops * mine, group, size) / jnp.maximum(members, 1)
-        on = jax.nn.one_hot(task.value, task.may.shape[1])  # [N, V]
-        state = group_state(inputs, group, on, mine, device, timing, size)  # [K, V, F]
+        state, is_move = groups
         here = jnp.argmax(state[..., 0], -1)
-        told = self.pooled[level](pooled)[:, None] + self.there(state)
+        told = embedding[:, None] + self.there(state)
         told = told + self.here(jnp.take_along_axis(state, here[:, None, None], 1))
         score = self.score(nn.gelu(self.hidden(nn.gelu(told))))[..., 0]  # [K, V]
-        forbidden = jax.ops.segment_sum(mine * ~task.may, group, size)
-        elsewhere = members - jax.ops.segment_sum(mine * on, group, size)
-        is_move = is_real[:, None] & (elsewhere > 0) & (forbidden == 0)
         score = _explored(score, is_move, self.settings.explore)
-        whole = jnp.sum(ops * op_mask(inputs.graphs)[:, None], 0) / inputs.graphs.n_node[0]
-        changes = self.budget(whole)[level] + jnp.log(self.settings.changes)
-        logits = jnp.concatenate([jnp.full((size, 1), -changes), score], 1)
+        stay = jnp.broadcast_to(-changes, (len(score), 1))
         entropy = losses.categorical_entropy(score.ravel())
         largest = jnp.log(jnp.maximum(is_move.sum(), 2))
-        return Moves(logits, jnp.where(is_move.any(), entropy / largest, 0))
+        entropy = jnp.where(is_move.any(), entropy / largest, 0)
+        return Moves(jnp.concatenate([stay, score], 1), entropy)
 
 
 class Policy(nn.Module):
-    """Embeddings of ops, and moves of groups; call its methods through `embed` and `moves`."""
+    """The network; call its methods through `embed` and `moves`."""
 
     settings: Settings
 
@@ -109,38 +111,24 @@ class Policy(nn.Module):
         ]
         self.head = {task: Head(s) for task in s.tasks}
 
-    def embed(self, inputs: Inputs) -> tuple[jax.Array, ...]:
-        """Returns embeddings of ops for each task, float32 `[N, width]`."""
+    def embed(self, inputs: Inputs) -> Embedding:
+        """Returns what the network makes of a graph."""
         mask = op_mask(inputs.graphs)
         ops = self.sage(inputs.graphs) + self.timed(inputs.times)
         for scale, attend in self.shared:
             ops = attend(scale(ops, mask), mask)
-        return tuple(self.head[task].attend(ops, mask) for task in self.settings.tasks)
+        nothing = Decision(*3 * [jnp.zeros(len(ops), jnp.int32)])
+        found: list[Embedding] = [
+            self.head[task].embed(ops, inputs, task_of(task, inputs, nothing).is_about)
+            for task in self.settings.tasks
+        ]
+        return Embedding(*(sum(parts, ()) for parts in zip(*found, strict=True)))
 
-    def moves(
-        self,
-        ops: tuple[jax.Array, ...],
-        inputs: Inputs,
-        decision: Decision,
-        timing: Timing,
-        task: int,
-        level: int,
-    ) -> Moves:
-        """Returns what may be done about the groups of a level.
-
-        Args:
-          ops: embeddings, as of `embed`.
-          inputs: the graph.
-          decision: what was decided before, `[N]`.
-          timing: what came of it.
-          task: one of `Settings.tasks`, by index.
-          level: one of `Settings.levels`, by index.
-        """
-        name = self.settings.tasks[task]
-        decided = task_of(name, inputs, decision)
-        head: Head = self.head[name]
-        device = decision.placement
-        return cast(Moves, head.moves(ops[task], inputs, decided, device, timing, level))
+    def moves(self, embedding: Embedding, groups: tuple[Groups, ...]) -> tuple[Moves, ...]:
+        """Returns what may be done about the groups of each level, for each task."""
+        tasks = [self.settings.tasks[task] for task, _ in self.settings.moves]
+        rows = zip(tasks, *embedding, groups, strict=True)
+        return tuple(self.head[task].moves(*row) for task, *row in rows)
 
 
 def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array:
@@ -153,48 +141,35 @@ def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array
     return jnp.where(is_move, mixed, NEVER)
 
 
-def embed(params: Tree, inputs: Inputs, *, settings: Settings) -> tuple[jax.Array, ...]:
-    """Returns embeddings of ops for each task, float32 `[N, width]`."""
-    ops = Policy(settings).apply(params, inputs, method=Policy.embed)
-    return cast(tuple[jax.Array, ...], ops)
+def embed(params: Tree, inputs: Inputs, *, settings: Settings) -> Embedding:
+    """Returns what the network makes of a graph."""
+    return cast(Embedding, Policy(settings).apply(params, inputs, method=Policy.embed))
 
 
 def moves(
-    params: Tree,
-    ops: tuple[jax.Array, ...],
-    inputs: Inputs,
-    decision: Decision,
-    timing: Timing,
-    *,
-    task: int,
-    level: int,
-    settings: Settings,
-) -> Moves:
-    """Returns what may be done about the groups of a level.
+    params: Tree, embedding: Embedding, groups: tuple[Groups, ...], *, settings: Settings
+) -> tuple[Moves, ...]:
+    """Returns what may be done about the groups of each of `Settings.moves`.
 
     Args:
       params: of the policy.
-      ops: embeddings, as of `embed`, float32 `[N, width]` for each task.
-      inputs: the graph.
-      decision: what was decided before, `[N]`. Each task sees its own part, and the placement.
-      timing: what came of it.
-      task: one of `Settings.tasks`, by index.
-      level: one of `Settings.levels`, by index.
+      embedding: of the graph, as of `embed`.
+      groups: what came of what was decided before, as of `observe`.
       settings: of the policy.
     """
-    args = ops, inputs, decision, timing, task, level
-    return cast(Moves, Policy(settings).apply(params, *args, method=Policy.moves))
+    said = Policy(settings).apply(params, embedding, groups, method=Policy.moves)
+    return cast(tuple[Moves, ...], said)
 
 
 def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     """Returns random parameters; the inputs only give shapes."""
 
     def run(policy: Policy) -> None:
-        ops = policy.embed(inputs)
-        zeros = jnp.zeros(len(ops[0]), jnp.int32)
-        decision = Decision(zeros, zeros, zeros)
-        timing = Timing(zeros, zeros, zeros, zeros, zeros, makespan=jnp.int32(1))
-        for task, level in settings.moves:
-            policy.moves(ops, inputs, decision, timing, task, level)
+        zeros = jnp.zeros(len(inputs.share), jnp.int32)
+        received = jnp.zeros((1, inputs.allowed.shape[1]), jnp.int32)
+        empty = dict.fromkeys(Timing._fields, zeros)
+        timing = Timing(**empty | {"received": received, "makespan": jnp.int32(1)})
+        groups = observe(inputs, Decision(zeros, zeros, zeros), timing, settings=settings)
+        policy.moves(policy.embed(inputs), groups)
 
     return Policy(settings).init(key, method=run)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.cost.timing import Timing
 from gopt.systems.go.actions import act, log_prob, sample
 from gopt.systems.go.decisions import Decision, Simulator, State
+from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs
-from gopt.systems.go.policy import embed, moves
+from gopt.systems.go.policy import Embedding, embed, moves
 from gopt.systems.go.settings import Settings
 
 Tree = Any
@@ -20,7 +20,7 @@ class Taken(NamedTuple):
     """What was drawn in an iteration, and what came of it. `M` kinds of moves, `S` samples."""
 
     decision: Decision  # [N], before
-    timing: Timing  # of that
+    groups: tuple[Groups, ...]  # what there was to know, for each kind of moves
     action: Any  # a tuple of int32 [S, K], one for each kind of moves
     log_prob: Any  # float32 [M, S]
     ratio: Any  # float32 [M, S], cost in shares of the cost before
@@ -29,7 +29,7 @@ class Taken(NamedTuple):
 def iterate(
     key: jax.Array,
     params: Tree,
-    ops: tuple[jax.Array, ...],
+    embedding: Embedding,
     inputs: Inputs,
     state: State,
     simulator: Simulator,
@@ -44,22 +44,21 @@ def iterate(
     Args:
       key: random key.
       params: of the policy.
-      ops: embeddings, as of `embed`.
+      embedding: of the graph, as of `embed`.
       inputs: the graph.
       state: the best decision before.
       simulator: as of `simulator_of`.
       settings: of the policy.
     """
     timing = simulator.timing(state.decision)
+    groups = observe(inputs, state.decision, timing, settings=settings)
+    said = moves(params, embedding, groups, settings=settings)
     actions, log_probs, decisions = [], [], []
-    kinds = settings.moves
-    for (task, level), to_sample in zip(kinds, jax.random.split(key, len(kinds)), strict=True):
-        found = moves(
-            params, ops, inputs, state.decision, timing, task=task, level=level, settings=settings
-        )
-        action = sample(to_sample, found.logits, settings.samples)
+    rows = zip(settings.moves, said, jax.random.split(key, len(said)), strict=True)
+    for (task, level), (logits, _), to_sample in rows:
+        action = sample(to_sample, logits, settings.samples)
         actions.append(action)
-        log_probs.append(log_prob(found.logits, action))
+        log_probs.append(log_prob(logits, action))
         name = settings.tasks[task]
         decisions.append(act(inputs, state.decision, action, name=name, level=level))
     drawn = jax.tree.map(lambda *x: jnp.concatenate(x), *decisions)
@@ -70,7 +69,7 @@ def iterate(
     after = jax.tree.map(lambda new, old: jnp.where(better, new, old), found_best, state)
     ratio = jnp.where(costs == state.cost, 1, costs / jnp.maximum(state.cost, 1e-30))
     ratio = ratio.reshape(len(actions), -1)
-    return after, Taken(state.decision, timing, tuple(actions), jnp.stack(log_probs), ratio)
+    return after, Taken(state.decision, groups, tuple(actions), jnp.stack(log_probs), ratio)
 
 
 def rollout(
@@ -88,10 +87,10 @@ def rollout(
     The arguments are those of `iterate`; `start` is the decision to begin with, as of `begin`. What
     was taken has an axis `[T]` before its others, and costs are float32 `[T]`.
     """
-    ops = embed(params, inputs, settings=settings)
+    embedding = embed(params, inputs, settings=settings)
 
     def step(state: State, key: jax.Array) -> tuple[State, Any]:
-        after, taken = iterate(key, params, ops, inputs, state, simulator, settings=settings)
+        after, taken = iterate(key, params, embedding, inputs, state, simulator, settings=settings)
         return after, (taken, after.cost)
 
     state, (taken, history) = lax.scan(step, start, jax.random.split(key, iterations))

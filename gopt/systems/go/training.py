@@ -8,9 +8,9 @@ import optax
 from jax import lax
 
 from gopt import losses
-from gopt.cost.timing import Timing
 from gopt.systems.go.actions import log_prob
-from gopt.systems.go.decisions import Decision, Simulator, State
+from gopt.systems.go.decisions import Simulator, State
+from gopt.systems.go.features import Groups
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.policy import embed, init_params, moves
 from gopt.systems.go.search import Taken, rollout
@@ -49,24 +49,18 @@ def loss(
       taken: `[T, ...]`, of T iterations.
       settings: of the policy.
     """
-    ops = embed(params, inputs, settings=settings)
+    embedding = embed(params, inputs, settings=settings)
     value = reward(taken.ratio)
     spread = value - losses.leave_one_out(value)
     advantage = spread / (jnp.sqrt(jnp.mean(spread**2)) + settings.quiet)
 
-    @jax.checkpoint
-    def one(
-        row: tuple[Decision, Timing, tuple[jax.Array, ...]],
-    ) -> tuple[jax.Array, jax.Array]:
-        decision, timing, actions = row
-        found = [
-            moves(params, ops, inputs, decision, timing, task=task, level=level, settings=settings)
-            for task, level in settings.moves
-        ]
-        log_probs = [log_prob(f.logits, a) for f, a in zip(found, actions, strict=True)]
-        return jnp.stack(log_probs), jnp.stack([f.entropy for f in found])
+    def one(row: tuple[tuple[Groups, ...], tuple[jax.Array, ...]]) -> tuple[jax.Array, jax.Array]:
+        groups, actions = row
+        said = moves(params, embedding, groups, settings=settings)
+        log_probs = [log_prob(s.logits, a) for s, a in zip(said, actions, strict=True)]
+        return jnp.stack(log_probs), jnp.stack([s.entropy for s in said])
 
-    log_probs, entropy = lax.map(one, (taken.decision, taken.timing, taken.action))
+    log_probs, entropy = lax.map(one, (taken.groups, taken.action))
     surrogate = losses.ppo(log_probs, taken.log_prob, advantage, clip=settings.clip)
     value = surrogate - settings.entropy * entropy.mean()
     return value, {"entropy": entropy.mean(), "better": (taken.ratio < 1).mean()}
