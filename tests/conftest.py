@@ -6,6 +6,8 @@ from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # files of a cache are written without locks
+    os.environ["JAX_COMPILATION_CACHE_DIR"] += f"/{worker}"
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax
