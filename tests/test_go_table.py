@@ -159,6 +159,12 @@ def case(policy, devices=3):
     return cases.case(build(row).graph, known.problem, given.decision, given.order, policy)
 
 
+@cache
+def parameters(policy):
+    init = jax.jit(partial(go.init_params, settings=policy))
+    return init(jax.random.key(0), case(policy).inputs)
+
+
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
@@ -186,7 +192,7 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
 
     monkeypatch.setattr(go, "simulator_of", counted)
     one = case(policy)
-    params = go.init_params(jax.random.key(0), one.inputs, settings=policy)
+    params = parameters(policy)
     search = methods.searches(29, policy)[name]
     found = jax.jit(search)(jax.random.key(1), one, params)
     jax.block_until_ready(found)
@@ -326,7 +332,7 @@ def test_settings_that_mean_nothing_raise(tmp_path):
     with pytest.raises(ValueError, match="table has 'tiling': expected some of placement, sched"):
         table.main(table.Settings(table="tiling", folder=tmp_path, training=TRAINING))
     path = tmp_path / "policy.npz"
-    params = go.init_params(jax.random.key(0), case(PLACING).inputs, settings=PLACING)
+    params = parameters(PLACING)
     go.save_policy(path, params, PLACING)
     small = table.Settings(weights=path, folder=tmp_path, training=TRAINING)
     with pytest.raises(ValueError, match=r"policy\.npz decides .'placement',.: expected"):

@@ -65,7 +65,7 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 400
+    steps: int = 300
     devices: tuple[int, ...] = (2, 4)
     graphs: int = 6
     iterations: int = 8

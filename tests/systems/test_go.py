@@ -397,9 +397,13 @@ def test_training_follows_what_was_better():
     improve = jax.jit(partial(go.improve, settings=dataclasses.replace(SETTINGS, epochs=1)))
     after, seen = improve(state, *batch)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4), seen, watched)
-    updates, _ = go.optimizer(SETTINGS).update(gradient(SETTINGS.entropy)[0], state.optimizer)
-    expected = optax.apply_updates(params, updates)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), after.params, expected)
+    slopes, _ = gradient(SETTINGS.entropy)
+    updates, _ = go.optimizer(SETTINGS).update(slopes, state.optimizer)
+    leaves = map(jax.tree.leaves, (after.params, params, updates, slopes))
+    for found, before, update, slope in zip(*leaves, strict=True):
+        # The first step of Adam is as large for rounding errors.
+        sure = np.abs(slope) > 1e-2 * max(np.abs(slope).max(), 1e-4)
+        np.testing.assert_allclose((found - before)[sure], update[sure], rtol=2e-2)
 
 
 @jax.jit

@@ -25,6 +25,10 @@ SETTINGS = hdp.Settings(
     per_device=2, hidden=8, spread=2.0, width=8, bound=5.0, temperature=1.0, placements=3
 )
 GRAPHS = {"layered": lambda: layered(0, 40), **NASTY}
+init_params, init, log_prob, sample = (
+    jax.jit(function, static_argnames="settings")
+    for function in (hdp.init_params, hdp.init, hdp.log_prob, hdp.sample)
+)
 
 
 def placement_cost(problem, objective):
@@ -44,7 +48,7 @@ def case(name, devices=2, more=0):
 @cache
 def parameters(devices=2):
     """Parameters of which everything that is said depends on everything that is read."""
-    params = hdp.init_params(jax.random.key(0), case("layered", devices)[1], settings=SETTINGS)
+    params = init_params(jax.random.key(0), case("layered", devices)[1], settings=SETTINGS)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.6, size=x.shape).astype(np.float32), params)
 
@@ -118,7 +122,7 @@ def test_log_probabilities_are_those_of_the_networks(name, devices):
     graph, inputs = case(name, devices)
     n, params = int(graph.num_ops), parameters(devices)
     actions = random_actions(inputs, n)
-    found = hdp.log_prob(params, inputs, actions, settings=SETTINGS)
+    found = log_prob(params, inputs, actions, settings=SETTINGS)
     raw = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
     groups = SETTINGS.groups_on(devices)
     features = reference.features(graph, inputs.problem)
@@ -145,7 +149,7 @@ def test_padding_changes_no_probability(name):
     _, wide = case(name, more=9)
     n = int(graph.num_ops)
     found, again = (
-        hdp.log_prob(parameters(), x, random_actions(x, n), settings=SETTINGS)
+        log_prob(parameters(), x, random_actions(x, n), settings=SETTINGS)
         for x in (inputs, wide)
     )
     np.testing.assert_allclose(found, again, rtol=1e-5)
@@ -162,21 +166,21 @@ def test_samples_are_drawn_as_often_as_is_said():
     """Of all 16 groupings of 3 ops in 2 groups, and placements of these on 2 devices."""
     inputs = three_ops()
     settings = hdp.Settings(per_device=1, hidden=4, spread=1.0, width=4, temperature=0.5)
-    params = hdp.init_params(jax.random.key(3), inputs, settings=settings)
+    params = init_params(jax.random.key(3), inputs, settings=settings)
     every = list(itertools.product(range(2), repeat=5))
     group = np.zeros((len(every), 5), np.int32)  # an input, three ops, padding
     group[:, 1:4] = [row[:3] for row in every]
     device = np.array([row[3:] for row in every], np.int32)[:, None]
-    said = hdp.log_prob(params, inputs, hdp.Actions(group, device), settings=settings)[:, 0]
+    said = log_prob(params, inputs, hdp.Actions(group, device), settings=settings)[:, 0]
     chances = np.exp(np.asarray(said, np.float64))
     assert chances.sum() == pytest.approx(1, abs=1e-5) and np.ptp(chances) > 0.02
 
     draw = jax.jit(jax.vmap(partial(hdp.sample, settings=settings), (0, None, None)))
-    drawn, log_prob = draw(jax.random.split(jax.random.key(4), 4000), params, inputs)
+    drawn, likely = draw(jax.random.split(jax.random.key(4), 4000), params, inputs)
     code = np.concatenate(
         [np.broadcast_to(drawn.group[..., None, 1:4], (4000, 1, 4, 3)), drawn.device], -1
     ) @ [16, 8, 4, 2, 1]
-    np.testing.assert_allclose(log_prob, said[code], atol=1e-5)
+    np.testing.assert_allclose(likely, said[code], atol=1e-5)
     # Placements of one grouping are drawn from the same: few are independent, hence the tolerance.
     count = np.bincount(code.ravel(), minlength=32)
     np.testing.assert_allclose(count / code.size, chances, atol=0.02)
@@ -208,23 +212,23 @@ def test_a_step_is_one_of_reinforce():
     _, inputs = case("layered")
     settings = dataclasses.replace(SETTINGS, temperature=10.0)
     cost = placement_cost(inputs.problem, "makespan")
-    state = hdp.init(jax.random.key(0), inputs, settings=settings)
+    state = init(jax.random.key(0), inputs, settings=settings)
     unit = float(cost(jnp.zeros((1, len(inputs.kind)), jnp.int32))[0])
     state = state._replace(baseline=jnp.float32(-1.2), unit=jnp.float32(unit))
     key = jax.random.key(5)
     after, costs = jax.jit(partial(hdp.step, cost=cost, settings=settings))(key, state, inputs)
-    actions, _ = hdp.sample(key, state.params, inputs, settings=settings)
+    actions, _ = sample(key, state.params, inputs, settings=settings)
     np.testing.assert_allclose(costs, cost(hdp.placements(inputs, actions)))
     rewards = -np.sqrt(np.asarray(costs) / unit)
     assert len(costs) == 3 and np.ptp(rewards) > 0.01
 
     def loss(params):
-        log_prob = hdp.log_prob(params, inputs, actions, settings=settings)
-        return -jnp.mean((rewards + 1.2) * log_prob[0])
+        likely = hdp.log_prob(params, inputs, actions, settings=settings)
+        return -jnp.mean((rewards + 1.2) * likely[0])
 
     adam = optax.adam(settings.learning_rate)
     optimizer = optax.chain(optax.clip_by_global_norm(settings.norm), adam)
-    gradient = jax.grad(loss)(state.params)
+    gradient = jax.jit(jax.grad(loss))(state.params)
     updates, _ = optimizer.update(gradient, optimizer.init(state.params))
     leaves = map(jax.tree.leaves, (after.params, state.params, updates, gradient))
     for found, before, update, slope in zip(*leaves, strict=True):
@@ -276,6 +280,7 @@ def test_what_has_no_finite_cost_counts_as_failing_and_is_never_the_best():
     np.testing.assert_allclose(hdp.reward(costs, unit, SETTINGS), expected, rtol=1e-6)
     _, inputs = case("layered")
 
+    @jax.jit
     def after(*costs):
         step = partial(hdp.step, cost=lambda placed: jnp.float32(costs), settings=SETTINGS)
         state = hdp.init(jax.random.key(0), inputs, settings=SETTINGS)
@@ -294,8 +299,9 @@ def test_what_has_no_finite_cost_counts_as_failing_and_is_never_the_best():
 def test_64_bit_mode_changes_nothing():
     _, inputs = case("chain")
     cost = placement_cost(inputs.problem, "makespan")
+    run = jax.jit(partial(hdp.run, cost=cost, steps=2, settings=SETTINGS))
     with jax.enable_x64(True):
-        state, history = hdp.run(jax.random.key(0), inputs, cost, steps=2, settings=SETTINGS)
+        state, history = run(jax.random.key(0), inputs)
     assert state.device.dtype == jnp.int32 and state.cost.dtype == history.dtype == jnp.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.float32.dtype}
 
