@@ -28,9 +28,9 @@ def population(problem, size):
     return Keys(*(jnp.zeros((size, *leaf.shape), jnp.float32) for leaf in shapes))
 
 
-def check_loops(text, loops, calls):
+def check_loops(text, loops, calls, maps=1):
     """All loops but the map over candidates are native functions, and copy no arrays."""
-    assert text.count(" while(") - text.count("xla_cpu_small_call") == 1
+    assert text.count(" while(") - text.count("xla_cpu_small_call") == maps
     # Passes are called, and not made one long computation, whose steps go to many threads.
     assert text.count('inlineable="false"') >= calls
     bodies = re.findall(r"body=%([\w.\-]+)", text)
@@ -61,6 +61,14 @@ def test_loops_of_dispatch_are_native(devices):
     check_loops(run.lower(problem, placements).compile().as_text(), loops=7, calls=3)
     run = jax.jit(jax.vmap(dispatch.makespan, (None, 0)))
     check_loops(run.lower(problem, placements).compile().as_text(), loops=5, calls=2)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_loops_of_the_timing_of_one_candidate_are_native(devices):
+    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    keys = jax.tree.map(lambda x: x[0], population(problem, 1))
+    compiled = jax.jit(dispatch.timed).lower(problem, keys).compile()
+    check_loops(compiled.as_text(), loops=16, calls=8, maps=0)
 
 
 @pytest.mark.parametrize("count", [33, 64])

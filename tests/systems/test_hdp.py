@@ -149,8 +149,7 @@ def test_padding_changes_no_probability(name):
     _, wide = case(name, more=9)
     n = int(graph.num_ops)
     found, again = (
-        log_prob(parameters(), x, random_actions(x, n), settings=SETTINGS)
-        for x in (inputs, wide)
+        log_prob(parameters(), x, random_actions(x, n), settings=SETTINGS) for x in (inputs, wide)
     )
     np.testing.assert_allclose(found, again, rtol=1e-5)
 

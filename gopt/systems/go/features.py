@@ -114,19 +114,19 @@ def _groups(
 
     # All that is summed over the ops or the uses of a group is summed at once, which is faster.
     meets = _busy(inputs, ops.moment, on)[ops.moment]
-    means = jnp.concatenate([on, meets, ops.crowd[:, None], ops.start[:, None]], 1)
+    averaged = jnp.concatenate([on, meets, ops.crowd[:, None], ops.start[:, None]], 1)
     columns = (
-        *(weight * means, weight, mine * on, mine * ~task.may),
+        *(weight * averaged, weight, mine * on, mine * ~task.may),
         *(mine, mine * time, mine * time * ops.critical[:, None]),
     )
-    total = jax.ops.segment_sum(jnp.concatenate(columns, 1), group, size)
-    total, has, forbidden, members, share, urgent = _split(
-        total, 2 * values + 3, values, values, 1, 1, 1
+    summed = jax.ops.segment_sum(jnp.concatenate(columns, 1), group, size)
+    means, weight, has, forbidden, members, share, urgent = _split(
+        summed, averaged.shape[1], 1, values, values, 1, 1, 1
     )
-    total = total[:, :-1] / jnp.maximum(total[:, -1:], 1e-9)
-    here, meets, crowd, start = _split(total, values, values, 1, 1)
-    most = jnp.stack([1 - log_share(ops.slack), log_share(ops.waited), log_share(ops.yielding)], 1)
-    most = jnp.maximum(jax.ops.segment_max(mine * most, group, size), 0)
+    here, meets, crowd, start = _split(means / jnp.maximum(weight, 1e-9), values, values, 1, 1)
+    longest = jnp.stack([1 - log_share(ops.slack), *map(log_share, (ops.waited, ops.yielding))], 1)
+    longest = jnp.maximum(jax.ops.segment_max(mine * longest, group, size), 0)
+    tight, waited, yielding = _split(longest, 1, 1, 1)
 
     maker, reader = inputs.maker, inputs.reader
     out, into = group[maker], group[reader]
@@ -134,8 +134,8 @@ def _groups(
     made = (outside[:, :, None] * on[maker][:, None]).reshape(len(maker), -1)
     read = (outside[:, :, None] * on[reader][:, None]).reshape(len(maker), -1)
     reads, urgent_reads = _split(jax.ops.segment_sum(made, into, size), values, values)
-    gives = jax.ops.segment_sum(jnp.concatenate([read, uses.away[:, None]], 1), out, size)
-    gives, urgent_gives, away = _split(gives, values, values, 1)
+    given = jax.ops.segment_sum(jnp.concatenate([read, uses.away[:, None]], 1), out, size)
+    gives, urgent_gives, away = _split(given, values, values, 1)
 
     load = values * jnp.sum(time * on, 0)
     each = (
@@ -146,7 +146,7 @@ def _groups(
         *(jnp.log1p(jnp.sum(inputs.bytes[:, None] * on, 0)), jnp.linspace(0, 1, values)),
         *(log_share(share), crowd, log_share(away), start),
         *(log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
-        *(1 - most[:, :1], most[:, 1:2], most[:, 2:]),
+        *(1 - tight, waited, yielding),
     )
     state = jnp.stack([jnp.broadcast_to(x, here.shape).astype(jnp.float32) for x in each], -1)
     return Groups(state, is_real[:, None] & (has < members) & (forbidden == 0))
