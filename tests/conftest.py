@@ -1,5 +1,6 @@
 """Four CPU devices, so that what is spread over devices is tested; compiled programs are kept."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ import jax
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 4)
+# Tracing makes many objects that live; to look for garbage among them takes a tenth of the time.
+gc.set_threshold(200_000, 50, 1000)
 
 
 @pytest.fixture(autouse=True, scope="module")

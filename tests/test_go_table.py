@@ -161,8 +161,7 @@ def case(policy, devices=3):
 
 @cache
 def parameters(policy):
-    init = jax.jit(partial(go.init_params, settings=policy))
-    return init(jax.random.key(0), case(policy).inputs)
+    return go.init_params(jax.random.key(0), case(policy).inputs, settings=policy)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,7 @@ def case(name, devices, more=0):
 def parameters(settings):
     graph = padding.pad(layered(0, 20))
     inputs = go.read(graph, prepare(graph, homogeneous(2)), settings)
-    init = jax.jit(partial(go.init_params, settings=settings))
-    params = init(jax.random.key(0), inputs)
+    params = go.init_params(jax.random.key(0), inputs, settings=settings)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
 

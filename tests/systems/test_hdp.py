@@ -25,9 +25,8 @@ SETTINGS = hdp.Settings(
     per_device=2, hidden=8, spread=2.0, width=8, bound=5.0, temperature=1.0, placements=3
 )
 GRAPHS = {"layered": lambda: layered(0, 40), **NASTY}
-init_params, init, log_prob, sample = (
-    jax.jit(function, static_argnames="settings")
-    for function in (hdp.init_params, hdp.init, hdp.log_prob, hdp.sample)
+log_prob, sample = (
+    jax.jit(function, static_argnames="settings") for function in (hdp.log_prob, hdp.sample)
 )
 
 
@@ -48,7 +47,7 @@ def case(name, devices=2, more=0):
 @cache
 def parameters(devices=2):
     """Parameters of which everything that is said depends on everything that is read."""
-    params = init_params(jax.random.key(0), case("layered", devices)[1], settings=SETTINGS)
+    params = hdp.init_params(jax.random.key(0), case("layered", devices)[1], settings=SETTINGS)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.6, size=x.shape).astype(np.float32), params)
 
@@ -165,7 +164,7 @@ def test_samples_are_drawn_as_often_as_is_said():
     """Of all 16 groupings of 3 ops in 2 groups, and placements of these on 2 devices."""
     inputs = three_ops()
     settings = hdp.Settings(per_device=1, hidden=4, spread=1.0, width=4, temperature=0.5)
-    params = init_params(jax.random.key(3), inputs, settings=settings)
+    params = hdp.init_params(jax.random.key(3), inputs, settings=settings)
     every = list(itertools.product(range(2), repeat=5))
     group = np.zeros((len(every), 5), np.int32)  # an input, three ops, padding
     group[:, 1:4] = [row[:3] for row in every]
@@ -211,7 +210,7 @@ def test_a_step_is_one_of_reinforce():
     _, inputs = case("layered")
     settings = dataclasses.replace(SETTINGS, temperature=10.0)
     cost = placement_cost(inputs.problem, "makespan")
-    state = init(jax.random.key(0), inputs, settings=settings)
+    state = hdp.init(jax.random.key(0), inputs, settings=settings)
     unit = float(cost(jnp.zeros((1, len(inputs.kind)), jnp.int32))[0])
     state = state._replace(baseline=jnp.float32(-1.2), unit=jnp.float32(unit))
     key = jax.random.key(5)

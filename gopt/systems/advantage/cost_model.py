@@ -5,6 +5,7 @@ It hears of decisions as numbers between 0 and 1, so that one gradient scores al
 What is learned, and that the gradient guides, are our choices.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -46,6 +47,7 @@ class _Cost(nn.Module):
         return jnp.sum(jnp.where(real, share, 0.0))
 
 
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
 def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
     """Returns the state before the first step; `graphs` is one graph, for its shapes."""
     to_encoder, to_head = jax.random.split(key)

@@ -4,6 +4,7 @@ GraphSAGE says what an op is, once for a graph. Two rounds more say what the dec
 what an op hears in them leaves out what it said itself, so that its own decision does not count.
 """
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -93,6 +94,7 @@ def predicted(
     return jnp.asarray(head.apply(params["advantages"], nodes, graphs, decisions))
 
 
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
 def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
     """Returns random parameters; `graphs` is one graph, for its shapes."""
     to_encoder, to_head = jax.random.split(key)

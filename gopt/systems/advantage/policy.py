@@ -6,6 +6,7 @@ Decisions are independent given the graph; that and the training are our choices
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -44,6 +45,7 @@ class _Policy(nn.Module):
         return nn.Dense(1)(nn.gelu(nn.Dense(self.width)(nodes)))[:, 0]
 
 
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
 def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
     """Returns the state before the first step; `graphs` is one graph, for its shapes."""
     params = _Policy(settings.width, settings.rounds).init(key, graphs)

@@ -6,6 +6,7 @@ least. A value is a device, a shift of priority, or a level of fusion.
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -161,6 +162,7 @@ def moves(
     return cast(tuple[Moves, ...], said)
 
 
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
 def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     """Returns random parameters; the inputs only give shapes."""
 

@@ -4,6 +4,7 @@ p(g, d | G) = Π_i p(g_i | G) · Π_k p(d_k | d_1 … d_(k-1), g, G): each op go
 independently of the others; then groups go to devices one after another.
 """
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -160,6 +161,7 @@ def placements(inputs: Inputs, actions: Actions) -> jax.Array:
     return placed.reshape(-1, placed.shape[-1])
 
 
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
 def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     """Returns random parameters; the inputs only give shapes."""
     policy = _policy(inputs, settings)

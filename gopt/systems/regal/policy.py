@@ -1,6 +1,7 @@
 """The policy of REGAL: where the genes of each op should lie, by a network over the graph."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import flax.linen as nn
@@ -64,6 +65,7 @@ class Policy(nn.Module):
         return self.head(0.1 * self.learned(ops) + features @ self.kernel + self.bias)
 
 
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
 def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
     """Returns parameters of a policy that is not trained; `graphs` is one graph, for its shapes."""
     return Policy(settings).init(key, graphs)
