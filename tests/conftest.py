@@ -24,3 +24,4 @@ def _programs_are_freed() -> Iterator[None]:
     """Each compiled program maps memory, and Linux lets a process have 65 530 maps."""
     yield
     jax.clear_caches()
+    gc.collect()

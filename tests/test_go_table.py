@@ -26,7 +26,10 @@ POLICY = go.Settings(
 )
 PLACING = dataclasses.replace(POLICY, tasks=("placement",), levels=(4, 16))
 FUSING = dataclasses.replace(POLICY, tasks=("fusion",))
-TRAINING = training.Training(steps=4, devices=(1,), graphs=2, life=4, checkpoint_every=2)
+TRAINING = training.Training(
+    **dict(steps=4, devices=(1,), graphs=2, checkpoint_every=2),
+    **dict(iterations=2, samples=2, epochs=1, life=4),
+)
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 ROW = Row("rnnlm", {"length": 2, **LSTM}, 2, Published(1.0, 2.0, None, 3.0))
 MODELS = (("rnnlm", {"length": 1, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
@@ -343,7 +346,9 @@ def test_settings_that_mean_nothing_raise(tmp_path):
     for wrong, message in (
         (dict(graphs=3), "graphs is 3: expected 2 at most"),
         (dict(devices=()), "devices is ..: expected some numbers"),
-        (dict(life=0), "life is 0: expected 1 at least"),
+        (dict(iterations=0), "iterations is 0: expected 1 at least"),
+        (dict(samples=1), "samples is 1: expected 2 at least"),
+        (dict(life=1), "life is 1: expected 2 at least"),
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(TRAINING, **wrong)

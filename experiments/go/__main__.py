@@ -50,9 +50,9 @@ class Settings:
       weights: a policy that was trained with `--train`.
       folder: where runs are saved, each table in a folder of its own.
       seed: of everything random.
-      policy: sizes of a policy that is trained; one that is loaded has its own, and its tasks are
-        those of the table.
-      training: how it is trained.
+      policy: sizes of a policy that is trained, how it searches, and is fine-tuned; one that is
+        loaded has its own, and its tasks are those of the table.
+      training: how it is trained; what it says of that goes before what `policy` says.
     """
 
     table: str = "placement"

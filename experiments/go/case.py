@@ -62,7 +62,7 @@ def case(
     leader = leaders(schedule)
     alone[0, : len(leader)] = leader
     every = np.concatenate([inputs.group, alone])
-    about = (np.asarray(go.task_of(task, inputs, start).is_about) for task in policy.tasks)
+    about = (np.asarray(go.ops_of(task, inputs)) for task in policy.tasks)
     grouped = [_numbered(every, is_about) for is_about in about]
     reads = hdp.read(graph, schedule) if policy.tasks == ("placement",) else None
     groups, counts = zip(*grouped, strict=True)

@@ -60,7 +60,7 @@ class Training:
       iterations: of the search of each of them in a step.
       samples: decisions that are drawn in an iteration for each kind of moves. More than when a
         policy searches: they are cheap beside the gradient, which they make less noisy.
-      epochs: how often what was drawn is used.
+      epochs: how often what was drawn is used; if once, PPO clips nothing.
       life: how many iterations a search lasts on average, until it begins anew.
       checkpoint_every: steps between checkpoints.
     """
@@ -75,11 +75,15 @@ class Training:
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
-        for name in ("steps", "graphs", "life", "checkpoint_every"):
+        for name in ("steps", "graphs", "iterations", "epochs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if self.graphs > len(TRAIN):
             raise ValueError(f"graphs is {self.graphs}: expected {len(TRAIN)} at most")
+        if self.samples < 2:
+            raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
+        if self.life < self.iterations:
+            raise ValueError(f"life is {self.life}: expected {self.iterations} at least")
         if not self.devices:
             raise ValueError("devices is (): expected some numbers of devices")
 

@@ -22,7 +22,7 @@ from gopt.problem import Problem
 
 
 class Timing(NamedTuple):
-    """When and where ops run, and how urgent they are. All in ticks; padding has zeros."""
+    """Where and when ops run, and how urgent they are. Times are in ticks; padding has zeros."""
 
     device: Any  # int32 [N], where they run
     arrived: Any  # int32 [N], when all that an op reads is there

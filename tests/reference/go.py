@@ -64,7 +64,7 @@ def state(
             if group[maker] != group[reader]:
                 reads[value[maker]] += sent[use] * (group[reader] == name)
                 gives[value[reader]] += sent[use] * (group[maker] == name)
-                if int(there) == int(timing.start[reader]) + int(timing.slack[reader]):
+                if critical[reader] and int(there) == int(timing.start[reader]):
                     urgent_reads[value[maker]] += sent[use] * (group[reader] == name)
                     urgent_gives[value[reader]] += sent[use] * (group[maker] == name)
             away += sent[use] * (group[maker] == name and is_away)

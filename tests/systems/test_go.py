@@ -107,9 +107,15 @@ def about(inputs, decision):
 def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
     joint, inputs, params = case(name, devices)
     decision = random_decision(joint, devices)
-    embedding, _, found = said(params, joint, inputs, decision)
-    rows = zip(SETTINGS.moves, embedding.changes, found, strict=True)
-    for (task, level), changes, (logits, entropy) in rows:
+    biases = {task: np.float32([k, k + 0.5]) for k, task in enumerate(go.TASKS)}
+    heads = {
+        f"head_{task}": params["params"][f"head_{task}"]
+        | {"budget": {"kernel": np.zeros((SETTINGS.width, 2), np.float32), "bias": bias}}
+        for task, bias in biases.items()
+    }
+    params = {"params": params["params"] | heads}
+    _, _, found = said(params, joint, inputs, decision)
+    for (task, level), (logits, entropy) in zip(SETTINGS.moves, found, strict=True):
         is_about, value, values = about(inputs, decision)[task]
         logits, count = np.asarray(logits), int(inputs.count[level])
         assert np.isfinite(logits[:, 0]).all() and 0 <= entropy < 1 + 1e-5
@@ -125,7 +131,8 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
         assert likely.sum() == pytest.approx(1, rel=1e-4)
         assert likely.min() >= 0.999 * SETTINGS.explore / can.sum()
         odds = np.exp(logits[:, 1:] - logits[:, :1])  # against staying
-        assert odds.sum() == pytest.approx(float(np.exp(changes)), rel=1e-2)
+        changes = SETTINGS.changes * np.exp(biases[go.TASKS[task]][level])
+        assert odds.sum() == pytest.approx(changes, rel=1e-2)
 
 
 @pytest.mark.parametrize("name", ["layers", "broadcasts", "chain", "hub"])
@@ -143,16 +150,15 @@ def test_groups_are_seen_as_by_the_reference(name):
             np.testing.assert_allclose(groups.state[group], columns, rtol=1e-3, atol=1e-4)
 
 
-def test_as_many_groups_move_as_is_said_before_training():
-    joint, inputs, params = case("layers", 5)
-    heads = {
-        name: values | {"budget": jax.tree.map(np.zeros_like, values["budget"])}
-        for name, values in params["params"].items()
-        if name.startswith("head")
-    }
-    params = {"params": params["params"] | heads}
-    embedding, _, _ = said(params, joint, inputs, random_decision(joint, 5))
+def test_before_training_all_moves_are_alike_and_as_many_as_is_said():
+    joint, inputs, _ = case("layers", 5)
+    params = go.init_params(jax.random.key(0), inputs, settings=SETTINGS)
+    embedding, _, found = said(params, joint, inputs, random_decision(joint, 5))
     np.testing.assert_allclose(np.exp(embedding.changes), SETTINGS.changes, rtol=1e-6)
+    for logits, entropy in found:
+        score = logits[:, 1:][logits[:, 1:] > -1e29]
+        np.testing.assert_allclose(np.exp(score), 1 / len(score), rtol=1e-4)
+        assert entropy == pytest.approx(1, abs=1e-4)
 
 
 def test_the_tasks_have_moves():
@@ -330,7 +336,7 @@ def test_another_graph_than_that_of_the_problem_raises():
     [
         (dict(tasks=("placement", "tiling")), "tasks is .*: expected some of .'placement', 'sch"),
         (dict(tasks=("fusion", "fusion")), "tasks is .*: expected some of .*, each once"),
-        (dict(width=0), "width is 0: expected 1 at least"),
+        (dict(width=1), "width is 1: expected 2 at least"),
         (dict(heads=5), "heads is 5: expected a divisor of the width 64"),
         (dict(levels=()), r"levels is \(\): expected numbers of groups"),
         (dict(samples=1), "samples is 1: expected 2 at least"),
@@ -382,21 +388,24 @@ def test_training_follows_what_was_better():
     @partial(jax.jit, static_argnames="entropy")
     def gradient(entropy):
         settings = dataclasses.replace(SETTINGS, entropy=entropy)
-        return jax.grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
+        return jax.value_and_grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
 
-    # To first order, what follows the gradient of the surrogate changes log-probabilities so.
-    along, watched = gradient(0.0)
-    change = jax.jvp(lambda p: chances(p, inputs, taken), (params,), (along,))[1]
-    norm = optax.tree.norm(along) ** 2
-    assert norm > 1e-6
-    np.testing.assert_allclose(-np.mean(advantage * change), norm, rtol=1e-3)
+    def surrogate(params):  # nothing is clipped yet
+        return -jnp.mean(advantage * jnp.exp(chances(params, inputs, taken) - taken.log_prob))
+
+    (without, watched), found = gradient(0.0)
+    expected = jax.grad(surrogate)(params)
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-3 * largest), found, expected)
+    (value, _), slopes = gradient(SETTINGS.entropy)
+    bonus = SETTINGS.entropy * watched["entropy"]
+    assert value == pytest.approx(float(without - bonus), abs=1e-5) and bonus > 0.001
     # Steps are those of the optimizer; those of two equal graphs are that of one.
     state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), (inputs, taken))
     improve = jax.jit(partial(go.improve, settings=dataclasses.replace(SETTINGS, epochs=1)))
     after, seen = improve(state, *batch)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4), seen, watched)
-    slopes, _ = gradient(SETTINGS.entropy)
     updates, _ = go.optimizer(SETTINGS).update(slopes, state.optimizer)
     leaves = map(jax.tree.leaves, (after.params, params, updates, slopes))
     for found, before, update, slope in zip(*leaves, strict=True):
@@ -416,6 +425,24 @@ def chances(params, inputs, taken):
         return jnp.stack([go.log_prob(f.logits, a) for f, a in zip(every, actions, strict=True)])
 
     return jax.lax.map(one, (taken.groups, taken.action))
+
+
+def test_an_epoch_is_a_step_with_what_was_drawn_before():
+    params, (problem, inputs) = parameters(SMALL), small()
+    _, taken, _ = roll_small(jax.random.key(0), params, problem, inputs)
+    batch = jax.tree.map(lambda x: jnp.asarray(x)[None], (inputs, taken))
+    # So large a step that the second one is clipped.
+    fast = dataclasses.replace(SMALL, learning_rate=0.1)
+    once, twice = (
+        jax.jit(partial(go.improve, settings=dataclasses.replace(fast, epochs=epochs)))
+        for epochs in (1, 2)
+    )
+    start = go.TrainState(params, go.optimizer(fast).init(params))
+    first, seen = once(start, *batch)
+    second, _ = once(first, *batch)
+    found, watched = twice(start, *batch)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), found.params, second.params)
+    assert watched == seen  # before the first
 
 
 def test_tuning_searches_and_learns_meanwhile():

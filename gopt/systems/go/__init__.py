@@ -5,7 +5,7 @@ iterations groups of ops, from coarse to fine, keep their device, priority or fu
 one, independently of each other but that one changes at least, given what was decided before.
 The best decision that was drawn is where the next iteration begins. The network is trained with PPO
 on what its decisions gain. Each task has a head with a layer of attention of its own, which sees
-what the task decided before, the placement, and when ops run.
+what the task decided before, and where and when ops run.
 
 Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
 besides the sizes, which the paper does not give:
@@ -13,8 +13,8 @@ besides the sizes, which the paper does not give:
 - groups instead of single ops on the coarse levels, the coarsest by the weights that ops read
   (`gopt.classical.groups`): a move of one op of thousands gains nothing;
 - what a head sees of the schedule of what was decided: which ops are critical, which of these wait
-  for a device or keep others waiting, and where else ops start at that time (`features`); this is
-  simulated in each iteration, besides what is drawn;
+  for a device or keep others waiting, what that is sent the end waits for, and where else ops start
+  at that time (`features`); this is simulated in each iteration, besides what is drawn;
 - the number of changes, which the policy says for a whole level, so that what it says of a group is
   only whether it is better changed than others (`Moves`);
 - priorities as shifts of a given order, and four levels of fusion (`decisions`);
@@ -24,7 +24,7 @@ besides the sizes, which the paper does not give:
 - that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
-from gopt.systems.go.actions import act, log_prob, sample, task_of
+from gopt.systems.go.actions import act, log_prob, ops_of, sample, task_of
 from gopt.systems.go.decisions import (
     FUSIONS,
     IN_ORDER,
@@ -88,6 +88,7 @@ __all__ = [
     "moves",
     "observe",
     "optimizer",
+    "ops_of",
     "order_of",
     "read",
     "reward",

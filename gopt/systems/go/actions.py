@@ -22,15 +22,22 @@ class Task(NamedTuple):
     is_about: Any  # bool [N]
 
 
+def ops_of(name: str, inputs: Inputs) -> jax.Array:
+    """Returns which ops the task of a name is about, bool `[N]`."""
+    every = {
+        "placement": op_mask(inputs.graphs),
+        "scheduling": inputs.runs,
+        "fusion": inputs.fusible,
+    }
+    return jnp.asarray(every[name])
+
+
 def task_of(name: str, inputs: Inputs, decision: Decision) -> Task:
     """Returns what the task of a name decides."""
-    value = getattr(decision, name)
+    value, is_about = getattr(decision, name), ops_of(name, inputs)
     if name == "placement":
-        return Task(value, inputs.allowed, op_mask(inputs.graphs))
-    is_about, values = {
-        "scheduling": (inputs.runs, len(SHIFTS)),
-        "fusion": (inputs.fusible, FUSIONS),
-    }[name]
+        return Task(value, inputs.allowed, is_about)
+    values = {"scheduling": len(SHIFTS), "fusion": FUSIONS}[name]
     return Task(value, jnp.broadcast_to(is_about[:, None], (len(value), values)), is_about)
 
 

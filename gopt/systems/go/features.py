@@ -34,11 +34,11 @@ class _Ops(NamedTuple):
 
 
 class _Uses(NamedTuple):
-    """What there is to know of uses, whatever the task is, in shares of the time of all ops."""
+    """What it takes to send what is read, in shares of the time of all ops; whatever the task is."""
 
-    sent: jax.Array  # float32 [E], time to send what is read
-    away: jax.Array  # float32 [E], the same of what is sent
-    urgent: jax.Array  # float32 [E], the same of what the end waits for
+    sent: jax.Array  # float32 [E], of all that is read, on the same device, too
+    away: jax.Array  # float32 [E], of what is sent; else 0
+    urgent: jax.Array  # float32 [E], of what critical ops wait for last; else 0
 
 
 def observe(
@@ -47,10 +47,10 @@ def observe(
     """Returns what each group has to do with each value, for each of `Settings.moves`.
 
     The share of the group's time that has it; of what the group reads, and of what others read of
-    it, how much is made or read by ops that have it, in shares of all that is sent and in time, and
-    the time of that of it which the end of the schedule waits for; how much time has it in all,
-    with the group as well, of what starts when the group's ops do, and of critical ops; how many
-    bytes; its place among the values.
+    it, how much is made or read by ops that have it, in shares and in the time that sending it
+    takes, or would take, and the time of that of it for which critical ops wait last; how much time
+    has it in all, with the group as well, of what starts when the group's ops do, and of critical
+    ops; how many bytes; its place among the values.
 
     Then what is the same for all values: the time of the group; how much of what starts when its
     ops do is on their devices; how much of what it sends goes to other devices; when it runs; how
@@ -62,8 +62,8 @@ def observe(
 
     Args:
       inputs: the graph.
-      decision: what was decided, `[N]`. Each task sees its own part, and where ops run.
-      timing: what came of it.
+      decision: what was decided, `[N]`. Each task sees its own part.
+      timing: what came of it: where and when ops run.
       settings: of the policy.
     """
     ops, uses = _of_ops(inputs, timing), _of_uses(inputs, timing)
@@ -98,7 +98,7 @@ def _of_uses(inputs: Inputs, timing: Timing) -> _Uses:
     there = timing.device[reader]
     is_away = timing.device[maker] != there
     arrives = jnp.where(is_away, timing.received[inputs.tensor, there], timing.end[maker])
-    is_urgent = arrives == timing.start[reader] + timing.slack[reader]
+    is_urgent = (timing.slack[reader] == 0) & (arrives == timing.start[reader])
     sent: jax.Array = inputs.sent
     return _Uses(sent, jnp.where(is_away, sent, 0), jnp.where(is_urgent, sent, 0))
 

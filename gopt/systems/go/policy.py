@@ -18,7 +18,7 @@ from gopt.cost.timing import Timing
 from gopt.nets.attention import SegmentAttention, Superposition
 from gopt.nets.graphs import op_mask
 from gopt.nets.sage import GraphSAGE, max_round
-from gopt.systems.go.actions import NEVER, task_of
+from gopt.systems.go.actions import NEVER, ops_of
 from gopt.systems.go.decisions import Decision
 from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs
@@ -118,10 +118,8 @@ class Policy(nn.Module):
         ops = self.sage(inputs.graphs) + self.timed(inputs.times)
         for scale, attend in self.shared:
             ops = attend(scale(ops, mask), mask)
-        nothing = Decision(*3 * [jnp.zeros(len(ops), jnp.int32)])
         found: list[Embedding] = [
-            self.head[task].embed(ops, inputs, task_of(task, inputs, nothing).is_about)
-            for task in self.settings.tasks
+            self.head[task].embed(ops, inputs, ops_of(task, inputs)) for task in self.settings.tasks
         ]
         return Embedding(*(sum(parts, ()) for parts in zip(*found, strict=True)))
 

@@ -12,7 +12,7 @@ class Settings:
 
     Attributes:
       tasks: what is decided, of `TASKS`; each has a part of the network, and samples, of its own.
-      width: size of the embedding of an op.
+      width: size of the embedding of an op; the last hidden layer of heads has half of it.
       rounds: of GraphSAGE.
       layers: of segment-recurrent attention over all ops, for all tasks.
       heads: of attention.
@@ -23,7 +23,7 @@ class Settings:
       samples: decisions that are drawn in an iteration for each task and level, `S`.
       explore: share of the moves that is drawn uniformly, so that no move becomes impossible.
       iterations: between two steps of training, `T`.
-      epochs: how often what was drawn is used in a step of training.
+      epochs: how often what was drawn is used in a step of training; if once, PPO clips nothing.
       quiet: difference of rewards that counts for little in training.
       clip: of the ratio of probabilities, in PPO.
       entropy: weight of the entropy of the moves, in PPO.
@@ -50,9 +50,11 @@ class Settings:
     norm: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("width", "rounds", "heads", "segment", "iterations", "epochs"):
+        for name in ("rounds", "heads", "segment", "iterations", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        if self.width < 2:
+            raise ValueError(f"width is {self.width}: expected 2 at least")
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}: expected a divisor of the width {self.width}")
         if not self.tasks or set(self.tasks) - set(TASKS) or len(set(self.tasks)) < len(self.tasks):
