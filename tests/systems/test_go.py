@@ -6,7 +6,6 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from gopt import padding

@@ -34,7 +34,7 @@ class _Ops(NamedTuple):
 
 
 class _Uses(NamedTuple):
-    """What it takes to send what is read, in shares of the time of all ops; whatever the task is."""
+    """What it takes to send what is read, in shares of the time of all ops."""
 
     sent: jax.Array  # float32 [E], of all that is read, on the same device, too
     away: jax.Array  # float32 [E], of what is sent; else 0
