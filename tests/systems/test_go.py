@@ -6,6 +6,7 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from gopt import padding
@@ -20,7 +21,7 @@ from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import layered
 from gopt.systems import go
 from gopt.systems.best import heuristic_keys, tried
-from gopt.systems.go import scheduling
+from gopt.systems.go import scheduling, training
 from tests.reference import go as reference
 from tests.strategies import NASTY
 
@@ -426,22 +427,26 @@ def chances(params, inputs, taken):
     return jax.lax.map(one, (taken.groups, taken.action))
 
 
-def test_an_epoch_is_a_step_with_what_was_drawn_before():
+def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
+    # Steps of Adam would be as large for rounding errors.
+    monkeypatch.setattr(training, "optimizer", lambda settings: optax.sgd(100.0))
     params, (problem, inputs) = parameters(SMALL), small()
     _, taken, _ = roll_small(jax.random.key(0), params, problem, inputs)
     batch = jax.tree.map(lambda x: jnp.asarray(x)[None], (inputs, taken))
-    # So large a step that the second one is clipped.
-    fast = dataclasses.replace(SMALL, learning_rate=0.1)
     once, twice = (
-        jax.jit(partial(go.improve, settings=dataclasses.replace(fast, epochs=epochs)))
+        jax.jit(partial(go.improve, settings=dataclasses.replace(SMALL, epochs=epochs)))
         for epochs in (1, 2)
     )
-    start = go.TrainState(params, go.optimizer(fast).init(params))
+    start = go.TrainState(params, optax.sgd(100.0).init(params))
     first, seen = once(start, *batch)
     second, _ = once(first, *batch)
     found, watched = twice(start, *batch)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), found.params, second.params)
-    assert watched == seen  # before the first
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-3)
+    jax.tree.map(close, found.params, second.params)
+    jax.tree.map(close, watched, seen)  # before the first
+    for one, other in ((first.params, params), (second.params, first.params)):
+        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), one, other)
+        assert max(jax.tree.leaves(moved)) > 0.1
 
 
 def test_tuning_searches_and_learns_meanwhile():
