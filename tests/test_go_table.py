@@ -262,13 +262,20 @@ def measured(name, expert, start, found):
     return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1)
 
 
-def test_gains_are_geometric_means_of_each_run():
+def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
     rows = [measured("a", 4.0, 2.0, [1.0, 2.0]), measured("b", 1.0, 2.0, [1.0, 0.5])]
     np.testing.assert_allclose(report.gains(rows, "GO", "expert"), [0.5, 0.5])
     over_start = 1 - np.sqrt([0.5 * 0.5, 1.0 * 0.25])
     np.testing.assert_allclose(report.gains(rows, "GO", "start of searches"), over_start)
     np.testing.assert_allclose(report.gains(rows, "METIS", "expert"), [0], atol=1e-12)
     assert [row.known for row in rows] == [1.0, 0.5]
+    drawn, plot = [], report.plots.convergence
+    monkeypatch.setattr(
+        report.plots, "convergence", lambda *a, **k: drawn.append(a) or plot(*a, **k)
+    )
+    report.draw(rows, tmp_path)
+    ((histories,),) = drawn
+    np.testing.assert_allclose(1 - histories["GO"][1][:, -1], report.gains(rows, "GO", "expert"))
 
 
 def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):

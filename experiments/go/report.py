@@ -148,10 +148,10 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Sequence[Measured], folder: Path) -> None:
-    """Saves the plot of searches: step in shares of the default's by evaluations, mean over rows.
+    """Saves the plot of searches: step in shares of the default's by evaluations.
 
-    Rows on which a run does not fit at first, or the default does not, are left out. So is HDP,
-    which begins with nothing, far above.
+    It is the geometric mean over rows, as gains are. Rows on which a run does not fit at first, or
+    the default does not, are left out. So is HDP, which begins with nothing, far above.
     """
     histories: dict[str, Any] = {}
     for method, runs in rows[0].found.items():
@@ -162,7 +162,7 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
         )  # [rows, S, K]
         each = each[np.isfinite(each).all((1, 2))]
         if len(each):
-            histories[method] = runs.evaluations, each.mean(0)
+            histories[method] = runs.evaluations, np.exp(np.log(each).mean(0))
     if histories:
         label = f"step / step of {rows[0].default}"
         common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))

@@ -87,12 +87,6 @@ class Training:
         if not self.devices:
             raise ValueError("devices is (): expected some numbers of devices")
 
-    def of(self, policy: go.Settings) -> go.Settings:
-        """Returns the settings with which a policy is trained."""
-        return dataclasses.replace(
-            policy, iterations=self.iterations, samples=self.samples, epochs=self.epochs
-        )
-
 
 class Pool(NamedTuple):
     """Searches on one number of devices, padded to one shape; every leaf has an axis `[R]`."""
@@ -187,8 +181,8 @@ def train(
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
-    trained = training.of(policy)
-    learn = jax.jit(partial(_learn, policy=trained))
+    drawn = {name: getattr(training, name) for name in ("iterations", "samples", "epochs")}
+    learn = jax.jit(partial(_learn, policy=dataclasses.replace(policy, **drawn)))
     with Progress() as progress:
         task = progress.add_task("training", total=training.steps, completed=done)
         for step in range(done, training.steps):

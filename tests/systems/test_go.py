@@ -407,6 +407,7 @@ def test_training_follows_what_was_better():
     after, seen = improve(state, *batch)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4), seen, watched)
     updates, _ = go.optimizer(SETTINGS).update(slopes, state.optimizer)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((slopes, after.params)))
     leaves = map(jax.tree.leaves, (after.params, params, updates, slopes))
     for found, before, update, slope in zip(*leaves, strict=True):
         # The first step of Adam is as large for rounding errors.
