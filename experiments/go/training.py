@@ -65,7 +65,7 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 300
+    steps: int = 200
     devices: tuple[int, ...] = (2, 4)
     graphs: int = 6
     iterations: int = 8

@@ -40,7 +40,7 @@ class Settings:
     levels: tuple[int, ...] = (64, 256, 1024)
     changes: float = 1.5
     samples: int = 4
-    explore: float = 0.7
+    explore: float = 0.2
     iterations: int = 12
     epochs: int = 2
     quiet: float = 1e-4
