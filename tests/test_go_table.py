@@ -14,12 +14,15 @@ import pytest
 from experiments import common
 from experiments.go import __main__ as table
 from experiments.go import case as cases
-from experiments.go import heuristics, methods, report, runs, tables, training
+from experiments.go import heuristics, methods, report, runs, tables, training, validate
 from experiments.go.rows import ROWS, Published, Row, build
+from gopt.classical.partition import partition_by_time
 from gopt.cost import dispatch
 from gopt.systems import go
 
-FAMILIES = {family for family, _ in training.TRAIN}
+FAMILIES, UNSEEN = (
+    {family for family, _ in models} for models in (training.TRAIN, training.VALIDATION)
+)
 POLICY = go.Settings(
     tasks=go.TASKS,
     **dict(width=8, heads=2, segment=32, levels=(16,), samples=2, iterations=2, epochs=1),
@@ -150,7 +153,9 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
 
 
 def test_no_family_of_the_table_is_trained_on():
-    assert len(FAMILIES) == 17 and not FAMILIES & {row.family for row in ROWS.values()}
+    table = {row.family for row in ROWS.values()}
+    assert len(FAMILIES) == 17 and not FAMILIES & table
+    assert len(UNSEEN) == 5 and not UNSEEN & (FAMILIES | table)
 
 
 @cache
@@ -359,3 +364,54 @@ def test_settings_that_mean_nothing_raise(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(TRAINING, **wrong)
+
+
+def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "VALIDATION", MODELS)
+    policy = dataclasses.replace(PLACING, levels=(4,))
+    (pool,) = training.pools(MODELS, (2,), policy)
+    inputs = jax.tree.map(lambda x: x[0], pool.inputs)
+    params = go.init_params(jax.random.key(1), inputs, settings=policy)
+    for name in ("one", "two"):
+        go.save_policy(tmp_path / f"{name}.npz", params, policy)
+    paths = tuple(tmp_path / f"{name}.npz" for name in ("one", "two"))
+    settings = validate.Settings(
+        paths, devices=(2,), iterations=(1, 4), seeds=3, folder=tmp_path / "found"
+    )
+    with redirect_stdout(StringIO()) as printed:
+        validate.main(settings)
+    assert "one device" in printed.getvalue() and "METIS" in printed.getvalue()
+    saved = json.loads((tmp_path / "found" / "gains.json").read_text())
+    assert [row["policy"] for row in saved] == ["untrained", *map(str, paths)]
+    found = np.array([row["log ratio"] for row in saved])
+    assert found.shape == (3, 3, 4, 2)  # policies, seeds, graphs from two starts, iterations
+    assert (found[..., 1] <= found[..., 0]).all() and (found[..., 0] <= 0).all()
+    np.testing.assert_array_equal(found[1], found[2])
+    # A search is that of the policy, from the start that it is said to be.
+    key = jax.random.split(jax.random.key(0), 12)[4 + 1]  # the second search, the first graph
+    problem, start = (jax.tree.map(lambda x: x[1], each) for each in (pool.problem, pool.start))
+    placed = partition_by_time(problem, seed=1)
+    np.testing.assert_array_equal(start.decision.placement, dispatch.settled(problem, placed))
+    simulator = go.simulator_of(problem, cases.OBJECTIVE)
+    run = jax.jit(partial(go.rollout, simulator=simulator, iterations=4, settings=policy))
+    history = run(key, params, jax.tree.map(lambda x: x[1], pool.inputs), start)[2]
+    expected = np.log(np.asarray(history)[[0, 3]] / start.cost)
+    np.testing.assert_allclose(found[1, 1, 1], expected, atol=1e-6)
+    rows = (tmp_path / "found" / "table.md").read_text().splitlines()[4:]
+    shorter = 100 * (1 - np.exp(found[1, :, 1::2, 1].mean(1)))
+    mean, error = common.mean_interval(shorter)
+    assert rows[1].split("|")[6].strip() == f"{mean:.1f} ± {error:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (dict(iterations=()), r"iterations is \(\): expected numbers, 1 at least"),
+        (dict(seeds=0), "seeds is 0: expected 1 at least"),
+    ],
+)
+def test_comparisons_that_mean_nothing_raise(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        validate.Settings((), **wrong)
+    with pytest.raises(ValueError, match="weights are not given"):
+        validate.compared(validate.Settings(()))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +47,14 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
     ("t5", dict(batch=32, source_length=128, target_length=128, layers=2)),
     ("unet", dict(batch=8, size=188, depth=3)),
     ("vit", dict(batch=32, layers=3)),
+)
+
+VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # of other families than training and table
+    ("deeprank", dict(contexts=8)),
+    ("mobilenet_v2", dict(batch=32, blocks=(1, 1, 2, 2, 1, 1, 1))),
+    ("resnext", dict(batch=32, blocks=(1, 2, 2, 1))),
+    ("shufflenet_v2", dict(batch=32, blocks=(2, 3, 2))),
+    ("squeezenet", dict(batch=32)),
 )
 
 
@@ -97,17 +106,19 @@ class Pool(NamedTuple):
     start: go.State
 
 
-def pools(training: Training, policy: go.Settings) -> list[Pool]:
-    """Returns what is searched in training, a pool for each number of devices."""
+def pools(
+    models: Sequence[tuple[str, dict[str, Any]]], devices: Sequence[int], policy: go.Settings
+) -> list[Pool]:
+    """Returns searches on the training steps of models, a pool for each number of devices."""
     graphs = []
-    for family, sizes in track(TRAIN, "tracing training graphs"):
+    for family, sizes in track(models, "tracing training steps"):
         step, args = WORKLOADS[family](**sizes).train_step()
         graphs.append(trace(step, *args, donate_argnums=(0, 1)).graph)
     shape = Shape(*(max(rows) for rows in zip(*map(padding.bucket, graphs), strict=True)))
     padded = [padding.pad(graph, shape) for graph in graphs]
     # What is only fused is on one device.
-    counts = (1,) if policy.tasks == ("fusion",) else training.devices
-    return [_pool(padded, devices, policy) for devices in counts]
+    counts = (1,) if policy.tasks == ("fusion",) else devices
+    return [_pool(padded, count, policy) for count in counts]
 
 
 def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
@@ -175,7 +186,7 @@ def train(
     }
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
-    every = pools(training, policy)
+    every = pools(TRAIN, training.devices, policy)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))

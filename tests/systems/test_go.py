@@ -137,8 +137,8 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
 
 @pytest.mark.parametrize("name", ["layers", "broadcasts", "chain", "hub"])
 def test_groups_are_seen_as_by_the_reference(name):
-    joint, inputs, params = case(name, 3)
-    decision = random_decision(joint, 3)
+    joint, inputs, params = case(name, 5)
+    decision = random_decision(joint, 5)
     timing = timing_of(joint, decision)
     assert (np.asarray(timing.slack) > 0).any() == (name != "chain")
     _, found, _ = said(params, joint, inputs, decision)
@@ -390,11 +390,13 @@ def test_training_follows_what_was_better():
         settings = dataclasses.replace(SETTINGS, entropy=entropy)
         return jax.value_and_grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
 
-    def surrogate(params):  # nothing is clipped yet
+    @jax.jit
+    @jax.grad
+    def expected_of(params):  # nothing is clipped yet
         return -jnp.mean(advantage * jnp.exp(chances(params, inputs, taken) - taken.log_prob))
 
     (without, watched), found = gradient(0.0)
-    expected = jax.grad(surrogate)(params)
+    expected = expected_of(params)
     largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected))
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-3 * largest), found, expected)
     (value, _), slopes = gradient(SETTINGS.entropy)
