@@ -5,6 +5,7 @@ import json
 from contextlib import redirect_stdout
 from functools import cache, partial
 from io import StringIO
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -155,7 +156,7 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
 def test_no_family_of_the_table_is_trained_on():
     table = {row.family for row in ROWS.values()}
     assert len(FAMILIES) == 17 and not FAMILIES & table
-    assert len(UNSEEN) == 5 and not UNSEEN & (FAMILIES | table)
+    assert len(UNSEEN) == 4 and not UNSEEN & (FAMILIES | table)
 
 
 @cache
@@ -371,43 +372,71 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     policy = dataclasses.replace(PLACING, levels=(4,))
     (pool,) = training.pools(MODELS, (2,), policy)
     inputs = jax.tree.map(lambda x: x[0], pool.inputs)
-    params = go.init_params(jax.random.key(1), inputs, settings=policy)
-    for name in ("one", "two"):
-        go.save_policy(tmp_path / f"{name}.npz", params, policy)
-    paths = tuple(tmp_path / f"{name}.npz" for name in ("one", "two"))
+    untrained = go.init_params(jax.random.key(1), inputs, settings=policy)
+    policies = {"untrained": (untrained, policy)}  # all of them say the same
+    for seed, explore in ((0, 0.2), (1, 0.9)):
+        rng = np.random.default_rng(seed)
+        drawn = jax.tree.map(lambda x, rng=rng: rng.normal(size=x.shape), untrained)
+        params = jax.tree.map(np.float32, drawn)
+        sizes = dataclasses.replace(policy, explore=explore)
+        go.save_policy(tmp_path / f"{seed}.npz", params, sizes)
+        policies[f"{tmp_path / str(seed)}.npz, {explore} uniform"] = params, sizes
+    paths = tmp_path / "0.npz", tmp_path / "1.npz"
     settings = validate.Settings(
         paths, devices=(2,), iterations=(1, 4), seeds=3, folder=tmp_path / "found"
     )
     with redirect_stdout(StringIO()) as printed:
         validate.main(settings)
-    assert "one device" in printed.getvalue() and "METIS" in printed.getvalue()
+    assert "one device" in printed.getvalue() and "a cut" in printed.getvalue()
     saved = json.loads((tmp_path / "found" / "gains.json").read_text())
-    assert [row["policy"] for row in saved] == ["untrained", *map(str, paths)]
-    found = np.array([row["log ratio"] for row in saved])
-    assert found.shape == (3, 3, 4, 2)  # policies, seeds, graphs from two starts, iterations
-    assert (found[..., 1] <= found[..., 0]).all() and (found[..., 0] <= 0).all()
-    np.testing.assert_array_equal(found[1], found[2])
-    # A search is that of the policy, from the start that it is said to be.
-    key = jax.random.split(jax.random.key(0), 12)[4 + 1]  # the second search, the first graph
-    problem, start = (jax.tree.map(lambda x: x[1], each) for each in (pool.problem, pool.start))
+    families = [family for family, _ in MODELS]
+    assert saved["evaluations"] == [1 + step * policy.evaluations_per_iteration for step in (1, 4)]
+    assert saved["searches"] == [[f, 2, start] for f in families for start in validate.STARTS]
+    assert list(saved["log ratio"]) == list(policies)
+    found = {name: np.array(x) for name, x in saved["log ratio"].items()}
+    # Each search is that of its policy, from the start that it is said to be.
+    key = jax.random.split(jax.random.split(jax.random.key(0))[1], 12)[4 + 3]  # the second search
+    problem, start = (jax.tree.map(lambda x: x[3], each) for each in (pool.problem, pool.start))
     placed = partition_by_time(problem, seed=1)
     np.testing.assert_array_equal(start.decision.placement, dispatch.settled(problem, placed))
     simulator = go.simulator_of(problem, cases.OBJECTIVE)
-    run = jax.jit(partial(go.rollout, simulator=simulator, iterations=4, settings=policy))
-    history = run(key, params, jax.tree.map(lambda x: x[1], pool.inputs), start)[2]
-    expected = np.log(np.asarray(history)[[0, 3]] / start.cost)
-    np.testing.assert_allclose(found[1, 1, 1], expected, atol=1e-6)
-    rows = (tmp_path / "found" / "table.md").read_text().splitlines()[4:]
-    shorter = 100 * (1 - np.exp(found[1, :, 1::2, 1].mean(1)))
-    mean, error = common.mean_interval(shorter)
-    assert rows[1].split("|")[6].strip() == f"{mean:.1f} ± {error:.1f}"
+    for name, (params, sizes) in policies.items():
+        assert found[name].shape == (3, 4, 2)  # seeds, graphs from two starts, iterations
+        run = jax.jit(partial(go.rollout, simulator=simulator, iterations=4, settings=sizes))
+        history = run(key, params, jax.tree.map(lambda x: x[3], pool.inputs), start)[2]
+        expected = np.log(np.asarray(history)[[0, 3]] / start.cost)
+        np.testing.assert_allclose(found[name][1, 3], expected, atol=1e-6)
+    one, two, three = found.values()
+    assert not np.allclose(one, two) and not np.allclose(two, three)
+    for k, (name, x) in enumerate(found.items()):
+        row = (tmp_path / "found" / "table.md").read_text().splitlines()[4 + k].split("|")
+        mean, error = common.mean_interval(100 * (1 - np.exp(x[:, 1::2, 1].mean(1))))
+        assert row[1].strip() == name and row[5].strip() == f"{mean:.1f} ± {error:.1f}"
+    lines = (tmp_path / "found" / "models.md").read_text().splitlines()[4:]
+    mean, error = common.mean_interval(100 * (1 - np.exp(two[:, 2, 1])))
+    assert lines[2].split("|")[5].strip() == f"{mean:.1f} ± {error:.1f}" and len(lines) == 4
+
+
+def test_policies_that_search_otherwise_are_not_compared(monkeypatch):
+    each = {"a": POLICY, "b": dataclasses.replace(POLICY, samples=5), "c": FUSING}
+    monkeypatch.setattr(go, "load_policy", lambda path: (None, each[str(path)]))
+    for names, message in (("ab", "have tasks, levels, samples, changes"), ("cc", "do not place")):
+        with pytest.raises(ValueError, match=message):
+            validate.compared(validate.Settings(tuple(map(Path, names))))
+
+
+def test_searches_that_do_not_fit_are_left_out():
+    ratio = np.log([[0.5, np.nan], [0.5, np.nan], [0.5, 0.1]])
+    assert validate._shorter(ratio) == "50.0 ± 0.0"
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (dict(iterations=()), r"iterations is \(\): expected numbers, 1 at least"),
-        (dict(seeds=0), "seeds is 0: expected 1 at least"),
+        (dict(devices=(2, 0)), r"devices is \(2, 0\): expected numbers, 1 at least"),
+        (dict(explore=(1.0,)), r"explore is \(1.0,\): expected between 0 and 1"),
+        (dict(seeds=1), "seeds is 1: expected 2 at least, for an interval"),
     ],
 )
 def test_comparisons_that_mean_nothing_raise(wrong, message):

@@ -51,7 +51,6 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
 
 VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # of other families than training and table
     ("deeprank", dict(contexts=8)),
-    ("mobilenet_v2", dict(batch=32, blocks=(1, 1, 2, 2, 1, 1, 1))),
     ("resnext", dict(batch=32, blocks=(1, 2, 2, 1))),
     ("shufflenet_v2", dict(batch=32, blocks=(2, 3, 2))),
     ("squeezenet", dict(batch=32)),

@@ -3,8 +3,8 @@
     python -m experiments.go.validate --weights runs/go/policy/policy.npz
 
 Training steps of families that are neither in training nor in the table are searched from one
-device and from where METIS places them, first with untrained policies, then with those that are
-given. Settings are to be chosen by this table, not by the rows of the paper.
+device and from a cut by METIS, with an untrained policy, whose moves are uniform, and with those
+that are given. Settings are to be chosen by this table, not by the rows of the paper.
 """
 
 import dataclasses
@@ -23,9 +23,10 @@ from experiments import common
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
 from gopt.parallel import spread
+from gopt.problem import MAX_TICKS
 from gopt.systems import go
 
-STARTS = ("one device", "METIS")  # of each graph in turn, as of `trainer.pools`
+STARTS = ("one device", "a cut")  # of each graph in turn, as of `trainer.pools`
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,11 @@ class Settings:
     """What is compared.
 
     Attributes:
-      weights: policies that place, and of the same tasks.
+      weights: policies that place, and search alike but for `explore`.
       explore: shares of the moves that are drawn uniformly; by default that of each policy.
       devices: numbers of devices.
       iterations: of a search, after which gains are shown.
-      seeds: searches of each graph and start; with untrained policies, each has one of its own.
+      seeds: searches of each graph and start, with the same random keys for each policy.
       seed: of everything random.
       folder: where the table and all gains are saved.
     """
@@ -53,24 +54,30 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.iterations or min(self.iterations) < 1:
             raise ValueError(f"iterations is {self.iterations}: expected numbers, 1 at least")
-        if self.seeds < 1:
-            raise ValueError(f"seeds is {self.seeds}: expected 1 at least")
+        if not self.devices or min(self.devices) < 1:
+            raise ValueError(f"devices is {self.devices}: expected numbers, 1 at least")
+        if self.seeds < 2:
+            raise ValueError(f"seeds is {self.seeds}: expected 2 at least, for an interval")
+        if any(not 0 < share < 1 for share in self.explore):
+            raise ValueError(f"explore is {self.explore}: expected between 0 and 1")
 
 
-def gains(params: Any, pool: trainer.Pool, settings: Settings, policy: go.Settings) -> np.ndarray:
+def gains(
+    key: jax.Array, params: Any, pool: trainer.Pool, settings: Settings, policy: go.Settings
+) -> np.ndarray:
     """Returns log(cost / that of the start) after each of `Settings.iterations`, `[S, R, T]`.
 
     Args:
-      params: of the policy of each run, `[S, ...]`.
+      key: random key.
+      params: of the policy.
       pool: the searches, `[R, ...]`.
       settings: of the comparison.
       policy: settings of the policy.
     """
     count = len(pool.start.cost)
-    each = jax.tree.map(lambda x: jnp.repeat(x, count, 0), params)
     again = jax.tree.map(lambda x: jnp.concatenate([x] * settings.seeds), pool)
-    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds * count)
-    found = searched(each, keys, again, steps=max(settings.iterations), policy=policy)
+    keys = jax.random.split(key, settings.seeds * count)
+    found = searched(params, keys, again, steps=max(settings.iterations), policy=policy)
     at = np.array(settings.iterations) - 1
     return np.asarray(found).reshape(settings.seeds, count, -1)[..., at]
 
@@ -81,34 +88,40 @@ def searched(
 ) -> jax.Array:
     """Returns log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
 
-    def one(row: tuple[Any, jax.Array, trainer.Pool]) -> jax.Array:
-        params, key, (problem, inputs, order, start) = row
+    def one(row: tuple[jax.Array, trainer.Pool]) -> jax.Array:
+        key, (problem, inputs, order, start) = row
         simulator = go.simulator_of(problem, OBJECTIVE, order)
         run = partial(go.rollout, iterations=steps, settings=policy)
         return jnp.log(run(key, params, inputs, start, simulator)[2] / start.cost)
 
-    each: jax.Array = spread(lambda *rows: jax.lax.map(one, rows))(params, keys, pool)
+    each: jax.Array = spread(lambda *rows: jax.lax.map(one, rows))(keys, pool)
     return each
 
 
 def compared(settings: Settings) -> list[tuple[str, Any, go.Settings]]:
-    """Returns what is compared: a name, parameters of each run, and settings of a policy.
+    """Returns what is compared: a name, parameters, and settings of a policy.
 
     Raises:
-      ValueError: there is no policy, one does not place, or they decide of other groups or tasks.
+      ValueError: there is no policy, one does not place, or they do not search alike.
     """
     if not settings.weights:
         raise ValueError("weights are not given: expected those of some policies")
     policies = {str(path): go.load_policy(path) for path in settings.weights}
-    kinds = {(policy.tasks, policy.levels) for _, policy in policies.values()}
-    if len(kinds) > 1 or "placement" not in next(iter(kinds))[0]:
-        raise ValueError(f"policies decide {kinds}: expected the same, and placement")
-    found: list[tuple[str, Any, go.Settings]] = []
-    for name, (params, policy) in policies.items():
-        repeated = jax.tree.map(lambda x: jnp.repeat(x[None], settings.seeds, 0), params)
-        for explore in settings.explore or (policy.explore,):
-            found.append((name, repeated, dataclasses.replace(policy, explore=explore)))
-    return found
+    kinds = {
+        (policy.tasks, policy.levels, policy.samples, policy.changes)
+        for _, policy in policies.values()
+    }
+    if len(kinds) > 1:
+        raise ValueError(
+            f"policies have tasks, levels, samples, changes {kinds}: expected the same"
+        )
+    if any("placement" not in policy.tasks for _, policy in policies.values()):
+        raise ValueError("policies do not place: expected the task placement")
+    return [
+        (name, params, dataclasses.replace(policy, explore=explore))
+        for name, (params, policy) in policies.items()
+        for explore in settings.explore or (policy.explore,)
+    ]
 
 
 def main(settings: Settings) -> None:
@@ -117,30 +130,56 @@ def main(settings: Settings) -> None:
     policies = compared(settings)
     policy = policies[0][2]
     pools = trainer.pools(trainer.VALIDATION, settings.devices, policy)
+    to_init, to_search = jax.random.split(jax.random.key(settings.seed))
     first = jax.tree.map(lambda x: x[0], pools[0].inputs)
-    init = partial(go.init_params, settings=policy)
-    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
-    policies.insert(0, ("untrained", jax.vmap(init, (0, None))(keys, first), policy))
-    rows, saved = [], []
+    policies.insert(0, ("untrained", go.init_params(to_init, first, settings=policy), policy))
+    fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
+    found: dict[str, np.ndarray] = {}
     for name, params, sizes in track(policies, "searches"):
-        found = np.concatenate([gains(params, pool, settings, sizes) for pool in pools], 1)
-        saved.append({"policy": name, "explore": sizes.explore, "log ratio": found})
-        cells = [name, f"{sizes.explore:g}"]
-        for start in range(len(STARTS)):
-            shorter = 100 * (1 - np.exp(found[:, start :: len(STARTS)].mean(1)))  # [S, T]
-            cells += ["{:.1f} ± {:.1f}".format(*common.mean_interval(x)) for x in shorter.T]
-        rows.append(cells)
-    evaluations = [step * policy.evaluations_per_iteration + 1 for step in settings.iterations]
-    header = ["policy", "uniform"]
-    header += [f"{start}, {count}" for start in STARTS for count in evaluations]
-    common.save_settings(settings.folder, settings)
-    common.save_json(settings.folder / "gains.json", saved)
+        label = name if name == "untrained" else f"{name}, {sizes.explore:g} uniform"
+        each = [gains(to_search, params, pool, settings, sizes) for pool in pools]
+        found[label] = np.where(fits[:, None], np.concatenate(each, 1), np.nan)
+    evaluations = [1 + step * policy.evaluations_per_iteration for step in settings.iterations]
+    report(settings, evaluations, found)
+
+
+def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarray]) -> None:
+    """Prints and saves what each policy gained, `[S, R, T]`; no number where it does not fit."""
+    searches = [
+        (family, devices, start)
+        for devices in settings.devices
+        for family, _ in trainer.VALIDATION
+        for start in STARTS
+    ]
+    rows = []
+    for policy, ratio in found.items():
+        starts = [ratio[:, k :: len(STARTS)] for k in range(len(STARTS))]
+        rows.append([policy, *(_shorter(x[..., t]) for x in starts for t in range(x.shape[-1]))])
     title = (
-        f"% shorter than the start after so many evaluations, {len(trainer.VALIDATION)} models on "
-        f"{' and '.join(map(str, settings.devices))} devices, {settings.seeds} searches"
+        f"% shorter than the start after so many evaluations: geometric means over "
+        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices, "
+        f"95 % intervals of {settings.seeds} searches"
     )
-    common.show(title, header, rows, settings.folder / "table.md")
+    columns = ["policy", *(f"{start}, {count}" for start in STARTS for count in evaluations)]
+    common.show(title, columns, rows, settings.folder / "table.md")
+    lines = [
+        [*search, *(_shorter(ratio[:, k : k + 1, -1]) for ratio in found.values())]
+        for k, search in enumerate(searches)
+    ]
+    title = f"% shorter than the start after {evaluations[-1]} evaluations"
+    columns = ["model", "devices", "start", *found]
+    common.show(title, columns, lines, settings.folder / "models.md")
+    common.save_settings(settings.folder, settings)
+    records = {"searches": searches, "evaluations": evaluations, "log ratio": found}
+    common.save_json(settings.folder / "gains.json", records)
     print(f"saved in {settings.folder}")
+
+
+def _shorter(log_ratio: np.ndarray) -> str:
+    """Returns how much shorter steps are, %, for `[S, R]`, but for searches that do not fit."""
+    log_ratio = log_ratio[:, np.isfinite(log_ratio).all(0)]
+    mean, error = common.mean_interval(100 * (1 - np.exp(log_ratio.mean(1))))
+    return f"{mean:.1f} ± {error:.1f}"
 
 
 if __name__ == "__main__":
