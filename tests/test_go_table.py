@@ -76,10 +76,9 @@ def test_a_run_trains_evaluates_and_saves(first):
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
         *("settings.json", "rows.md", "summary.md", "found.json", "convergence.png"),
-        *("small.npz", "policy"),
+        *("small", "policy"),
     }
     (row,) = json.loads((folder / "found.json").read_text())
-    decisions = np.load(folder / "small.npz")
     known = tables.fusion(build(ROW), ROW, 2)
     start = known.given[row["begun"]]
     zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
@@ -89,7 +88,9 @@ def test_a_run_trains_evaluates_and_saves(first):
         assert (np.diff(history, axis=1) <= 0).all()
         np.testing.assert_allclose(history[:, 0], start.makespan, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["makespan"])
-        fused = jnp.asarray(decisions[f"{method}, fusion"])[None]
+        with np.load(folder / "small" / f"{method}.npz") as saved:
+            fused = jnp.asarray(saved["fusion"])[None]
+            assert json.loads(str(saved["about"]))["evaluations"] == 31
         ticks = float(cost(go.Decision(zeros, zeros, fused))[0])
         assert tables.seconds_of(known.problem, ticks) == pytest.approx(
             min(found["makespan"]), rel=1e-6
@@ -337,6 +338,34 @@ def test_a_search_that_reports_a_wrong_cost_is_refused():
 
     with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its decision costs"):
         runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(PLACING), jnp.zeros(2))
+
+
+def test_what_a_search_reached_is_kept(tmp_path):
+    decision = go.Decision(*np.arange(9, dtype=np.int32).reshape(3, 3))
+    history = np.array([[3.0, np.nan], [3.0, 2.0]])
+    reached = runs.Runs(history[:, 1], history, np.array([1, 21], np.int32), 0.5), decision
+    path, calls = tmp_path / "row" / "GO.npz", []
+
+    def search():
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return reached
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.kept(path, {"seeds": 2}, search)
+    for _ in range(2):
+        found, decided = runs.kept(path, {"seeds": 2, "sizes": (1,)}, search)
+        jax.tree.map(np.testing.assert_array_equal, (found, decided), reached)
+        assert type(found.seconds) is float
+    assert len(calls) == 2
+    with pytest.raises(ValueError, match=r"GO\.npz holds a search with seeds = 2: expected 3"):
+        runs.kept(path, {"seeds": 3, "sizes": (1,)}, search)
+    with pytest.raises(ValueError, match="a search with alone = None: expected 1; use another"):
+        runs.kept(path, {"seeds": 2, "sizes": (1,), "alone": 1}, search)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"GO\.npz does not hold what a search reached"):
+        runs.kept(path, {"seeds": 2, "sizes": (1,)}, search)
 
 
 def test_settings_that_mean_nothing_raise(tmp_path):

@@ -7,10 +7,12 @@
 
 Step times are simulated: P100s, as in the paper (see `gopt.cost.dispatch`). Searches begin with the
 best decision of the heuristics, experts left out, and evaluate no more than a number of decisions.
-Prints a table and saves it with settings, versions and the figures of every run.
+Prints a table and saves it with settings, versions and the figures of every run. What each search
+reaches on a row is kept: if it is interrupted, or asked for other rows and searches, it goes on.
 """
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -48,7 +50,7 @@ class Settings:
         scheduling and fusion, all on one device.
       train: train a policy first, instead of loading `weights`.
       weights: a policy that was trained with `--train`.
-      folder: where runs are saved, each table in a folder of its own.
+      folder: where runs are saved, each table in a folder of its own, and so with `alone`.
       seed: of everything random.
       policy: sizes of a policy that is trained, how it searches, and is fine-tuned; one that is
         loaded has its own, and its tasks are those of the table.
@@ -96,39 +98,63 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     problem, given, default, starts = TABLES[settings.table][0](traced, row, settings.seeds)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
     case = cases.case(traced.graph, problem, *given[begun][:2], policy)
-    to_init, to_run = jax.random.split(jax.random.key(settings.seed))
-    keys = jax.random.split(to_run, settings.seeds)
-    init = partial(go.init_params, settings=policy)
-    first = jax.jit(jax.vmap(init, (0, None)))(
-        jax.random.split(to_init, settings.seeds), case.inputs
-    )
-    learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
-    searches = methods.searches(settings.evaluations, policy)
-    found = {}
-    for search in settings.searches or searches:
-        params = first if search in methods.FROM_SCRATCH else learned
-        found[search] = runs.run(searches[search], keys, case, params)
+    found = search(name, case, settings, trained, policy)
     is_fused = "fusion" in policy.tasks
     bound = np.nan if is_fused else float(seconds_of(problem, makespan_bound(case.schedule)))
-    decisions = {method: one.decision for method, one in given.items()}
-    decisions |= {method: decision for method, (_, decision) in found.items()}
     arrays = {
-        f"{method}, {task}": getattr(decision, task)
-        for method, decision in decisions.items()
+        f"{method}, {task}": getattr(one.decision, task)
+        for method, one in given.items()
         for task in policy.tasks
     }
-    with write_whole(settings.folder / f"{name}.npz") as temporary, open(temporary, "wb") as file:
+    path = settings.folder / name / "heuristics.npz"
+    with write_whole(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
-    results = {method: one for method, (one, _) in found.items()}
     ops = int(case.schedule.num_ops)
-    return report.Measured(name, ops, given, default, begun, results, bound)
+    return report.Measured(name, ops, given, default, begun, found, bound)
+
+
+def search(
+    name: str, case: cases.Case, settings: Settings, trained: Any, policy: go.Settings
+) -> dict[str, runs.Runs]:
+    """Returns what each search reaches on a row; what is in its folder is not searched again."""
+    to_init, to_run = jax.random.split(jax.random.key(settings.seed))
+    keys = jax.random.split(to_run, settings.seeds)
+    init = jax.vmap(partial(go.init_params, settings=policy), (0, None))
+    first = jax.jit(init)(jax.random.split(to_init, settings.seeds), case.inputs)
+    learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
+    searches = methods.searches(settings.evaluations, policy)
+    about = {
+        "row": ROWS[name].family,
+        "sizes": ROWS[name].sizes,
+        "start": float(case.first.cost),
+        "evaluations": settings.evaluations,
+        "seed": settings.seed,
+        "seeds": settings.seeds,
+        "policy": dataclasses.asdict(policy),
+    }
+    found = {}
+    for method in settings.searches or searches:
+        is_learned = method in methods.LEARNED
+        run = partial(runs.run, searches[method], keys, case, learned if is_learned else first)
+        weights = {"weights": digest(trained) if is_learned else None}
+        found[method], _ = runs.kept(settings.folder / name / f"{method}.npz", about | weights, run)
+    return found
+
+
+def digest(params: Any) -> str:
+    """Returns what tells parameters from others."""
+    every = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        every.update(np.asarray(leaf).tobytes())
+    return every.hexdigest()[:16]
 
 
 def main(settings: Settings) -> None:
     """Runs the experiment."""
     check_names("table", (settings.table,), TABLES)
     check_names("rows", settings.rows, ROWS)
-    folder, tasks = settings.folder / settings.table, TABLES[settings.table][1]
+    tasks = TABLES[settings.table][1]
+    folder = settings.folder / (f"{settings.table}, alone" if settings.alone else settings.table)
     settings = dataclasses.replace(settings, folder=folder)
 
     def check(policy: go.Settings) -> None:

@@ -15,7 +15,7 @@ from gopt.search import local
 from gopt.systems import go, hdp
 
 Tree = Any
-FROM_SCRATCH = ("GO untrained", "GO-one")  # their parameters are random at first
+LEARNED = ("GO", "GO fine-tuned", "GO, in turn")  # they begin with trained parameters
 CLIMBING = local.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
 # Of temperatures from 0.03 % to 1 %, the one that did best on steps that the policy is trained on.
 ANNEALING = local.Settings(hot=0.0003, cold=0.00002)

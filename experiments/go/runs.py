@@ -1,16 +1,20 @@
-"""What the methods reach on one row of the table."""
+"""What the methods reach on one row of the table; kept in a file each, so that nothing is lost."""
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import common
+from experiments.go import methods
 from experiments.go.case import Case
-from experiments.go.methods import Found
 from experiments.go.tables import seconds_of, simulated
+from gopt.files import write_whole
 from gopt.joint_problem import JointProblem
 from gopt.parallel import spread
 from gopt.problem import MAX_TICKS, Problem
@@ -28,12 +32,54 @@ class Runs(NamedTuple):
     seconds: float  # of one core for each run, without compilation
 
 
+Found = tuple[Runs, go.Decision]  # with the best decision of all runs
+
+
+def kept(path: Path, about: dict[str, Any], search: Callable[[], Found]) -> Found:
+    """Returns what a search reached: what an earlier call with this file did, or what it does now.
+
+    Args:
+      path: of the file, in which figures, decision, and what they are of are saved.
+      about: what they are of, as JSON values.
+      search: what is searched if there is no file.
+
+    Raises:
+      ValueError: the file is about something else, or cannot be read.
+    """
+    about = json.loads(json.dumps(about))
+    if path.exists():
+        return _read(path, about)
+    found, decision = search()
+    words = {"about": json.dumps(about), "versions": json.dumps(common.versions())}
+    arrays = {**found._asdict(), **decision._asdict(), **words}
+    with write_whole(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    return found, decision
+
+
+def _read(path: Path, about: dict[str, Any]) -> Found:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            had = json.loads(str(file["about"]))
+            figures = {name: file[name] for name in Runs._fields}
+            decision = go.Decision(**{name: file[name] for name in go.TASKS})
+    except Exception as error:
+        raise ValueError(f"{path} does not hold what a search reached: {error}") from error
+    for name in sorted(had.keys() | about.keys()):
+        if had.get(name) != about.get(name):
+            raise ValueError(
+                f"{path} holds a search with {name} = {had.get(name)!r}: expected "
+                f"{about.get(name)!r}; use another folder, or the old settings"
+            )
+    return Runs(**figures | {"seconds": float(figures["seconds"])}), decision
+
+
 def run(
-    search: Callable[[jax.Array, Case, Tree], Found],
+    search: Callable[[jax.Array, Case, Tree], methods.Found],
     keys: jax.Array,
     case: Case,
     params: Tree,
-) -> tuple[Runs, go.Decision]:
+) -> Found:
     """Returns what a search reaches from each of the random keys, and its best decision.
 
     Args:
@@ -47,7 +93,7 @@ def run(
     """
     cases = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *jnp.shape(x))), case)
 
-    def one(row: tuple[jax.Array, Case, Tree]) -> Found:
+    def one(row: tuple[jax.Array, Case, Tree]) -> methods.Found:
         return search(*row)
 
     every = jax.jit(spread(lambda *rows: jax.lax.map(one, rows)))
