@@ -14,8 +14,8 @@ import pytest
 
 from experiments import common
 from experiments.go import __main__ as table
+from experiments.go import ablations, heuristics, methods, report, runs, tables, training, validate
 from experiments.go import case as cases
-from experiments.go import heuristics, methods, report, runs, tables, training, validate
 from experiments.go.rows import ROWS, Published, Row, build
 from gopt.classical.partition import partition_by_time
 from gopt.cost import dispatch
@@ -444,6 +444,67 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     lines = (tmp_path / "found" / "models.md").read_text().splitlines()[4:]
     mean, error = common.mean_interval(100 * (1 - np.exp(two[:, 2, 1])))
     assert lines[2].split("|")[5].strip() == f"{mean:.1f} ± {error:.1f}" and len(lines) == 4
+
+
+def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "VALIDATION", MODELS)
+    settings = ablations.Settings(
+        **dict(parts=("no schedule", ablations.AS_IT_IS), trainings=1, devices=(2,), seeds=2),
+        **dict(iterations=(1, 3), folder=tmp_path),
+        policy=dataclasses.replace(PLACING, levels=(4,), learning_rate=0.05),
+        training=dataclasses.replace(TRAINING, steps=3, devices=(2,)),
+    )
+    with redirect_stdout(StringIO()) as printed:
+        ablations.main(settings)
+    assert "mean and range of 1 trainings" in printed.getvalue()
+    saved = json.loads((tmp_path / "gains.json").read_text())
+    found = {name: np.array(x) for name, x in saved["log"].items()}
+    ways = ablations.AS_IT_IS, ablations.ONE_GROUP, ablations.ONE_SHOT
+    assert list(found) == ["no schedule", *ways, "untrained"]
+    assert {x.shape for x in found.values()} == {(1, 2, 4, 2)}
+    assert all((x <= 0).all() and x.min() < 0 for x in found.values())
+    for other in (*ways[1:], "untrained"):
+        assert not np.allclose(found[ablations.AS_IT_IS], found[other])
+    # Parts are left out of what is trained, too.
+    (first, _), (last, _) = (
+        go.load_policy(tmp_path / part / "0" / "policy.npz") for part in settings.parts
+    )
+    differ = jax.tree.map(lambda x, y: not np.allclose(x, y), first, last)
+    assert any(jax.tree.leaves(differ))
+    line = (tmp_path / "table.md").read_text().splitlines()[4].split("|")
+    mean = 100 * (1 - np.exp(found["no schedule"][0, :, 1::2, 0].mean()))
+    assert line[1].strip() == "no schedule" and line[4].startswith(f" {mean:.1f} ({mean:.1f} to")
+
+
+def test_who_is_blind_knows_what_decisions_cost_but_not_when_ops_run():
+    one = case(PLACING)
+    decision = jax.tree.map(jnp.asarray, one.start)
+    told, known = (
+        simulate(one.problem, "makespan") for simulate in (ablations.blind, go.simulator_of)
+    )
+    decisions = jax.tree.map(lambda x: x[None], decision)
+    assert told.cost(decisions) == known.cost(decisions) > 0
+    timing, expected = told.timing(decision), known.timing(decision)
+    shapes = jax.tree.map(jnp.shape, (timing, expected))
+    assert shapes[0] == shapes[1]
+    np.testing.assert_array_equal(timing.device, expected.device)
+    assert (timing.slack > 0).all() and (expected.slack == 0).any()
+    assert (timing.end == 0).all() and (expected.end > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (dict(trainings=0), "trainings is 0: expected 1 at least"),
+        (dict(iterations=()), r"iterations is \(\): expected numbers, 1 at least"),
+        (dict(devices=(0,)), r"devices is \(0,\): expected numbers, 1 at least"),
+    ],
+)
+def test_ablations_that_mean_nothing_raise(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ablations.Settings(**wrong, training=TRAINING)
+    with pytest.raises(ValueError, match="parts has 'no head': expected some of as it is"):
+        ablations.main(ablations.Settings(parts=("no head",), training=TRAINING))
 
 
 def test_policies_that_search_otherwise_are_not_compared(monkeypatch):

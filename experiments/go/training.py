@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,9 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
     ("unet", dict(batch=8, size=188, depth=3)),
     ("vit", dict(batch=32, layers=3)),
 )
+
+# What comes of decisions about a problem by an objective and an order, as of `go.simulator_of`.
+Simulate = Callable[[Any, str, Any], go.Simulator]
 
 VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # of other families than training and table
     ("deeprank", dict(contexts=8)),
@@ -167,12 +170,25 @@ def begin(problem: Problem | JointProblem, device: Any, fused: Any, order: Any) 
 
 
 def train(
-    training: Training, policy: go.Settings, seed: int, folder: Path
+    training: Training,
+    policy: go.Settings,
+    seed: int,
+    folder: Path,
+    every: Sequence[Pool] = (),
+    simulate: Simulate = go.simulator_of,
 ) -> tuple[Any, go.Settings]:
     """Returns trained parameters and the settings of the policy; also saved as `policy.npz`.
 
     Resumes from the newest checkpoint in `folder`, if there is one; the result is the same as
     without an interruption. The file is written with every checkpoint.
+
+    Args:
+      training: how it is trained.
+      policy: its sizes.
+      seed: of everything random.
+      folder: of checkpoints, and of the result.
+      every: what it is trained on, as of `pools`; by default those of `TRAIN`.
+      simulate: what comes of decisions.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
@@ -185,14 +201,15 @@ def train(
     }
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
-    every = pools(TRAIN, training.devices, policy)
+    every = every or pools(TRAIN, training.devices, policy)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
     drawn = {name: getattr(training, name) for name in ("iterations", "samples", "epochs")}
-    learn = jax.jit(partial(_learn, policy=dataclasses.replace(policy, **drawn)))
+    policy_here = dataclasses.replace(policy, **drawn)
+    learn = jax.jit(partial(_learn, policy=policy_here, simulate=simulate))
     with Progress() as progress:
         task = progress.add_task("training", total=training.steps, completed=done)
         for step in range(done, training.steps):
@@ -225,6 +242,7 @@ def _learn(
     anew: jax.Array,
     *,
     policy: go.Settings,
+    simulate: Simulate,
 ) -> tuple[go.TrainState, go.State, dict[str, jax.Array]]:
     """Returns the state after a step on some rows of a pool, and their best decisions."""
     taken_from = pool._replace(start=best)
@@ -237,7 +255,7 @@ def _learn(
             state.params,
             inputs,
             begin,
-            go.simulator_of(problem, OBJECTIVE, order),
+            simulate(problem, OBJECTIVE, order),
             iterations=policy.iterations,
             settings=policy,
         )

@@ -8,6 +8,7 @@ that are given. Settings are to be chosen by this table, not by the rows of the 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,34 +64,48 @@ class Settings:
 
 
 def gains(
-    key: jax.Array, params: Any, pool: trainer.Pool, settings: Settings, policy: go.Settings
+    key: jax.Array,
+    params: Any,
+    pool: trainer.Pool,
+    policy: go.Settings,
+    *,
+    iterations: Sequence[int],
+    seeds: int,
+    simulate: trainer.Simulate = go.simulator_of,
 ) -> np.ndarray:
-    """Returns log(cost / that of the start) after each of `Settings.iterations`, `[S, R, T]`.
+    """Returns log(cost / that of the start) after some iterations of searches, `[S, R, T]`.
 
     Args:
       key: random key.
       params: of the policy.
       pool: the searches, `[R, ...]`.
-      settings: of the comparison.
       policy: settings of the policy.
+      iterations: after which gains are wanted, `T` numbers.
+      seeds: how often each is searched, `S`.
+      simulate: what comes of decisions.
     """
-    count = len(pool.start.cost)
-    again = jax.tree.map(lambda x: jnp.concatenate([x] * settings.seeds), pool)
-    keys = jax.random.split(key, settings.seeds * count)
-    found = searched(params, keys, again, steps=max(settings.iterations), policy=policy)
-    at = np.array(settings.iterations) - 1
-    return np.asarray(found).reshape(settings.seeds, count, -1)[..., at]
+    count, steps = len(pool.start.cost), max(iterations)
+    again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
+    keys = jax.random.split(key, seeds * count)
+    found = searched(params, keys, again, steps=steps, policy=policy, simulate=simulate)
+    return np.asarray(found).reshape(seeds, count, -1)[..., np.array(iterations) - 1]
 
 
-@partial(jax.jit, static_argnames=("steps", "policy"))
+@partial(jax.jit, static_argnames=("steps", "policy", "simulate"))
 def searched(
-    params: Any, keys: jax.Array, pool: trainer.Pool, *, steps: int, policy: go.Settings
+    params: Any,
+    keys: jax.Array,
+    pool: trainer.Pool,
+    *,
+    steps: int,
+    policy: go.Settings,
+    simulate: trainer.Simulate,
 ) -> jax.Array:
     """Returns log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
 
     def one(row: tuple[jax.Array, trainer.Pool]) -> jax.Array:
         key, (problem, inputs, order, start) = row
-        simulator = go.simulator_of(problem, OBJECTIVE, order)
+        simulator = simulate(problem, OBJECTIVE, order)
         run = partial(go.rollout, iterations=steps, settings=policy)
         return jnp.log(run(key, params, inputs, start, simulator)[2] / start.cost)
 
@@ -135,9 +150,10 @@ def main(settings: Settings) -> None:
     policies.insert(0, ("untrained", go.init_params(to_init, first, settings=policy), policy))
     fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
     found: dict[str, np.ndarray] = {}
+    search = partial(gains, to_search, iterations=settings.iterations, seeds=settings.seeds)
     for name, params, sizes in track(policies, "searches"):
         label = name if name == "untrained" else f"{name}, {sizes.explore:g} uniform"
-        each = [gains(to_search, params, pool, settings, sizes) for pool in pools]
+        each = [search(params, pool, sizes) for pool in pools]
         found[label] = np.where(fits[:, None], np.concatenate(each, 1), np.nan)
     evaluations = [1 + step * policy.evaluations_per_iteration for step in settings.iterations]
     report(settings, evaluations, found)

@@ -6,6 +6,7 @@ least. A value is a device, a shift of priority, or a level of fusion.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -49,7 +50,7 @@ class Head(nn.Module):
     def setup(self) -> None:
         """Makes the parts."""
         s = self.settings
-        self.attention = (Superposition(), SegmentAttention(s.heads, s.segment))
+        self.own = _attention(s, s.own)
         self.pooled = [nn.Dense(s.width) for _ in s.levels]
         self.there, self.here = nn.Dense(s.width), nn.Dense(s.width, use_bias=False)
         self.hidden = nn.Dense(s.width // 2)
@@ -64,8 +65,9 @@ class Head(nn.Module):
           inputs: the graph.
           is_about: bool `[N]`, the ops that the task is about.
         """
-        mask, (scale, attention) = op_mask(inputs.graphs), self.attention
-        ops = attention(scale(ops, mask), mask)
+        mask = op_mask(inputs.graphs)
+        for scale, attend in self.own:
+            ops = attend(scale(ops, mask), mask)
         mine = is_about.astype(jnp.float32)[:, None]
         to_sum, groups = jnp.concatenate([ops * mine, mine], 1), []
         for level, (most, dense) in enumerate(zip(self.settings.levels, self.pooled, strict=True)):
@@ -107,9 +109,7 @@ class Policy(nn.Module):
         s = self.settings
         self.sage = GraphSAGE(s.width, s.rounds, max_round)
         self.timed = nn.Dense(s.width)
-        self.shared = [
-            (Superposition(), SegmentAttention(s.heads, s.segment)) for _ in range(s.layers)
-        ]
+        self.shared = _attention(s, s.layers)
         self.head = {task: Head(s) for task in s.tasks}
 
     def embed(self, inputs: Inputs) -> Embedding:
@@ -128,6 +128,17 @@ class Policy(nn.Module):
         tasks = [self.settings.tasks[task] for task, _ in self.settings.moves]
         rows = zip(tasks, *embedding, groups, strict=True)
         return tuple(self.head[task].moves(*row) for task, *row in rows)
+
+
+def _attention(settings: Settings, layers: int) -> list[tuple[Any, nn.Module]]:
+    """Returns layers of attention, each with what its inputs go through before."""
+    s = settings
+    scale: Callable[[], Any] = Superposition if s.superposition else lambda: _as_it_is
+    return [(scale(), SegmentAttention(s.heads, s.segment)) for _ in range(layers)]
+
+
+def _as_it_is(ops: jax.Array, mask: jax.Array) -> jax.Array:
+    return ops
 
 
 def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array:

@@ -15,6 +15,8 @@ class Settings:
       width: size of the embedding of an op; the last hidden layer of heads has half of it.
       rounds: of GraphSAGE.
       layers: of segment-recurrent attention over all ops, for all tasks.
+      own: layers of it that each task has of its own, after those.
+      superposition: what these layers read is scaled by what the whole graph is.
       heads: of attention.
       segment: ops in a segment.
       levels: how many groups of ops there are at most, from coarse to fine.
@@ -35,6 +37,8 @@ class Settings:
     width: int = 64
     rounds: int = 2
     layers: int = 1
+    own: int = 1
+    superposition: bool = True
     heads: int = 4
     segment: int = 128
     levels: tuple[int, ...] = (64, 256, 1024)
@@ -63,8 +67,9 @@ class Settings:
             raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
         if self.samples < 2:
             raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
-        if self.layers < 0:
-            raise ValueError(f"layers is {self.layers}: expected 0 at least")
+        for name in ("layers", "own"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 at least")
         if not 0 < self.explore < 1:
             raise ValueError(f"explore is {self.explore}: expected between 0 and 1")
         for name in ("changes", "quiet", "clip", "learning_rate", "norm"):

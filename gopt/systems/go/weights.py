@@ -21,7 +21,7 @@ from gopt.systems.go.settings import Settings
 
 Tree = Any
 _SHIPPED = Path(__file__).parent / "policy.npz"
-VERSION = 4  # of what a policy reads and says
+VERSION = 5  # of what a policy reads and says
 
 
 def save_policy(

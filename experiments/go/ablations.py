@@ -1,0 +1,177 @@
+"""What each part of GO is worth: policies trained without it, where none was trained.
+
+    python -m experiments.go.ablations
+
+Each policy is trained as the one that ships, but for fewer steps, some times; all of them search
+the models of `experiments.go.validate`, with the same random keys. Two more ways to search with the
+policy as it is are compared: one decision after another for a single group each, and all decisions
+of a budget at once from the start.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+from experiments import common
+from experiments.cases import check_names
+from experiments.go import training as trainer
+from experiments.go import validate
+from gopt.cost.timing import Timing
+from gopt.problem import MAX_TICKS
+from gopt.systems import go
+
+
+def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
+    """Returns what comes of decisions but for when ops run: all at once, none of them critical."""
+
+    def timing(decision: go.Decision) -> Timing:
+        device, zeros = decision.placement, jnp.zeros_like(decision.placement)
+        never = dict.fromkeys(("arrived", "start", "end", "yielding"), zeros)
+        received = jnp.zeros((problem.shape.tensors, problem.num_devices), jnp.int32)
+        rest = {"device": device, "slack": zeros + 1, "received": received}
+        return Timing(**never, **rest, makespan=jnp.int32(1))
+
+    return go.Simulator(go.simulator_of(problem, objective, order).cost, timing)
+
+
+AS_IT_IS = "as it is"
+# What is different about a policy, and what it is told of its decisions.
+PARTS: dict[str, tuple[dict[str, Any], trainer.Simulate]] = {
+    AS_IT_IS: ({}, go.simulator_of),
+    "no attention of a task's own": (dict(own=0), go.simulator_of),
+    "no attention": (dict(layers=0, own=0), go.simulator_of),
+    "no superposition": (dict(superposition=False), go.simulator_of),
+    "no schedule": ({}, blind),
+}
+ONE_GROUP, ONE_SHOT = "one group at a time", "one shot"  # ways to search
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared.
+
+    Attributes:
+      parts: what is left out, by name, see `PARTS`; by default each of them in turn.
+      trainings: of each policy.
+      devices: numbers of devices.
+      iterations: of a search, after which gains are shown.
+      seeds: searches of each graph and start, with the same random keys for each policy.
+      seed: of everything random.
+      folder: where policies, the table and all gains are saved.
+      policy: the policy as it is.
+      training: how all are trained.
+    """
+
+    parts: tuple[str, ...] = tuple(PARTS)
+    trainings: int = 2
+    devices: tuple[int, ...] = (2, 4)
+    iterations: tuple[int, ...] = (5, 20, 50)
+    seeds: int = 4
+    seed: int = 0
+    folder: Path = Path("runs/go/ablations")
+    policy: go.Settings = field(
+        default_factory=lambda: go.Settings(tasks=("placement", "scheduling"))
+    )
+    training: trainer.Training = field(
+        default_factory=lambda: trainer.Training(steps=64, checkpoint_every=16)
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("trainings", "seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        for name in ("devices", "iterations"):
+            if not getattr(self, name) or min(getattr(self, name)) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected numbers, 1 at least")
+
+
+Search = Callable[..., np.ndarray]  # parameters, policy and simulator to log ratios, [S, R, T]
+
+
+def searches(settings: Settings) -> dict[str, Search]:
+    """Returns ways to search all validation models, by name; what does not fit is no number."""
+    pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy)
+    fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
+    key, none = jax.random.key(settings.seed), settings.policy.changes * 1e-6
+
+    def gains(
+        params: Any, policy: go.Settings, simulate: trainer.Simulate, iterations: Sequence[int]
+    ) -> np.ndarray:
+        run = partial(validate.gains, key, iterations=iterations, seeds=settings.seeds)
+        each = [run(params, pool, policy, simulate=simulate) for pool in pools]
+        return np.where(fits[:, None], np.concatenate(each, 1), np.nan)
+
+    def one_group(params: Any, policy: go.Settings, simulate: trainer.Simulate) -> np.ndarray:
+        alone = dataclasses.replace(policy, changes=none)
+        return gains(params, alone, simulate, settings.iterations)
+
+    def one_shot(params: Any, policy: go.Settings, simulate: trainer.Simulate) -> np.ndarray:
+        each = [
+            dataclasses.replace(policy, samples=steps * policy.samples)
+            for steps in settings.iterations
+        ]
+        return np.concatenate([gains(params, many, simulate, (1,)) for many in each], -1)
+
+    return {
+        AS_IT_IS: partial(gains, iterations=settings.iterations),
+        ONE_GROUP: one_group,
+        ONE_SHOT: one_shot,
+    }
+
+
+def main(settings: Settings) -> None:
+    """Runs the comparison."""
+    check_names("parts", settings.parts, PARTS)
+    common.start()
+    common.save_settings(settings.folder, settings)
+    ways = searches(settings)
+    every = trainer.pools(trainer.TRAIN, settings.training.devices, settings.policy)
+    found: dict[str, list[np.ndarray]] = {}
+    for part in settings.parts:
+        changes, simulate = PARTS[part]
+        policy = dataclasses.replace(settings.policy, **changes)
+        for seed in range(settings.trainings):
+            folder = settings.folder / part / str(seed)
+            params, _ = trainer.train(settings.training, policy, seed, folder, every, simulate)
+            for way, search in ways.items() if part == AS_IT_IS else [(part, ways[AS_IT_IS])]:
+                found.setdefault(way, []).append(search(params, policy, simulate))
+            report(settings, found)
+        jax.clear_caches()  # programs of several policies at once are more than a process may map
+    first = jax.tree.map(lambda x: x[0], every[0].inputs)
+    params = go.init_params(jax.random.key(settings.seed), first, settings=settings.policy)
+    found["untrained"] = [ways[AS_IT_IS](params, settings.policy, go.simulator_of)]
+    report(settings, found)
+    print(f"saved in {settings.folder}")
+
+
+def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
+    """Prints and saves what policies gained, for each training `[S, R, T]`, logarithms."""
+    each = settings.policy.evaluations_per_iteration
+    evaluations = [1 + steps * each for steps in settings.iterations]
+    starts = range(len(validate.STARTS))
+    rows = []
+    for name, trainings in found.items():
+        by_start = [[x[:, k :: len(starts)] for k in starts] for x in trainings]
+        shorter = 100 * (1 - np.exp(np.nanmean(by_start, (2, 3))))  # [trainings, starts, T]
+        columns = shorter.reshape(len(trainings), -1).T
+        rows.append([name, *(f"{x.mean():.1f} ({x.min():.1f} to {x.max():.1f})" for x in columns)])
+    title = (
+        f"% shorter than the start after so many evaluations: geometric means over "
+        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices "
+        f"and {settings.seeds} searches, mean and range of {settings.trainings} trainings"
+    )
+    heads = ["policy", *(f"{start}, {n}" for start in validate.STARTS for n in evaluations)]
+    common.show(title, heads, rows, settings.folder / "table.md")
+    common.save_json(settings.folder / "gains.json", {"evaluations": evaluations, "log": found})
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
