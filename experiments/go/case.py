@@ -10,9 +10,18 @@ from gopt.classical.readiness import leaders
 from gopt.graph import Graph
 from gopt.joint_problem import JointProblem, schedule_of
 from gopt.problem import Problem
-from gopt.systems import go, hdp
+from gopt.systems import go, hdp, placeto, regal
 
 OBJECTIVE = "capped_makespan"
+REGAL_DEVICES = 2  # that its policy is trained for; it says where in a plane devices are
+
+
+class Reads(NamedTuple):
+    """What other systems read of a row where placement is all that is decided."""
+
+    hdp: hdp.Inputs
+    placeto: placeto.Inputs
+    regal: regal.Action  # what its policy says
 
 
 class Case(NamedTuple):
@@ -25,7 +34,7 @@ class Case(NamedTuple):
     group: Any  # of each task, int32 [L + 1, N], of each op at each level of GO, and alone; inputs
     # as in `Inputs`
     count: Any  # of each task, int32 [L + 1], groups of each
-    hdp: Any  # what HDP reads, if placement is all that is decided; else None
+    reads: Reads | None  # where placement is all that is decided
 
     @property
     def schedule(self) -> Problem:
@@ -64,10 +73,19 @@ def case(
     every = np.concatenate([inputs.group, alone])
     about = (np.asarray(go.ops_of(task, inputs)) for task in policy.tasks)
     grouped = [_numbered(every, is_about) for is_about in about]
-    reads = hdp.read(graph, schedule) if policy.tasks == ("placement",) else None
+    reads = _read(graph, schedule) if policy.tasks == ("placement",) else None
     groups, counts = zip(*grouped, strict=True)
     values = (problem, inputs, order, start, groups, counts, reads)
     return Case(*jax.tree.map(jnp.asarray, values))
+
+
+def _read(graph: Graph, problem: Problem) -> Reads:
+    params, settings = regal.load_policy(objective=OBJECTIVE, devices=REGAL_DEVICES)
+    features = regal.features(graph, problem, objective=OBJECTIVE)
+    action = jax.jit(regal.action, static_argnames=("devices", "settings"))(
+        params, features, devices=problem.num_devices, settings=settings
+    )
+    return Reads(hdp.read(graph, problem), placeto.read(problem, placeto.Settings()), action)
 
 
 def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

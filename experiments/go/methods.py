@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.go.case import Case, move, row_of, values_of
-from gopt.cost import dispatch
+from experiments.go.case import Case, Reads, move, row_of, values_of
+from gopt.cost import dispatch, execution
+from gopt.cost.execution import Keys
 from gopt.problem import MAX_TICKS
-from gopt.search import local
-from gopt.systems import go, hdp
+from gopt.search import brkga, local
+from gopt.systems import go, hdp, placeto, regal
 
 Tree = Any
 LEARNED = ("GO", "GO fine-tuned", "GO, in turn")  # they begin with trained parameters
@@ -121,24 +122,92 @@ def hierarchical(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: hdp.Settings
 ) -> Found:
     """HDP, which begins with nothing: its best placement, even if the start is better."""
+    drawn = settings.groupings * settings.placements
+    steps = evaluations // drawn
+    reads = _reads(case).hdp
+    state, costs = hdp.run(key, reads, _of_placements(case), steps=steps, settings=settings)
+    evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
+    return _from_nothing(case, state.device, state.cost, costs.min(1), evaluated)
+
+
+def visiting(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: placeto.Settings
+) -> Found:
+    """Placeto, which begins with one device: its best placement, even if the start is better.
+
+    The last of its steps is the last that the evaluations suffice for.
+
+    Raises:
+      ValueError: they do not suffice for one.
+    """
+    reads, cost = _reads(case).placeto, _of_placements(case)
+    groups = len(reads.about)
+    steps = (evaluations - 1) // (settings.episodes * groups)
+    state, costs = placeto.run(key, reads, cost, steps=steps, settings=settings)
+    every = jnp.concatenate([state.first[None], costs.min(2).ravel()])
+    visits = jnp.arange(1 + steps * groups, dtype=jnp.int32)
+    return _from_nothing(case, state.device, state.cost, every, 1 + settings.episodes * visits)
+
+
+def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
+    """REGAL: BRKGA over the devices of single ops, from where its policy says they should lie."""
+    problem, action, settings = case.schedule, _reads(case).regal, regal.Settings()
+    shapes, first = execution.keys_shape(problem), case.first
+
+    def keys_of(device: jax.Array) -> Keys:
+        rest = (jnp.zeros((len(device), *shape.shape)) for shape in shapes[1:])
+        return Keys(device, *rest)
+
+    def decide(keys: Keys) -> go.Decision:
+        placed = dispatch.settled(problem, execution.devices_of(problem, keys))
+        return case.start._replace(placement=placed)
+
+    propose = regal.proposal(problem, action, settings)
+    wanted = jax.nn.one_hot(case.start.placement, problem.num_devices)
+    found = brkga.minimize(
+        key,
+        lambda device: case.simulator.cost(jax.vmap(decide)(keys_of(device))),
+        shapes.device,
+        evaluations=evaluations - 1,  # the start is one of these, too
+        proposal=lambda u: propose(keys_of(u)).device,
+        bias=regal.elite_bias(problem, action, settings).device,
+        given=wanted[None],
+    )
+    decision = decide(jax.tree.map(lambda x: x[0], keys_of(found.keys[None])))
+    history = jnp.concatenate([first.cost[None], found.history])
+    return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
+
+
+def _reads(case: Case) -> Reads:
+    """Returns what other systems read of a row; those search where ops are only placed."""
+    if case.reads is None:
+        raise ValueError("the row has more to decide than placement")
+    return case.reads
+
+
+def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
+    """Returns the cost of placements `[P, N]`, infinite where one does not fit."""
     cost = case.simulator.cost
 
     def of_placements(device: jax.Array) -> jax.Array:
         same = jax.tree.map(lambda x: jnp.broadcast_to(x, device.shape), case.start)
         found = cost(same._replace(placement=device))
-        return jnp.where(found < MAX_TICKS, found, jnp.inf)  # one that does not fit has none
+        return jnp.where(found < MAX_TICKS, found, jnp.inf)
 
-    drawn = settings.groupings * settings.placements
-    steps = evaluations // drawn
-    state, costs = hdp.run(key, case.hdp, of_placements, steps=steps, settings=settings)
-    history = jax.lax.cummin(costs.min(1))
-    evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
-    decision = case.start._replace(placement=state.device)
+    return of_placements
+
+
+def _from_nothing(
+    case: Case, device: jax.Array, cost: jax.Array, costs: jax.Array, evaluated: jax.Array
+) -> Found:
+    """Returns what a search found that does not begin with the start, `costs` one after another."""
+    decision = case.start._replace(placement=device)
     # Where none fits, what the one that is returned counts as: it costs one evaluation more.
     best = jax.lax.cond(
-        jnp.isfinite(state.cost), lambda: state.cost, lambda: cost(row_of(decision))[0]
+        jnp.isfinite(cost), lambda: cost, lambda: case.simulator.cost(row_of(decision))[0]
     )
-    return Found(decision, best, history, evaluated)
+    known = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
+    return Found(decision, best, jax.lax.cummin(known), evaluated)
 
 
 def in_turn(
@@ -184,8 +253,9 @@ def searches(
 ) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
     """Returns the searches by name; each maps a random key, a row and parameters to a result.
 
-    None evaluates more decisions than `evaluations`, that of the start included. HDP is there if
-    placement is all that is decided; where several tasks are, some are done one after another, too.
+    None evaluates more decisions than `evaluations`, that of the start included. Other systems are
+    there if placement is all that is decided; where several tasks are, some are done one after
+    another, too.
 
     Raises:
       ValueError: that does not suffice for one step of training.
@@ -221,5 +291,11 @@ def searches(
         for name, search in found.items()
     }
     if tasks == ("placement",):
-        found["HDP"] = partial(hierarchical, evaluations=evaluations, settings=hdp.Settings())
+        of_others: dict[str, Callable[..., Found]] = {
+            "REGAL": proposed,
+            "HDP": partial(hierarchical, settings=hdp.Settings()),
+            "HDP, published": partial(hierarchical, settings=hdp.PUBLISHED),
+            "Placeto": partial(visiting, settings=placeto.Settings()),
+        }
+        found |= {name: partial(each, evaluations=evaluations) for name, each in of_others.items()}
     return found

@@ -184,6 +184,31 @@ def test_samples_are_drawn_as_often_as_is_said():
     np.testing.assert_allclose(count / code.size, chances, atol=0.02)
 
 
+def test_noise_is_in_units_of_the_logits_and_in_what_is_said_of_them():
+    inputs = three_ops()
+    settings = hdp.Settings(
+        **dict(per_device=1, hidden=4, spread=1.0, width=4, temperature=0.5, noise=1.5)
+    )
+    params = hdp.init_params(jax.random.key(3), inputs, settings=settings)
+    draw = jax.jit(jax.vmap(partial(hdp.sample, settings=settings), (0, None, None)))
+    drawn, likely = draw(jax.random.split(jax.random.key(4), 8000), params, inputs)
+    logits = np.asarray(hdp.group_logits(params, inputs, settings=settings), np.float64)
+    unit = np.sqrt(np.mean(logits**2))
+    noise = np.random.default_rng(0).normal(size=(40_000, *logits.shape))
+    second = 1 / (1 + np.exp(-np.diff(logits + 1.5 * unit * noise)[..., 0]))
+    is_second = np.asarray(drawn.group)[:, 0, 1:4]
+    np.testing.assert_allclose(is_second.mean(0), second.mean(0)[1:4], atol=0.03)
+    # Whatever the noise, the inverse of the probability of what was drawn is, on average, how many
+    # possibilities there are: 8 groupings and 4 placements.
+    inverse = np.exp(-np.asarray(likely, np.float64))
+    assert inverse.mean() == pytest.approx(32, rel=0.1)
+    # What is the same is said to be more or less likely, groups and devices both.
+    same = (is_second == is_second[0]).all(1)
+    device = np.asarray(drawn.device)[:, 0]
+    same = same[:, None] & (device == device[0, 0]).all(-1)
+    assert same.sum() > 100 and np.std(np.asarray(likely)[:, 0][same]) > 0.2
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_ops_go_with_their_group_and_inputs_with_their_first_reader(name):
     graph, inputs = case(name, 3)
@@ -323,6 +348,7 @@ def test_no_steps_raise():
         (dict(groups=0), "groups is 0: expected 1 at least"),
         (dict(placements=0), "placements is 0: expected 1 at least"),
         (dict(width=7), "width is 7: expected an even number"),
+        (dict(noise=-0.1), "noise is -0.1: expected 0 at least"),
         (dict(decay=1.0), "decay is 1.0: expected 0 at least and less than 1"),
         (dict(temperature=0.0), "temperature is 0.0: expected more than 0"),
         (dict(learning_rate=-1.0), "learning_rate is -1.0: expected more than 0"),

@@ -14,9 +14,8 @@ hierarchical controller of TensorFlow's Grappler. What is ours:
 - that inputs belong to the group of their first reader, and ops that may not run where their group
   does go elsewhere (`gopt.cost.dispatch.settled`);
 - costs in units of the mean cost of the first placements, and what has no cost (`reward`);
-- the first baseline (`step`), and that there is no noise on logits, nor a decay of the learning
-  rate, as in Grappler;
-- four settings, chosen by trials (`Settings`).
+- the first baseline (`step`), and that the learning rate does not decay, as in Grappler;
+- settings chosen by trials (`Settings`), beside the published ones (`PUBLISHED`).
 """
 
 from gopt.systems.hdp.inputs import Inputs, group_embedding, members, read
@@ -28,10 +27,11 @@ from gopt.systems.hdp.policy import (
     placements,
     sample,
 )
-from gopt.systems.hdp.settings import Settings
+from gopt.systems.hdp.settings import PUBLISHED, Settings
 from gopt.systems.hdp.training import State, init, optimizer, reward, run, step
 
 __all__ = [
+    "PUBLISHED",
     "Actions",
     "Inputs",
     "Settings",

@@ -29,6 +29,13 @@ class Actions(NamedTuple):
     device: Any  # int32 [M, P, K]
 
 
+class Noise(NamedTuple):
+    """What is added to logits, in units of their root mean square."""
+
+    group: Any  # float32 [N, K]
+    device: Any  # float32 [M, P, K, D]
+
+
 class Policy(nn.Module):
     """Both networks; call them through `sample` and `log_prob`."""
 
@@ -58,7 +65,9 @@ class Policy(nn.Module):
         hidden = self.of_kind(inputs.kind) + self.of_features(inputs.features)
         return self.settings.spread * self.to_group(hidden)
 
-    def place(self, groups: jax.Array, push: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def place(
+        self, groups: jax.Array, push: jax.Array, noise: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns devices of groups, int32 `[P, K]`, and their log-probabilities `[P]`.
 
         Each group goes to the device whose logit is the largest when `push` is added: Gumbel noise
@@ -67,6 +76,7 @@ class Policy(nn.Module):
         Args:
           groups: what is read of each, `[K, F]`.
           push: float32 `[P, K, D]`.
+          noise: in each logit, float32 `[P, K, D]`.
         """
         s = self.settings
         there, ahead = _lstm(self.forwards(groups), self.kept_forwards)
@@ -77,23 +87,25 @@ class Policy(nn.Module):
             for both in zip(there, back, strict=True)
         )
 
-        def step(carry: Any, push: jax.Array) -> tuple[Any, Any]:
-            *state, before = carry
+        def step(carry: Any, row: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+            (*state, before), (push, noise) = carry, row
             state = _unit(state, jnp.take(self.before, before, 0), self.kept)
             hidden = state[1]
             asked = (hidden @ self.ask)[:, None] + memory
             attention = jax.nn.softmax((jnp.tanh(asked) @ self.score)[..., 0])
             known = jnp.concatenate([hidden, attention @ memory], -1)
             logits = s.bound * jnp.tanh(known @ self.to_device / s.temperature)
+            logits = _noisy(logits, noise)
             device = jnp.argmax(logits + push, -1).astype(jnp.int32)
             return (*state, device), (device, losses.categorical_log_prob(logits, device))
 
         none = jnp.full(len(push), self.devices, jnp.int32)
-        _, found = lax.scan(step, (cell, hidden, none), jnp.swapaxes(push, 0, 1))
+        rows = jnp.swapaxes(push, 0, 1), jnp.swapaxes(noise, 0, 1)
+        _, found = lax.scan(step, (cell, hidden, none), rows)
         return found[0].T, found[1].sum(0)
 
     def __call__(
-        self, inputs: Inputs, group: jax.Array, push: jax.Array
+        self, inputs: Inputs, group: jax.Array, push: jax.Array, noise: Noise
     ) -> tuple[jax.Array, jax.Array]:
         """Returns devices, int32 `[M, P, K]`, and the log-probabilities of all, `[M, P]`.
 
@@ -101,15 +113,16 @@ class Policy(nn.Module):
           inputs: the graph.
           group: of each op, int32 `[M, N]`.
           push: as in `place`, float32 `[M, P, K, D]`.
+          noise: in logits.
         """
-        logits = self.group_logits(inputs)
+        logits = _noisy(self.group_logits(inputs), noise.group)
         each = jax.vmap(losses.categorical_log_prob, (None, 0))(logits, group)
         of_group = jnp.sum(jnp.where(inputs.is_placed, each, 0), -1)
         devices, of_device = [], []
-        for row, one in zip(group, push, strict=True):
+        for row, *told in zip(group, push, noise.device, strict=True):
             size = logits.shape[1]
             embedding = group_embedding(inputs, members(inputs, row, size), size)
-            device, log_prob = self.place(embedding, one)
+            device, log_prob = self.place(embedding, *told)
             devices.append(device)
             of_device.append(log_prob)
         return jnp.stack(devices), of_group[:, None] + jnp.stack(of_device)
@@ -120,6 +133,8 @@ def sample(
 ) -> tuple[Actions, jax.Array]:
     """Returns random actions of a step, and their log-probabilities, float32 `[M, P]`.
 
+    Those are given the noise that was drawn, if there is any (`Settings.noise`).
+
     Args:
       key: random key.
       params: of the policy.
@@ -129,19 +144,22 @@ def sample(
     policy, s = _policy(inputs, settings), settings
     to_group, to_place = jax.random.split(key)
     logits = group_logits(params, inputs, settings=s)
+    noise = _noise(jax.random.fold_in(key, 0), logits, policy.devices, s)
+    logits = _noisy(logits, noise.group)
     drawn = jax.random.categorical(to_group, logits, shape=(s.groupings, len(logits)))
     group = drawn.astype(jnp.int32)
-    shape = (s.groupings, s.placements, logits.shape[1], policy.devices)
-    push = jax.random.gumbel(to_place, shape, jnp.float32)
-    device, log_prob = cast(Any, policy.apply(params, inputs, group, push))
+    push = jax.random.gumbel(to_place, noise.device.shape, jnp.float32)
+    device, log_prob = cast(Any, policy.apply(params, inputs, group, push, noise))
     return Actions(group, device), log_prob
 
 
 def log_prob(params: Tree, inputs: Inputs, actions: Actions, *, settings: Settings) -> jax.Array:
-    """Returns the log-probability with which `sample` draws actions, float32 `[M, P]`."""
+    """Returns the log-probability with which `sample` draws actions without noise, `[M, P]`."""
     policy = _policy(inputs, settings)
     push = SURE * jax.nn.one_hot(actions.device, policy.devices, dtype=jnp.float32)
-    return cast(Any, policy.apply(params, inputs, actions.group, push))[1]
+    ops, groups = len(inputs.kind), actions.device.shape[-1]
+    none = Noise(jnp.zeros((ops, groups)), jnp.zeros_like(push))
+    return cast(Any, policy.apply(params, inputs, actions.group, push, none))[1]
 
 
 def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
@@ -165,10 +183,25 @@ def placements(inputs: Inputs, actions: Actions) -> jax.Array:
 def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     """Returns random parameters; the inputs only give shapes."""
     policy = _policy(inputs, settings)
-    group = jnp.zeros((1, len(inputs.kind)), jnp.int32)
-    shape = (1, 1, settings.groups_on(policy.devices), policy.devices)
-    push = jnp.zeros(shape, jnp.float32)
-    return policy.init(key, inputs, group, push)
+    ops, groups = len(inputs.kind), settings.groups_on(policy.devices)
+    push = jnp.zeros((1, 1, groups, policy.devices), jnp.float32)
+    none = Noise(jnp.zeros((ops, groups)), push)
+    return policy.init(key, inputs, jnp.zeros((1, ops), jnp.int32), push, none)
+
+
+def _noise(key: jax.Array, logits: jax.Array, devices: int, settings: Settings) -> Noise:
+    """Returns the noise of a step; of groups, all groupings have the same."""
+    s = settings
+    shapes = logits.shape, (s.groupings, s.placements, logits.shape[1], devices)
+    if not s.noise:
+        return Noise(*map(jnp.zeros, shapes))
+    keys = jax.random.split(key)
+    return Noise(*(s.noise * jax.random.normal(*each) for each in zip(keys, shapes, strict=True)))
+
+
+def _noisy(logits: jax.Array, noise: jax.Array) -> jax.Array:
+    """Returns logits with noise, `[..., V]`, in units of the root mean square of all of them."""
+    return logits + jnp.sqrt(jnp.mean(logits**2) + 1e-12) * noise
 
 
 def _policy(inputs: Inputs, settings: Settings) -> Policy:
