@@ -287,6 +287,27 @@ def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
     np.testing.assert_allclose(1 - histories["GO"][1][:, -1], report.gains(rows, "GO", "expert"))
 
 
+def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):
+    def row(step):
+        row = measured("small", 4.0, 2.0, [step])
+        evaluations = np.array([1, 10, 20, 40])
+        history = np.array([[8.0, 2.0, 1.0, 0.5], [8.0, 4.0, 1.0, 1.0]])
+        slow = runs.Runs(history[:, -1], history, evaluations, 8.0)
+        return row._replace(found={"GO": row.found["GO"], "slow": slow})
+
+    one = row(1.0)
+    for seconds, expected in ((4.0, [1, 1]), (2.1, [2, 4]), (1.9, [8, 8]), (0.1, [8, 8])):
+        np.testing.assert_array_equal(report.within(one, "slow", seconds), expected)
+    np.testing.assert_array_equal(report.within(one, "slow", 20.0), [0.5, 1.0])
+    np.testing.assert_array_equal(report.within(one, "GO", 2.0), [1.0])
+    report.report("title", [one, row(1.0)], tmp_path)
+    head, _, *lines = (tmp_path / "summary.md").read_text().splitlines()[2:]
+    head, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *lines))
+    figures = {line[0]: line[head.index("in GO's s, %")] for line in lines}
+    assert figures["slow"] == "25.0 ± 317.7"  # 2 and 4 s after a quarter of its 8 s
+    assert figures["GO"] == "75.0" and not figures["METIS"]
+
+
 def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
     def row(histories):
         evaluations = np.array([1, 10, 100])

@@ -1,6 +1,6 @@
 """The tables of the GO experiment: seconds of a step by method, and what they are worth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,14 +46,39 @@ def steps(row: Measured, method: str) -> np.ndarray:
     return np.array([given.makespan if given.fits else np.nan])
 
 
-def gains(rows: Sequence[Measured], method: str, other: str) -> np.ndarray:
+def within(row: Measured, method: str, seconds: float) -> np.ndarray:
+    """Returns the step of each run of a search after some seconds of one core, s, `[S]`.
+
+    Evaluations take equally long each. The first one counts whenever it is made.
+    """
+    found = row.found[method]
+    made = min(1, seconds / found.seconds) * found.evaluations[-1]
+    return found.history[:, max(np.searchsorted(found.evaluations, made, "right") - 1, 0)]
+
+
+def gains(
+    rows: Sequence[Measured],
+    method: str,
+    other: str,
+    steps: Callable[[Measured, str], np.ndarray] = steps,
+) -> np.ndarray:
     """Returns 1 − geometric mean over rows of step / step of another method, of each run, `[S]`.
 
     Rows on which a run of either does not fit are left out. The other method counts with its mean.
+
+    Args:
+      rows: of the table.
+      method: whose steps these are.
+      other: what it is compared with.
+      steps: of each run of the method on a row, s, `[S]`.
     """
-    each = np.array([steps(row, method) / steps(row, other).mean() for row in rows])
+    each = np.array([steps(row, method) / _mean(row, other) for row in rows])
     each = each[np.isfinite(each).all(1)]
     return 1 - np.exp(np.log(each).mean(0)) if len(each) else np.full(each.shape[1], np.nan)
+
+
+def _mean(row: Measured, method: str) -> float:
+    return float(steps(row, method).mean())
 
 
 def headroom(default: np.ndarray, method: np.ndarray, known: np.ndarray) -> float:
@@ -93,6 +118,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     - headroom: what it captures of the gap between the default and the best known;
     - fits: on how many rows the memory of all devices suffices; others are left out;
     - evaluations: decisions tried; core s: of one core for a run, without compilation;
+    - in GO's s: over the default, after as many seconds of one core as GO takes on that row;
     - sooner than HDP: how many times fewer evaluations it needs for HDP's best, see `sooner`.
     """
     every, default = methods(rows[0]), rows[0].default
@@ -106,7 +132,12 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
         columns = (*columns, "bound")
         table = [(*line, _figure(row.bound)) for line, row in zip(table, rows, strict=True)]
     common.show(title, columns, table, folder / "rows.md")
-    against_hdp = "HDP" in rows[0].found
+    found = rows[0].found
+    timed, against_hdp = "GO" in found, "HDP" in found
+
+    def in_time(row: Measured, method: str) -> np.ndarray:
+        return within(row, method, row.found["GO"].seconds)
+
     known = np.array([row.known for row in rows])
     summary: list[tuple[Any, ...]] = []
     for method in every:
@@ -115,11 +146,14 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
         share = f"{100 * headroom(mean[default], mean[method], known):.0f}"
         fits = f"{int(np.isfinite(mean[method]).sum())} of {len(rows)}"
         line = [method, *over, share, fits, tried, f"{spent:.1f}"]
+        if timed:
+            line.append(_percent(gains(rows, method, default, in_time)) if method in found else "")
         if against_hdp:
-            line.append(_sooner(rows, method) if method in rows[0].found else "")
+            line.append(_sooner(rows, method) if method in found else "")
         summary.append(tuple(line))
     heads = ["method", f"over {default}, %", "over start, %", "of headroom, %", "fits"]
-    heads += ["evaluations", "core s", *(["sooner than HDP"] if against_hdp else [])]
+    heads += ["evaluations", "core s", *(["in GO's s, %"] if timed else [])]
+    heads += ["sooner than HDP"] if against_hdp else []
     if default == "expert":
         published = f"{100 * _published(rows):.1f}"
         summary.append(("published GO-one", published, *[""] * (len(heads) - 2)))
