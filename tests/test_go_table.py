@@ -308,6 +308,27 @@ def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):
     assert figures["GO"] == "75.0" and not figures["METIS"]
 
 
+def test_a_policy_is_compared_with_those_trained_on_a_row_by_family(tmp_path, monkeypatch):
+    def row(name, *steps):
+        found = {
+            method: runs.Runs(np.array(x), np.array(x)[:, None], np.array([1]), 1.0)
+            for method, x in zip(("GO", "GO-one", "GO fine-tuned"), steps, strict=True)
+        }
+        return measured(name, 4.0, 2.0, [1.0])._replace(found=found)
+
+    monkeypatch.setitem(ROWS, "other", ROW._replace(family="mlp_mixer"))
+    rows = [
+        row("small", [1.0, 1.0], [1.5, 2.5], [2.0, 2.0]),
+        row("small", [4.0, 4.0], [1.0, 1.0], [1.0, 1.0]),
+        row("other", [3.0, 3.0], [1.0, 2.0], [1.5, 1.5]),
+    ]
+    report.report("title", rows, tmp_path)
+    lines = (tmp_path / "transfer.md").read_text().splitlines()[4:]
+    assert lines[0] == "| rnnlm | 2 | 1.414 ± 0.000 | 1.000 ± 0.000 |"
+    assert lines[1] == "| mlp_mixer | 1 | 2.000 ± 0.000 | 1.000 ± 0.000 |"
+    assert lines[2] == "| all | 3 | 1.587 ± 0.000 | 1.000 ± 0.000 |"
+
+
 def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
     def row(histories):
         evaluations = np.array([1, 10, 100])

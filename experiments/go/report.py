@@ -111,7 +111,9 @@ def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, in
 
 
 def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
-    """Prints and saves both tables: the rows, s, and what each method is worth over all of them.
+    """Prints and saves two tables: the rows, s, and what each method is worth over all of them.
+
+    And a third one of how a policy does beside one that was trained on the row, see `transfer`.
 
     - over the default (an expert, say), over start: 1 − geometric mean of step / the default's, or
       that of what searches begin with, with its 95 % interval over runs;
@@ -154,6 +156,8 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     heads = ["method", f"over {default}, %", "over start, %", "of headroom, %", "fits"]
     heads += ["evaluations", "core s", *(["in GO's s, %"] if timed else [])]
     heads += ["sooner than HDP"] if against_hdp else []
+    if {"GO", "GO-one", "GO fine-tuned"} <= set(found):
+        transfer(rows, folder)
     if default == "expert":
         published = f"{100 * _published(rows):.1f}"
         summary.append(("published GO-one", published, *[""] * (len(heads) - 2)))
@@ -163,6 +167,30 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
 def _sooner(rows: Sequence[Measured], method: str) -> str:
     ratio, count = sooner(rows, method, "HDP")
     return f"{ratio:.1f} ({count} of {len(rows)})" if count else "never"
+
+
+def transfer(rows: Sequence[Measured], folder: Path) -> None:
+    """Prints and saves how a policy does on families that it was not trained on, beside GO-one.
+
+    That is the geometric mean over the rows of a family of step / the mean step of GO-one, trained
+    on the row from scratch, with its 95 % interval over runs: below 1 the policy is better.
+    """
+    families: dict[str, list[Measured]] = {}
+    for row in rows:
+        families.setdefault(ROWS[row.name].family, []).append(row)
+    lines = [
+        [family, len(each), *(_ratio(each, method) for method in ("GO", "GO fine-tuned"))]
+        for family, each in [*families.items(), ("all", list(rows))]
+    ]
+    columns = ["family", "rows", "GO / GO-one", "GO fine-tuned / GO-one"]
+    common.show(
+        "Steps of a policy trained on other families", columns, lines, folder / "transfer.md"
+    )
+
+
+def _ratio(rows: Sequence[Measured], method: str) -> str:
+    mean, half = common.mean_interval(1 - gains(rows, method, "GO-one"))
+    return f"{mean:.3f}" + (f" ± {half:.3f}" if np.isfinite(half) else "")
 
 
 def save(rows: Sequence[Measured], folder: Path) -> None:
