@@ -179,7 +179,7 @@ def parameters(policy):
     [
         *((name, PLACING) for name in ("random search", "annealing", "GO", "GO fine-tuned")),
         *((name, PLACING) for name in ("HDP", "Placeto", "REGAL")),
-        ("GO, in turn", POLICY),
+        ("annealing, in turn", POLICY),
         ("random search", POLICY),
     ],
 )
