@@ -180,7 +180,7 @@ def parameters(policy):
         *((name, PLACING) for name in ("random search", "annealing", "GO", "GO fine-tuned")),
         *((name, PLACING) for name in ("HDP", "Placeto", "REGAL")),
         ("annealing, in turn", POLICY),
-        ("random search", POLICY),
+        *((name, POLICY) for name in ("random search", "BRKGA")),
     ],
 )
 def test_searches_keep_within_the_budget(name, policy, monkeypatch):

@@ -84,6 +84,34 @@ def stepwise(
     return Found(found.keys, found.cost, found.history, found.evaluations)
 
 
+def genetic(
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
+) -> Found:
+    """BRKGA: a key of each group of GO's finest level says whether it stays, or what it gets."""
+    places = range(len(tasks))
+    groups = [case.group[k][-2] for k in places]
+    rows = len(case.start.placement)
+
+    def decide(keys: list[jax.Array]) -> go.Decision:
+        decision = case.start
+        for task, group, key in zip(tasks, groups, keys, strict=True):
+            choices = 1 + values_of(case, task)
+            choice = jnp.minimum((key * choices).astype(jnp.int32), choices - 1)
+            value, before = jnp.append(choice, 0)[group], getattr(decision, task)
+            decided = jnp.where(value == 0, before, value - 1).astype(jnp.int32)
+            decision = decision._replace(**{task: decided})
+        return decision._replace(placement=dispatch.settled(case.schedule, decision.placement))
+
+    found = brkga.minimize(
+        key,
+        lambda keys: case.simulator.cost(jax.vmap(decide)(keys)),
+        [jax.ShapeDtypeStruct((rows,), jnp.float32) for _ in places],
+        evaluations=evaluations - 1,  # the start is one of these, too
+        given=[jnp.zeros((1, rows)) for _ in places],
+    )
+    return _evolved(case, decide(found.keys), found)
+
+
 def rolled(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
@@ -152,7 +180,7 @@ def visiting(
 def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
     """REGAL: BRKGA over the devices of single ops, from where its policy says they should lie."""
     problem, action, settings = case.schedule, _reads(case).regal, regal.Settings()
-    shapes, first = execution.keys_shape(problem), case.first
+    shapes = execution.keys_shape(problem)
 
     def keys_of(device: jax.Array) -> Keys:
         rest = (jnp.zeros((len(device), *shape.shape)) for shape in shapes[1:])
@@ -174,7 +202,12 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
         given=wanted[None],
     )
     decision = decide(jax.tree.map(lambda x: x[0], keys_of(found.keys[None])))
-    history = jnp.concatenate([first.cost[None], found.history])
+    return _evolved(case, decision, found)
+
+
+def _evolved(case: Case, decision: go.Decision, found: brkga.Result) -> Found:
+    """Returns what BRKGA found, which is counted from the start on."""
+    history = jnp.concatenate([case.first.cost[None], found.history])
     return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
 
 
@@ -278,6 +311,7 @@ def searches(
         "random search": random,
         "local search": climb,
         "annealing": anneal,
+        "BRKGA": genetic,
         "GO untrained": roll,
         "GO": roll,
         "GO-one": tune,
