@@ -19,6 +19,8 @@ from experiments.go import case as cases
 from experiments.go.rows import ROWS, Published, Row, build
 from gopt.classical.partition import partition_by_time
 from gopt.cost import dispatch
+from gopt.joint_problem import schedule_of
+from gopt.problem import MAX_TICKS
 from gopt.systems import go
 
 FAMILIES, UNSEEN = (
@@ -79,7 +81,7 @@ def test_a_run_trains_evaluates_and_saves(first):
         *("small", "policy"),
     }
     (row,) = json.loads((folder / "found.json").read_text())
-    known = tables.fusion(build(ROW), ROW, 2)
+    known = tables.fusion(build(ROW).graph, 1, None)
     start = known.given[row["begun"]]
     zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
     cost = go.simulator_of(known.problem, "makespan").cost
@@ -97,9 +99,16 @@ def test_a_run_trains_evaluates_and_saves(first):
         )
 
 
+def known_of(name, row):
+    """A row as a table has it."""
+    traced = build(row)
+    place = partial(heuristics.placed, traced=traced, row=row, seeds=1)
+    return tables.TABLES[name][0](traced.graph, row.devices, place)
+
+
 @pytest.mark.parametrize("name", [*tables.TABLES])
 def test_what_is_known_costs_what_it_says(name):
-    found = tables.TABLES[name][0](build(ROW), ROW, 1)
+    found = known_of(name, ROW)
     assert found.default in found.given and set(found.starts) <= set(found.given)
     costs = {}
     for method in found.starts:
@@ -154,6 +163,33 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
         assert one == pytest.approx(other, rel=1e-5)
 
 
+@pytest.mark.parametrize("policy", [PLACING, POLICY])
+def test_searches_are_trained_from_several_starts(policy):
+    (pool,) = training.pools(MODELS, (2,), policy)
+    places, many = np.asarray(pool.start.decision.placement), len(training.STARTS)
+    fused = np.asarray(pool.start.decision.fusion)
+    assert len(places) == many * len(MODELS) and (pool.start.cost < MAX_TICKS).all()
+    for k in range(0, len(places), many):
+        problem, tight = (
+            schedule_of(jax.tree.map(lambda x, row=row: x[row], pool.problem)) for row in (k, k + 3)
+        )
+        alone, cut, listed, again = places[k : k + many]
+        assert not alone.any() and cut.any() and listed.any() and (cut == again).all()
+        assert (listed != cut).any() and not fused[k].any()
+        assert fused[k + 1 : k + 4].any(1).all() == ("fusion" in policy.tasks)
+        for place in (alone, cut, listed):
+            np.testing.assert_array_equal(dispatch.settled(problem, place), place)
+        assert (problem.capacity > tight.capacity).all() and (tight.capacity > 0).all()
+        if "fusion" not in policy.tasks:
+            peak = dispatch.evaluate(tight, dispatch.placement(tight, alone)).peak
+            assert peak[0] > tight.capacity[0]
+    # Who does not place has one placement, fused or not.
+    rest = dataclasses.replace(policy, tasks=("scheduling", *policy.tasks[2:]))
+    (pool,) = training.pools(MODELS, (2,), rest)
+    assert len(pool.start.cost) == len(MODELS) * len(rest.tasks)
+    assert (np.asarray(pool.start.decision.placement)[:: len(rest.tasks)] == places[1::4]).all()
+
+
 def test_no_family_of_the_table_is_trained_on():
     table = {row.family for row in ROWS.values()}
     assert len(FAMILIES) == 17 and not FAMILIES & table
@@ -164,7 +200,7 @@ def test_no_family_of_the_table_is_trained_on():
 def case(policy, devices=3):
     row = ROW._replace(devices=devices)
     name = "joint" if len(policy.tasks) > 1 else "placement"
-    known = tables.TABLES[name][0](build(row), row, 1)
+    known = known_of(name, row)
     given = known.given[known.starts[0]]
     return cases.case(build(row).graph, known.problem, given.decision, given.order, policy)
 
@@ -403,13 +439,31 @@ def test_what_a_search_reached_is_kept(tmp_path):
         jax.tree.map(np.testing.assert_array_equal, (found, decided), reached)
         assert type(found.seconds) is float
     assert len(calls) == 2
-    with pytest.raises(ValueError, match=r"GO\.npz holds a search with seeds = 2: expected 3"):
+    with pytest.raises(ValueError, match=r"GO\.npz is about seeds = 2: expected 3; use another"):
         runs.kept(path, {"seeds": 3, "sizes": (1,)}, search)
-    with pytest.raises(ValueError, match="a search with alone = None: expected 1; use another"):
+    with pytest.raises(ValueError, match="is about alone = None: expected 1; use another folder"):
         runs.kept(path, {"seeds": 2, "sizes": (1,), "alone": 1}, search)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"GO\.npz does not hold what a search reached"):
+    with pytest.raises(ValueError, match=r"GO\.npz does not hold what was found"):
         runs.kept(path, {"seeds": 2, "sizes": (1,)}, search)
+
+
+def test_what_heuristics_place_is_kept(tmp_path, monkeypatch):
+    problem, path, calls = case(PLACING).problem, tmp_path / "row" / "heuristics.npz", []
+    device = np.arange(problem.shape.ops, dtype=np.int32) % 3
+    places = {
+        "expert": heuristics.Placed(device, 0.5, True, 2, 1.5),
+        "METIS": heuristics.Placed(device[::-1], 0.1, False, 6, 0.0),
+    }
+    monkeypatch.setattr(heuristics, "placed", lambda *_: calls.append(1) or places)
+    for _ in range(2):
+        found = heuristics.kept(path, problem, None, ROW, 1)
+        jax.tree.map(np.testing.assert_array_equal, found, places)
+        assert list(map(type, found["METIS"])) == [np.ndarray, float, bool, int, float]
+    assert list(found) == ["expert", "METIS"] and len(calls) == 1
+    other = problem._replace(capacity=problem.capacity - 1)
+    with pytest.raises(ValueError, match=r"heuristics\.npz is about problem = '\w+': expected"):
+        heuristics.kept(path, other, None, ROW, 1)
 
 
 def test_settings_that_mean_nothing_raise(tmp_path):
@@ -432,6 +486,7 @@ def test_settings_that_mean_nothing_raise(tmp_path):
     for wrong, message in (
         (dict(graphs=3), "graphs is 3: expected 2 at most"),
         (dict(devices=()), "devices is ..: expected some numbers"),
+        (dict(starts=()), "starts is ..: expected some of .'one device', 'a cut'"),
         (dict(iterations=0), "iterations is 0: expected 1 at least"),
         (dict(samples=1), "samples is 1: expected 2 at least"),
         (dict(life=1), "life is 1: expected 2 at least"),
@@ -443,7 +498,8 @@ def test_settings_that_mean_nothing_raise(tmp_path):
 def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
     policy = dataclasses.replace(PLACING, levels=(4,))
-    (pool,) = training.pools(MODELS, (2,), policy)
+    starts = training.STARTS[:2]
+    (pool,) = training.pools(MODELS, (2,), policy, starts)
     inputs = jax.tree.map(lambda x: x[0], pool.inputs)
     untrained = go.init_params(jax.random.key(1), inputs, settings=policy)
     policies = {"untrained": (untrained, policy)}  # all of them say the same
@@ -455,16 +511,15 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
         go.save_policy(tmp_path / f"{seed}.npz", params, sizes)
         policies[f"{tmp_path / str(seed)}.npz, {explore} uniform"] = params, sizes
     paths = tmp_path / "0.npz", tmp_path / "1.npz"
-    settings = validate.Settings(
-        paths, devices=(2,), iterations=(1, 4), seeds=3, folder=tmp_path / "found"
-    )
+    small = dict(devices=(2,), starts=starts, iterations=(1, 4), seeds=3)
+    settings = validate.Settings(paths, **small, folder=tmp_path / "found")
     with redirect_stdout(StringIO()) as printed:
         validate.main(settings)
     assert "one device" in printed.getvalue() and "a cut" in printed.getvalue()
     saved = json.loads((tmp_path / "found" / "gains.json").read_text())
     families = [family for family, _ in MODELS]
     assert saved["evaluations"] == [1 + step * policy.evaluations_per_iteration for step in (1, 4)]
-    assert saved["searches"] == [[f, 2, start] for f in families for start in validate.STARTS]
+    assert saved["searches"] == [[f, 2, start] for f in families for start in starts]
     assert list(saved["log ratio"]) == list(policies)
     found = {name: np.array(x) for name, x in saved["log ratio"].items()}
     # Each search is that of its policy, from the start that it is said to be.
@@ -496,7 +551,7 @@ def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, m
         **dict(parts=("no schedule", ablations.AS_IT_IS), trainings=1, devices=(2,), seeds=2),
         **dict(iterations=(1, 3), folder=tmp_path),
         policy=dataclasses.replace(PLACING, levels=(4,), learning_rate=0.05),
-        training=dataclasses.replace(TRAINING, steps=3, devices=(2,)),
+        training=dataclasses.replace(TRAINING, steps=3, devices=(2,), starts=training.STARTS[:2]),
     )
     with redirect_stdout(StringIO()) as printed:
         ablations.main(settings)
@@ -571,6 +626,7 @@ def test_searches_that_do_not_fit_are_left_out():
         (dict(devices=(2, 0)), r"devices is \(2, 0\): expected numbers, 1 at least"),
         (dict(explore=(1.0,)), r"explore is \(1.0,\): expected between 0 and 1"),
         (dict(seeds=1), "seeds is 1: expected 2 at least, for an interval"),
+        (dict(starts=("a cut", "a leaf")), r"starts is .*'a leaf'.: expected some of"),
     ],
 )
 def test_comparisons_that_mean_nothing_raise(wrong, message):

@@ -12,7 +12,6 @@ reaches on a row is kept: if it is interrupted, or asked for other rows and sear
 """
 
 import dataclasses
-import hashlib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,12 +26,11 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import check_names
 from experiments.go import case as cases
-from experiments.go import methods, report, runs
+from experiments.go import heuristics, keeping, methods, report, runs
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, build
 from experiments.go.tables import TABLES, rank, seconds_of
 from gopt.classical import makespan_bound
-from gopt.files import write_whole
 from gopt.systems import go
 
 
@@ -93,22 +91,16 @@ def policy(settings: Settings) -> tuple[Any, go.Settings]:
 def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) -> report.Measured:
     """Returns what each method finds on a row, with trained parameters of the policy."""
     jax.clear_caches()  # programs of several rows at once are more than a process may map
-    row = ROWS[name]
+    row, path = ROWS[name], settings.folder / name / "heuristics.npz"
     traced = build(row)
-    problem, given, default, starts = TABLES[settings.table][0](traced, row, settings.seeds)
+    place = partial(heuristics.kept, path, traced=traced, row=row, seeds=settings.seeds)
+    make = TABLES[settings.table][0]
+    problem, given, default, starts = make(traced.graph, row.devices, place)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
     case = cases.case(traced.graph, problem, *given[begun][:2], policy)
     found = search(name, case, settings, trained, policy)
     is_fused = "fusion" in policy.tasks
     bound = np.nan if is_fused else float(seconds_of(problem, makespan_bound(case.schedule)))
-    arrays = {
-        f"{method}, {task}": getattr(one.decision, task)
-        for method, one in given.items()
-        for task in policy.tasks
-    }
-    path = settings.folder / name / "heuristics.npz"
-    with write_whole(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
     ops = int(case.schedule.num_ops)
     return report.Measured(name, ops, given, default, begun, found, bound)
 
@@ -136,17 +128,9 @@ def search(
     for method in settings.searches or searches:
         is_learned = method in methods.LEARNED
         run = partial(runs.run, searches[method], keys, case, learned if is_learned else first)
-        weights = {"weights": digest(trained) if is_learned else None}
+        weights = {"weights": keeping.digest(trained) if is_learned else None}
         found[method], _ = runs.kept(settings.folder / name / f"{method}.npz", about | weights, run)
     return found
-
-
-def digest(params: Any) -> str:
-    """Returns what tells parameters from others."""
-    every = hashlib.sha256()
-    for leaf in jax.tree.leaves(params):
-        every.update(np.asarray(leaf).tobytes())
-    return every.hexdigest()[:16]
 
 
 def main(settings: Settings) -> None:

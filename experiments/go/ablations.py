@@ -98,7 +98,8 @@ Search = Callable[..., np.ndarray]  # parameters, policy and simulator to log ra
 
 def searches(settings: Settings) -> dict[str, Search]:
     """Returns ways to search all validation models, by name; what does not fit is no number."""
-    pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy)
+    starts = settings.training.starts
+    pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy, starts)
     fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
     key, none = jax.random.key(settings.seed), settings.policy.changes * 1e-6
 
@@ -133,14 +134,15 @@ def main(settings: Settings) -> None:
     common.start()
     common.save_settings(settings.folder, settings)
     ways = searches(settings)
-    every = trainer.pools(trainer.TRAIN, settings.training.devices, settings.policy)
+    training = settings.training
+    every = trainer.pools(trainer.TRAIN, training.devices, settings.policy, training.starts)
     found: dict[str, list[np.ndarray]] = {}
     for part in settings.parts:
         changes, simulate = PARTS[part]
         policy = dataclasses.replace(settings.policy, **changes)
         for seed in range(settings.trainings):
             folder = settings.folder / part / str(seed)
-            params, _ = trainer.train(settings.training, policy, seed, folder, every, simulate)
+            params, _ = trainer.train(training, policy, seed, folder, every, simulate)
             for way, search in ways.items() if part == AS_IT_IS else [(part, ways[AS_IT_IS])]:
                 found.setdefault(way, []).append(search(params, policy, simulate))
             report(settings, found)
@@ -156,10 +158,10 @@ def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
     """Prints and saves what policies gained, for each training `[S, R, T]`, logarithms."""
     each = settings.policy.evaluations_per_iteration
     evaluations = [1 + steps * each for steps in settings.iterations]
-    starts = range(len(validate.STARTS))
-    rows = []
+    starts = settings.training.starts
+    rows, many = [], len(starts)
     for name, trainings in found.items():
-        by_start = [[x[:, k :: len(starts)] for k in starts] for x in trainings]
+        by_start = [[x[:, k::many] for k in range(many)] for x in trainings]
         shorter = 100 * (1 - np.exp(np.nanmean(by_start, (2, 3))))  # [trainings, starts, T]
         columns = shorter.reshape(len(trainings), -1).T
         rows.append([name, *(f"{x.mean():.1f} ({x.min():.1f} to {x.max():.1f})" for x in columns)])
@@ -168,7 +170,7 @@ def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
         f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices "
         f"and {settings.seeds} searches, mean and range of {settings.trainings} trainings"
     )
-    heads = ["policy", *(f"{start}, {n}" for start in validate.STARTS for n in evaluations)]
+    heads = ["policy", *(f"{start}, {n}" for start in starts for n in evaluations)]
     common.show(title, heads, rows, settings.folder / "table.md")
     common.save_json(settings.folder / "gains.json", {"evaluations": evaluations, "log": found})
 

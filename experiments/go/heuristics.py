@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.go import experts
+from experiments.go import experts, keeping
 from experiments.go.rows import Row
 from gopt.classical import critical_path, etf, fit_memory, heft, memory_etf
 from gopt.classical.groups import join, weight_groups
@@ -32,6 +33,25 @@ class Placed(NamedTuple):
     fits: bool  # the memory of all devices
     tried: int  # how many placements it is the best of
     seconds: float  # to find them all, without what they cost
+
+
+def kept(path: Path, problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, Placed]:
+    """Returns what `placed` does: what is kept in a file, or what it does now.
+
+    Raises:
+      ValueError: the file is about something else, or cannot be read.
+    """
+
+    def make() -> dict[str, Any]:
+        found = placed(problem, traced, row, seeds)
+        columns = dict(zip(Placed._fields, zip(*found.values(), strict=True), strict=True))
+        return {"method": list(found), **columns}
+
+    tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
+    arrays = keeping.kept(path, {"problem": keeping.digest(problem)} | tried, make)
+    rows = zip(*(arrays[name].tolist() for name in Placed._fields[1:]), strict=True)
+    each = zip(arrays["method"].tolist(), arrays["device"], rows, strict=True)
+    return {method: Placed(device, *figures) for method, device, figures in each}
 
 
 def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, Placed]:

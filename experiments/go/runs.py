@@ -1,6 +1,5 @@
-"""What the methods reach on one row of the table; kept in a file each, so that nothing is lost."""
+"""What the methods reach on one row of the table."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common
-from experiments.go import methods
+from experiments.go import keeping, methods
 from experiments.go.case import Case
 from experiments.go.tables import seconds_of, simulated
-from gopt.files import write_whole
 from gopt.joint_problem import JointProblem
 from gopt.parallel import spread
 from gopt.problem import MAX_TICKS, Problem
@@ -36,41 +33,24 @@ Found = tuple[Runs, go.Decision]  # with the best decision of all runs
 
 
 def kept(path: Path, about: dict[str, Any], search: Callable[[], Found]) -> Found:
-    """Returns what a search reached: what an earlier call with this file did, or what it does now.
+    """Returns what a search reached: what is kept in a file, or what it does now.
 
     Args:
-      path: of the file, in which figures, decision, and what they are of are saved.
-      about: what they are of, as JSON values.
+      path: of the file.
+      about: what it is of, see `experiments.go.keeping`.
       search: what is searched if there is no file.
 
     Raises:
       ValueError: the file is about something else, or cannot be read.
     """
-    about = json.loads(json.dumps(about))
-    if path.exists():
-        return _read(path, about)
-    found, decision = search()
-    words = {"about": json.dumps(about), "versions": json.dumps(common.versions())}
-    arrays = {**found._asdict(), **decision._asdict(), **words}
-    with write_whole(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    return found, decision
 
+    def make() -> dict[str, Any]:
+        found, decision = search()
+        return {**found._asdict(), **decision._asdict()}
 
-def _read(path: Path, about: dict[str, Any]) -> Found:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            had = json.loads(str(file["about"]))
-            figures = {name: file[name] for name in Runs._fields}
-            decision = go.Decision(**{name: file[name] for name in go.TASKS})
-    except Exception as error:
-        raise ValueError(f"{path} does not hold what a search reached: {error}") from error
-    for name in sorted(had.keys() | about.keys()):
-        if had.get(name) != about.get(name):
-            raise ValueError(
-                f"{path} holds a search with {name} = {had.get(name)!r}: expected "
-                f"{about.get(name)!r}; use another folder, or the old settings"
-            )
+    arrays = keeping.kept(path, about, make)
+    figures: dict[str, Any] = {name: arrays[name] for name in Runs._fields}
+    decision = go.Decision(*(arrays[name] for name in go.TASKS))
     return Runs(**figures | {"seconds": float(figures["seconds"])}), decision
 
 

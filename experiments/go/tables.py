@@ -7,19 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.go import heuristics
 from experiments.go.case import OBJECTIVE
-from experiments.go.rows import Row
+from experiments.go.heuristics import Placed
 from gopt.classical.fusion import FUSIONS, within_devices
-from gopt.classical.groups import weight_groups
 from gopt.cost import dispatch, execution
 from gopt.cost.execution import Cost
 from gopt.cost.joint import contracted
 from gopt.fusion_rules import RULES
+from gopt.graph import Graph
 from gopt.hardware import p100s
 from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
 from gopt.problem import MAX_TICKS, Problem, prepare, to_seconds
-from gopt.sources.jaxpr import Traced
 from gopt.systems import go
 
 METIS = "METIS, repaired"
@@ -46,22 +44,23 @@ class Table(NamedTuple):
     starts: tuple[str, ...]  # of `given`, what searches may begin with
 
 
-def placement(traced: Traced, row: Row, seeds: int) -> Table:
+Place = Callable[[Problem], dict[str, Placed]]  # ops without a search, by several methods
+
+
+def placement(graph: Graph, devices: int, place: Place) -> Table:
     """Returns a row where ops are placed, and served first come, first served."""
-    problem = prepare(traced.graph, p100s(row.devices))
-    rows = heuristics.placed(problem, traced, row, seeds)
-    given = {name: _placed(one) for name, one in rows.items()}
+    problem = prepare(graph, p100s(devices))
+    given = {name: _placed(one) for name, one in place(problem).items()}
     return Table(problem, given, "expert", AUTOMATIC)
 
 
-def schedule(traced: Traced, row: Row, seeds: int) -> Table:
+def schedule(graph: Graph, devices: int, place: Place) -> Table:
     """Returns a row where ops are placed, and have priorities.
 
     Searches begin with the best of all placements, with priorities by critical path.
     """
-    problem = prepare(traced.graph, p100s(row.devices))
-    rows = heuristics.placed(problem, traced, row, seeds)
-    given = {name: _placed(one) for name, one in rows.items()}
+    problem = prepare(graph, p100s(devices))
+    given = {name: _placed(one) for name, one in place(problem).items()}
     by_path = go.critical_path_order(problem)
     ordered = [score(problem, given[name].decision, by_path) for name in AUTOMATIC]
     spent = sum(given[name].seconds for name in AUTOMATIC)
@@ -72,11 +71,10 @@ def schedule(traced: Traced, row: Row, seeds: int) -> Table:
     return Table(problem, given, "expert", starts)
 
 
-def scheduling(traced: Traced, row: Row, seeds: int) -> Table:
+def scheduling(graph: Graph, devices: int, place: Place) -> Table:
     """Returns a row where ops have priorities, on the devices where METIS places them."""
-    problem = prepare(traced.graph, p100s(row.devices))
-    parted = heuristics.partitioned(problem, seeds)
-    start = _placed(heuristics.repaired(problem, parted, weight_groups(problem)))
+    problem = prepare(graph, p100s(devices))
+    start = _placed(place(problem)[METIS])
     orders = {
         "FIFO": go.first_come_order(problem, start.decision),
         "program order": go.order_of(problem, np.arange(problem.shape.ops)),
@@ -89,39 +87,39 @@ def scheduling(traced: Traced, row: Row, seeds: int) -> Table:
     return Table(problem, given, "FIFO", tuple(given))
 
 
-def fusion(traced: Traced, row: Row, seeds: int) -> Table:
+def fusion(graph: Graph, devices: int, place: Place) -> Table:
     """Returns a row where ops are fused, on one device."""
-    problem = prepare_joint(traced.graph, p100s(1), rules=RULES["gpu"])
+    problem = prepare_joint(graph, p100s(1), rules=RULES["gpu"])
     at = np.zeros(problem.schedule.shape.ops, np.int32)
     fused = {name: fuse(problem.fusion[0]) for name, fuse in FUSIONS.items()}
     given = {name: score(problem, decided(at, bits), None) for name, bits in fused.items()}
     return Table(problem, given, "priority fusion", tuple(given))
 
 
-def joint(traced: Traced, row: Row, seeds: int) -> Table:
+def joint(graph: Graph, devices: int, place: Place) -> Table:
     """Returns a row where all is decided. Searches begin with the best of all combinations.
 
     Those are of placements, of what compilers fuse within a device or nothing, and of two orders:
     first come, first served, and by critical path. The default is METIS, what compilers fuse, and
     the first order.
     """
-    problem = prepare_joint(traced.graph, p100s(row.devices), rules=RULES["gpu"])
-    placed = heuristics.placed(problem.schedule, traced, row, seeds)
+    problem = prepare_joint(graph, p100s(devices), rules=RULES["gpu"])
+    placed = place(problem.schedule)
     by_path = go.critical_path_order(problem)
     compiled = FUSIONS["priority fusion"](problem.fusion[0])
     every: dict[tuple[str, bool, bool], Given] = {}  # placement, fused or not, by path or not
-    for place in AUTOMATIC:
-        device = placed[place].device
+    for name in AUTOMATIC:
+        device = placed[name].device
         for fused in (False, True):
             bits = within_devices(problem.fusion[0], compiled & fused, device)
             decision = decided(device, bits)
             first_come = go.first_come_order(problem, decision)
             for order in (False, True):
                 found = score(problem, decision, by_path if order else first_come)
-                every[place, fused, order] = found._replace(seconds=placed[place].seconds)
+                every[name, fused, order] = found._replace(seconds=placed[name].seconds)
 
     def best(fused: bool, order: bool) -> Given:
-        each = [every[place, fused, order] for place in AUTOMATIC]
+        each = [every[name, fused, order] for name in AUTOMATIC]
         spent = sum(one.seconds for one in each)
         return min(each, key=rank)._replace(tried=len(each), seconds=spent)
 
@@ -137,7 +135,7 @@ def joint(traced: Traced, row: Row, seeds: int) -> Table:
     return Table(problem, given, "METIS, fused", tuple(given))
 
 
-TABLES: dict[str, tuple[Callable[[Traced, Row, int], Table], tuple[str, ...]]] = {
+TABLES: dict[str, tuple[Callable[[Graph, int, Place], Table], tuple[str, ...]]] = {
     "placement": (placement, ("placement",)),
     "scheduling": (scheduling, ("scheduling",)),
     "schedule": (schedule, ("placement", "scheduling")),
@@ -182,5 +180,5 @@ def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
     return to_seconds(schedule_of(problem), ticks)
 
 
-def _placed(one: heuristics.Placed) -> Given:
+def _placed(one: Placed) -> Given:
     return Given(decided(one.device), None, *one[1:])

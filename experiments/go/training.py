@@ -16,13 +16,16 @@ from experiments import common
 from experiments.go.case import OBJECTIVE
 from gopt import padding
 from gopt.checkpoints import Checkpoints
+from gopt.classical import critical_path
 from gopt.classical.fusion import within_devices
+from gopt.classical.groups import join, weight_groups
 from gopt.classical.instruction_fusion import instruction_fusion
 from gopt.classical.partition import partition_by_time
+from gopt.cost import execution
 from gopt.fusion_rules import RULES
 from gopt.graph import Graph, Shape
 from gopt.hardware import p100s
-from gopt.joint_problem import JointProblem, prepare_joint
+from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
 from gopt.problem import Problem, prepare
 from gopt.sources.jaxpr import trace
 from gopt.systems import go
@@ -49,6 +52,12 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
     ("vit", dict(batch=32, layers=3)),
 )
 
+STARTS = ("one device", "a cut", "a list", "little memory")  # what searches begin with, see `_pool`
+GROUPS, SPARE = (
+    16,
+    1.1,
+)  # of a list, for each device; memory where there is little, of what it takes
+
 # What comes of decisions about a problem by an objective and an order, as of `go.simulator_of`.
 Simulate = Callable[[Any, str, Any], go.Simulator]
 
@@ -67,6 +76,7 @@ class Training:
     Attributes:
       steps: of training; each has one number of devices, in turn.
       devices: numbers of devices.
+      starts: what searches of a policy that places begin with, of `STARTS`.
       graphs: in a step, `G`.
       iterations: of the search of each of them in a step.
       samples: decisions that are drawn in an iteration for each kind of moves. More than when a
@@ -77,7 +87,8 @@ class Training:
     """
 
     steps: int = 200
-    devices: tuple[int, ...] = (2, 4)
+    devices: tuple[int, ...] = (2, 4, 8)
+    starts: tuple[str, ...] = STARTS
     graphs: int = 6
     iterations: int = 8
     samples: int = 16
@@ -97,6 +108,13 @@ class Training:
             raise ValueError(f"life is {self.life}: expected {self.iterations} at least")
         if not self.devices:
             raise ValueError("devices is (): expected some numbers of devices")
+        check_starts(self.starts)
+
+
+def check_starts(starts: Sequence[str]) -> None:
+    """Raises a `ValueError` if there are none, or others than `STARTS`."""
+    if not starts or set(starts) - set(STARTS):
+        raise ValueError(f"starts is {starts}: expected some of {STARTS}")
 
 
 class Pool(NamedTuple):
@@ -109,7 +127,10 @@ class Pool(NamedTuple):
 
 
 def pools(
-    models: Sequence[tuple[str, dict[str, Any]]], devices: Sequence[int], policy: go.Settings
+    models: Sequence[tuple[str, dict[str, Any]]],
+    devices: Sequence[int],
+    policy: go.Settings,
+    starts: Sequence[str] = STARTS,
 ) -> list[Pool]:
     """Returns searches on the training steps of models, a pool for each number of devices."""
     graphs = []
@@ -120,39 +141,57 @@ def pools(
     padded = [padding.pad(graph, shape) for graph in graphs]
     # What is only fused is on one device.
     counts = (1,) if policy.tasks == ("fusion",) else devices
-    return [_pool(padded, count, policy) for count in counts]
+    return [_pool(padded, count, policy, starts) for count in counts]
 
 
-def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> Pool:
-    """Returns the searches of all graphs, each from two starts if there are.
+def _pool(graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequence[str]) -> Pool:
+    """Returns the searches of all graphs, each from some starts.
 
-    One is all ops on one device, if it is up to the policy to place them, else where METIS places
-    them, and nothing is fused. In the other METIS places them, and what a compiler fuses within a
-    device is, if that is up to the policy.
+    From "one device" nothing is fused; from the others all that a compiler fuses within a device.
+    "A cut" is by METIS, "a list" by critical path; with "little memory" each device has little more
+    than what the cut takes. Where it is not up to the policy to place ops, all are where METIS
+    places them, and there are two starts at most: nothing is fused, or what a compiler fuses is.
     """
-    has_fusion, rows = "fusion" in policy.tasks, []
     each: list[Any] = [prepare(graph, p100s(devices)) for graph in graphs]
-    placed = [partition_by_time(problem, seed=1) for problem in each]
-    if has_fusion:
+    cuts = [partition_by_time(problem, seed=1) for problem in each]
+    if "fusion" in policy.tasks:
         each = joint_problems(graphs, devices)
+    if "placement" not in policy.tasks:
+        starts = [start for start in STARTS[:2] if start == "a cut" or "fusion" in policy.tasks]
 
-    def search(k: int, device: Any, fused: Any) -> Pool:
-        problem = each[k]
+    def search(graph: Graph, problem: Any, cut: np.ndarray, start: str) -> Pool:
+        device, fused = cut, np.zeros(len(cut), bool)
+        if start == "one device" and "placement" in policy.tasks:
+            device = np.zeros_like(cut)
+        if start == "a list":
+            device = _listed(schedule_of(problem))
+        if start != "one device" and "fusion" in policy.tasks:
+            compiled = instruction_fusion(problem.fusion[0])
+            fused = within_devices(problem.fusion[0], compiled, device)
         order = go.critical_path_order(problem) if "scheduling" in policy.tasks else None
-        inputs = go.read(graphs[k], problem, policy)
+        if start == "little memory":
+            peak = begin(problem, device, fused, order, "peak_memory").cost
+            problem = _tight(problem, SPARE * float(peak))
+        inputs = go.read(graph, problem, policy)
         return Pool(problem, inputs, order, begin(problem, device, fused, order))
 
-    for k, device in enumerate(placed):
-        fused = nothing = np.zeros(len(device), bool)
-        if has_fusion:
-            compiled = instruction_fusion(each[k].fusion[0])
-            fused = within_devices(each[k].fusion[0], compiled, device)
-        if "placement" in policy.tasks:
-            rows.append(search(k, np.zeros_like(device), nothing))
-        elif has_fusion:
-            rows.append(search(k, device, nothing))
-        rows.append(search(k, device, fused))
+    rows = [search(*row, start) for row in zip(graphs, each, cuts, strict=True) for start in starts]
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(leaf) for leaf in x]), *rows)
+
+
+def _listed(problem: Problem) -> np.ndarray:
+    """Returns where critical path places groups of ops that read a weight, joined, `[N]`."""
+    groups = join(problem, weight_groups(problem), GROUPS * problem.num_devices)
+    return np.asarray(execution.decode(problem, critical_path(problem, groups)).device)
+
+
+def _tight(problem: Any, memory: float) -> Any:
+    """Returns the problem on devices that have no more than so many units of memory."""
+    schedule = schedule_of(problem)
+    capacity = np.minimum(memory, np.asarray(schedule.capacity)).astype(np.int32)
+    schedule = schedule._replace(capacity=capacity)
+    is_joint = isinstance(problem, JointProblem)
+    return problem._replace(schedule=schedule) if is_joint else schedule
 
 
 def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
@@ -163,10 +202,16 @@ def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
     return [machine(graph, rows=rows) for graph in graphs]
 
 
-@jax.jit
-def begin(problem: Problem | JointProblem, device: Any, fused: Any, order: Any) -> go.State:
+@partial(jax.jit, static_argnames="objective")
+def begin(
+    problem: Problem | JointProblem,
+    device: Any,
+    fused: Any,
+    order: Any,
+    objective: str = OBJECTIVE,
+) -> go.State:
     """Returns a decision to start from, and its cost."""
-    return go.begin(problem, device, go.simulator_of(problem, OBJECTIVE, order), fused)
+    return go.begin(problem, device, go.simulator_of(problem, objective, order), fused)
 
 
 def train(
@@ -201,7 +246,7 @@ def train(
     }
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
-    every = every or pools(TRAIN, training.devices, policy)
+    every = every or pools(TRAIN, training.devices, policy, training.starts)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))

@@ -27,8 +27,6 @@ from gopt.parallel import spread
 from gopt.problem import MAX_TICKS
 from gopt.systems import go
 
-STARTS = ("one device", "a cut")  # of each graph in turn, as of `trainer.pools`
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -38,6 +36,7 @@ class Settings:
       weights: policies that place, and search alike but for `explore`.
       explore: shares of the moves that are drawn uniformly; by default that of each policy.
       devices: numbers of devices.
+      starts: of searches, of `trainer.STARTS`.
       iterations: of a search, after which gains are shown.
       seeds: searches of each graph and start, with the same random keys for each policy.
       seed: of everything random.
@@ -47,6 +46,7 @@ class Settings:
     weights: tuple[Path, ...]
     explore: tuple[float, ...] = ()
     devices: tuple[int, ...] = (2, 4)
+    starts: tuple[str, ...] = trainer.STARTS
     iterations: tuple[int, ...] = (5, 20, 50)
     seeds: int = 4
     seed: int = 0
@@ -57,6 +57,7 @@ class Settings:
             raise ValueError(f"iterations is {self.iterations}: expected numbers, 1 at least")
         if not self.devices or min(self.devices) < 1:
             raise ValueError(f"devices is {self.devices}: expected numbers, 1 at least")
+        trainer.check_starts(self.starts)
         if self.seeds < 2:
             raise ValueError(f"seeds is {self.seeds}: expected 2 at least, for an interval")
         if any(not 0 < share < 1 for share in self.explore):
@@ -144,7 +145,7 @@ def main(settings: Settings) -> None:
     common.start()
     policies = compared(settings)
     policy = policies[0][2]
-    pools = trainer.pools(trainer.VALIDATION, settings.devices, policy)
+    pools = trainer.pools(trainer.VALIDATION, settings.devices, policy, settings.starts)
     to_init, to_search = jax.random.split(jax.random.key(settings.seed))
     first = jax.tree.map(lambda x: x[0], pools[0].inputs)
     policies.insert(0, ("untrained", go.init_params(to_init, first, settings=policy), policy))
@@ -161,22 +162,23 @@ def main(settings: Settings) -> None:
 
 def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarray]) -> None:
     """Prints and saves what each policy gained, `[S, R, T]`; no number where it does not fit."""
+    starts = settings.starts
     searches = [
         (family, devices, start)
         for devices in settings.devices
         for family, _ in trainer.VALIDATION
-        for start in STARTS
+        for start in starts
     ]
     rows = []
     for policy, ratio in found.items():
-        starts = [ratio[:, k :: len(STARTS)] for k in range(len(STARTS))]
-        rows.append([policy, *(_shorter(x[..., t]) for x in starts for t in range(x.shape[-1]))])
+        each = [ratio[:, k :: len(starts)] for k in range(len(starts))]
+        rows.append([policy, *(_shorter(x[..., t]) for x in each for t in range(x.shape[-1]))])
     title = (
         f"% shorter than the start after so many evaluations: geometric means over "
         f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices, "
         f"95 % intervals of {settings.seeds} searches"
     )
-    columns = ["policy", *(f"{start}, {count}" for start in STARTS for count in evaluations)]
+    columns = ["policy", *(f"{start}, {count}" for start in starts for count in evaluations)]
     common.show(title, columns, rows, settings.folder / "table.md")
     lines = [
         [*search, *(_shorter(ratio[:, k : k + 1, -1]) for ratio in found.values())]
