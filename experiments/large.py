@@ -1,6 +1,7 @@
 """What graphs of 80 000 ops take: seconds and peak memory, stage by stage.
 
     python -m experiments.large
+    python -m experiments.large --stages "GO: policy" --ops 10000 20000 40000 80000
 
 Each stage runs in a process of its own, after what it needs of the others, so that its peak memory
 is its own: that of the host, of which Python with what is imported takes 0.3 GiB. Nothing that was
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ import tyro
 from rich.progress import track
 
 from experiments import common
+from experiments.cases import check_names
 from experiments.throughput.graphs import FAMILIES
 from gopt.classical import HEURISTICS
 from gopt.cost.execution import evaluate, keys_shape, population_cost
@@ -45,7 +48,8 @@ class Settings:
     """What is measured.
 
     Attributes:
-      ops: of the graphs.
+      ops: of the graphs, one size after another.
+      stages: what is measured, of `STAGES`; by default all.
       candidates: how many are evaluated at once.
       population: of the searches; more candidates are evaluated at once with more memory.
       evaluations: budget of a search.
@@ -54,7 +58,8 @@ class Settings:
       folder: where the run is saved.
     """
 
-    ops: int = 80_000
+    ops: tuple[int, ...] = (80_000,)
+    stages: tuple[str, ...] = ()
     candidates: int = 128
     population: int = 100
     evaluations: int = 500
@@ -185,19 +190,19 @@ STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
 }
 
 
-def run(stage: str, family: str, settings: Settings) -> dict[str, Any]:
+def run(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
     """Returns what one stage takes on one graph, and the peak memory of this process so far."""
-    spent = STAGES[stage](settings, partial(FAMILIES[family], settings.seed, settings.ops))
+    spent = STAGES[stage](settings, partial(FAMILIES[family], settings.seed, ops))
     unit = 1 if sys.platform == "darwin" else 1024
     peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"graph": family, "stage": stage, **spent._asdict(), "peak": peak}
+    return {"graph": family, "ops": ops, "stage": stage, **spent._asdict(), "peak": peak}
 
 
-def apart(stage: str, family: str, settings: Settings) -> dict[str, Any]:
+def apart(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
     """Returns `run` of the same arguments in a new process."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, initializer=_start) as pool:
-        return pool.submit(run, stage, family, settings).result()
+        return pool.submit(run, stage, family, ops, settings).result()
 
 
 def _start() -> None:
@@ -206,16 +211,18 @@ def _start() -> None:
 
 
 def main(settings: Settings) -> None:
-    """Measures all stages, prints the table, and saves it with the figures."""
+    """Measures stages, prints the table, and saves it with the figures."""
+    check_names("stages", settings.stages, STAGES)
     common.save_settings(settings.folder, settings)
-    stages = [(stage, family) for family in FAMILIES for stage in STAGES]
+    rows = list(product(settings.stages or STAGES, FAMILIES, settings.ops))
     found: list[dict[str, Any]] = []
-    for stage, family in track(stages, "measuring"):
-        found.append(apart(stage, family, settings))
+    for stage, family, ops in track(rows, "measuring"):
+        found.append(apart(stage, family, ops, settings))
         common.save_json(settings.folder / "large.json", found)
-    rows = [
+    lines = [
         (
             f"{record['graph']}: {record['stage']}",
+            f"{record['ops']}",
             f"{record['compiling']:.1f}",
             f"{record['running']:.1f}",
             f"{record['peak'] / 2**30:.2f}",
@@ -223,11 +230,11 @@ def main(settings: Settings) -> None:
         for record in found
     ]
     title = (
-        f"{settings.ops} ops on {DEVICES} devices: {settings.candidates} candidates evaluated, "
+        f"Graphs on {DEVICES} devices: {settings.candidates} candidates evaluated, "
         f"{settings.evaluations} evaluations a search, population {settings.population}"
     )
-    columns = ("stage", "compilation, s", "run, s", "peak memory, GiB")
-    common.show(title, columns, rows, settings.folder / "table.md")
+    columns = ("stage", "ops", "compilation, s", "run, s", "peak memory, GiB")
+    common.show(title, columns, lines, settings.folder / "table.md")
 
 
 def _problem(graph: Graph) -> Problem:

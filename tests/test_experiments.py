@@ -122,12 +122,18 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
     large.main(
         large.Settings(
-            ops=30, candidates=2, population=10, evaluations=20, samples=2, folder=tmp_path
+            ops=(30,), candidates=2, population=10, evaluations=20, samples=2, folder=tmp_path
         )
     )
     assert "gradient step" in capsys.readouterr().out
     found = json.loads((tmp_path / "large.json").read_text())
     assert [record["stage"] for record in found] == list(large.STAGES)
+    some = large.Settings(stages=("prepare", "features"), ops=(30, 40), folder=tmp_path)
+    large.main(some)
+    again = json.loads((tmp_path / "large.json").read_text())
+    measured = [(record["stage"], record["ops"]) for record in again]
+    assert measured == [("prepare", 30), ("prepare", 40), ("features", 30), ("features", 40)]
+    found += again
     for record in found:
         assert record["running"] > 0 and record["peak"] > 2**20
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -135,9 +141,14 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     }
 
 
+def test_a_stage_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="stages has 'GO': expected some of draw the graph"):
+        large.main(large.Settings(stages=("GO",)))
+
+
 def test_a_stage_runs_in_a_process_of_its_own(monkeypatch):
     monkeypatch.undo()  # what is patched cannot be sent to a process
-    found = large.apart("prepare", "layered", large.Settings(ops=30))
+    found = large.apart("prepare", "layered", 30, large.Settings())
     assert found["graph"] == "layered" and found["running"] > 0
 
 

@@ -304,7 +304,7 @@ def measured(name, expert, start, found):
     }
     history = np.array([[step, step] for step in found])
     found = runs.Runs(np.array(found), history, np.array([1, 21]), 2.0)
-    return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1)
+    return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1, 0.08)
 
 
 def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
@@ -396,7 +396,9 @@ def test_what_does_not_fit_is_no_figure(tmp_path):
     report.report("title", rows, tmp_path)
     text = (tmp_path / "rows.md").read_text()
     assert text.count("does not fit") == 3  # METIS, the same as the start, and a run of GO
-    assert "| METIS | 50.0 | 0.0 |" in (tmp_path / "summary.md").read_text()
+    lines = (tmp_path / "summary.md").read_text()
+    assert "| METIS | 50.0 | 0.0 | 50 | 4 | 1 of 2 |" in lines
+    assert "| expert | 0.0 | -100.0 | 0 | 5 | 2 of 2 |" in lines
     assert "1 of 2" in (tmp_path / "summary.md").read_text()
     assert "| published GO-one | 50.0 |" in (tmp_path / "summary.md").read_text()
     report.draw([rows[0]], tmp_path)

@@ -31,6 +31,7 @@ from experiments.go import training as trainer
 from experiments.go.rows import ROWS, build
 from experiments.go.tables import TABLES, rank, seconds_of
 from gopt.classical import makespan_bound
+from gopt.classical.list_scheduling import mean_ticks
 from gopt.systems import go
 
 
@@ -99,10 +100,12 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
     case = cases.case(traced.graph, problem, *given[begun][:2], policy)
     found = search(name, case, settings, trained, policy)
-    is_fused = "fusion" in policy.tasks
-    bound = np.nan if is_fused else float(seconds_of(problem, makespan_bound(case.schedule)))
+    bound = work = np.nan
+    if "fusion" not in policy.tasks:
+        bound = float(seconds_of(problem, makespan_bound(case.schedule)))
+        work = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
     ops = int(case.schedule.num_ops)
-    return report.Measured(name, ops, given, default, begun, found, bound)
+    return report.Measured(name, ops, given, default, begun, found, bound, work)
 
 
 def search(

@@ -23,6 +23,7 @@ class Measured(NamedTuple):
     begun: str  # which of them searches began with
     found: dict[str, Runs]
     bound: float  # no step is shorter, s; no number where ops are fused
+    work: float  # how long a device runs in a step on average, s; no number where ops are fused
 
     @property
     def known(self) -> float:
@@ -118,6 +119,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     - over the default (an expert, say), over start: 1 − geometric mean of step / the default's, or
       that of what searches begin with, with its 95 % interval over runs;
     - headroom: what it captures of the gap between the default and the best known;
+    - busy: how much of a step a device runs on average, mean over rows;
     - fits: on how many rows the memory of all devices suffices; others are left out;
     - evaluations: decisions tried; core s: of one core for a run, without compilation;
     - in GO's s: over the default, after as many seconds of one core as GO takes on that row;
@@ -140,21 +142,23 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     def in_time(row: Measured, method: str) -> np.ndarray:
         return within(row, method, row.found["GO"].seconds)
 
-    known = np.array([row.known for row in rows])
+    known, work = (np.array(x) for x in zip(*((row.known, row.work) for row in rows), strict=True))
     summary: list[tuple[Any, ...]] = []
     for method in every:
         tried, spent = _cost(rows, method)
         over = (_percent(gains(rows, method, other)) for other in (default, "start of searches"))
         share = f"{100 * headroom(mean[default], mean[method], known):.0f}"
+        is_busy = [_busy(work, mean[method])] if np.isfinite(work).all() else []
         fits = f"{int(np.isfinite(mean[method]).sum())} of {len(rows)}"
-        line = [method, *over, share, fits, tried, f"{spent:.1f}"]
+        line = [method, *over, share, *is_busy, fits, tried, f"{spent:.1f}"]
         if timed:
             line.append(_percent(gains(rows, method, default, in_time)) if method in found else "")
         if against_hdp:
             line.append(_sooner(rows, method) if method in found else "")
         summary.append(tuple(line))
-    heads = ["method", f"over {default}, %", "over start, %", "of headroom, %", "fits"]
-    heads += ["evaluations", "core s", *(["in GO's s, %"] if timed else [])]
+    heads = ["method", f"over {default}, %", "over start, %", "of headroom, %"]
+    heads += ["busy, %"] if np.isfinite(work).all() else []
+    heads += ["fits", "evaluations", "core s", *(["in GO's s, %"] if timed else [])]
     heads += ["sooner than HDP"] if against_hdp else []
     if {"GO", "GO-one", "GO fine-tuned"} <= set(found):
         transfer(rows, folder)
@@ -162,6 +166,11 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
         published = f"{100 * _published(rows):.1f}"
         summary.append(("published GO-one", published, *[""] * (len(heads) - 2)))
     common.show(title, heads, summary, folder / "summary.md")
+
+
+def _busy(work: np.ndarray, step: np.ndarray) -> str:
+    has = np.isfinite(step)
+    return f"{100 * np.mean(work[has] / step[has]):.0f}" if has.any() else ""
 
 
 def _sooner(rows: Sequence[Measured], method: str) -> str:
