@@ -28,7 +28,8 @@ FAMILIES, UNSEEN = (
 )
 POLICY = go.Settings(
     tasks=go.TASKS,
-    **dict(width=8, heads=2, segment=32, levels=(16,), samples=2, iterations=2, epochs=1),
+    **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
+    **dict(levels=(16,), samples=2, iterations=2, epochs=1),
 )
 PLACING = dataclasses.replace(POLICY, tasks=("placement",), levels=(4, 16))
 FUSING = dataclasses.replace(POLICY, tasks=("fusion",))
@@ -321,6 +322,19 @@ def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
     report.draw(rows, tmp_path)
     ((histories,),) = drawn
     np.testing.assert_allclose(1 - histories["GO"][1][:, -1], report.gains(rows, "GO", "expert"))
+
+
+def test_convergence_is_over_rows_whose_figures_come_after_other_evaluations(tmp_path, monkeypatch):
+    rows = [measured("a", 1.0, 2.0, [0.5]), measured("b", 1.0, 2.0, [0.5])]
+    history = np.array([[4.0, 2.0, 1.0]])
+    found = runs.Runs(history[:, -1], history, np.array([1, 11, 31]), 2.0)
+    drawn = {}
+    monkeypatch.setattr(report.common, "save_figure", lambda *_: None)
+    monkeypatch.setattr(report.plots, "convergence", lambda each, **_: drawn.update(each))
+    report.draw([rows[0], rows[1]._replace(found={"GO": found})], tmp_path)
+    evaluations, shares = drawn["GO"]
+    assert evaluations.tolist() == [1, 21]
+    np.testing.assert_allclose(shares, np.sqrt([[0.5 * 4, 0.5 * 2]]))
 
 
 def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):

@@ -53,8 +53,13 @@ def within(row: Measured, method: str, seconds: float) -> np.ndarray:
     Evaluations take equally long each. The first one counts whenever it is made.
     """
     found = row.found[method]
-    made = min(1, seconds / found.seconds) * found.evaluations[-1]
-    return found.history[:, max(np.searchsorted(found.evaluations, made, "right") - 1, 0)]
+    return _after(found, min(1, seconds / found.seconds) * found.evaluations[-1])
+
+
+def _after(found: Runs, evaluations: Any) -> np.ndarray:
+    """Returns the step of each run after so many evaluations, s, `[S, ...]`."""
+    place = np.searchsorted(found.evaluations, evaluations, "right") - 1
+    return found.history[:, np.maximum(place, 0)]
 
 
 def gains(
@@ -228,9 +233,9 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
     for method, runs in rows[0].found.items():
         if runs.evaluations[0] > 1:
             continue
-        each = np.array(
-            [row.found[method].history / steps(row, row.default).mean() for row in rows]
-        )  # [rows, S, K]
+        # How many evaluations there are between figures may depend on the row.
+        at = [_after(row.found[method], runs.evaluations) for row in rows]
+        each = np.array([x / _mean(row, row.default) for x, row in zip(at, rows, strict=True)])
         each = each[np.isfinite(each).all((1, 2))]
         if len(each):
             histories[method] = runs.evaluations, np.exp(np.log(each).mean(0))

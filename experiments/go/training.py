@@ -87,8 +87,8 @@ class Training:
     """
 
     steps: int = 200
-    devices: tuple[int, ...] = (2, 4, 8)
-    starts: tuple[str, ...] = STARTS
+    devices: tuple[int, ...] = (2, 4)
+    starts: tuple[str, ...] = STARTS[:2]
     graphs: int = 6
     iterations: int = 8
     samples: int = 16
