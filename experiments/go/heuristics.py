@@ -58,10 +58,11 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     """Returns the placement of each heuristic; where one has settings, the best of those tried.
 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
-    METIS is that of `partitioned`. m-ETF, HEFT and critical path have groups of ops that read a
-    weight, as they are and joined, and of single ops joined (`gopt.classical.groups`), and HEFT
-    each op alone, too. Ops are served first come, first served; what list schedulers decide is also
-    executed in their own order, which a placement alone does not have.
+    METIS is that of `partitioned`, of single ops, and, "by weight", of groups of ops that read a
+    weight. m-ETF, HEFT and critical path have these groups, as they are and joined, and single ops
+    joined (`gopt.classical.groups`), and HEFT each op alone, too. Ops are served first come, first
+    served; what list schedulers decide is also executed in their own order, which a placement alone
+    does not have.
     """
     layers = row.sizes.get("layers", 1)
     by_weight = weight_groups(problem)
@@ -75,10 +76,12 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     found = {
         "one device": best(problem, [lambda: np.zeros(problem.shape.ops, np.int32)]),
         "expert": best(problem, split),
-        "METIS": partitioned(problem, seeds),
+        "METIS": partitioned(problem, None, seeds),
+        "METIS, by weight": partitioned(problem, by_weight, seeds),
         "m-ETF": best(problem, [partial(memory_etf, problem, g) for g in grouped]),
     }
-    found["METIS, repaired"] = repaired(problem, found["METIS"], by_weight)
+    for name in ("METIS", "METIS, by weight"):
+        found[f"{name}, repaired"] = repaired(problem, found[name], by_weight)
     schedulers = {
         "critical path": [partial(critical_path, problem, g) for g in grouped],
         "HEFT": [partial(heft, problem, g) for g in (None, *grouped)],
@@ -95,10 +98,11 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     return found
 
 
-def partitioned(problem: Problem, seeds: int) -> Placed:
+def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Placed:
     """Returns the best of METIS with each of `IMBALANCES`, seeds and weights of shared tensors."""
+    run = partial(partition_by_time, problem, group)
     parted = [
-        partial(partition_by_time, problem, seed=seed, imbalance=imbalance, shared_out=shared_out)
+        partial(run, seed=seed, imbalance=imbalance, shared_out=shared_out)
         for seed in range(1, seeds + 1)
         for imbalance in IMBALANCES
         for shared_out in (True, False)

@@ -20,8 +20,8 @@ from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
 from gopt.problem import MAX_TICKS, Problem, prepare, to_seconds
 from gopt.systems import go
 
-METIS = "METIS, repaired"
-AUTOMATIC = ("one device", METIS, "critical path", "HEFT", "ETF", "m-ETF")  # placements
+METIS, BY_WEIGHT = "METIS, repaired", "METIS, by weight, repaired"
+AUTOMATIC = ("one device", METIS, BY_WEIGHT, "critical path", "HEFT", "ETF", "m-ETF")  # placements
 
 
 class Given(NamedTuple):

@@ -40,7 +40,12 @@ def partition_depth_first(problem: Problem, *, seed: int = 0) -> Keys:
 
 
 def partition_by_time(
-    problem: Problem, *, seed: int = 0, imbalance: float = 1.03, shared_out: bool = True
+    problem: Problem,
+    group: np.ndarray | None = None,
+    *,
+    seed: int = 0,
+    imbalance: float = 1.03,
+    shared_out: bool = True,
 ) -> np.ndarray:
     """Returns the placement of METIS as of `gopt.cost.dispatch.settled`, int32 `[N]`.
 
@@ -50,6 +55,8 @@ def partition_by_time(
 
     Args:
       problem: one problem, on the host.
+      group: of each op, numbered from 0, `[n]`, kept on one device, as those of
+        `gopt.classical.groups`; None: each op is alone.
       seed: of METIS; 0 and 1 are the same.
       imbalance: how many times its fair share of the time a device may get, above 1.
       shared_out: whether what sending a tensor takes is shared out among its readers; else it
@@ -63,13 +70,13 @@ def partition_by_time(
     if not imbalance > 1:
         raise ValueError(f"imbalance is {imbalance}: expected more than 1")
     n = int(problem.num_ops)
+    group = np.arange(n) if group is None else np.asarray(group)
     links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out)
+    ticks = np.bincount(group, mean_ticks(problem)[:n])
     limit = max(1, round(1000 * (imbalance - 1)))
-    part = _metis(
-        problem, links, mean_ticks(problem)[:n], pymetis.Options(seed=seed, ufactor=limit)
-    )
+    options = pymetis.Options(seed=seed, ufactor=limit)
     device = np.zeros(problem.shape.ops, np.int32)
-    device[:n] = part
+    device[:n] = _metis(problem, _between(links, group), ticks, options)[group]
     return np.asarray(settled(problem, jnp.asarray(device)))
 
 
@@ -91,6 +98,15 @@ def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
     return _metis(problem, links, bytes, pymetis.Options(seed=seed))
 
 
+def _between(links: sparse.csr_matrix, group: np.ndarray) -> sparse.csr_matrix:
+    """Returns how much ties any two different groups of ops `[n]`, `[K, K]`."""
+    ops, others = links.nonzero()
+    one, other = group[ops], group[others]
+    apart, count = one != other, int(group.max(initial=0)) + 1
+    ties = links.data[apart], (one[apart], other[apart])
+    return sparse.coo_matrix(ties, (count, count)).tocsr()
+
+
 def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.csr_matrix:
     """Returns how much ties any two ops, whole numbers `[n, n]`.
 
@@ -108,11 +124,10 @@ def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.cs
 def _metis(
     problem: Problem, links: sparse.csr_matrix, weight: np.ndarray, options: pymetis.Options
 ) -> np.ndarray:
-    """Returns a device for each op, int64 `[n]`, with about equal weights `[n]` on each."""
-    n = int(problem.num_ops)
-    count = min(problem.num_devices, n)
+    """Returns a device for each of what is linked, int64 `[K]`, about equal weights on each."""
+    count = min(problem.num_devices, len(weight))
     if count == 1:
-        return np.zeros(n, np.int64)
+        return np.zeros(len(weight), np.int64)
     _, part = pymetis.part_graph(
         count,
         pymetis.CSRAdjacency(links.indptr, links.indices),

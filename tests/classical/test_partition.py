@@ -6,7 +6,13 @@ from hypothesis import HealthCheck, given, settings
 
 from gopt.classical.list_scheduling import mean_transfer_ticks
 from gopt.classical.memory_orders import depth_first_order
-from gopt.classical.partition import _links, _parts, partition_by_time, partition_depth_first
+from gopt.classical.partition import (
+    _between,
+    _links,
+    _parts,
+    partition_by_time,
+    partition_depth_first,
+)
 from gopt.cost import dispatch
 from gopt.graph import Op, Output, from_ops
 from gopt.hardware import homogeneous
@@ -140,11 +146,41 @@ def test_what_many_read_ties_less_if_it_is_shared_out(shared_out, expected):
     assert not links[1, 3:].any()
 
 
+def test_by_time_groups_stay_together():
+    """Six layers of two steps; a large tensor goes from step to step, a small one within a step."""
+    ops = [Op(outputs=(Output(90.0), Output(1.0)), flops=1.0)]
+    for k in range(1, 12):
+        inputs = ((k - 1, 1),) * (k != 6) + ((k - 6, 0),) * (k >= 6)
+        ops.append(Op(inputs=inputs, outputs=(Output(90.0), Output(1.0)), flops=1.0))
+    problem = prepare(from_ops(ops), homogeneous(2))
+    layer, step = np.arange(12) % 6, np.arange(12) // 6
+    by_layer = partition_by_time(problem, layer)[:12]
+    assert (by_layer[:6] == by_layer[6:]).all() and by_layer.sum() == 6
+    alone = partition_by_time(problem)[:12]
+    assert alone.tolist() in (by_layer.tolist(), (1 - by_layer).tolist())
+    by_step = partition_by_time(problem, step)[:12]
+    assert by_step[:6].tolist() == 6 * [by_step[0]] and (by_step[6:] == 1 - by_step[0]).all()
+
+
+def test_by_time_groups_are_tied_by_all_that_goes_between_them():
+    problem = prepare(two_halves(1), homogeneous(2))
+    links = _links(problem, mean_transfer_ticks(problem), shared_out=False)
+    group = np.array([2, 0, 1, 1] * 4)
+    found = _between(links, group).toarray()
+    for one in range(3):
+        for other in range(3):
+            ties = links.toarray()[np.ix_(group == one, group == other)].sum()
+            assert found[one, other] == (ties if one != other else 0)
+    assert (_between(links, np.arange(16)) != links).nnz == 0
+
+
 @pytest.mark.parametrize("devices", (1, 2, 3, 16))
 @pytest.mark.parametrize("name", NASTY)
 def test_by_time_nasty_graphs_do_not_raise(name, devices):
-    device = partition_by_time(prepare(NASTY[name](), homogeneous(devices)))
-    assert device.min() >= 0 and device.max() < devices
+    problem = prepare(NASTY[name](), homogeneous(devices))
+    for group in (None, np.arange(int(problem.num_ops)) // 3):
+        device = partition_by_time(problem, group)
+        assert device.min() >= 0 and device.max() < devices
 
 
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
