@@ -125,6 +125,7 @@ def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
     )
 
 
+@pytest.mark.slow
 def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch, few):
     monkeypatch.setattr(ablation, "PATHS", 4)
     experiment.main(settings(tmp_path, table="ablation"))
@@ -135,6 +136,7 @@ def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatc
     assert all(name in header for name in names)
 
 
+@pytest.mark.slow
 def test_other_routes_are_trained_and_compared(tmp_path, few):
     network = dataclasses.replace(NETWORK, steps=3)
     experiment.main(settings(tmp_path, table="routes", network=network, evaluations=40))
@@ -246,6 +248,7 @@ def test_where_most_runs_never_get_there_no_interval_is_given():
     assert report._share([(np.array([4]), np.array([2]))], 0, False) == "200 %"  # one run
 
 
+@pytest.mark.slow
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
     monkeypatch.setitem(
         real.BLOCKS, "tiny", lambda: real.step("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
