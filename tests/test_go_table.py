@@ -111,6 +111,8 @@ def known_of(name, row, seeds=1):
 def test_what_is_known_costs_what_it_says(name):
     found = known_of(name, ROW)
     assert found.default in found.given and set(found.starts) <= set(found.given)
+    assert not set(found.beyond) & {found.default, *found.starts}
+    assert ("HEFT, own order" in found.beyond) == (name == "placement")
     costs = {}
     for method in found.starts:
         given = found.given[method]
@@ -318,6 +320,8 @@ def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
     np.testing.assert_allclose(report.gains(rows, "GO", "start of searches"), over_start)
     np.testing.assert_allclose(report.gains(rows, "METIS", "expert"), [0], atol=1e-12)
     assert [row.known for row in rows] == [1.0, 0.5]
+    beyond = rows[0]._replace(default="expert", begun="expert", beyond=("METIS",))
+    assert beyond._replace(found={}).known == 4.0  # that of METIS, 2, takes more than is decided
     drawn, plot = [], report.plots.convergence
     monkeypatch.setattr(
         report.plots, "convergence", lambda *a, **k: drawn.append(a) or plot(*a, **k)

@@ -96,7 +96,7 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
     traced = build(row)
     place = partial(heuristics.kept, path, traced=traced, row=row, seeds=settings.seeds)
     make = TABLES[settings.table][0]
-    problem, given, default, starts = make(traced.graph, row.devices, place)
+    problem, given, default, starts, beyond = make(traced.graph, row.devices, place)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
     case = cases.case(traced.graph, problem, *given[begun][:2], policy)
     found = search(name, case, settings, trained, policy)
@@ -105,7 +105,7 @@ def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) ->
         bound = float(seconds_of(problem, makespan_bound(case.schedule)))
         work = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
     ops = int(case.schedule.num_ops)
-    return report.Measured(name, ops, given, default, begun, found, bound, work)
+    return report.Measured(name, ops, given, default, begun, found, bound, work, beyond)
 
 
 def search(

@@ -23,6 +23,7 @@ from gopt.sources.jaxpr import Traced
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
 IMBALANCES = (1.03, 1.2, 1.6)  # that METIS may leave
+OWN_ORDER = ", own order"
 
 
 class Placed(NamedTuple):
@@ -94,7 +95,7 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
         devices = [np.asarray(execution.decode(problem, each).device) for each in keys]
         found[name] = _least(problem, devices, [_first_come(problem, d) for d in devices], seconds)
         own = [_in_order(problem, each) for each in keys]
-        found[f"{name}, own order"] = _least(problem, devices, own, seconds)
+        found[name + OWN_ORDER] = _least(problem, devices, own, seconds)
     return found
 
 

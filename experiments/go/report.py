@@ -24,11 +24,13 @@ class Measured(NamedTuple):
     found: dict[str, Runs]
     bound: float  # no step is shorter, s; no number where ops are fused
     work: float  # how long a device runs in a step on average, s; no number where ops are fused
+    beyond: tuple[str, ...] = ()  # of `given`, what takes more than is decided
 
     @property
     def known(self) -> float:
-        """The shortest step of all methods and runs in which memory suffices, s."""
-        return float(np.nanmin(np.concatenate([steps(self, m) for m in methods(self)])))
+        """The shortest step in which memory suffices of what is decided, of all runs, s."""
+        within = (steps(self, m) for m in methods(self) if m not in self.beyond)
+        return float(np.nanmin(np.concatenate([*within])))
 
 
 def methods(row: Measured) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.go.case import OBJECTIVE
-from experiments.go.heuristics import Placed
+from experiments.go.heuristics import OWN_ORDER, Placed
 from gopt.classical.fusion import FUSIONS, within_devices
 from gopt.cost import dispatch, execution
 from gopt.cost.execution import Cost
@@ -42,6 +42,7 @@ class Table(NamedTuple):
     given: dict[str, Given]
     default: str  # of `given`, what runtimes, compilers, or experts do
     starts: tuple[str, ...]  # of `given`, what searches may begin with
+    beyond: tuple[str, ...] = ()  # of `given`, what takes more than is decided in the table
 
 
 Place = Callable[[Problem], dict[str, Placed]]  # ops without a search, by several methods
@@ -51,7 +52,8 @@ def placement(graph: Graph, devices: int, place: Place) -> Table:
     """Returns a row where ops are placed, and served first come, first served."""
     problem = prepare(graph, p100s(devices))
     given = {name: _placed(one) for name, one in place(problem).items()}
-    return Table(problem, given, "expert", AUTOMATIC)
+    beyond = tuple(name for name in given if name.endswith(OWN_ORDER))
+    return Table(problem, given, "expert", AUTOMATIC, beyond)
 
 
 def schedule(graph: Graph, devices: int, place: Place) -> Table:
