@@ -121,7 +121,7 @@ def search(
     about = {
         "row": ROWS[name].family,
         "sizes": ROWS[name].sizes,
-        "start": float(case.first.cost),
+        "case": keeping.digest((case.problem, case.start, case.order)),
         "evaluations": settings.evaluations,
         "seed": settings.seed,
         "seeds": settings.seeds,

@@ -1,4 +1,4 @@
-"""What each part of GO is worth: policies trained without it, where none was trained.
+"""What each part of GO is worth: policies trained without it, on models that none was trained on.
 
     python -m experiments.go.ablations
 
@@ -101,7 +101,8 @@ def searches(settings: Settings) -> dict[str, Search]:
     starts = settings.training.starts
     pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy, starts)
     fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
-    key, none = jax.random.key(settings.seed), settings.policy.changes * 1e-6
+    key = jax.random.key(settings.seed)
+    only_one = settings.policy.changes * 1e-6  # of several that could be moved, one always is
 
     def gains(
         params: Any, policy: go.Settings, simulate: trainer.Simulate, iterations: Sequence[int]
@@ -111,7 +112,7 @@ def searches(settings: Settings) -> dict[str, Search]:
         return np.where(fits[:, None], np.concatenate(each, 1), np.nan)
 
     def one_group(params: Any, policy: go.Settings, simulate: trainer.Simulate) -> np.ndarray:
-        alone = dataclasses.replace(policy, changes=none)
+        alone = dataclasses.replace(policy, changes=only_one)
         return gains(params, alone, simulate, settings.iterations)
 
     def one_shot(params: Any, policy: go.Settings, simulate: trainer.Simulate) -> np.ndarray:

@@ -23,6 +23,7 @@ from gopt.sources.jaxpr import Traced
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
 IMBALANCES = (1.03, 1.2, 1.6)  # that METIS may leave
+PARTITIONED = {"METIS": "op", "METIS, by weight": "weight"}  # what METIS places
 OWN_ORDER = ", own order"
 
 
@@ -49,7 +50,8 @@ def kept(path: Path, problem: Problem, traced: Traced, row: Row, seeds: int) -> 
         return {"method": list(found), **columns}
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
-    arrays = keeping.kept(path, {"problem": keeping.digest(problem)} | tried, make)
+    about = {"problem": keeping.digest(problem), "partitioned": PARTITIONED} | tried
+    arrays = keeping.kept(path, about, make)
     rows = zip(*(arrays[name].tolist() for name in Placed._fields[1:]), strict=True)
     each = zip(arrays["method"].tolist(), arrays["device"], rows, strict=True)
     return {method: Placed(device, *figures) for method, device, figures in each}
@@ -77,11 +79,10 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     found = {
         "one device": best(problem, [lambda: np.zeros(problem.shape.ops, np.int32)]),
         "expert": best(problem, split),
-        "METIS": partitioned(problem, None, seeds),
-        "METIS, by weight": partitioned(problem, by_weight, seeds),
         "m-ETF": best(problem, [partial(memory_etf, problem, g) for g in grouped]),
     }
-    for name in ("METIS", "METIS, by weight"):
+    for name, by in PARTITIONED.items():
+        found[name] = partitioned(problem, by_weight if by == "weight" else None, seeds)
         found[f"{name}, repaired"] = repaired(problem, found[name], by_weight)
     schedulers = {
         "critical path": [partial(critical_path, problem, g) for g in grouped],

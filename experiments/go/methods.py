@@ -1,4 +1,4 @@
-"""The searches of the tables, all over the same groups of ops."""
+"""The searches of the tables."""
 
 import dataclasses
 from collections.abc import Callable
@@ -163,7 +163,7 @@ def visiting(
 ) -> Found:
     """Placeto, which begins with one device: its best placement, even if the start is better.
 
-    The last of its steps is the last that the evaluations suffice for.
+    It takes as many steps as the evaluations suffice for, over which its rates decay.
 
     Raises:
       ValueError: they do not suffice for one.

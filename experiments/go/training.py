@@ -53,10 +53,8 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
 )
 
 STARTS = ("one device", "a cut", "a list", "little memory")  # what searches begin with, see `_pool`
-GROUPS, SPARE = (
-    16,
-    1.1,
-)  # of a list, for each device; memory where there is little, of what it takes
+GROUPS = 16  # of a list, for each device
+SPARE = 1.1  # memory where there is little, of what it takes
 
 # What comes of decisions about a problem by an objective and an order, as of `go.simulator_of`.
 Simulate = Callable[[Any, str, Any], go.Simulator]
@@ -243,6 +241,7 @@ def train(
         "graphs": TRAIN,
         "policy": dataclasses.asdict(policy),
         "training": dataclasses.asdict(training),
+        "simulate": simulate.__name__,
     }
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
@@ -253,8 +252,8 @@ def train(
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []
     drawn = {name: getattr(training, name) for name in ("iterations", "samples", "epochs")}
-    policy_here = dataclasses.replace(policy, **drawn)
-    learn = jax.jit(partial(_learn, policy=policy_here, simulate=simulate))
+    drawing = dataclasses.replace(policy, **drawn)
+    learn = jax.jit(partial(_learn, policy=drawing, simulate=simulate))
     with Progress() as progress:
         task = progress.add_task("training", total=training.steps, completed=done)
         for step in range(done, training.steps):

@@ -181,6 +181,10 @@ def test_by_time_nasty_graphs_do_not_raise(name, devices):
     for group in (None, np.arange(int(problem.num_ops)) // 3):
         device = partition_by_time(problem, group)
         assert device.min() >= 0 and device.max() < devices
+    count, placed = int(problem.num_ops), ~np.asarray(problem.is_input)
+    for op in range(1, count):  # the last has groups; inputs go where they are read
+        if group[op] == group[op - 1] and placed[op] and placed[op - 1]:
+            assert device[op] == device[op - 1]
 
 
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])

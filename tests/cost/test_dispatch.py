@@ -1,5 +1,7 @@
 """Priority dispatch against the plain reference, bit for bit."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -35,7 +37,10 @@ def check(case, shape=SMALL):
         assert_schedule(run(problem, candidate), *fast(problem, candidate))
 
 
-@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+more = partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, *map(more, range(4, 8)), 8])
 def test_random_problems_match_the_reference(devices):
     @quick(60)
     @given(strategies.cases(devices))

@@ -14,7 +14,7 @@ hierarchical controller of TensorFlow's Grappler. What is ours:
 - that inputs belong to the group of their first reader, and ops that may not run where their group
   does go elsewhere (`gopt.cost.dispatch.settled`);
 - costs in units of the mean cost of the first placements, and what has no cost (`reward`);
-- the first baseline (`step`), and that the learning rate does not decay, as in Grappler;
+- the first baseline (`step`), and that the learning rate does not decay, as it does in Grappler;
 - settings chosen by trials (`Settings`), beside the published ones (`PUBLISHED`).
 """
 

@@ -63,5 +63,5 @@ class Settings:
         return min(self.groups, self.per_device * devices)
 
 
-# Of the paper, and the noise of Grappler, which it stops after 750 steps, and which goes on here.
+# Of the paper, and the noise of Grappler, which stops it after 750 steps; here it goes on.
 PUBLISHED = Settings(spread=1.0, width=512, bound=5.0, noise=0.5, learning_rate=0.1)

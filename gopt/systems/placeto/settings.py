@@ -11,7 +11,7 @@ class Settings:
       groups: how many groups of ops there are at most.
       rounds: of message passing, each way.
       episodes: that are played at once in a step of training.
-      memory: how many steps the baseline is the mean of.
+      memory: how many steps the baseline is the mean of, that which is taken included.
       entropy: weight of the entropy of decisions at first; it falls to nothing, in equal steps.
       failing: what a placement without a finite cost counts, in costs of the first placement.
       learning_rate: of Adam, at first.
