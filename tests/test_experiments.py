@@ -161,6 +161,7 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wired, "NODES", 8)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_networks")
 def test_orders_are_measured(tmp_path, capsys, monkeypatch):
     # Tables of 2 GiB otherwise.

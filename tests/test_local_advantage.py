@@ -94,6 +94,7 @@ def test_shards_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypat
         training.shards(TRAIN, sampling=other, seed=0, folder=tmp_path, label="")
 
 
+@pytest.mark.slow
 def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
     data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)

@@ -137,7 +137,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
         slow("randwire", "forward", {"size": 64}, "peak_memory"),
         slow("nasnet_a", "forward", {"cells": 1, "size": 64}, "makespan"),
         ("dlrm", "forward", {"rows": (100,) * 8}, "peak_memory"),
-        ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
+        slow("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
         slow("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
     ],
 )
