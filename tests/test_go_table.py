@@ -342,6 +342,15 @@ def test_convergence_is_over_rows_whose_figures_come_after_other_evaluations(tmp
     evaluations, shares = drawn["GO"]
     assert evaluations.tolist() == [1, 21]
     np.testing.assert_allclose(shares, np.sqrt([[0.5 * 4, 0.5 * 2]]))
+    # All searches over the same rows: those where each of them fits.
+    late = found._replace(history=np.array([[np.nan, 2.0, 1.0]]))
+    both = [
+        row._replace(found={"GO": found, "other": other})
+        for row, other in zip(rows, (late, found), strict=True)
+    ]
+    report.draw(both, tmp_path)
+    for _, shares in drawn.values():
+        np.testing.assert_allclose(shares, history)
 
 
 def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):

@@ -231,17 +231,20 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
     It is the geometric mean over rows, as gains are. Rows on which a run does not fit at first, or
     the default does not, are left out. So is HDP, which begins with nothing, far above.
     """
-    histories: dict[str, Any] = {}
-    for method, runs in rows[0].found.items():
-        if runs.evaluations[0] > 1:
-            continue
+    each = {
         # How many evaluations there are between figures may depend on the row.
-        at = [_after(row.found[method], runs.evaluations) for row in rows]
-        each = np.array([x / _mean(row, row.default) for x, row in zip(at, rows, strict=True)])
-        each = each[np.isfinite(each).all((1, 2))]
-        if len(each):
-            histories[method] = runs.evaluations, np.exp(np.log(each).mean(0))
-    if histories:
+        method: [
+            _after(row.found[method], runs.evaluations) / _mean(row, row.default) for row in rows
+        ]
+        for method, runs in rows[0].found.items()
+        if runs.evaluations[0] == 1
+    }
+    fits = [all(np.isfinite(x).all() for x in row) for row in zip(*each.values(), strict=True)]
+    if any(fits):
+        histories = {
+            method: (rows[0].found[method].evaluations, np.exp(np.log(np.array(x)[fits]).mean(0)))
+            for method, x in each.items()
+        }
         label = f"step / step of {rows[0].default}"
         common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
 
