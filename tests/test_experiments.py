@@ -117,7 +117,6 @@ def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "settings.json").read_text())["versions"]
 
 
-@pytest.mark.slow
 def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(large, "apart", large.run)
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
@@ -161,7 +160,6 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wired, "NODES", 8)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_networks")
 def test_orders_are_measured(tmp_path, capsys, monkeypatch):
     # Tables of 2 GiB otherwise.
@@ -203,7 +201,6 @@ def test_a_model_that_is_not_known_is_named(tmp_path):
         prediction.main(prediction.Settings(models=("nothing",), folder=tmp_path))
 
 
-@pytest.mark.slow
 def test_each_model_of_the_table_can_be_made():
     for name, make in (cases.MODELS | prediction.MODELS).items():
         case = make()
@@ -285,7 +282,6 @@ def test_equations_make_tensors_of_their_own():
     assert prediction.peak_beside_inputs(graph) == 2 * size
 
 
-@pytest.mark.slow
 def test_placements_are_measured(tmp_path, capsys):
     """With as many devices as there are; each device holds what was predicted."""
     settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)

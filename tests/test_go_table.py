@@ -32,12 +32,11 @@ POLICY = go.Settings(
     **dict(levels=(16,), samples=2, iterations=2, epochs=1),
 )
 PLACING = dataclasses.replace(POLICY, tasks=("placement",), levels=(4, 16))
-ORDERING = dataclasses.replace(POLICY, tasks=("scheduling",))
+FUSING = dataclasses.replace(POLICY, tasks=("fusion",))
 TRAINING = training.Training(
-    **dict(steps=4, devices=(2,), graphs=2, checkpoint_every=2),
+    **dict(steps=4, devices=(1,), graphs=2, checkpoint_every=2),
     **dict(iterations=2, samples=2, epochs=1, life=4),
 )
-slow = partial(pytest.param, marks=pytest.mark.slow)
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 ROW = Row("rnnlm", {"length": 2, **LSTM}, 2, Published(1.0, 2.0, None, 3.0))
 MODELS = (("rnnlm", {"length": 1, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
@@ -58,24 +57,24 @@ def first(small, tmp_path_factory):
     """The folder of a run that trains a policy and evaluates it, and what it printed."""
     folder = tmp_path_factory.mktemp("runs")
     settings = table.Settings(
-        table="scheduling",
+        table="fusion",
         rows=("small",),
         searches=("local search", "GO untrained", "GO fine-tuned"),
         evaluations=31,
         seeds=2,
         train=True,
         folder=folder,
-        policy=ORDERING,
+        policy=FUSING,
         training=TRAINING,
     )
     with redirect_stdout(StringIO()) as printed:
         table.main(settings)
-    return folder / "scheduling", printed.getvalue()
+    return folder / "fusion", printed.getvalue()
 
 
 def test_a_run_trains_evaluates_and_saves(first):
     folder, printed = first
-    assert "GO fine-tuned" in printed and "over FIFO" in printed
+    assert "GO fine-tuned" in printed and "over priority fusion" in printed
     assert "published" not in printed  # nothing is, for this table
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
@@ -83,27 +82,28 @@ def test_a_run_trains_evaluates_and_saves(first):
         *("small", "policy"),
     }
     (row,) = json.loads((folder / "found.json").read_text())
-    known = known_of("scheduling", ROW, seeds=2)
+    known = tables.fusion(build(ROW).graph, 1, None)
     start = known.given[row["begun"]]
-    cost = go.simulator_of(known.problem, "makespan", start.order).cost
+    zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
+    cost = go.simulator_of(known.problem, "makespan").cost
     for method, found in row["found"].items():
         history = np.array(found["history"])
         assert (np.diff(history, axis=1) <= 0).all()
         np.testing.assert_allclose(history[:, 0], start.makespan, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["makespan"])
         with np.load(folder / "small" / f"{method}.npz") as saved:
-            decision = go.Decision(*(jnp.asarray(saved[task])[None] for task in go.TASKS))
+            fused = jnp.asarray(saved["fusion"])[None]
             assert json.loads(str(saved["about"]))["evaluations"] == 31
-        ticks = float(cost(decision)[0])
+        ticks = float(cost(go.Decision(zeros, zeros, fused))[0])
         assert tables.seconds_of(known.problem, ticks) == pytest.approx(
             min(found["makespan"]), rel=1e-6
         )
 
 
-def known_of(name, row, seeds=1):
+def known_of(name, row):
     """A row as a table has it."""
     traced = build(row)
-    place = partial(heuristics.placed, traced=traced, row=row, seeds=seeds)
+    place = partial(heuristics.placed, traced=traced, row=row, seeds=1)
     return tables.TABLES[name][0](traced.graph, row.devices, place)
 
 
@@ -139,7 +139,6 @@ def test_what_is_known_costs_what_it_says(name):
         assert costs["nothing"] > costs["priority fusion"]
 
 
-@pytest.mark.slow
 def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path, monkeypatch):
     update, steps = training.Progress.update, []
 
@@ -152,12 +151,12 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
 
     monkeypatch.setattr(training.Progress, "update", stopped)
     with pytest.raises(KeyboardInterrupt):
-        training.train(TRAINING, ORDERING, 0, tmp_path)
-    params, _ = training.train(TRAINING, ORDERING, 0, tmp_path)
+        training.train(TRAINING, FUSING, 0, tmp_path)
+    params, _ = training.train(TRAINING, FUSING, 0, tmp_path)
     assert len(steps) == 3 + 2  # it went on after the second step
     whole, _ = go.load_policy(first[0] / "policy" / "policy.npz")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), params, whole)
-    score = jax.tree.leaves(params["params"]["head_scheduling"]["score"])
+    score = jax.tree.leaves(params["params"]["head_fusion"]["score"])
     assert any(np.abs(leaf).max() > 1e-3 for leaf in score)
     watched = [
         json.loads((at / "watched.json").read_text()) for at in (tmp_path, first[0] / "policy")
@@ -167,7 +166,7 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
         assert one == pytest.approx(other, rel=1e-5)
 
 
-@pytest.mark.parametrize("policy", [PLACING, slow(POLICY)])
+@pytest.mark.parametrize("policy", [PLACING, POLICY])
 def test_searches_are_trained_from_several_starts(policy):
     (pool,) = training.pools(MODELS, (2,), policy)
     places, many = np.asarray(pool.start.decision.placement), len(training.STARTS)
@@ -217,12 +216,10 @@ def parameters(policy):
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        *(
-            (name, PLACING)
-            for name in ("random search", "annealing", "BRKGA", "GO", "HDP", "REGAL")
-        ),
-        *(slow(name, PLACING) for name in ("GO fine-tuned", "Placeto")),
-        *(slow(name, POLICY) for name in ("random search", "annealing, in turn")),
+        *((name, PLACING) for name in ("random search", "annealing", "GO", "GO fine-tuned")),
+        *((name, PLACING) for name in ("HDP", "Placeto", "REGAL")),
+        ("annealing, in turn", POLICY),
+        *((name, POLICY) for name in ("random search", "BRKGA")),
     ],
 )
 def test_searches_keep_within_the_budget(name, policy, monkeypatch):
@@ -527,7 +524,6 @@ def test_settings_that_mean_nothing_raise(tmp_path):
             dataclasses.replace(TRAINING, **wrong)
 
 
-@pytest.mark.slow
 def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
     policy = dataclasses.replace(PLACING, levels=(4,))
@@ -578,7 +574,6 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     assert lines[2].split("|")[5].strip() == f"{mean:.1f} ± {error:.1f}" and len(lines) == 4
 
 
-@pytest.mark.slow
 def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
     settings = ablations.Settings(
@@ -641,7 +636,7 @@ def test_ablations_that_mean_nothing_raise(wrong, message):
 
 
 def test_policies_that_search_otherwise_are_not_compared(monkeypatch):
-    each = {"a": POLICY, "b": dataclasses.replace(POLICY, samples=5), "c": ORDERING}
+    each = {"a": POLICY, "b": dataclasses.replace(POLICY, samples=5), "c": FUSING}
     monkeypatch.setattr(go, "load_policy", lambda path: (None, each[str(path)]))
     for names, message in (("ab", "have tasks, levels, samples, changes"), ("cc", "do not place")):
         with pytest.raises(ValueError, match=message):

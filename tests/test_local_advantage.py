@@ -94,7 +94,6 @@ def test_shards_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypat
         training.shards(TRAIN, sampling=other, seed=0, folder=tmp_path, label="")
 
 
-@pytest.mark.slow
 def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
     data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
@@ -126,7 +125,6 @@ def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
     )
 
 
-@pytest.mark.slow
 def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch, few):
     monkeypatch.setattr(ablation, "PATHS", 4)
     experiment.main(settings(tmp_path, table="ablation"))
@@ -137,7 +135,6 @@ def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatc
     assert all(name in header for name in names)
 
 
-@pytest.mark.slow
 def test_other_routes_are_trained_and_compared(tmp_path, few):
     network = dataclasses.replace(NETWORK, steps=3)
     experiment.main(settings(tmp_path, table="routes", network=network, evaluations=40))
@@ -249,7 +246,6 @@ def test_where_most_runs_never_get_there_no_interval_is_given():
     assert report._share([(np.array([4]), np.array([2]))], 0, False) == "200 %"  # one run
 
 
-@pytest.mark.slow
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
     monkeypatch.setitem(
         real.BLOCKS, "tiny", lambda: real.step("rnnlm", **{**LSTM, "length": 1, "hidden": 8})

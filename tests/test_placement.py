@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -128,17 +128,14 @@ def test_any_placement_has_the_values_of_the_function(name, seed, devices, place
         check_order(placed._tensors.program_of(what), compiled)
 
 
-slow = partial(pytest.param, marks=pytest.mark.slow)
-
-
 @pytest.mark.parametrize(
     ("name", "mode", "sizes", "objective"),
     [
-        slow("randwire", "forward", {"size": 64}, "peak_memory"),
-        slow("nasnet_a", "forward", {"cells": 1, "size": 64}, "makespan"),
+        ("randwire", "forward", {"size": 64}, "peak_memory"),
+        ("nasnet_a", "forward", {"cells": 1, "size": 64}, "makespan"),
         ("dlrm", "forward", {"rows": (100,) * 8}, "peak_memory"),
-        slow("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
-        slow("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
+        ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
+        ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
     ],
 )
 def test_models_on_four_devices(name, mode, sizes, objective):

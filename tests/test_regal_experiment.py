@@ -119,7 +119,6 @@ def test_a_run_trains_evaluates_and_saves(first):
     assert len(by_graph) == 4 + len(TEST)
 
 
-@pytest.mark.slow
 def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, monkeypatch):
     monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
     regal.main(settings(tmp_path, table="ablation", weights=first[0] / "peak_memory.npz"))
@@ -139,7 +138,6 @@ def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, mo
         assert [row[0] for row in found[name]["history"]] == median
 
 
-@pytest.mark.slow
 def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     few = ("placement", "graph as sequence (GAS)", "autoregressive head")
     monkeypatch.setattr(variants, "VARIANTS", {name: variants.VARIANTS[name] for name in few})
@@ -234,7 +232,6 @@ def test_capacities_bind_where_they_are_part_of_the_objective():
     assert tight.host.capacity.tolist() == [int(middle)] * 2
 
 
-@pytest.mark.slow
 def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypatch):
     both = dataclasses.replace(TRAINING, splits=("train", "validation"))
     with pytest.raises(ValueError, match="split is 'validation', which the policy is to be"):
@@ -296,7 +293,6 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
     assert relaxed[4:] == [objective == "capped_makespan"]
 
 
-@pytest.mark.slow
 def test_untrained_is_where_training_starts(tmp_path):
     still = dataclasses.replace(POLICY, learning_rate=0.0, steps=1)
     params, _ = train(tmp_path, policy=still, seed=3)
@@ -461,7 +457,6 @@ def test_the_tradeoff_is_of_gaps_and_seconds(tmp_path, monkeypatch):
     }
 
 
-@pytest.mark.slow
 def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatch):
     """With the weights that the first run saved, so that the costs of its searches are the same."""
     pytest.importorskip("ortools")

@@ -203,7 +203,6 @@ def test_the_first_compilation_is_timed_in_a_new_process():
     assert 0 < evaluations.first_compile("makespan", 2, 4, 0) < 600
 
 
-@pytest.mark.slow
 def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     for peer in ("pymoo", "brkga_mp_ipr"):
         pytest.importorskip(peer)

@@ -119,7 +119,6 @@ def test_a_difference_is_reported(monkeypatch):
         experiment.compare("layered", synthetic.layered(0, 20), 2, settings)
 
 
-@pytest.mark.slow
 def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(experiment.GRAPHS, "small", lambda: synthetic.layered(0, 40))
     experiment.main(

@@ -172,7 +172,6 @@ def test_every_nth_instance_and_the_seed(tmp_path):
     assert runs[0] == runs[1] != runs[2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["brkga", "best"])
 def test_a_case_is_solved_alike_alone_and_among_others(method, tmp_path):
     rows = [tangle(count) for count in (15, 16, 17)]

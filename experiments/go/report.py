@@ -29,8 +29,8 @@ class Measured(NamedTuple):
     @property
     def known(self) -> float:
         """The shortest step in which memory suffices of what is decided, of all runs, s."""
-        within = (steps(self, m) for m in methods(self) if m not in self.beyond)
-        return float(np.nanmin(np.concatenate([*within])))
+        decided = [steps(self, m) for m in methods(self) if m not in self.beyond]
+        return float(np.nanmin(np.concatenate(decided)))
 
 
 def methods(row: Measured) -> tuple[str, ...]:

@@ -188,9 +188,7 @@ def test_starts_are_the_heuristics_and_the_program():
     assert set(program.device) == {0}
 
 
-@pytest.mark.parametrize(
-    "objective", ["peak_memory", pytest.param("makespan", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
 def test_vmap_over_problems_equals_one_at_a_time(objective):
     cases = [problem(seed, 2, channel="bus") for seed in range(3)]
     starts = [best.starts(case, objective) for case in cases]

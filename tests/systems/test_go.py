@@ -240,13 +240,13 @@ def started(joint, order):
 def roll(key, params, joint, inputs, order):
     simulator, start = started(joint, order)
     run = partial(go.rollout, key, params, inputs, start, simulator)
-    return start, run(iterations=5, settings=BARE)
+    return start, run(iterations=5, settings=SETTINGS)
 
 
 @cache
 def rolled(name, devices):
-    joint, inputs, _ = case(name, devices)
-    params, order = parameters(BARE), go.critical_path_order(joint)
+    joint, inputs, params = case(name, devices)
+    order = go.critical_path_order(joint)
     start, found = roll(jax.random.key(0), params, joint, inputs, order)
     return joint, inputs, params, order, start, found
 
@@ -262,8 +262,8 @@ def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
         lowest = float(np.asarray(taken.ratio)[step].min()) * costs[step]
         assert costs[step + 1] == pytest.approx(min(costs[step], lowest), rel=1e-6)
         before = jax.tree.map(lambda x, step=step: x[step], taken.decision)
-        for k, (task, level) in enumerate(BARE.moves):
-            name = BARE.tasks[task]
+        for k, (task, level) in enumerate(SETTINGS.moves):
+            name = SETTINGS.tasks[task]
             drawn = go.act(inputs, before, taken.action[k][step], name=name, level=level)
             found = np.asarray(cost(joint, drawn))
             ratio = np.where(found == costs[step], 1, found / max(costs[step], 1e-30))
@@ -382,13 +382,13 @@ def test_training_follows_what_was_better():
     _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3)
     np.testing.assert_allclose(chances(params, inputs, taken), taken.log_prob, atol=1e-3)
     value = np.asarray(go.reward(taken.ratio), np.float64)  # [T, M, S]
-    others = (value.sum(-1, keepdims=True) - value) / (BARE.samples - 1)
-    advantage = (value - others) / (np.sqrt(np.mean((value - others) ** 2)) + BARE.quiet)
-    assert (np.abs(advantage).reshape(-1, 3, 2, BARE.samples).max((0, 2, 3)) > 0.1).all()
+    others = (value.sum(-1, keepdims=True) - value) / (SETTINGS.samples - 1)
+    advantage = (value - others) / (np.sqrt(np.mean((value - others) ** 2)) + SETTINGS.quiet)
+    assert (np.abs(advantage).reshape(-1, 3, 2, SETTINGS.samples).max((0, 2, 3)) > 0.1).all()
 
     @partial(jax.jit, static_argnames="entropy")
     def gradient(entropy):
-        settings = dataclasses.replace(BARE, entropy=entropy)
+        settings = dataclasses.replace(SETTINGS, entropy=entropy)
         return jax.value_and_grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
 
     @jax.jit
@@ -400,16 +400,16 @@ def test_training_follows_what_was_better():
     expected = expected_of(params)
     largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected))
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-3 * largest), found, expected)
-    (value, _), slopes = gradient(BARE.entropy)
-    bonus = BARE.entropy * watched["entropy"]
+    (value, _), slopes = gradient(SETTINGS.entropy)
+    bonus = SETTINGS.entropy * watched["entropy"]
     assert value == pytest.approx(float(without - bonus), abs=1e-5) and bonus > 0.001
     # Steps are those of the optimizer; those of two equal graphs are that of one.
-    state = go.TrainState(params, go.optimizer(BARE).init(params))
+    state = go.TrainState(params, go.optimizer(SETTINGS).init(params))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), (inputs, taken))
-    improve = jax.jit(partial(go.improve, settings=dataclasses.replace(BARE, epochs=1)))
+    improve = jax.jit(partial(go.improve, settings=dataclasses.replace(SETTINGS, epochs=1)))
     after, seen = improve(state, *batch)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4), seen, watched)
-    updates, _ = go.optimizer(BARE).update(slopes, state.optimizer)
+    updates, _ = go.optimizer(SETTINGS).update(slopes, state.optimizer)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((slopes, after.params)))
     leaves = map(jax.tree.leaves, (after.params, params, updates, slopes))
     for found, before, update, slope in zip(*leaves, strict=True):
@@ -421,11 +421,11 @@ def test_training_follows_what_was_better():
 @jax.jit
 def chances(params, inputs, taken):
     """Returns the log-probabilities of what was taken, `[T, M, S]`."""
-    embedding = go.embed(params, inputs, settings=BARE)
+    embedding = go.embed(params, inputs, settings=SETTINGS)
 
     def one(row):
         groups, actions = row
-        every = go.moves(params, embedding, groups, settings=BARE)
+        every = go.moves(params, embedding, groups, settings=SETTINGS)
         return jnp.stack([go.log_prob(f.logits, a) for f, a in zip(every, actions, strict=True)])
 
     return jax.lax.map(one, (taken.groups, taken.action))
@@ -498,10 +498,7 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
             go.load_policy(path)
 
 
-slow = partial(pytest.param, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("objective", ["makespan", slow("capped_makespan"), slow("peak_memory")])
+@pytest.mark.parametrize("objective", ["makespan", "capped_makespan", "peak_memory"])
 @pytest.mark.parametrize("name", ["layered", "layers", "one op", "hub"])
 def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(
     name, objective, monkeypatch

@@ -160,7 +160,6 @@ def three_ops():
     return hdp.read(graph, prepare(graph, homogeneous(2)))
 
 
-@pytest.mark.slow
 def test_samples_are_drawn_as_often_as_is_said():
     """Of all 16 groupings of 3 ops in 2 groups, and placements of these on 2 devices."""
     inputs = three_ops()

@@ -199,7 +199,6 @@ def _cost(problem, device):
     return placement_cost(problem)(device)
 
 
-@pytest.mark.slow
 def test_training_makes_what_is_fast_likelier_and_keeps_the_best():
     problem, inputs = case("branches")  # to part them saves two fifths of the time
     steps = 100

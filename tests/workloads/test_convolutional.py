@@ -103,7 +103,7 @@ def test_the_size_of_amoebanet_is_the_published_one(
 
 def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
     # The paper, table 2, over wirings: 5.6 ± 0.1 million parameters, 583 ± 6 million products.
-    for seed in range(2):
+    for seed in range(4):
         parameters, multiplications = size(randwire(seed=seed))
         assert parameters == pytest.approx(5.6e6, abs=0.15e6)
         assert multiplications == pytest.approx(583e6, abs=12e6)
