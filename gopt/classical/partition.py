@@ -11,6 +11,7 @@ from scipy import sparse
 from gopt.classical.encode import keys_from_items
 from gopt.classical.list_scheduling import mean_ticks, mean_transfer_ticks
 from gopt.classical.memory_orders import depth_first_order, serial
+from gopt.classical.readiness import check_group
 from gopt.cost.dispatch import settled
 from gopt.cost.execution import Keys
 from gopt.problem import Problem
@@ -55,15 +56,14 @@ def partition_by_time(
 
     Args:
       problem: one problem, on the host.
-      group: of each op, numbered from 0, `[n]`, kept on one device, as those of
-        `gopt.classical.groups`; None: each op is alone.
+      group: of each op, int `[n]`, kept on one device; by default each op is alone.
       seed: of METIS; 0 and 1 are the same.
       imbalance: how many times its fair share of the time a device may get, above 1.
       shared_out: whether what sending a tensor takes is shared out among its readers; else it
         counts in full for each of them. Which is better depends on the graph.
 
     Raises:
-      ValueError: the imbalance is not above 1.
+      ValueError: the imbalance is not above 1, or there is not one group for each op.
 
     Source: as of `partition_depth_first`; the weights are our choice.
     """
@@ -71,6 +71,8 @@ def partition_by_time(
         raise ValueError(f"imbalance is {imbalance}: expected more than 1")
     n = int(problem.num_ops)
     group = np.arange(n) if group is None else np.asarray(group)
+    check_group(problem, group)
+    _, group = np.unique(group, return_inverse=True)
     links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out)
     ticks = np.bincount(group, mean_ticks(problem)[:n])
     limit = max(1, round(1000 * (imbalance - 1)))

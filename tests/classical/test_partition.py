@@ -200,3 +200,15 @@ def test_by_time_placements_are_settled(case):
 def test_an_imbalance_above_one_is_asked_for():
     with pytest.raises(ValueError, match=r"imbalance is 1\.0: expected more than 1"):
         partition_by_time(prepare(NASTY["chain"](), homogeneous(2)), imbalance=1.0)
+
+
+def test_a_group_for_each_op_is_asked_for():
+    problem = prepare(NASTY["chain"](), homogeneous(2))
+    with pytest.raises(ValueError, match="group"):
+        partition_by_time(problem, np.zeros(int(problem.num_ops) + 1, int))
+
+
+def test_groups_may_have_any_numbers():
+    problem = prepare(two_halves(1), homogeneous(2))
+    half = np.arange(16) // 8
+    assert (partition_by_time(problem, half) == partition_by_time(problem, 7 * half - 3)).all()
