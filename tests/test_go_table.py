@@ -14,7 +14,17 @@ import pytest
 
 from experiments import common
 from experiments.go import __main__ as table
-from experiments.go import ablations, heuristics, methods, report, runs, tables, training, validate
+from experiments.go import (
+    ablations,
+    heuristics,
+    keeping,
+    methods,
+    report,
+    runs,
+    tables,
+    training,
+    validate,
+)
 from experiments.go import case as cases
 from experiments.go.rows import ROWS, Published, Row, build
 from gopt.classical.partition import partition_by_time
@@ -574,10 +584,13 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     assert lines[2].split("|")[5].strip() == f"{mean:.1f} ± {error:.1f}" and len(lines) == 4
 
 
+PARTS = "no schedule", ablations.AS_IT_IS, "warm start", "priorities first"
+
+
 def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
     settings = ablations.Settings(
-        **dict(parts=("no schedule", ablations.AS_IT_IS), trainings=1, devices=(2,), seeds=2),
+        **dict(parts=PARTS, trainings=1, devices=(2,), seeds=2),
         **dict(iterations=(1, 3), folder=tmp_path),
         policy=dataclasses.replace(PLACING, levels=(4,), learning_rate=0.05),
         training=dataclasses.replace(TRAINING, steps=3, devices=(2,), starts=training.STARTS[:2]),
@@ -588,17 +601,23 @@ def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, m
     saved = json.loads((tmp_path / "gains.json").read_text())
     found = {name: np.array(x) for name, x in saved["log"].items()}
     ways = ablations.AS_IT_IS, ablations.ONE_GROUP, ablations.ONE_SHOT
-    assert list(found) == ["no schedule", *ways, "untrained"]
+    also = [f"{part}{since}" for part in PARTS[2:] for since in (", not trained since", "")]
+    assert list(found) == ["no schedule", *ways, *also, "untrained"]
     assert {x.shape for x in found.values()} == {(1, 2, 4, 2)}
     assert all((x <= 0).all() and x.min() < 0 for x in found.values())
     for other in (*ways[1:], "untrained"):
         assert not np.allclose(found[ablations.AS_IT_IS], found[other])
-    # Parts are left out of what is trained, too.
-    (first, _), (last, _) = (
-        go.load_policy(tmp_path / part / "0" / "policy.npz") for part in settings.parts
-    )
-    differ = jax.tree.map(lambda x, y: not np.allclose(x, y), first, last)
-    assert any(jax.tree.leaves(differ))
+    # Parts are left out of what is trained, or come before it.
+    weights = [go.load_policy(tmp_path / part / "0" / "policy.npz")[0] for part in PARTS]
+    assert len({keeping.digest(each) for each in weights}) == len(PARTS)
+    folder = tmp_path / PARTS[-1] / "0" / "before"
+    before, alone = go.load_policy(folder / "policy.npz")
+    assert alone.tasks == ("scheduling",)
+    every = training.pools(MODELS, (2,), settings.policy, training.STARTS[:2])
+    begun = ablations.scheduled_before(settings.training, settings.policy, 0, folder, every)
+    for name, part in begun["params"].items():
+        if name != "head_placement":
+            jax.tree.map(np.testing.assert_array_equal, part, before["params"][name])
     line = (tmp_path / "table.md").read_text().splitlines()[4].split("|")
     mean = 100 * (1 - np.exp(found["no schedule"][0, :, 1::2, 0].mean()))
     assert line[1].strip() == "no schedule" and line[4].startswith(f" {mean:.1f} ({mean:.1f} to")

@@ -5,7 +5,8 @@
 Each policy is trained as the one that ships, but for fewer steps, some times; all of them search
 the models of `experiments.go.validate`, with the same random keys. Two more ways to search with the
 policy as it is are compared: one decision after another for a single group each, and all decisions
-of a budget at once from the start.
+of a budget at once from the start. Two parts are what a policy has before it is trained: what it
+learned from the placements of heuristics (`experiments.go.imitation`), or of priorities alone.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +23,8 @@ import tyro
 
 from experiments import common
 from experiments.cases import check_names
+from experiments.go import imitation, validate
 from experiments.go import training as trainer
-from experiments.go import validate
 from gopt.cost.timing import Timing
 from gopt.problem import MAX_TICKS
 from gopt.systems import go
@@ -42,14 +43,41 @@ def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
     return go.Simulator(go.simulator_of(problem, objective, order).cost, timing)
 
 
+def scheduled_before(
+    training: trainer.Training,
+    policy: go.Settings,
+    seed: int,
+    folder: Path,
+    every: Sequence[trainer.Pool],
+) -> Any:
+    """Returns random heads on a network that was trained, as long, where only priorities matter."""
+    alone = dataclasses.replace(policy, tasks=("scheduling",))
+    trained, _ = trainer.train(training, alone, seed, folder)
+    first = jax.tree.map(lambda x: x[0], every[0].inputs)
+    key = jax.random.fold_in(jax.random.key(seed), training.steps + 1)
+    params = go.init_params(key, first, settings=policy)["params"]
+    network = {name: part for name, part in trained["params"].items() if name in params}
+    heads = {name: part for name, part in params.items() if name.startswith("head_")}
+    return {"params": network | heads}
+
+
+class Part(NamedTuple):
+    """What is different about a policy."""
+
+    changes: dict[str, Any]  # of its settings
+    simulate: trainer.Simulate = go.simulator_of  # what it is told of its decisions
+    begin: Callable[..., Any] | None = None  # its parameters before training; by default random
+
+
 AS_IT_IS = "as it is"
-# What is different about a policy, and what it is told of its decisions.
-PARTS: dict[str, tuple[dict[str, Any], trainer.Simulate]] = {
-    AS_IT_IS: ({}, go.simulator_of),
-    "no attention of a task's own": (dict(own=0), go.simulator_of),
-    "no attention": (dict(layers=0, own=0), go.simulator_of),
-    "no superposition": (dict(superposition=False), go.simulator_of),
-    "no schedule": ({}, blind),
+PARTS = {
+    AS_IT_IS: Part({}),
+    "no attention of a task's own": Part(dict(own=0)),
+    "no attention": Part(dict(layers=0, own=0)),
+    "no superposition": Part(dict(superposition=False)),
+    "no schedule": Part({}, blind),
+    "warm start": Part({}, begin=imitation.imitated),
+    "priorities first": Part({}, begin=scheduled_before),
 }
 ONE_GROUP, ONE_SHOT = "one group at a time", "one shot"  # ways to search
 
@@ -139,11 +167,15 @@ def main(settings: Settings) -> None:
     every = trainer.pools(trainer.TRAIN, training.devices, settings.policy, training.starts)
     found: dict[str, list[np.ndarray]] = {}
     for part in settings.parts:
-        changes, simulate = PARTS[part]
+        changes, simulate, begin = PARTS[part]
         policy = dataclasses.replace(settings.policy, **changes)
         for seed in range(settings.trainings):
-            folder = settings.folder / part / str(seed)
-            params, _ = trainer.train(training, policy, seed, folder, every, simulate)
+            folder, params = settings.folder / part / str(seed), None
+            if begin:
+                params = begin(training, policy, seed, folder / "before", every)
+                before = ways[AS_IT_IS](params, policy, simulate)
+                found.setdefault(f"{part}, not trained since", []).append(before)
+            params, _ = trainer.train(training, policy, seed, folder, every, simulate, params)
             for way, search in ways.items() if part == AS_IT_IS else [(part, ways[AS_IT_IS])]:
                 found.setdefault(way, []).append(search(params, policy, simulate))
             report(settings, found)

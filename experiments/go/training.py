@@ -13,6 +13,7 @@ import numpy as np
 from rich.progress import Progress, track
 
 from experiments import common
+from experiments.go import keeping
 from experiments.go.case import OBJECTIVE
 from gopt import padding
 from gopt.checkpoints import Checkpoints
@@ -212,6 +213,16 @@ def begin(
     return go.begin(problem, device, go.simulator_of(problem, objective, order), fused)
 
 
+def described(training: Training, policy: go.Settings, seed: int) -> dict[str, Any]:
+    """Returns what a run is told apart by, as JSON values."""
+    return {
+        "seed": seed,
+        "graphs": TRAIN,
+        "policy": dataclasses.asdict(policy),
+        "training": dataclasses.asdict(training),
+    }
+
+
 def train(
     training: Training,
     policy: go.Settings,
@@ -219,6 +230,7 @@ def train(
     folder: Path,
     every: Sequence[Pool] = (),
     simulate: Simulate = go.simulator_of,
+    params: Any = None,
 ) -> tuple[Any, go.Settings]:
     """Returns trained parameters and the settings of the policy; also saved as `policy.npz`.
 
@@ -232,22 +244,21 @@ def train(
       folder: of checkpoints, and of the result.
       every: what it is trained on, as of `pools`; by default those of `TRAIN`.
       simulate: what comes of decisions.
+      params: to begin with; by default random.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
     """
-    settings: dict[str, Any] = {
-        "seed": seed,
-        "graphs": TRAIN,
-        "policy": dataclasses.asdict(policy),
-        "training": dataclasses.asdict(training),
-        "simulate": simulate.__name__,
-    }
+    settings = described(training, policy, seed) | {"simulate": simulate.__name__}
+    if params is not None:
+        settings["begun"] = keeping.digest(params)
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
     every = every or pools(TRAIN, training.devices, policy, training.starts)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
+    if params is not None:
+        state = state._replace(params=params)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []

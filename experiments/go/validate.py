@@ -8,7 +8,7 @@ that are given. Settings are to be chosen by this table, not by the rows of the 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,8 @@ from experiments.go.case import OBJECTIVE
 from gopt.parallel import spread
 from gopt.problem import MAX_TICKS
 from gopt.systems import go
+
+Run = Callable[..., tuple[Any, Any, jax.Array]]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def gains(
     iterations: Sequence[int],
     seeds: int,
     simulate: trainer.Simulate = go.simulator_of,
+    run: Run = go.rollout,
 ) -> np.ndarray:
     """Returns log(cost / that of the start) after some iterations of searches, `[S, R, T]`.
 
@@ -84,15 +87,17 @@ def gains(
       iterations: after which gains are wanted, `T` numbers.
       seeds: how often each is searched, `S`.
       simulate: what comes of decisions.
+      run: how a search is made, with the arguments of `go.rollout` and what it returns.
     """
     count, steps = len(pool.start.cost), max(iterations)
     again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
     keys = jax.random.split(key, seeds * count)
-    found = searched(params, keys, again, steps=steps, policy=policy, simulate=simulate)
+    how = {"policy": policy, "simulate": simulate, "run": run}
+    found = searched(params, keys, again, steps=steps, **how)
     return np.asarray(found).reshape(seeds, count, -1)[..., np.array(iterations) - 1]
 
 
-@partial(jax.jit, static_argnames=("steps", "policy", "simulate"))
+@partial(jax.jit, static_argnames=("steps", "policy", "simulate", "run"))
 def searched(
     params: Any,
     keys: jax.Array,
@@ -101,14 +106,15 @@ def searched(
     steps: int,
     policy: go.Settings,
     simulate: trainer.Simulate,
+    run: Run,
 ) -> jax.Array:
     """Returns log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
 
     def one(row: tuple[jax.Array, trainer.Pool]) -> jax.Array:
         key, (problem, inputs, order, start) = row
         simulator = simulate(problem, OBJECTIVE, order)
-        run = partial(go.rollout, iterations=steps, settings=policy)
-        return jnp.log(run(key, params, inputs, start, simulator)[2] / start.cost)
+        *_, costs = run(key, params, inputs, start, simulator, iterations=steps, settings=policy)
+        return jnp.log(costs / start.cost)
 
     each: jax.Array = spread(lambda *rows: jax.lax.map(one, rows))(keys, pool)
     return each

@@ -1,0 +1,202 @@
+"""Decisions one group after another, as an autoregressive policy makes them, and all at once.
+
+    python -m experiments.go.autoregressive --weights gopt/systems/go/policy.npz
+
+Both draw from the same policy, and only for groups of the coarsest level. At once, each group knows
+what all have in the best decision so far; in turn, it knows what those before it were just given,
+too: p(y^t | G) = Π_g p(y_g^t | h_G, y_<g^t, y^(t-1)). What both know of when ops run is simulated
+once in each iteration. Searches are those of `experiments.go.validate`. How long it takes to draw
+one decision is measured on random graphs, which have no weights, and so on the other levels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.progress import track
+
+from experiments import common
+from experiments.go import training as trainer
+from experiments.go import validate
+from experiments.go.case import OBJECTIVE
+from experiments.throughput.timing import machine, measure
+from gopt.cost.timing import Timing
+from gopt.hardware import p100s
+from gopt.problem import prepare
+from gopt.sources import synthetic
+from gopt.systems import go
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared.
+
+    Attributes:
+      weights: of a policy that places ops.
+      devices: numbers of devices.
+      iterations: of a search, after which gains are shown.
+      seeds: searches of each graph and start, with the same random keys for both.
+      ops: of the graphs on which time is measured.
+      rounds: how often.
+      seed: of everything random.
+      folder: where tables and all figures are saved.
+    """
+
+    weights: Path
+    devices: tuple[int, ...] = (2, 4)
+    iterations: tuple[int, ...] = (14, 56)
+    seeds: int = 4
+    ops: tuple[int, ...] = (1000, 10_000, 80_000)
+    rounds: int = 3
+    seed: int = 0
+    folder: Path = Path("runs/go/autoregressive")
+
+
+class Seen(NamedTuple):
+    """What a policy decides by, but for what it decided before."""
+
+    params: Any
+    embedding: go.Embedding
+    inputs: go.Inputs
+    timing: Timing
+
+
+def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> jax.Array:
+    """Returns what the policy says of a kind of moves around a decision, `[K, 1 + V]`."""
+    groups = go.observe(seen.inputs, decision, seen.timing, settings=policy)
+    return go.moves(seen.params, seen.embedding, groups, settings=policy)[kind].logits
+
+
+def at_once(
+    key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
+) -> go.Decision:
+    """Returns a decision with other values for groups that are drawn independently, `[N]`."""
+    task, level = policy.moves[kind]
+    action = go.sample(key, said(seen, decision, kind, policy), 1)
+    return _one(go.act(seen.inputs, decision, action, name=policy.tasks[task], level=level))
+
+
+def in_turn(
+    key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
+) -> go.Decision:
+    """Returns a decision with other values for groups, each drawn after those before it, `[N]`.
+
+    If none is moved in the end, groups are drawn as `at_once`, which moves one at least.
+    """
+    (task, level), to_move = policy.moves[kind], jax.random.fold_in(key, 0)
+    count = min(policy.levels[level], len(seen.inputs.share))
+
+    def visit(now: go.Decision, row: tuple[jax.Array, jax.Array]) -> tuple[go.Decision, jax.Array]:
+        group, key = row
+        chosen = jax.random.categorical(key, said(seen, now, kind, policy)[group])
+        action = jnp.zeros((1, count), jnp.int32).at[0, group].set(chosen)
+        after = go.act(seen.inputs, now, action, name=policy.tasks[task], level=level)
+        return _one(after), chosen
+
+    rows = jnp.arange(count), jax.random.split(jax.random.fold_in(key, 1), count)
+    drawn, chosen = jax.lax.scan(visit, decision, rows)
+    other = at_once(to_move, seen, decision, kind=kind, policy=policy)
+    return jax.tree.map(lambda x, y: jnp.where((chosen == 0).all(), y, x), drawn, other)
+
+
+Draw = Callable[..., go.Decision]
+DRAWS: dict[str, Draw] = {"at once": at_once, "in turn": in_turn}
+
+
+def rollout(
+    key: jax.Array,
+    params: Any,
+    inputs: go.Inputs,
+    start: go.State,
+    simulator: go.Simulator,
+    *,
+    iterations: int,
+    settings: go.Settings,
+    draw: Draw,
+) -> tuple[go.State, None, jax.Array]:
+    """Returns the best decision after iterations, nothing, and costs after each, as `go.rollout`.
+
+    In each, samples of all tasks are drawn on the coarsest level around the best decision so far.
+    """
+    embedding = go.embed(params, inputs, settings=settings)
+    kinds = [kind for kind, (_, level) in enumerate(settings.moves) if level == 0]
+
+    def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
+        seen = Seen(params, embedding, inputs, simulator.timing(best.decision))
+
+        def samples(kind: int) -> go.Decision:
+            one = partial(draw, seen=seen, decision=best.decision, kind=kind, policy=settings)
+            return jax.vmap(one)(jax.random.split(jax.random.fold_in(key, kind), settings.samples))
+
+        drawn = jax.tree.map(lambda *x: jnp.concatenate(x), *map(samples, kinds))
+        costs = simulator.cost(drawn)
+        top = jnp.nanargmin(costs)
+        found = go.State(jax.tree.map(lambda x: x[top], drawn), costs[top])
+        better = found.cost <= best.cost
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best)
+        return best, best.cost
+
+    best, costs = jax.lax.scan(step, start, jax.random.split(key, iterations))
+    return best, None, costs
+
+
+def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> dict[str, float]:
+    """Returns s of CPU time to draw one decision on a graph, however it is drawn, by name."""
+    graph = synthetic.layered(settings.seed, ops)
+    problem = prepare(graph, p100s(2))
+    simulator = go.simulator_of(problem, OBJECTIVE)
+    inputs = jax.tree.map(jnp.asarray, go.read(graph, problem, policy))
+    start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator).decision
+    look = jax.jit(lambda: go.embed(params, inputs, settings=policy)), jax.jit(simulator.timing)
+    seen = Seen(params, look[0](), inputs, look[1](start))
+    calls: dict[str, Callable[[], Any]] = {}
+    for kind in range(1, len(policy.levels)):
+        for name, draw in DRAWS.items():
+            run = jax.jit(partial(draw, kind=kind, policy=policy))
+            label = f"{int(inputs.count[kind])} groups, {name}"
+            calls[label] = partial(run, jax.random.key(settings.seed), seen, start)
+    spent = measure(calls, rounds=settings.rounds, seconds=60.0)
+    return {label: timing.cpu for label, timing in spent.items()}
+
+
+def main(settings: Settings) -> None:
+    """Compares both, and prints and saves what they gain and what they take."""
+    common.start()
+    same = {name: getattr(settings, name) for name in ("devices", "iterations", "seeds", "seed")}
+    starts, folder = trainer.STARTS[:2], settings.folder
+    search = validate.Settings((settings.weights,), starts=starts, folder=folder, **same)
+    ((_, params, policy),) = validate.compared(search)
+    pools = trainer.pools(trainer.VALIDATION, search.devices, policy, starts)
+    find = partial(validate.gains, jax.random.key(search.seed), params, policy=policy)
+    found = {}
+    for name, draw in track(DRAWS.items(), "searches"):
+        run = partial(rollout, draw=draw)
+        each = [
+            find(pool=pool, iterations=search.iterations, seeds=search.seeds, run=run)
+            for pool in pools
+        ]
+        found[name] = np.concatenate(each, 1)
+    each_time = 1 + policy.samples * len(policy.tasks)
+    validate.report(search, [1 + steps * each_time for steps in search.iterations], found)
+    taken = {ops: seconds(params, ops, policy, settings) for ops in track(settings.ops, "seconds")}
+    rows = [
+        (ops, label, f"{spent:.4f}") for ops, each in taken.items() for label, spent in each.items()
+    ]
+    title = f"s of CPU time to draw one decision; {machine()}"
+    common.show(title, ("ops", "drawn", "s"), rows, folder / "seconds.md")
+    common.save_json(folder / "seconds.json", taken)
+    common.save_settings(folder, settings)  # instead of those of the search
+
+
+def _one(decisions: go.Decision) -> go.Decision:
+    return jax.tree.map(lambda x: x[0], decisions)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))

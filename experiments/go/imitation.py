@@ -1,0 +1,164 @@
+"""A policy that is taught to place ops where the best of some heuristics does: a warm start.
+
+It is shown decisions that are part of the way from where a search begins to that placement, and
+learns which groups are still to be moved, and where to. It learns nothing about priorities and
+fusions, and none of its own moves is costed.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from rich.progress import track
+
+from experiments.go import training as trainer
+from experiments.go.case import OBJECTIVE
+from gopt.checkpoints import Checkpoints
+from gopt.classical import critical_path, heft
+from gopt.classical.groups import join, weight_groups
+from gopt.classical.partition import partition_by_time
+from gopt.cost import execution
+from gopt.joint_problem import schedule_of
+from gopt.systems import go
+
+
+def imitated(
+    training: trainer.Training,
+    policy: go.Settings,
+    seed: int,
+    folder: Path,
+    every: Sequence[trainer.Pool],
+) -> Any:
+    """Returns parameters that were taught for as many steps as training has.
+
+    A step has as many graphs as one of training, and as many decisions of each as it has
+    iterations. Resumes from the newest checkpoint in `folder`, if there is one.
+
+    Args:
+      training: how many steps, graphs and iterations.
+      policy: its sizes; it places ops.
+      seed: of everything random.
+      folder: of checkpoints.
+      every: what it is taught on, as of `trainer.pools`.
+
+    Raises:
+      ValueError: the folder holds checkpoints of other settings.
+    """
+    checkpoints = Checkpoints(folder, trainer.described(training, policy, seed))
+    wanted = [targets(pool) for pool in every]
+    first = jax.tree.map(lambda x: x[0], every[0].inputs)
+    state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
+    done, state = checkpoints.restore(state)
+    learn = jax.jit(partial(_learn, moments=training.iterations, policy=policy))
+    for step in track(range(done, training.steps), "imitating heuristics"):
+        place, rng = step % len(every), np.random.default_rng((seed, step))
+        rows = rng.choice(len(wanted[place]), training.graphs, replace=False)
+        shown = jax.tree.map(lambda x, rows=rows: x[rows], (every[place], wanted[place]))
+        state = learn(jax.random.fold_in(jax.random.key(seed), step + 1), state, *shown)
+        if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
+            checkpoints.save(step + 1, state)
+    checkpoints.close()
+    return jax.device_get(state.params)
+
+
+def targets(pool: trainer.Pool) -> jax.Array:
+    """Returns where the best of some heuristics places the ops of each row, int32 `[R, N]`.
+
+    They are METIS, of ops and of groups of ops that read the same weights, and critical path and
+    HEFT of such groups. The best costs least with the priorities and the fusions of the start.
+    """
+    rows = [jax.tree.map(lambda x, k=k: x[k], pool) for k in range(len(pool.start.cost))]
+    return jnp.stack([_best(row) for row in rows])
+
+
+def _best(row: trainer.Pool) -> jax.Array:
+    problem = jax.tree.map(np.asarray, schedule_of(row.problem))
+    group = weight_groups(problem)
+    joined = join(problem, group, trainer.GROUPS * problem.num_devices)
+    every = [partition_by_time(problem), partition_by_time(problem, group)]
+    for schedule in (critical_path, heft):
+        every.append(np.asarray(execution.decode(problem, schedule(problem, joined)).device))
+    fused = row.start.decision.fusion > 0
+    states = [trainer.begin(row.problem, device, fused, row.order) for device in every]
+    return min(states, key=lambda state: float(state.cost)).decision.placement
+
+
+def still_right(
+    inputs: go.Inputs, group: jax.Array, groups: go.Groups, wanted: jax.Array
+) -> jax.Array:
+    """Returns which moves bring a group to where most of its time is wanted, bool `[K, V]`.
+
+    A group that is there with half of its time is not to be moved.
+
+    Args:
+      inputs: the graph.
+      group: of each op, int32 `[N]`.
+      groups: what there is to know of them.
+      wanted: the device of each op, int32 `[N]`.
+    """
+    state, is_move = groups
+    count, values = is_move.shape
+    time = (inputs.share + 1e-9)[:, None] * jax.nn.one_hot(wanted, values)
+    most = jnp.argmax(jax.ops.segment_sum(time, group, count), 1)
+    return (jnp.arange(values) == most[:, None]) & is_move & (state[..., 0] < 0.5)
+
+
+def _learn(
+    key: jax.Array,
+    state: go.TrainState,
+    pool: trainer.Pool,
+    wanted: jax.Array,
+    *,
+    moments: int,
+    policy: go.Settings,
+) -> go.TrainState:
+    """Returns the state after a step on some rows of a pool, whose targets are `[G, N]`."""
+    placing = [k for k, (task, _) in enumerate(policy.moves) if policy.tasks[task] == "placement"]
+
+    def loss(params: Any, inputs: go.Inputs, seen: tuple[go.Groups, ...], to: jax.Array) -> Any:
+        embedding = go.embed(params, inputs, settings=policy)
+
+        def one(seen: tuple[go.Groups, ...]) -> jax.Array:
+            said = go.moves(params, embedding, seen, settings=policy)
+            surprise = []
+            for kind in placing:
+                group = inputs.group[policy.moves[kind][1]]
+                right = still_right(inputs, group, seen[kind], to)
+                log_prob = jax.nn.log_softmax(said[kind].logits[:, 1:], (0, 1))
+                total = jnp.sum(jnp.where(right, log_prob, 0))
+                surprise.append(-total / jnp.maximum(right.sum(), 1))
+            return jnp.stack(surprise).mean()
+
+        return jax.lax.map(one, seen).mean()
+
+    def gradient(row: tuple[jax.Array, trainer.Pool, jax.Array]) -> Any:
+        key, (problem, inputs, order, start), to = row
+        simulator = go.simulator_of(problem, OBJECTIVE, order)
+
+        def look(key: jax.Array) -> tuple[go.Groups, ...]:
+            decision = _partway(key, inputs, start.decision, to)
+            return go.observe(inputs, decision, simulator.timing(decision), settings=policy)
+
+        seen = jax.lax.map(look, jax.random.split(key, moments))
+        return jax.grad(loss)(state.params, inputs, seen, to)
+
+    each = jax.lax.map(gradient, (jax.random.split(key, len(wanted)), pool, wanted))
+    mean = jax.tree.map(lambda x: x.mean(0), each)
+    updates, moments_ = go.optimizer(policy).update(mean, state.optimizer, state.params)
+    return go.TrainState(optax.apply_updates(state.params, updates), moments_)
+
+
+def _partway(
+    key: jax.Array, inputs: go.Inputs, start: go.Decision, wanted: jax.Array
+) -> go.Decision:
+    """Returns the start with some groups of a random level where they are wanted, `[N]`."""
+    to_level, to_share, to_group = jax.random.split(key, 3)
+    group = inputs.group[jax.random.randint(to_level, (), 0, len(inputs.group))]
+    drawn = jax.random.uniform(to_group, (len(wanted),))[jnp.minimum(group, len(wanted) - 1)]
+    is_there = drawn < jax.random.uniform(to_share)
+    return start._replace(placement=jnp.where(is_there, wanted, start.placement))

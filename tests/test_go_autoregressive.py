@@ -1,0 +1,113 @@
+"""Groups that are decided one after another."""
+
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import common
+from experiments.go import autoregressive, training
+from experiments.go.case import OBJECTIVE
+from gopt.systems import go
+
+LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
+MODELS = (("rnnlm", {"length": 2, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
+POLICY = go.Settings(
+    **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
+    **dict(levels=(8, 16), samples=2, tasks=("placement", "scheduling"), changes=4.0),
+)
+SCHEDULING = 2  # a kind of moves: of priorities, on the coarsest level
+
+
+@pytest.fixture(scope="module")
+def pool():
+    (found,) = training.pools(MODELS, (2,), POLICY, training.STARTS[:2])
+    return found
+
+
+@pytest.fixture(scope="module")
+def params(pool):
+    """Of a policy that prefers some moves to others."""
+    first = jax.tree.map(lambda x: x[0], pool.inputs)
+    drawn = go.init_params(jax.random.key(0), first, settings=POLICY)
+    leaves, tree = jax.tree.flatten(drawn)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    noise = [jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, [x + 0.3 * z for x, z in zip(leaves, noise, strict=True)])
+
+
+def seen(pool, params, k=1):
+    one = jax.tree.map(lambda x: jnp.asarray(x)[k], pool)
+    decision = one.start.decision
+    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(decision)
+    embedding = go.embed(params, one.inputs, settings=POLICY)
+    return autoregressive.Seen(params, embedding, one.inputs, timing), decision
+
+
+@pytest.mark.parametrize("kind", [0, SCHEDULING])
+def test_each_group_knows_what_those_before_it_were_given(pool, params, kind):
+    known, start = seen(pool, params)
+    task, level = POLICY.moves[kind]
+    name = POLICY.tasks[task]
+    draw = jax.jit(autoregressive.in_turn, static_argnames=("kind", "policy"))
+    look = jax.jit(autoregressive.said, static_argnames=("kind", "policy"))
+    group, about = np.asarray(known.inputs.group[level]), go.ops_of(name, known.inputs)
+    moved, differ = [], 0
+    for seed in range(4):
+        key = jax.random.key(seed)
+        decision, found = start, draw(key, known, start, kind=kind, policy=POLICY)
+        keys = jax.random.split(jax.random.fold_in(key, 1), POLICY.levels[level])
+        for k, to_draw in enumerate(keys):
+            logits = look(known, decision, kind=kind, policy=POLICY)[k]
+            differ += not np.array_equal(logits, look(known, start, kind=kind, policy=POLICY)[k])
+            if action := int(jax.random.categorical(to_draw, logits)):
+                value = jnp.where((group == k) & about, action - 1, getattr(decision, name))
+                decision = decision._replace(**{name: value})
+                moved.append(seed)
+        if seed in moved:
+            jax.tree.map(np.testing.assert_array_equal, found, decision)
+    assert differ and len(moved) > len(set(moved))  # some move several groups
+
+
+def test_one_group_at_least_is_moved(pool, params):
+    known, start = seen(pool, params)
+    never = known._replace(
+        embedding=known.embedding._replace(
+            changes=tuple(x - 30 for x in known.embedding.changes)  # odds of 1e-13
+        )
+    )
+    for name, draw in autoregressive.DRAWS.items():
+        run = jax.jit(draw, static_argnames=("kind", "policy"))
+        found = run(jax.random.key(0), never, start, kind=0, policy=POLICY)
+        changed = np.asarray(found.placement != start.placement)
+        groups = np.asarray(known.inputs.group[0])[changed]
+        assert len(set(groups.tolist())) == 1, name
+
+
+def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "VALIDATION", MODELS)
+    monkeypatch.setattr(common, "start", lambda: None)
+    go.save_policy(tmp_path / "policy.npz", params, POLICY)
+    settings = autoregressive.Settings(
+        tmp_path / "policy.npz",
+        **dict(devices=(2,), iterations=(1, 3), seeds=2, ops=(20,), rounds=1),
+        folder=tmp_path / "found",
+    )
+    with redirect_stdout(StringIO()) as printed:
+        autoregressive.main(settings)
+    assert "s of CPU time to draw one decision" in printed.getvalue()
+    saved = json.loads((tmp_path / "found" / "gains.json").read_text())
+    assert saved["evaluations"] == [6, 16]  # two samples of two tasks, and a look
+    once, turn = (np.array(saved["log ratio"][name]) for name in autoregressive.DRAWS)
+    assert once.shape == turn.shape == (2, 4, 2) and not np.allclose(once, turn)
+    for ratio in (once, turn):
+        assert (ratio <= 0).all() and (np.diff(ratio) <= 0).all() and ratio.min() < 0
+    spent = json.loads((tmp_path / "found" / "seconds.json").read_text())
+    assert list(spent) == ["20"]
+    assert all(x > 0 for each in spent.values() for x in each.values())
+    kept = json.loads((tmp_path / "found" / "settings.json").read_text())
+    assert kept["ops"] == [20] and kept["versions"]

@@ -1,0 +1,116 @@
+"""Policies of GO that learn from heuristics before they are trained."""
+
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.go import imitation, training
+from experiments.go.case import OBJECTIVE
+from gopt.systems import go
+
+LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
+MODELS = (("rnnlm", {"length": 2, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
+POLICY = go.Settings(
+    **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
+    **dict(levels=(4, 16), samples=2, tasks=("scheduling", "placement")),
+)
+TRAINING = training.Training(
+    **dict(steps=4, devices=(2,), graphs=2, checkpoint_every=2),
+    **dict(iterations=3, samples=2, epochs=1, life=4, starts=("one device", "a cut")),
+)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Two models, each from two starts."""
+    (found,) = training.pools(MODELS, (2,), POLICY, TRAINING.starts)
+    return found
+
+
+def row(pool, k):
+    return jax.tree.map(lambda x: jnp.asarray(x)[k], pool)
+
+
+def test_targets_cost_no_more_than_where_searches_begin(pool):
+    wanted = imitation.targets(pool)
+    assert wanted.shape == pool.inputs.share.shape
+    costs = []
+    for k in range(len(wanted)):
+        one = row(pool, k)
+        decision = one.start.decision._replace(placement=wanted[k])
+        cost = go.simulator_of(one.problem, OBJECTIVE, one.order).cost
+        costs.append(float(cost(jax.tree.map(lambda x: x[None], decision))[0]))
+    start = np.asarray(pool.start.cost)
+    assert (np.array(costs) <= start[1::2].repeat(2)).all()  # METIS is one of the heuristics
+    assert min(costs / start) < 1
+    np.testing.assert_array_equal(wanted[::2], wanted[1::2])  # whatever the start is
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_moves_to_where_most_of_a_group_is_wanted_are_right(pool, level):
+    one, rng = row(pool, 0), np.random.default_rng(level)
+    ops = len(one.inputs.share)
+    placement, wanted = (jnp.asarray(rng.integers(0, 2, ops), jnp.int32) for _ in range(2))
+    decision = one.start.decision._replace(placement=placement)
+    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(decision)
+    kind = POLICY.moves.index((1, level))
+    groups = go.observe(one.inputs, decision, timing, settings=POLICY)[kind]
+    group, time = (np.asarray(x) for x in (one.inputs.group[level], one.inputs.share + 1e-9))
+    found = np.asarray(imitation.still_right(one.inputs, group, groups, wanted))
+    expected = np.zeros_like(found)
+    about = np.asarray(go.ops_of("placement", one.inputs))
+    for k in range(int(one.inputs.count[level])):
+        ops = (group == k) & about
+        if not ops.any():
+            continue
+        on = [time[ops & (np.asarray(wanted) == device)].sum() for device in range(2)]
+        to = int(np.argmax(on))
+        here = time[ops & (np.asarray(placement) == to)].sum() / time[ops].sum()
+        expected[k, to] = here < 0.5
+    np.testing.assert_array_equal(found, expected)
+    assert 0 < expected.sum() < len(expected)
+
+
+def test_what_is_taught_says_right_moves_more_often(pool, tmp_path):
+    taught = training.Training(**vars(TRAINING) | dict(steps=40, checkpoint_every=40))
+    policy = go.Settings(**vars(POLICY) | dict(learning_rate=0.02))
+    params = imitation.imitated(taught, policy, 0, tmp_path, [pool])
+    one = row(pool, 0)
+    (wanted,) = imitation.targets(jax.tree.map(lambda x: x[:1], pool))
+    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(one.start.decision)
+    seen = go.observe(one.inputs, one.start.decision, timing, settings=policy)
+
+    def odds(params):
+        embedding = go.embed(params, one.inputs, settings=policy)
+        said = go.moves(params, embedding, seen, settings=policy)
+        found = []
+        for kind in (2, 3):  # of placement
+            group = one.inputs.group[policy.moves[kind][1]]
+            right = imitation.still_right(one.inputs, group, seen[kind], wanted)
+            assert 0 < right.sum() < seen[kind].is_move.sum()
+            chance = jax.nn.softmax(said[kind].logits[:, 1:], (0, 1))
+            found.append(float(jnp.where(right, chance, 0).sum() / right.sum()))
+        return np.array(found)
+
+    first = jax.tree.map(lambda x: x[0], pool.inputs)
+    untaught = go.init_params(jax.random.key(1), first, settings=policy)
+    assert (odds(params) > 1.3 * odds(untaught)).all()
+
+
+def test_teaching_that_was_interrupted_goes_on(pool, tmp_path):
+    learn = partial(imitation.imitated, policy=POLICY, seed=0, every=[pool])
+    whole = learn(TRAINING, folder=tmp_path / "whole")
+    half = training.Training(**vars(TRAINING) | dict(steps=2))
+    learn(half, folder=tmp_path / "half")
+    record = tmp_path / "half" / "settings.json"
+    settings = json.loads(record.read_text())
+    settings["training"]["steps"] = TRAINING.steps
+    record.write_text(json.dumps(settings))
+    again = learn(TRAINING, folder=tmp_path / "half")
+    jax.tree.map(np.testing.assert_array_equal, whole, again)
+    with pytest.raises(ValueError, match="holds a run with seed = 0: expected 1"):
+        learn(TRAINING, seed=1, folder=tmp_path / "half")
