@@ -92,7 +92,7 @@ def test_a_run_trains_evaluates_and_saves(first):
         *("small", "policy"),
     }
     (row,) = json.loads((folder / "found.json").read_text())
-    known = tables.fusion(build(ROW).graph, 1, None)
+    known = tables.fusion(build(ROW), 1, None)
     start = known.given[row["begun"]]
     zeros = jnp.zeros((1, known.problem.schedule.shape.ops), jnp.int32)
     cost = go.simulator_of(known.problem, "makespan").cost
@@ -112,9 +112,9 @@ def test_a_run_trains_evaluates_and_saves(first):
 
 def known_of(name, row):
     """A row as a table has it."""
-    traced = build(row)
-    place = partial(heuristics.placed, traced=traced, row=row, seeds=1)
-    return tables.TABLES[name][0](traced.graph, row.devices, place)
+    step = build(row)
+    place = partial(heuristics.placed, step=step, row=row, seeds=1)
+    return tables.TABLES[name][0](step, row.devices, place)
 
 
 @pytest.mark.parametrize("name", [*tables.TABLES])
@@ -381,25 +381,59 @@ def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):
     assert figures["GO"] == "75.0" and not figures["METIS"]
 
 
-def test_a_policy_is_compared_with_those_trained_on_a_row_by_family(tmp_path, monkeypatch):
-    def row(name, *steps):
+def test_a_policy_is_compared_with_those_trained_on_a_row_by_family(tmp_path):
+    def row(family, *steps):
         found = {
             method: runs.Runs(np.array(x), np.array(x)[:, None], np.array([1]), 1.0)
             for method, x in zip(("GO", "GO-one", "GO fine-tuned"), steps, strict=True)
         }
-        return measured(name, 4.0, 2.0, [1.0])._replace(found=found)
+        return measured("a", 4.0, 2.0, [1.0])._replace(found=found, family=family)
 
-    monkeypatch.setitem(ROWS, "other", ROW._replace(family="mlp_mixer"))
     rows = [
-        row("small", [1.0, 1.0], [1.5, 2.5], [2.0, 2.0]),
-        row("small", [4.0, 4.0], [1.0, 1.0], [1.0, 1.0]),
-        row("other", [3.0, 3.0], [1.0, 2.0], [1.5, 1.5]),
+        row("rnnlm", [1.0, 1.0], [1.5, 2.5], [2.0, 2.0]),
+        row("rnnlm", [4.0, 4.0], [1.0, 1.0], [1.0, 1.0]),
+        row("mlp_mixer", [3.0, 3.0], [1.0, 2.0], [1.5, 1.5]),
     ]
     report.report("title", rows, tmp_path)
     lines = (tmp_path / "transfer.md").read_text().splitlines()[4:]
     assert lines[0] == "| rnnlm | 2 | 1.414 ± 0.000 | 1.000 ± 0.000 |"
     assert lines[1] == "| mlp_mixer | 1 | 2.000 ± 0.000 | 1.000 ± 0.000 |"
     assert lines[2] == "| all | 3 | 1.587 ± 0.000 | 1.000 ± 0.000 |"
+
+
+PROFILE = {
+    "name": "chain",
+    "nodes": [
+        {"forward_ms": 1, "backward_ms": 2, "activation_bytes": 10**6, "parameter_bytes": 4 * k}
+        for k in range(3)
+    ],
+    "edges": [[0, 1], [1, 2]],
+}
+
+
+def test_profiled_networks_may_be_the_rows(tmp_path):
+    path, weights = tmp_path / "profiled.json", tmp_path / "policy.npz"
+    path.write_text(json.dumps([PROFILE]))
+    go.save_policy(weights, parameters(PLACING), PLACING)
+    settings = table.Settings(
+        **dict(profiled=path, weights=weights, searches=("GO",), evaluations=13, seeds=2),
+        **dict(folder=tmp_path / "runs", policy=FUSING, training=TRAINING),
+    )
+    with redirect_stdout(StringIO()) as printed:
+        table.main(settings)
+    assert "published" not in printed.getvalue()
+    found = json.loads((tmp_path / "runs" / "placement" / "found.json").read_text())
+    assert [row["name"] for row in found] == ["chain, 2 devices", "chain, 4 devices"]
+    for row in found:
+        assert row["ops"] == 8 and row["family"] == "profiled"
+        assert row["given"]["one device"]["makespan"] == pytest.approx(9e-3, rel=1e-6)
+        assert row["given"]["expert"]["makespan"] > 9e-3  # a chain, cut, and sent
+        assert min(row["found"]["GO"]["makespan"]) == pytest.approx(9e-3, rel=1e-6)
+    for other in (dict(rows=("RNNLM, 2 layers",)), dict(table="fusion", train=True)):
+        wrong = dataclasses.replace(settings, folder=tmp_path / "other", **other)
+        message = "rows has|the times of ops were measured"
+        with redirect_stdout(StringIO()), pytest.raises(ValueError, match=message):
+            table.main(wrong)
 
 
 def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
@@ -427,6 +461,7 @@ def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
 
 def test_what_does_not_fit_is_no_figure(tmp_path):
     rows = [measured("small", 4.0, 2.0, [1.0, np.nan]), measured("small", 1.0, -0.5, [1.0, 0.5])]
+    rows = [row._replace(published=ROW.published) for row in rows]
     np.testing.assert_allclose(report.gains(rows, "GO", "expert"), [0, 0.5])
     np.testing.assert_allclose(report.gains(rows, "METIS", "expert"), [0.5])
     assert [row.known for row in rows] == [1.0, 0.5]

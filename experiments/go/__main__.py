@@ -4,6 +4,7 @@
     python -m experiments.go --weights POLICY             # with one that was trained
     python -m experiments.go --table joint --train        # fusion and priorities are decided, too
     python -m experiments.go --rows "RNNLM, 2 layers" --weights POLICY    # one of the rows
+    python -m experiments.go --profiled FILE --weights POLICY             # rows from profiles
 
 Step times are simulated: P100s, as in the paper (see `gopt.cost.dispatch`). Searches begin with the
 best decision of the heuristics, experts left out, and evaluate no more than a number of decisions.
@@ -28,7 +29,7 @@ from experiments.cases import check_names
 from experiments.go import case as cases
 from experiments.go import heuristics, keeping, methods, report, runs
 from experiments.go import training as trainer
-from experiments.go.rows import ROWS, build
+from experiments.go.rows import ROWS, Row, build, profiled
 from experiments.go.tables import TABLES, rank, seconds_of
 from gopt.classical import makespan_bound
 from gopt.classical.list_scheduling import mean_ticks
@@ -41,7 +42,9 @@ class Settings:
 
     Attributes:
       table: what is decided, see `experiments.go.tables`.
-      rows: of the table, by name.
+      rows: of the table, by name; by default all.
+      profiled: a JSON file of profiled networks (see `gopt.sources.instances.profiled_step`), which
+        are the rows instead, each on 2 and on 4 devices.
       searches: by name, see `experiments.go.methods`; by default all.
       evaluations: of each search at most, that of the decision it begins with included.
       seeds: runs of each search, and of METIS.
@@ -57,7 +60,8 @@ class Settings:
     """
 
     table: str = "placement"
-    rows: tuple[str, ...] = tuple(ROWS)
+    rows: tuple[str, ...] = ()
+    profiled: Path | None = None
     searches: tuple[str, ...] = ()
     evaluations: int = 3601  # 12 steps of training after the start, of two tasks
     seeds: int = 3
@@ -89,27 +93,29 @@ def policy(settings: Settings) -> tuple[Any, go.Settings]:
     return params, dataclasses.replace(sizes, tasks=tasks)
 
 
-def measure(name: str, settings: Settings, trained: Any, policy: go.Settings) -> report.Measured:
+def measure(
+    name: str, row: Row, settings: Settings, trained: Any, policy: go.Settings
+) -> report.Measured:
     """Returns what each method finds on a row, with trained parameters of the policy."""
     jax.clear_caches()  # programs of several rows at once are more than a process may map
-    row, path = ROWS[name], settings.folder / name / "heuristics.npz"
-    traced = build(row)
-    place = partial(heuristics.kept, path, traced=traced, row=row, seeds=settings.seeds)
+    step, path = build(row), settings.folder / name / "heuristics.npz"
+    place = partial(heuristics.kept, path, step=step, row=row, seeds=settings.seeds)
     make = TABLES[settings.table][0]
-    problem, given, default, starts, beyond = make(traced.graph, row.devices, place)
+    problem, given, default, starts, beyond = make(step, row.devices, place)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
-    case = cases.case(traced.graph, problem, *given[begun][:2], policy)
-    found = search(name, case, settings, trained, policy)
+    case = cases.case(step.graph, problem, *given[begun][:2], policy)
+    found = search(name, row, case, settings, trained, policy)
     bound = work = np.nan
     if "fusion" not in policy.tasks:
         bound = float(seconds_of(problem, makespan_bound(case.schedule)))
         work = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
     ops = int(case.schedule.num_ops)
-    return report.Measured(name, ops, given, default, begun, found, bound, work, beyond)
+    figures = (ops, given, default, begun, found, bound, work, beyond)
+    return report.Measured(name, *figures, row.family, row.published)
 
 
 def search(
-    name: str, case: cases.Case, settings: Settings, trained: Any, policy: go.Settings
+    name: str, row: Row, case: cases.Case, settings: Settings, trained: Any, policy: go.Settings
 ) -> dict[str, runs.Runs]:
     """Returns what each search reaches on a row; what is in its folder is not searched again."""
     to_init, to_run = jax.random.split(jax.random.key(settings.seed))
@@ -119,8 +125,8 @@ def search(
     learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
     searches = methods.searches(settings.evaluations, policy)
     about = {
-        "row": ROWS[name].family,
-        "sizes": ROWS[name].sizes,
+        "row": row.family,
+        "sizes": row.sizes,
         "case": keeping.digest((case.problem, case.start, case.order)),
         "evaluations": settings.evaluations,
         "seed": settings.seed,
@@ -139,7 +145,8 @@ def search(
 def main(settings: Settings) -> None:
     """Runs the experiment."""
     check_names("table", (settings.table,), TABLES)
-    check_names("rows", settings.rows, ROWS)
+    rows = profiled(settings.profiled) if settings.profiled else ROWS
+    check_names("rows", settings.rows, rows)
     tasks = TABLES[settings.table][1]
     folder = settings.folder / (f"{settings.table}, alone" if settings.alone else settings.table)
     settings = dataclasses.replace(settings, folder=folder)
@@ -156,8 +163,8 @@ def main(settings: Settings) -> None:
     settings = dataclasses.replace(settings, policy=sizes)
     common.save_settings(settings.folder, settings)
     measured = []
-    for name in track(settings.rows, "rows of the table"):
-        measured.append(measure(name, settings, trained, sizes))
+    for name in track(settings.rows or rows, "rows of the table"):
+        measured.append(measure(name, rows[name], settings, trained, sizes))
         report.save(measured, settings.folder)
     title = (
         f"{settings.table.capitalize()} under a simulation of P100s, {settings.evaluations} "

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from experiments.go.rows import Step
 from gopt.problem import Problem
-from gopt.sources.jaxpr import Traced
 
 # Which layer a module belongs to, by family; the first pattern that matches counts. `last` stands
 # for the last layer.
@@ -41,11 +41,11 @@ _LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
 }
 
 
-def by_layer(traced: Traced, problem: Problem, family: str, layers: int) -> np.ndarray:
+def by_layer(step: Step, problem: Problem, family: str, layers: int) -> np.ndarray:
     """Returns the split by layers, each device as many, or, in models of cells, as much time.
 
     Args:
-      traced: the training step of a row.
+      step: the training step of a row.
       problem: the same on its machine.
       family: of the row.
       layers: of the row.
@@ -53,7 +53,7 @@ def by_layer(traced: Traced, problem: Problem, family: str, layers: int) -> np.n
     Returns:
       The device of each op, int64 `[n]`.
     """
-    layer = layers_of(traced, family, layers)
+    layer = layers_of(step, family, layers)
     count = problem.num_devices
     if family in _LAYERS:
         device = np.where(layer >= 0, layer * count // layers, -1)
@@ -66,19 +66,19 @@ def by_layer(traced: Traced, problem: Problem, family: str, layers: int) -> np.n
     return follow(problem, device)
 
 
-def by_step(traced: Traced, problem: Problem) -> np.ndarray:
+def by_step(step: Step, problem: Problem) -> np.ndarray:
     """Returns the split of a recurrent model by time step, each device as many steps, int64 `[n]`.
 
     The ops of a module are a copy for each step, forwards in order, backwards in reverse.
 
     Args:
-      traced: the training step of a row.
+      step: the training step of a row.
       problem: the same on its machine.
     """
     count = problem.num_devices
-    device = np.full(len(traced.names), -1)
-    modules = np.array([_module(name) for name in traced.names])
-    backward = np.array(["transpose(" in name for name in traced.names])
+    device = np.full(len(step.names), -1)
+    modules = np.array([_module(name) for name in step.names])
+    backward = np.array(["transpose(" in name for name in step.names])
     is_cell = np.array(["LSTMCell" in m or "forward" in m or "backward" in m for m in modules])
     cells = np.array([re.sub(r"/Dense_0$", "", m) for m in modules])
     for cell in np.unique(cells[is_cell]):
@@ -91,12 +91,12 @@ def by_step(traced: Traced, problem: Problem) -> np.ndarray:
     return follow(problem, device)
 
 
-def layers_of(traced: Traced, family: str, layers: int) -> np.ndarray:
+def layers_of(step: Step, family: str, layers: int) -> np.ndarray:
     """Returns the layer of each op, -1 where it has none, int64 `[n]`.
 
     In models of cells or blocks each module at the top is a layer, in the order of their first ops.
     """
-    modules = [_module(name) for name in traced.names]
+    modules = [_module(name) for name in step.names]
     if family not in _LAYERS:
         tops = [module.split("/")[0] for module in modules]
         order = {top: k for k, top in enumerate(dict.fromkeys(filter(None, tops)))}

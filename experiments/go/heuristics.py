@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.go import experts, keeping
-from experiments.go.rows import Row
+from experiments.go.rows import Row, Step
 from gopt.classical import critical_path, etf, fit_memory, heft, memory_etf
 from gopt.classical.groups import join, weight_groups
 from gopt.classical.partition import partition_by_time
 from gopt.cost import dispatch, execution
 from gopt.cost.execution import Cost
 from gopt.problem import Problem, to_seconds
-from gopt.sources.jaxpr import Traced
 
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
@@ -37,7 +36,7 @@ class Placed(NamedTuple):
     seconds: float  # to find them all, without what they cost
 
 
-def kept(path: Path, problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, Placed]:
+def kept(path: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
     """Returns what `placed` does: what is kept in a file, or what it does now.
 
     Raises:
@@ -45,7 +44,7 @@ def kept(path: Path, problem: Problem, traced: Traced, row: Row, seeds: int) -> 
     """
 
     def make() -> dict[str, Any]:
-        found = placed(problem, traced, row, seeds)
+        found = placed(problem, step, row, seeds)
         columns = dict(zip(Placed._fields, zip(*found.values(), strict=True), strict=True))
         return {"method": list(found), **columns}
 
@@ -57,7 +56,7 @@ def kept(path: Path, problem: Problem, traced: Traced, row: Row, seeds: int) -> 
     return {method: Placed(device, *figures) for method, device, figures in each}
 
 
-def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, Placed]:
+def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
     """Returns the placement of each heuristic; where one has settings, the best of those tried.
 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
@@ -73,9 +72,9 @@ def placed(problem: Problem, traced: Traced, row: Row, seeds: int) -> dict[str, 
     grouped = [by_weight]
     for groups, counts in ((by_weight, BY_WEIGHT), (alone, BY_SIZE)):
         grouped += [join(problem, groups, k * row.devices) for k in counts]
-    split = [lambda: experts.by_layer(traced, problem, row.family, layers)]
+    split = [lambda: experts.by_layer(step, problem, row.family, layers)]
     if row.family in RECURRENT:
-        split.append(lambda: experts.by_step(traced, problem))
+        split.append(lambda: experts.by_step(step, problem))
     found = {
         "one device": best(problem, [lambda: np.zeros(problem.shape.ops, np.int32)]),
         "expert": best(problem, split),

@@ -7,9 +7,13 @@ mobile one, with 64 images; WaveNet's `2x18` is read as 2 stacks of 18 layers to
 training steps, unrolled over time.
 """
 
+import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from gopt.sources.jaxpr import Traced, trace
+from gopt.graph import Graph
+from gopt.sources.instances import profiled_step
+from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
 
 
@@ -25,14 +29,24 @@ class Published(NamedTuple):
 class Row(NamedTuple):
     """One row of the table."""
 
-    family: str  # of `gopt.workloads.WORKLOADS`
+    family: str  # of `gopt.workloads.WORKLOADS`, or `PROFILED`
     sizes: dict[str, Any]
     devices: int
-    published: Published
+    published: Published | None = None
+    profile: Any = None  # of a network that is not traced, see `profiled_step`
+
+
+class Step(NamedTuple):
+    """A training step to be placed. `N` ops."""
+
+    graph: Graph
+    names: tuple[str, ...]  # of ops, `jvp(Model)/module/op` or, backwards, `transpose(jvp(...`, [N]
+    seconds: Any = None  # float64 [N], as profiled; else by the roofline of a machine
 
 
 _RNNLM = dict(batch=64, length=40, hidden=2048)
 _XL = dict(batch=16)
+PROFILED = "profiled"
 
 ROWS: dict[str, Row] = {
     "RNNLM, 2 layers": Row(
@@ -72,7 +86,19 @@ ROWS: dict[str, Row] = {
 }
 
 
-def build(row: Row) -> Traced:
+def profiled(path: Path) -> dict[str, Row]:
+    """Returns rows of the networks of a file, each on 2 and on 4 devices, see `profiled_step`."""
+    return {
+        f"{each['name']}, {devices} devices": Row(PROFILED, {}, devices, profile=each)
+        for each in json.loads(path.read_text())
+        for devices in (2, 4)
+    }
+
+
+def build(row: Row) -> Step:
     """Returns the training step of a row; it donates what it replaces."""
+    if row.profile is not None:
+        return Step(*profiled_step(row.profile))
     step, args = WORKLOADS[row.family](**row.sizes).train_step()
-    return trace(step, *args, donate_argnums=(0, 1))
+    traced = trace(step, *args, donate_argnums=(0, 1))
+    return Step(traced.graph, traced.names)

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.go.case import OBJECTIVE
 from experiments.go.heuristics import OWN_ORDER, Placed
+from experiments.go.rows import Step
 from gopt.classical.fusion import FUSIONS, within_devices
 from gopt.cost import dispatch, execution
 from gopt.cost.execution import Cost
@@ -48,20 +49,20 @@ class Table(NamedTuple):
 Place = Callable[[Problem], dict[str, Placed]]  # ops without a search, by several methods
 
 
-def placement(graph: Graph, devices: int, place: Place) -> Table:
+def placement(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where ops are placed, and served first come, first served."""
-    problem = prepare(graph, p100s(devices))
+    problem = prepare(step.graph, p100s(devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
     beyond = tuple(name for name in given if name.endswith(OWN_ORDER))
     return Table(problem, given, "expert", AUTOMATIC, beyond)
 
 
-def schedule(graph: Graph, devices: int, place: Place) -> Table:
+def schedule(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where ops are placed, and have priorities.
 
     Searches begin with the best of all placements, with priorities by critical path.
     """
-    problem = prepare(graph, p100s(devices))
+    problem = prepare(step.graph, p100s(devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
     by_path = go.critical_path_order(problem)
     ordered = [score(problem, given[name].decision, by_path) for name in AUTOMATIC]
@@ -73,9 +74,9 @@ def schedule(graph: Graph, devices: int, place: Place) -> Table:
     return Table(problem, given, "expert", starts)
 
 
-def scheduling(graph: Graph, devices: int, place: Place) -> Table:
+def scheduling(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where ops have priorities, on the devices where METIS places them."""
-    problem = prepare(graph, p100s(devices))
+    problem = prepare(step.graph, p100s(devices), seconds=step.seconds)
     start = _placed(place(problem)[METIS])
     orders = {
         "FIFO": go.first_come_order(problem, start.decision),
@@ -89,23 +90,23 @@ def scheduling(graph: Graph, devices: int, place: Place) -> Table:
     return Table(problem, given, "FIFO", tuple(given))
 
 
-def fusion(graph: Graph, devices: int, place: Place) -> Table:
+def fusion(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where ops are fused, on one device."""
-    problem = prepare_joint(graph, p100s(1), rules=RULES["gpu"])
+    problem = prepare_joint(_fusible(step), p100s(1), rules=RULES["gpu"])
     at = np.zeros(problem.schedule.shape.ops, np.int32)
     fused = {name: fuse(problem.fusion[0]) for name, fuse in FUSIONS.items()}
     given = {name: score(problem, decided(at, bits), None) for name, bits in fused.items()}
     return Table(problem, given, "priority fusion", tuple(given))
 
 
-def joint(graph: Graph, devices: int, place: Place) -> Table:
+def joint(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where all is decided. Searches begin with the best of all combinations.
 
     Those are of placements, of what compilers fuse within a device or nothing, and of two orders:
     first come, first served, and by critical path. The default is METIS, what compilers fuse, and
     the first order.
     """
-    problem = prepare_joint(graph, p100s(devices), rules=RULES["gpu"])
+    problem = prepare_joint(_fusible(step), p100s(devices), rules=RULES["gpu"])
     placed = place(problem.schedule)
     by_path = go.critical_path_order(problem)
     compiled = FUSIONS["priority fusion"](problem.fusion[0])
@@ -137,7 +138,7 @@ def joint(graph: Graph, devices: int, place: Place) -> Table:
     return Table(problem, given, "METIS, fused", tuple(given))
 
 
-TABLES: dict[str, tuple[Callable[[Graph, int, Place], Table], tuple[str, ...]]] = {
+TABLES: dict[str, tuple[Callable[[Step, int, Place], Table], tuple[str, ...]]] = {
     "placement": (placement, ("placement",)),
     "scheduling": (scheduling, ("scheduling",)),
     "schedule": (schedule, ("placement", "scheduling")),
@@ -180,6 +181,17 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
 def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
     """Returns s for ticks."""
     return to_seconds(schedule_of(problem), ticks)
+
+
+def _fusible(step: Step) -> Graph:
+    """Returns the graph of a step.
+
+    Raises:
+      ValueError: its times were measured: what ops take that are fused is not known.
+    """
+    if step.seconds is not None:
+        raise ValueError("the times of ops were measured: expected a table without fusion")
+    return step.graph
 
 
 def _placed(one: Placed) -> Given:

@@ -1,4 +1,4 @@
-"""Benchmark instances of scheduling, as read from JSON, as graphs."""
+"""Benchmark instances of scheduling, and profiled networks, as read from JSON, as graphs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -71,12 +71,71 @@ def peak_memory_instance(instance: Mapping[str, Any]) -> Instance:
     return Instance(graph, machines.ideal(1), np.ones(len(task)), task)
 
 
+class Profiled(NamedTuple):
+    """A training step of a profiled network. Ops are in topological order, layers need not be."""
+
+    graph: Graph
+    names: tuple[str, ...]  # of ops, `jvp(network)/layer/forward`, say, [N]
+    seconds: np.ndarray  # float64 [N], time of each op, as profiled
+
+
+def profiled_step(network: Mapping[str, Any]) -> Profiled:
+    """Returns a training step of a network whose layers were profiled.
+
+    A layer is an op forwards and one backwards, which reads what the layer made and, from each of
+    its readers, the gradient of that, of as many bytes. Both read its parameters, if it has some:
+    an input. Their gradients are not freed. What a loss or an optimizer takes was not profiled.
+
+    Args:
+      network: "nodes", each a layer with its "forward_ms" and "backward_ms", its
+        "activation_bytes", which it makes, and its "parameter_bytes"; "edges", `[u, v]` pairs.
+
+    Raises:
+      ValueError: naming the key and the index of what is missing or not valid, or a cycle.
+    """
+    nodes = network.get("nodes", ())
+    fields = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")
+    each = {key: [node.get(key, np.nan) for node in nodes] for key in fields}
+    forward, backward, made, held = (_numbers(each, key) for key in fields)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for u, v, _ in _edges(network, len(nodes)):
+        readers[u].append(v)
+    count = len(nodes)
+    weights = [k for k, size in enumerate(held) if size]
+    weight = {k: 2 * count + place for place, k in enumerate(weights)}
+
+    inputs: list[list[tuple[int, int]]] = [[] for _ in range(2 * count + len(weights))]
+    outputs: list[list[Output]] = [[Output(size=size)] for size in made]
+    outputs += [[Output(size=held[k], pinned=True)] if k in weight else [] for k in range(count)]
+    outputs += [[Output(size=held[k])] for k in weights]
+    for u, every in enumerate(readers):
+        inputs[count + u].append((u, 0))
+        for v in every:
+            inputs[v].append((u, 0))
+            inputs[count + u].append((count + v, len(outputs[count + v])))
+            outputs[count + v].append(Output(size=made[u]))
+        if u in weight:
+            inputs[u].append((weight[u], 0))
+            inputs[count + u].append((weight[u], 0))
+    graph, task = _graph(inputs, outputs, ["unknown"] * 2 * count + ["input"] * len(weights))
+    names = [
+        *(f"jvp(network)/{k}/forward" for k in range(count)),
+        *(f"transpose(jvp(network))/{k}/backward" for k in range(count)),
+        *(f"{k}/parameters" for k in weights),
+    ]
+    seconds = np.array([*forward, *backward, *[0.0] * len(weights)]) / 1000
+    return Profiled(graph, tuple(names[k] for k in task), seconds[task])
+
+
 def _graph(
-    inputs: Sequence[Sequence[tuple[int, int]]], outputs: Sequence[Sequence[Output]]
+    inputs: Sequence[Sequence[tuple[int, int]]],
+    outputs: Sequence[Sequence[Output]],
+    kinds: Sequence[str] = (),
 ) -> tuple[Graph, np.ndarray]:
+    kinds = kinds or ["unknown"] * len(inputs)
     ops = [
-        Op(inputs=tuple(reads), outputs=tuple(makes))
-        for reads, makes in zip(inputs, outputs, strict=True)
+        Op(kind, tuple(reads), tuple(makes))
+        for kind, reads, makes in zip(kinds, inputs, outputs, strict=True)
     ]
     try:
         task = topological_order(ops)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from gopt import hardware as machines
 from gopt.cost.execution import Keys
 from gopt.problem import prepare
-from gopt.sources.instances import makespan_instance, peak_memory_instance
+from gopt.sources.instances import makespan_instance, peak_memory_instance, profiled_step
 from tests.reference.execution import run
 
 # Task 2 feeds 0 and 1: the numbers are in no topological order.
@@ -99,3 +100,59 @@ def test_bad_peak_memory_instances_are_named(change, message):
     instance = {k: v for k, v in {**PEAK, **change}.items() if v is not None}
     with pytest.raises(ValueError, match=message):
         peak_memory_instance(instance)
+
+
+def layer(forward, backward, activations, parameters):
+    values = forward, backward, activations, parameters
+    keys = "forward_ms", "backward_ms", "activation_bytes", "parameter_bytes"
+    return dict(zip(keys, values, strict=True))
+
+
+# Layer 1 is read by both others, layer 0 is the last.
+NETWORK = {
+    "nodes": [layer(1, 2, 30, 0), layer(3, 4, 10, 7), layer(5, 6, 20, 5)],
+    "edges": [[1, 2], [1, 0], [2, 0]],
+}
+
+
+def test_a_profiled_layer_is_an_op_forwards_and_one_backwards():
+    graph, names, seconds = profiled_step(NETWORK)
+    time = dict(zip(names, (1000 * seconds).tolist(), strict=True))
+    ahead, back = (
+        [f"{start}/{k}/{end}" for k in range(3)]
+        for start, end in (("jvp(network)", "forward"), ("transpose(jvp(network))", "backward"))
+    )
+    held = ["1/parameters", "2/parameters"]
+    expected = dict(zip(ahead + back + held, (1, 3, 5, 2, 4, 6, 0, 0), strict=True))
+    assert time == pytest.approx(expected)
+    uses = sorted(
+        (names[graph.producer[t]], names[c], graph.size[t])
+        for t, c in zip(graph.tensor, graph.consumer, strict=True)
+    )
+    activations = [(ahead[k], back[k], size) for k, size in enumerate((30, 10, 20))]
+    edges = [(ahead[1], ahead[2], 10), (ahead[1], ahead[0], 10), (ahead[2], ahead[0], 20)]
+    gradients = [(back[2], back[1], 10), (back[0], back[1], 10), (back[0], back[2], 20)]
+    weights = [
+        (held[k - 1], reader[k], size) for k, size in ((1, 7), (2, 5)) for reader in (ahead, back)
+    ]
+    assert uses == sorted(activations + edges + gradients + weights)
+    pinned = {(names[graph.producer[t]], graph.size[t]) for t in np.flatnonzero(graph.pinned)}
+    assert pinned == {(back[1], 7), (back[2], 5)}
+    problem = prepare(graph, machines.ideal(2), seconds=seconds)
+    is_input = np.asarray(problem.is_input)[: len(names)]
+    assert {names[k] for k in np.flatnonzero(is_input)} == set(held)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    (
+        ({"nodes": []}, "forward_ms is empty"),
+        ({"nodes": [{"forward_ms": 1}] * 3}, r"backward_ms\[0\] is nan"),
+        ({"nodes": [layer(1, 1, 1, -1)]}, r"parameter_bytes\[0\] is -1"),
+        ({"edges": [[0, 3]]}, r"edges\[0\] is \[0, 3\]"),
+        ({"edges": [[0, 1], [1, 0]]}, "cycle"),
+    ),
+)
+def test_what_is_no_profile_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        profiled_step(NETWORK | change)
