@@ -28,7 +28,7 @@ from experiments.go.case import OBJECTIVE
 from experiments.throughput.timing import machine, measure
 from gopt.cost.timing import Timing
 from gopt.hardware import p100s
-from gopt.problem import prepare
+from gopt.problem import Problem, prepare
 from gopt.sources import synthetic
 from gopt.systems import go
 
@@ -150,11 +150,16 @@ def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> d
     """Returns s of CPU time to draw one decision on a graph, however it is drawn, by name."""
     graph = synthetic.layered(settings.seed, ops)
     problem = prepare(graph, p100s(2))
-    simulator = go.simulator_of(problem, OBJECTIVE)
     inputs = jax.tree.map(jnp.asarray, go.read(graph, problem, policy))
-    start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator).decision
-    look = jax.jit(lambda: go.embed(params, inputs, settings=policy)), jax.jit(simulator.timing)
-    seen = Seen(params, look[0](), inputs, look[1](start))
+
+    @jax.jit
+    def look(problem: Problem, params: Any, inputs: go.Inputs) -> tuple[Seen, go.Decision]:
+        simulator = go.simulator_of(problem, OBJECTIVE)
+        start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator).decision
+        embedding = go.embed(params, inputs, settings=policy)
+        return Seen(params, embedding, inputs, simulator.timing(start)), start
+
+    seen, start = look(problem, params, inputs)
     calls: dict[str, Callable[[], Any]] = {}
     for kind in range(1, len(policy.levels)):
         for name, draw in DRAWS.items():
