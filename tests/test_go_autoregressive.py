@@ -53,7 +53,7 @@ def test_each_group_knows_what_those_before_it_were_given(pool, params, kind):
     known, start = seen(pool, params)
     task, level = POLICY.moves[kind]
     name = POLICY.tasks[task]
-    draw = jax.jit(autoregressive.in_turn, static_argnames=("kind", "policy"))
+    draw = jax.jit(autoregressive.in_sequence, static_argnames=("kind", "policy"))
     look = jax.jit(autoregressive.said, static_argnames=("kind", "policy"))
     group, about = np.asarray(known.inputs.group[level]), go.ops_of(name, known.inputs)
     moved, differ = [], 0

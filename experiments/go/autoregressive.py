@@ -3,10 +3,10 @@
     python -m experiments.go.autoregressive --weights gopt/systems/go/policy.npz
 
 Both draw from the same policy, and only for groups of the coarsest level. At once, each group knows
-what all have in the best decision so far; in turn, it knows what those before it were just given,
-too: p(y^t | G) = Π_g p(y_g^t | h_G, y_<g^t, y^(t-1)). What both know of when ops run is simulated
-once in each iteration. Searches are those of `experiments.go.validate`. How long it takes to draw
-one decision is measured on random graphs, which have no weights, and so on the other levels.
+what all have in the best decision so far; one after another, it also knows what those before it
+were just given: p(y^t | G) = Π_g p(y_g^t | h_G, y_<g^t, y^(t-1)). What both know of when ops run is
+simulated once in each iteration. Searches are those of `experiments.go.validate`. How long it takes
+to draw one decision is measured on random graphs, which have no weights, and so on other levels.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ def at_once(
     return _one(go.act(seen.inputs, decision, action, name=policy.tasks[task], level=level))
 
 
-def in_turn(
+def in_sequence(
     key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
 ) -> go.Decision:
     """Returns a decision with other values for groups, each drawn after those before it, `[N]`.
@@ -106,7 +106,7 @@ def in_turn(
 
 
 Draw = Callable[..., go.Decision]
-DRAWS: dict[str, Draw] = {"at once": at_once, "in turn": in_turn}
+DRAWS: dict[str, Draw] = {"at once": at_once, "one after another": in_sequence}
 
 
 def rollout(
