@@ -334,7 +334,11 @@ def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
         report.plots, "convergence", lambda *a, **k: drawn.append(a) or plot(*a, **k)
     )
     report.draw(rows, tmp_path)
-    ((histories,),) = drawn
+    (histories,), (timed,) = drawn
+    seconds, shares = timed["GO"]
+    assert seconds[-1] == 1  # all that it takes
+    np.testing.assert_allclose(1 - shares[:, -1], report.gains(rows, "GO", "expert"))
+    assert {path.name for path in tmp_path.iterdir()} == {"convergence.png", "seconds.png"}
     np.testing.assert_allclose(1 - histories["GO"][1][:, -1], report.gains(rows, "GO", "expert"))
 
 
@@ -343,8 +347,13 @@ def test_convergence_is_over_rows_whose_figures_come_after_other_evaluations(tmp
     history = np.array([[4.0, 2.0, 1.0]])
     found = runs.Runs(history[:, -1], history, np.array([1, 11, 31]), 2.0)
     drawn = {}
+
+    def draw(each, label, across=None):
+        if not across:
+            drawn.update(each)
+
     monkeypatch.setattr(report.common, "save_figure", lambda *_: None)
-    monkeypatch.setattr(report.plots, "convergence", lambda each, **_: drawn.update(each))
+    monkeypatch.setattr(report.plots, "convergence", draw)
     report.draw([rows[0], rows[1]._replace(found={"GO": found})], tmp_path)
     evaluations, shares = drawn["GO"]
     assert evaluations.tolist() == [1, 21]

@@ -51,13 +51,13 @@ def steps(row: Measured, method: str) -> np.ndarray:
     return np.array([given.makespan if given.fits else np.nan])
 
 
-def within(row: Measured, method: str, seconds: float) -> np.ndarray:
-    """Returns the step of each run of a search after some seconds of one core, s, `[S]`.
+def within(row: Measured, method: str, seconds: Any) -> np.ndarray:
+    """Returns the step of each run of a search after some seconds of one core, s, `[S, ...]`.
 
     Evaluations take equally long each. The first one counts whenever it is made.
     """
     found = row.found[method]
-    return _after(found, min(1, seconds / found.seconds) * found.evaluations[-1])
+    return _after(found, np.minimum(1, seconds / found.seconds) * found.evaluations[-1])
 
 
 def _after(found: Runs, evaluations: Any) -> np.ndarray:
@@ -229,27 +229,38 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Sequence[Measured], folder: Path) -> None:
-    """Saves the plot of searches: step in shares of the default's by evaluations.
+    """Saves plots of searches: step in shares of the default's by evaluations, and by core s.
 
-    It is the geometric mean over rows, as gains are. Rows on which a run does not fit at first, or
-    the default does not, are left out. So is HDP, which begins with nothing, far above.
+    It is the geometric mean over rows, as gains are; core s are in shares of GO's on each row, if
+    it is there. Rows on which a run does not fit at first, or the default does not, are left out.
+    So is HDP, which begins with nothing, far above.
     """
-    each = {
-        # How many evaluations there are between figures may depend on the row.
-        method: [
-            _after(row.found[method], runs.evaluations) / _mean(row, row.default) for row in rows
-        ]
-        for method, runs in rows[0].found.items()
-        if runs.evaluations[0] == 1
-    }
-    fits = [all(np.isfinite(x).all() for x in row) for row in zip(*each.values(), strict=True)]
-    if any(fits):
-        histories = {
-            method: (rows[0].found[method].evaluations, np.exp(np.log(np.array(x)[fits]).mean(0)))
-            for method, x in each.items()
-        }
-        label = f"step / step of {rows[0].default}"
-        common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
+    found = rows[0].found
+    begun = [method for method, runs in found.items() if runs.evaluations[0] == 1]
+    label = f"step / step of {rows[0].default}"
+
+    def shares(
+        at: dict[str, np.ndarray], steps: Callable[[Measured, str], np.ndarray]
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        each = {m: [steps(row, m) / _mean(row, row.default) for row in rows] for m in at}
+        fits = [all(np.isfinite(x).all() for x in row) for row in zip(*each.values(), strict=True)]
+        if not any(fits):
+            return {}
+        return {m: (at[m], np.exp(np.log(np.array(x)[fits]).mean(0))) for m, x in each.items()}
+
+    # How many evaluations there are between figures may depend on the row.
+    evaluations = {method: found[method].evaluations for method in begun}
+    if drawn := shares(evaluations, lambda row, m: _after(row.found[m], evaluations[m])):
+        common.save_figure(folder / "convergence.png", plots.convergence(drawn, label=label))
+    if "GO" not in begun:
+        return
+    spent = {}
+    for method in begun:
+        longest = max(row.found[method].seconds / row.found["GO"].seconds for row in rows)
+        spent[method] = np.geomspace(0.01, max(longest, 0.02), 200)
+    if drawn := shares(spent, lambda row, m: within(row, m, spent[m] * row.found["GO"].seconds)):
+        figure = plots.convergence(drawn, label=label, across="core s / core s of GO")
+        common.save_figure(folder / "seconds.png", figure)
 
 
 def _figure(seconds: float) -> str:
