@@ -88,6 +88,27 @@ def test_one_group_at_least_is_moved(pool, params):
         assert len(set(groups.tolist())) == 1, name
 
 
+def test_one_after_another_a_move_is_made_up_alone(pool, params):
+    """Whoever moves nothing moves one group, not as many as would be drawn at once."""
+    known, start = seen(pool, params)
+    fewer = tuple(x - 2 for x in known.embedding.changes)
+    known = known._replace(embedding=known.embedding._replace(changes=fewer))
+    draw = jax.jit(autoregressive.in_sequence, static_argnames=("kind", "policy"))
+    group = np.asarray(known.inputs.group[0])
+    made_up = 0
+    for seed in range(12):
+        key = jax.random.key(seed)
+        found = draw(key, known, start, kind=0, policy=POLICY)
+        changed = np.asarray(found.placement != start.placement)
+        keys = jax.random.split(jax.random.fold_in(key, 1), POLICY.levels[0])
+        logits = autoregressive.said(known, start, 0, POLICY)
+        drawn = [int(jax.random.categorical(k, row)) for k, row in zip(keys, logits, strict=True)]
+        if not any(drawn):  # so that none sees another decision than the start
+            made_up += 1
+            assert len(set(group[changed].tolist())) == 1
+    assert made_up
+
+
 def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
     monkeypatch.setattr(common, "start", lambda: None)
@@ -97,17 +118,54 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
         **dict(devices=(2,), iterations=(1, 3), seeds=2, ops=(20,), rounds=1),
         folder=tmp_path / "found",
     )
+    costed, cost_of = [], autoregressive.go.Simulator
+
+    def counted(cost, timing):
+        def cost_them(decisions):
+            jax.debug.callback(lambda: costed.append(len(decisions.placement)))
+            return cost(decisions)
+
+        return cost_of(cost_them, timing)
+
+    monkeypatch.setattr("gopt.systems.go.decisions.Simulator", counted)
     with redirect_stdout(StringIO()) as printed:
         autoregressive.main(settings)
+    jax.effects_barrier()
     assert "s of CPU time to draw one decision" in printed.getvalue()
     saved = json.loads((tmp_path / "found" / "gains.json").read_text())
     assert saved["evaluations"] == [6, 16]  # two samples of two tasks, and a look
+    searches = 2 * 2 * 4  # both ways, with two seeds, from four starts
+    assert costed.count(4) == 3 * searches and set(costed) <= {1, 4}
     once, turn = (np.array(saved["log ratio"][name]) for name in autoregressive.DRAWS)
     assert once.shape == turn.shape == (2, 4, 2) and not np.allclose(once, turn)
     for ratio in (once, turn):
         assert (ratio <= 0).all() and (np.diff(ratio) <= 0).all() and ratio.min() < 0
-    spent = json.loads((tmp_path / "found" / "seconds.json").read_text())
-    assert list(spent) == ["20"]
-    assert all(x > 0 for each in spent.values() for x in each.values())
+    drawn = json.loads((tmp_path / "found" / "drawn.json").read_text())
+    assert list(drawn["seconds"]) == ["20"] and len(drawn["seconds"]["20"]) == 2
+    assert all(x > 0 for x in drawn["seconds"]["20"].values())
+    assert all(1 <= x <= 8 for x in drawn["groups"].values())
     kept = json.loads((tmp_path / "found" / "settings.json").read_text())
     assert kept["ops"] == [20] and kept["versions"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (dict(ops=()), r"ops is \(\): expected sizes of graphs"),
+        (dict(ops=(10, 0)), r"ops is \(10, 0\): expected sizes of graphs, 1 at least"),
+        (dict(rounds=0), "rounds is 0: expected 1 at least"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        autoregressive.Settings("policy.npz", **wrong)
+
+
+@pytest.mark.parametrize(
+    "changes", [dict(tasks=("scheduling",)), dict(tasks=go.TASKS), dict(levels=(8,))]
+)
+def test_policies_that_cannot_be_compared_are_refused(changes, monkeypatch):
+    policy = go.Settings(**vars(POLICY) | changes)
+    monkeypatch.setattr(go, "load_policy", lambda path: (None, policy))
+    with pytest.raises(ValueError, match="expected placement, no fusion, and two levels at least"):
+        autoregressive.policy_of("policy.npz")

@@ -26,7 +26,7 @@ from experiments.go import (
     validate,
 )
 from experiments.go import case as cases
-from experiments.go.rows import ROWS, Published, Row, build
+from experiments.go.rows import ROWS, Published, Row, build, profiled
 from gopt.classical.partition import partition_by_time
 from gopt.cost import dispatch
 from gopt.joint_problem import schedule_of
@@ -317,7 +317,7 @@ def measured(name, expert, start, found):
     }
     history = np.array([[step, step] for step in found])
     found = runs.Runs(np.array(found), history, np.array([1, 21]), 2.0)
-    return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1, 0.08)
+    return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1, 0.08, "a")
 
 
 def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
@@ -410,13 +410,13 @@ def test_a_policy_is_compared_with_those_trained_on_a_row_by_family(tmp_path):
     assert lines[2] == "| all | 3 | 1.587 ± 0.000 | 1.000 ± 0.000 |"
 
 
-PROFILE = {
-    "name": "chain",
+PROFILE = {  # two layers between a first and a last one
+    "name": "fork",
     "nodes": [
-        {"forward_ms": 1, "backward_ms": 2, "activation_bytes": 10**6, "parameter_bytes": 4 * k}
-        for k in range(3)
+        {"forward_ms": t, "backward_ms": t, "activation_bytes": 1000, "parameter_bytes": size}
+        for t, size in ((1, 0), (4, 40), (4, 80), (1, 0))
     ],
-    "edges": [[0, 1], [1, 2]],
+    "edges": [[0, 1], [0, 2], [1, 3], [2, 3]],
 }
 
 
@@ -431,18 +431,40 @@ def test_profiled_networks_may_be_the_rows(tmp_path):
     with redirect_stdout(StringIO()) as printed:
         table.main(settings)
     assert "published" not in printed.getvalue()
-    found = json.loads((tmp_path / "runs" / "placement" / "found.json").read_text())
-    assert [row["name"] for row in found] == ["chain, 2 devices", "chain, 4 devices"]
+    folder = tmp_path / "runs" / "placement, profiled"
+    found = json.loads((folder / "found.json").read_text())
+    rows = ["fork, 2 devices", "fork, 4 devices"]
+    assert [row["name"] for row in found] == rows
+    assert json.loads((folder / "settings.json").read_text())["rows"] == rows
     for row in found:
-        assert row["ops"] == 8 and row["family"] == "profiled"
-        assert row["given"]["one device"]["makespan"] == pytest.approx(9e-3, rel=1e-6)
-        assert row["given"]["expert"]["makespan"] > 9e-3  # a chain, cut, and sent
-        assert min(row["found"]["GO"]["makespan"]) == pytest.approx(9e-3, rel=1e-6)
-    for other in (dict(rows=("RNNLM, 2 layers",)), dict(table="fusion", train=True)):
-        wrong = dataclasses.replace(settings, folder=tmp_path / "other", **other)
-        message = "rows has|the times of ops were measured"
-        with redirect_stdout(StringIO()), pytest.raises(ValueError, match=message):
-            table.main(wrong)
+        assert row["ops"] == 10 and row["family"] == "fork"
+        assert row["given"]["one device"]["makespan"] == pytest.approx(20e-3, rel=1e-6)
+        # Both branches at once, and what is sent: about 10 µs each time.
+        for step in (row["given"]["HEFT"]["makespan"], *row["found"]["GO"]["makespan"]):
+            assert 12e-3 < step < 12.2e-3
+    with pytest.raises(ValueError, match="of measured times: expected no table with fusion"):
+        table.main(dataclasses.replace(settings, table="joint", train=True))
+    with pytest.raises(ValueError, match="the times of ops were measured"):
+        tables.fusion(build(profiled(path)["fork, 2 devices"]), 1, None)
+    with pytest.raises(ValueError, match="rows has 'RNNLM, 2 layers'"):
+        table.main(dataclasses.replace(settings, rows=("RNNLM, 2 layers",)))
+
+
+@pytest.mark.parametrize(
+    ("networks", "message"),
+    [
+        ({"name": "a"}, "holds no list of networks"),
+        (["a"], "holds no list of networks"),
+        ([{"name": "a"}, {}], r"\[1\] has name ''"),
+        ([{"name": "a"}, {"name": "a"}], r"\[1\] has name 'a': expected another one"),
+        ([{"name": "a/b"}], r"\[0\] has name 'a/b'"),
+    ],
+)
+def test_files_of_other_things_than_networks_are_refused(networks, message, tmp_path):
+    path = tmp_path / "profiled.json"
+    path.write_text(json.dumps(networks))
+    with pytest.raises(ValueError, match=message):
+        profiled(path)
 
 
 def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
@@ -645,7 +667,7 @@ def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, m
     saved = json.loads((tmp_path / "gains.json").read_text())
     found = {name: np.array(x) for name, x in saved["log"].items()}
     ways = ablations.AS_IT_IS, ablations.ONE_GROUP, ablations.ONE_SHOT
-    also = [f"{part}{since}" for part in PARTS[2:] for since in (", not trained since", "")]
+    also = "warm start, not trained since", "warm start", "priorities first"
     assert list(found) == ["no schedule", *ways, *also, "untrained"]
     assert {x.shape for x in found.values()} == {(1, 2, 4, 2)}
     assert all((x <= 0).all() and x.min() < 0 for x in found.values())
@@ -657,11 +679,14 @@ def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, m
     folder = tmp_path / PARTS[-1] / "0" / "before"
     before, alone = go.load_policy(folder / "policy.npz")
     assert alone.tasks == ("scheduling",)
-    every = training.pools(MODELS, (2,), settings.policy, training.STARTS[:2])
-    begun = ablations.scheduled_before(settings.training, settings.policy, 0, folder, every)
-    for name, part in begun["params"].items():
-        if name != "head_placement":
-            jax.tree.map(np.testing.assert_array_equal, part, before["params"][name])
+    both = dataclasses.replace(settings.policy, tasks=("placement", "scheduling"))
+    every = training.pools(MODELS, (2,), both, training.STARTS[:2])
+    begun = ablations.scheduled_before(settings.training, both, 0, folder, every)["params"]
+    assert {"head_placement", "head_scheduling", "sage", "timed"} == begun.keys()
+    for name in ("sage", "timed"):
+        jax.tree.map(np.testing.assert_array_equal, begun[name], before["params"][name])
+    trained, anew = (x["head_scheduling"]["hidden"] for x in (before["params"], begun))
+    assert not np.allclose(trained["kernel"], anew["kernel"])
     line = (tmp_path / "table.md").read_text().splitlines()[4].split("|")
     mean = 100 * (1 - np.exp(found["no schedule"][0, :, 1::2, 0].mean()))
     assert line[1].strip() == "no schedule" and line[4].startswith(f" {mean:.1f} ({mean:.1f} to")

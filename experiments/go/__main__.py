@@ -109,9 +109,19 @@ def measure(
     if "fusion" not in policy.tasks:
         bound = float(seconds_of(problem, makespan_bound(case.schedule)))
         work = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
-    ops = int(case.schedule.num_ops)
-    figures = (ops, given, default, begun, found, bound, work, beyond)
-    return report.Measured(name, *figures, row.family, row.published)
+    return report.Measured(
+        name=name,
+        ops=int(case.schedule.num_ops),
+        given=given,
+        default=default,
+        begun=begun,
+        found=found,
+        bound=bound,
+        work=work,
+        family=row.family,
+        beyond=beyond,
+        published=row.published,
+    )
 
 
 def search(
@@ -148,8 +158,14 @@ def main(settings: Settings) -> None:
     rows = profiled(settings.profiled) if settings.profiled else ROWS
     check_names("rows", settings.rows, rows)
     tasks = TABLES[settings.table][1]
-    folder = settings.folder / (f"{settings.table}, alone" if settings.alone else settings.table)
-    settings = dataclasses.replace(settings, folder=folder)
+    if settings.profiled and "fusion" in tasks:
+        raise ValueError(f"{settings.profiled} is of measured times: expected no table with fusion")
+    kind = (", profiled" if settings.profiled else "") + (", alone" if settings.alone else "")
+    settings = dataclasses.replace(
+        settings,
+        rows=settings.rows or tuple(rows),
+        folder=settings.folder / (settings.table + kind),
+    )
 
     def check(policy: go.Settings) -> None:
         every = methods.searches(settings.evaluations, policy)
@@ -163,11 +179,12 @@ def main(settings: Settings) -> None:
     settings = dataclasses.replace(settings, policy=sizes)
     common.save_settings(settings.folder, settings)
     measured = []
-    for name in track(settings.rows or rows, "rows of the table"):
+    for name in track(settings.rows, "rows of the table"):
         measured.append(measure(name, rows[name], settings, trained, sizes))
         report.save(measured, settings.folder)
+    what = "of profiled layers on the links of P100s" if settings.profiled else "of P100s"
     title = (
-        f"{settings.table.capitalize()} under a simulation of P100s, {settings.evaluations} "
+        f"{settings.table.capitalize()} under a simulation {what}, {settings.evaluations} "
         f"evaluations, {settings.seeds} seeds"
     )
     report.report(title, measured, settings.folder)

@@ -4,9 +4,10 @@
 
 Each policy is trained as the one that ships, but for fewer steps, some times; all of them search
 the models of `experiments.go.validate`, with the same random keys. Two more ways to search with the
-policy as it is are compared: one decision after another for a single group each, and all decisions
-of a budget at once from the start. Two parts are what a policy has before it is trained: what it
-learned from the placements of heuristics (`experiments.go.imitation`), or of priorities alone.
+policy as it is are compared: one group changed in each decision, and all decisions of a budget at
+once from the start. Two parts change what training begins with, and take as many steps more, before
+it: a policy that was taught by heuristics (`experiments.go.imitation`), or a network that was
+trained where only priorities are decided.
 """
 
 import dataclasses
@@ -26,7 +27,6 @@ from experiments.cases import check_names
 from experiments.go import imitation, validate
 from experiments.go import training as trainer
 from gopt.cost.timing import Timing
-from gopt.problem import MAX_TICKS
 from gopt.systems import go
 
 
@@ -54,11 +54,11 @@ def scheduled_before(
     alone = dataclasses.replace(policy, tasks=("scheduling",))
     trained, _ = trainer.train(training, alone, seed, folder)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    key = jax.random.fold_in(jax.random.key(seed), training.steps + 1)
-    params = go.init_params(key, first, settings=policy)["params"]
-    network = {name: part for name, part in trained["params"].items() if name in params}
-    heads = {name: part for name, part in params.items() if name.startswith("head_")}
-    return {"params": network | heads}
+    heads = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy).params
+    network = {
+        name: part for name, part in trained["params"].items() if not name.startswith("head_")
+    }
+    return {"params": heads["params"] | network}
 
 
 class Part(NamedTuple):
@@ -66,7 +66,8 @@ class Part(NamedTuple):
 
     changes: dict[str, Any]  # of its settings
     simulate: trainer.Simulate = go.simulator_of  # what it is told of its decisions
-    begin: Callable[..., Any] | None = None  # its parameters before training; by default random
+    before: Callable[..., Any] | None = None  # returns parameters that training begins with
+    searches_before: bool = False  # they say something about moves: they search, too
 
 
 AS_IT_IS = "as it is"
@@ -76,8 +77,8 @@ PARTS = {
     "no attention": Part(dict(layers=0, own=0)),
     "no superposition": Part(dict(superposition=False)),
     "no schedule": Part({}, blind),
-    "warm start": Part({}, begin=imitation.imitated),
-    "priorities first": Part({}, begin=scheduled_before),
+    "warm start": Part({}, before=imitation.imitated, searches_before=True),
+    "priorities first": Part({}, before=scheduled_before),
 }
 ONE_GROUP, ONE_SHOT = "one group at a time", "one shot"  # ways to search
 
@@ -87,7 +88,7 @@ class Settings:
     """What is compared.
 
     Attributes:
-      parts: what is left out, by name, see `PARTS`; by default each of them in turn.
+      parts: what is different, by name, see `PARTS`; by default each of them.
       trainings: of each policy.
       devices: numbers of devices.
       iterations: of a search, after which gains are shown.
@@ -125,10 +126,9 @@ Search = Callable[..., np.ndarray]  # parameters, policy and simulator to log ra
 
 
 def searches(settings: Settings) -> dict[str, Search]:
-    """Returns ways to search all validation models, by name; what does not fit is no number."""
+    """Returns ways to search all validation models, by name."""
     starts = settings.training.starts
     pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy, starts)
-    fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
     key = jax.random.key(settings.seed)
     only_one = settings.policy.changes * 1e-6  # of several that could be moved, one always is
 
@@ -136,8 +136,7 @@ def searches(settings: Settings) -> dict[str, Search]:
         params: Any, policy: go.Settings, simulate: trainer.Simulate, iterations: Sequence[int]
     ) -> np.ndarray:
         run = partial(validate.gains, key, iterations=iterations, seeds=settings.seeds)
-        each = [run(params, pool, policy, simulate=simulate) for pool in pools]
-        return np.where(fits[:, None], np.concatenate(each, 1), np.nan)
+        return np.concatenate([run(params, pool, policy, simulate=simulate) for pool in pools], 1)
 
     def one_group(params: Any, policy: go.Settings, simulate: trainer.Simulate) -> np.ndarray:
         alone = dataclasses.replace(policy, changes=only_one)
@@ -167,15 +166,16 @@ def main(settings: Settings) -> None:
     every = trainer.pools(trainer.TRAIN, training.devices, settings.policy, training.starts)
     found: dict[str, list[np.ndarray]] = {}
     for part in settings.parts:
-        changes, simulate, begin = PARTS[part]
+        changes, simulate, before, searches_before = PARTS[part]
         policy = dataclasses.replace(settings.policy, **changes)
         for seed in range(settings.trainings):
-            folder, params = settings.folder / part / str(seed), None
-            if begin:
-                params = begin(training, policy, seed, folder / "before", every)
-                before = ways[AS_IT_IS](params, policy, simulate)
-                found.setdefault(f"{part}, not trained since", []).append(before)
-            params, _ = trainer.train(training, policy, seed, folder, every, simulate, params)
+            folder, begun = settings.folder / part / str(seed), None
+            if before:
+                begun = before(training, policy, seed, folder / "before", every)
+            if searches_before:
+                gained = ways[AS_IT_IS](begun, policy, simulate)
+                found.setdefault(f"{part}, not trained since", []).append(gained)
+            params, _ = trainer.train(training, policy, seed, folder, every, simulate, begun)
             for way, search in ways.items() if part == AS_IT_IS else [(part, ways[AS_IT_IS])]:
                 found.setdefault(way, []).append(search(params, policy, simulate))
             report(settings, found)

@@ -2,11 +2,16 @@
 
     python -m experiments.go.autoregressive --weights gopt/systems/go/policy.npz
 
-Both draw from the same policy, and only for groups of the coarsest level. At once, each group knows
-what all have in the best decision so far; one after another, it also knows what those before it
-were just given: p(y^t | G) = Π_g p(y_g^t | h_G, y_<g^t, y^(t-1)). What both know of when ops run is
-simulated once in each iteration. Searches are those of `experiments.go.validate`. How long it takes
-to draw one decision is measured on random graphs, which have no weights, and so on other levels.
+Both draw from one policy, which was trained to decide all at once, and only for groups of its
+coarsest level. At once, each group knows where all are in the best decision so far; one after
+another, it also knows what those before it were just given: p(y^t | G) = Π_g p(y_g^t | h_G, y_<g^t,
+y^(t-1)). When ops run in the best decision is simulated once in each iteration, for both. Searches
+are those of `experiments.go.validate`; the default iterations take as many evaluations as 5 and 20
+of the whole policy. How many groups a draw moves is counted where searches begin.
+
+Drawing one decision is timed on random graphs. These have no weights, and so one group on the
+coarsest level: the other levels are timed. Whoever decides groups one after another reads the
+features of the whole graph again for each. Simulation and embedding are not in these times.
 """
 
 from collections.abc import Callable
@@ -32,6 +37,8 @@ from gopt.problem import Problem, prepare
 from gopt.sources import synthetic
 from gopt.systems import go
 
+DRAWN = 16  # decisions, of each row, in which groups that are moved are counted
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -42,8 +49,8 @@ class Settings:
       devices: numbers of devices.
       iterations: of a search, after which gains are shown.
       seeds: searches of each graph and start, with the same random keys for both.
-      ops: of the graphs on which time is measured.
-      rounds: how often.
+      ops: of the graphs on which drawing is timed, on two devices.
+      rounds: how often it is timed; the least counts.
       seed: of everything random.
       folder: where tables and all figures are saved.
     """
@@ -57,6 +64,12 @@ class Settings:
     seed: int = 0
     folder: Path = Path("runs/go/autoregressive")
 
+    def __post_init__(self) -> None:
+        if not self.ops or min(self.ops) < 1:
+            raise ValueError(f"ops is {self.ops}: expected sizes of graphs, 1 at least")
+        if self.rounds < 1:
+            raise ValueError(f"rounds is {self.rounds}: expected 1 at least")
+
 
 class Seen(NamedTuple):
     """What a policy decides by, but for what it decided before."""
@@ -69,7 +82,8 @@ class Seen(NamedTuple):
 
 def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> jax.Array:
     """Returns what the policy says of a kind of moves around a decision, `[K, 1 + V]`."""
-    groups = go.observe(seen.inputs, decision, seen.timing, settings=policy)
+    timing = seen.timing._replace(device=decision.placement)  # when ops run is not simulated anew
+    groups = go.observe(seen.inputs, decision, timing, settings=policy)
     return go.moves(seen.params, seen.embedding, groups, settings=policy)[kind].logits
 
 
@@ -87,21 +101,23 @@ def in_sequence(
 ) -> go.Decision:
     """Returns a decision with other values for groups, each drawn after those before it, `[N]`.
 
-    If none is moved in the end, groups are drawn as `at_once`, which moves one at least.
+    If none is moved in the end, a move is drawn by the probabilities of moves, as in `go.sample`.
     """
     (task, level), to_move = policy.moves[kind], jax.random.fold_in(key, 0)
+    name = policy.tasks[task]
     count = min(policy.levels[level], len(seen.inputs.share))
 
     def visit(now: go.Decision, row: tuple[jax.Array, jax.Array]) -> tuple[go.Decision, jax.Array]:
         group, key = row
         chosen = jax.random.categorical(key, said(seen, now, kind, policy)[group])
         action = jnp.zeros((1, count), jnp.int32).at[0, group].set(chosen)
-        after = go.act(seen.inputs, now, action, name=policy.tasks[task], level=level)
-        return _one(after), chosen
+        return _one(go.act(seen.inputs, now, action, name=name, level=level)), chosen
 
     rows = jnp.arange(count), jax.random.split(jax.random.fold_in(key, 1), count)
     drawn, chosen = jax.lax.scan(visit, decision, rows)
-    other = at_once(to_move, seen, decision, kind=kind, policy=policy)
+    settled = said(seen, decision, kind, policy).at[:, 0].set(-go.NEVER)  # all stay, but for one
+    action = go.sample(to_move, settled, 1)
+    other = _one(go.act(seen.inputs, decision, action, name=name, level=level))
     return jax.tree.map(lambda x, y: jnp.where((chosen == 0).all(), y, x), drawn, other)
 
 
@@ -135,15 +151,30 @@ def rollout(
             return jax.vmap(one)(jax.random.split(jax.random.fold_in(key, kind), settings.samples))
 
         drawn = jax.tree.map(lambda *x: jnp.concatenate(x), *map(samples, kinds))
-        costs = simulator.cost(drawn)
-        top = jnp.nanargmin(costs)
-        found = go.State(jax.tree.map(lambda x: x[top], drawn), costs[top])
-        better = found.cost <= best.cost
-        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best)
+        best = go.keep_best(best, drawn, simulator.cost(drawn))
         return best, best.cost
 
     best, costs = jax.lax.scan(step, start, jax.random.split(key, iterations))
     return best, None, costs
+
+
+def moved(params: Any, pool: trainer.Pool, draw: Draw, policy: go.Settings) -> float:
+    """Returns how many groups a draw of a placement moves on average where searches begin."""
+    task = policy.tasks.index("placement")
+    kind = policy.moves.index((task, 0))
+
+    def one(row: tuple[jax.Array, trainer.Pool]) -> jax.Array:
+        key, (problem, inputs, order, start) = row
+        timing = go.simulator_of(problem, OBJECTIVE, order).timing(start.decision)
+        seen = Seen(params, go.embed(params, inputs, settings=policy), inputs, timing)
+        drawn = draw(key, seen, start.decision, kind=kind, policy=policy)
+        changed = (drawn.placement != start.decision.placement).astype(jnp.int32)
+        return jnp.sum(jax.ops.segment_max(changed, inputs.group[0], policy.levels[0]) > 0)
+
+    keys = jax.random.split(jax.random.key(0), DRAWN * len(pool.start.cost))
+    again = jax.tree.map(lambda x: jnp.concatenate([x] * DRAWN), pool)
+    counted = jax.jit(lambda *rows: jax.lax.map(one, rows))(keys, again)
+    return float(counted.mean())
 
 
 def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> dict[str, float]:
@@ -161,41 +192,66 @@ def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> d
 
     seen, start = look(problem, params, inputs)
     calls: dict[str, Callable[[], Any]] = {}
-    for kind in range(1, len(policy.levels)):
-        for name, draw in DRAWS.items():
-            run = jax.jit(partial(draw, kind=kind, policy=policy))
-            label = f"{int(inputs.count[kind])} groups, {name}"
-            calls[label] = partial(run, jax.random.key(settings.seed), seen, start)
+    for kind, (task, level) in enumerate(policy.moves):
+        if task == 0 and level > 0:
+            for name, draw in DRAWS.items():
+                run = jax.jit(partial(draw, kind=kind, policy=policy))
+                label = f"{policy.levels[level]} groups at most, {name}"
+                calls[label] = partial(run, jax.random.key(settings.seed), seen, start)
     spent = measure(calls, rounds=settings.rounds, seconds=60.0)
     return {label: timing.cpu for label, timing in spent.items()}
 
 
+def policy_of(path: Path) -> tuple[Any, go.Settings]:
+    """Returns a policy.
+
+    Raises:
+      ValueError: it does not place, it fuses, so that ops are where their kernels are, or it has
+        only one level.
+    """
+    params, policy = go.load_policy(path)
+    if "placement" not in policy.tasks or "fusion" in policy.tasks or len(policy.levels) < 2:
+        raise ValueError(
+            f"{path} decides {policy.tasks} on levels {policy.levels}: expected placement, no "
+            "fusion, and two levels at least"
+        )
+    return params, policy
+
+
 def main(settings: Settings) -> None:
-    """Compares both, and prints and saves what they gain and what they take."""
+    """Compares both, and prints and saves what they gain, what they move, and what they take."""
     common.start()
+    params, policy = policy_of(settings.weights)
     same = {name: getattr(settings, name) for name in ("devices", "iterations", "seeds", "seed")}
     starts, folder = trainer.STARTS[:2], settings.folder
     search = validate.Settings((settings.weights,), starts=starts, folder=folder, **same)
-    ((_, params, policy),) = validate.compared(search)
     pools = trainer.pools(trainer.VALIDATION, search.devices, policy, starts)
-    find = partial(validate.gains, jax.random.key(search.seed), params, policy=policy)
-    found = {}
+    find = partial(
+        validate.gains,
+        jax.random.key(search.seed),
+        params,
+        policy=policy,
+        iterations=search.iterations,
+        seeds=search.seeds,
+    )
+    found, groups = {}, {}
     for name, draw in track(DRAWS.items(), "searches"):
         run = partial(rollout, draw=draw)
-        each = [
-            find(pool=pool, iterations=search.iterations, seeds=search.seeds, run=run)
-            for pool in pools
-        ]
-        found[name] = np.concatenate(each, 1)
-    each_time = 1 + policy.samples * len(policy.tasks)
-    validate.report(search, [1 + steps * each_time for steps in search.iterations], found)
+        found[name] = np.concatenate([find(pool=pool, run=run) for pool in pools], 1)
+        groups[name] = float(np.mean([moved(params, pool, draw, policy) for pool in pools]))
+    each = 1 + policy.samples * len(policy.tasks)
+    validate.report(search, [1 + steps * each for steps in search.iterations], found)
+    rows = [(name, f"{count:.1f}") for name, count in groups.items()]
+    common.show("Groups that a draw moves", ("drawn", "groups"), rows, folder / "groups.md")
     taken = {ops: seconds(params, ops, policy, settings) for ops in track(settings.ops, "seconds")}
     rows = [
-        (ops, label, f"{spent:.4f}") for ops, each in taken.items() for label, spent in each.items()
+        (f"{ops} ops, {label}", f"{spent:.4f}")
+        for ops, each in taken.items()
+        for label, spent in each.items()
     ]
     title = f"s of CPU time to draw one decision; {machine()}"
-    common.show(title, ("ops", "drawn", "s"), rows, folder / "seconds.md")
-    common.save_json(folder / "seconds.json", taken)
+    common.show(title, ("drawn", "s"), rows, folder / "seconds.md")
+    common.save_json(folder / "drawn.json", {"groups": groups, "seconds": taken})
     common.save_settings(folder, settings)  # instead of those of the search
 
 

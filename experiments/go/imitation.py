@@ -1,8 +1,8 @@
 """A policy that is taught to place ops where the best of some heuristics does: a warm start.
 
 It is shown decisions that are part of the way from where a search begins to that placement, and
-learns which groups are still to be moved, and where to. It learns nothing about priorities and
-fusions, and none of its own moves is costed.
+learns which groups are still to be moved, and where to. It does not learn how many to move at once,
+nor anything about priorities and fusions. None of its own moves is costed.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from rich.progress import track
+from scipy.optimize import linear_sum_assignment
 
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
@@ -54,12 +55,12 @@ def imitated(
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     done, state = checkpoints.restore(state)
-    learn = jax.jit(partial(_learn, moments=training.iterations, policy=policy))
+    learn = jax.jit(partial(_learn, shown=training.iterations, policy=policy))
     for step in track(range(done, training.steps), "imitating heuristics"):
         place, rng = step % len(every), np.random.default_rng((seed, step))
         rows = rng.choice(len(wanted[place]), training.graphs, replace=False)
-        shown = jax.tree.map(lambda x, rows=rows: x[rows], (every[place], wanted[place]))
-        state = learn(jax.random.fold_in(jax.random.key(seed), step + 1), state, *shown)
+        drawn = jax.tree.map(lambda x, rows=rows: x[rows], (every[place], wanted[place]))
+        state = learn(jax.random.fold_in(jax.random.key(seed), step + 1), state, *drawn)
         if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
             checkpoints.save(step + 1, state)
     checkpoints.close()
@@ -70,7 +71,8 @@ def targets(pool: trainer.Pool) -> jax.Array:
     """Returns where the best of some heuristics places the ops of each row, int32 `[R, N]`.
 
     They are METIS, of ops and of groups of ops that read the same weights, and critical path and
-    HEFT of such groups. The best costs least with the priorities and the fusions of the start.
+    HEFT of such groups, joined. The best costs least with the priorities and fusions of the start.
+    Devices are alike: which is which is as in the start, as far as most of the time goes.
     """
     rows = [jax.tree.map(lambda x, k=k: x[k], pool) for k in range(len(pool.start.cost))]
     return jnp.stack([_best(row) for row in rows])
@@ -85,7 +87,11 @@ def _best(row: trainer.Pool) -> jax.Array:
         every.append(np.asarray(execution.decode(problem, schedule(problem, joined)).device))
     fused = row.start.decision.fusion > 0
     states = [trainer.begin(row.problem, device, fused, row.order) for device in every]
-    return min(states, key=lambda state: float(state.cost)).decision.placement
+    best = min(states, key=lambda state: float(state.cost)).decision.placement
+    devices = problem.num_devices
+    time = np.zeros((devices, devices))
+    np.add.at(time, (np.asarray(best), np.asarray(row.start.decision.placement)), row.inputs.share)
+    return jnp.asarray(linear_sum_assignment(time, maximize=True)[1], jnp.int32)[best]
 
 
 def still_right(
@@ -114,10 +120,13 @@ def _learn(
     pool: trainer.Pool,
     wanted: jax.Array,
     *,
-    moments: int,
+    shown: int,
     policy: go.Settings,
 ) -> go.TrainState:
-    """Returns the state after a step on some rows of a pool, whose targets are `[G, N]`."""
+    """Returns the state after a step on some rows of a pool, whose targets are `[G, N]`.
+
+    So many decisions of each are shown.
+    """
     placing = [k for k, (task, _) in enumerate(policy.moves) if policy.tasks[task] == "placement"]
 
     def loss(params: Any, inputs: go.Inputs, seen: tuple[go.Groups, ...], to: jax.Array) -> Any:
@@ -129,8 +138,7 @@ def _learn(
             for kind in placing:
                 group = inputs.group[policy.moves[kind][1]]
                 right = still_right(inputs, group, seen[kind], to)
-                log_prob = jax.nn.log_softmax(said[kind].logits[:, 1:], (0, 1))
-                total = jnp.sum(jnp.where(right, log_prob, 0))
+                total = jnp.sum(jnp.where(right, said[kind].logits[:, 1:], 0))
                 surprise.append(-total / jnp.maximum(right.sum(), 1))
             return jnp.stack(surprise).mean()
 
@@ -144,13 +152,13 @@ def _learn(
             decision = _partway(key, inputs, start.decision, to)
             return go.observe(inputs, decision, simulator.timing(decision), settings=policy)
 
-        seen = jax.lax.map(look, jax.random.split(key, moments))
+        seen = jax.lax.map(look, jax.random.split(key, shown))
         return jax.grad(loss)(state.params, inputs, seen, to)
 
     each = jax.lax.map(gradient, (jax.random.split(key, len(wanted)), pool, wanted))
     mean = jax.tree.map(lambda x: x.mean(0), each)
-    updates, moments_ = go.optimizer(policy).update(mean, state.optimizer, state.params)
-    return go.TrainState(optax.apply_updates(state.params, updates), moments_)
+    updates, moments = go.optimizer(policy).update(mean, state.optimizer, state.params)
+    return go.TrainState(optax.apply_updates(state.params, updates), moments)
 
 
 def _partway(

@@ -24,8 +24,8 @@ class Measured(NamedTuple):
     found: dict[str, Runs]
     bound: float  # no step is shorter, s; no number where ops are fused
     work: float  # how long a device runs in a step on average, s; no number where ops are fused
+    family: str  # of the row
     beyond: tuple[str, ...] = ()  # of `given`, what takes more than is decided
-    family: str = ""
     published: Published | None = None
 
     @property

@@ -1,5 +1,7 @@
 """The fourteen rows of GO's placement table: which model, on how many devices, and what it took.
 
+Other rows are networks whose layers were profiled (`profiled`).
+
 Models are those of the table in families, layers, batch sizes of Inception and devices. What is
 not published is our choice: RNNLM has 40 steps of width 2048 for 64 sentences; but for the layers,
 GNMT is that of MLPerf, and Transformer-XL that of enwik8 with 16 sequences; AmoebaNet-A is the
@@ -29,7 +31,7 @@ class Published(NamedTuple):
 class Row(NamedTuple):
     """One row of the table."""
 
-    family: str  # of `gopt.workloads.WORKLOADS`, or `PROFILED`
+    family: str  # of `gopt.workloads.WORKLOADS`, or the name of a network that was profiled
     sizes: dict[str, Any]
     devices: int
     published: Published | None = None
@@ -40,13 +42,12 @@ class Step(NamedTuple):
     """A training step to be placed. `N` ops."""
 
     graph: Graph
-    names: tuple[str, ...]  # of ops, `jvp(Model)/module/op` or, backwards, `transpose(jvp(...`, [N]
+    names: tuple[str, ...]  # of ops, "jvp(Model)/module/op"; backwards "transpose(jvp(Model))/..."
     seconds: Any = None  # float64 [N], as profiled; else by the roofline of a machine
 
 
 _RNNLM = dict(batch=64, length=40, hidden=2048)
 _XL = dict(batch=16)
-PROFILED = "profiled"
 
 ROWS: dict[str, Row] = {
     "RNNLM, 2 layers": Row(
@@ -87,16 +88,27 @@ ROWS: dict[str, Row] = {
 
 
 def profiled(path: Path) -> dict[str, Row]:
-    """Returns rows of the networks of a file, each on 2 and on 4 devices, see `profiled_step`."""
+    """Returns rows of the networks of a file, each on 2 and on 4 devices, see `profiled_step`.
+
+    Raises:
+      ValueError: the file does not hold a list of networks that have names, each another one.
+    """
+    networks = json.loads(path.read_text())
+    if not (isinstance(networks, list) and all(isinstance(each, dict) for each in networks)):
+        raise ValueError(f"{path} holds no list of networks")
+    names = [each.get("name", "") for each in networks]
+    for k, name in enumerate(names):
+        if not name or "/" in name or name in names[:k]:
+            raise ValueError(f"{path}: [{k}] has name {name!r}: expected another one, without '/'")
     return {
-        f"{each['name']}, {devices} devices": Row(PROFILED, {}, devices, profile=each)
-        for each in json.loads(path.read_text())
+        f"{name}, {devices} devices": Row(name, {}, devices, profile=each)
+        for name, each in zip(names, networks, strict=True)
         for devices in (2, 4)
     }
 
 
 def build(row: Row) -> Step:
-    """Returns the training step of a row; it donates what it replaces."""
+    """Returns the training step of a row; one that is traced donates what it replaces."""
     if row.profile is not None:
         return Step(*profiled_step(row.profile))
     step, args = WORKLOADS[row.family](**row.sizes).train_step()

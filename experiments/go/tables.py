@@ -16,7 +16,7 @@ from gopt.cost.execution import Cost
 from gopt.cost.joint import contracted
 from gopt.fusion_rules import RULES
 from gopt.graph import Graph
-from gopt.hardware import p100s
+from gopt.hardware import Hardware, p100s
 from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
 from gopt.problem import MAX_TICKS, Problem, prepare, to_seconds
 from gopt.systems import go
@@ -51,7 +51,7 @@ Place = Callable[[Problem], dict[str, Placed]]  # ops without a search, by sever
 
 def placement(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where ops are placed, and served first come, first served."""
-    problem = prepare(step.graph, p100s(devices), seconds=step.seconds)
+    problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
     beyond = tuple(name for name in given if name.endswith(OWN_ORDER))
     return Table(problem, given, "expert", AUTOMATIC, beyond)
@@ -62,7 +62,7 @@ def schedule(step: Step, devices: int, place: Place) -> Table:
 
     Searches begin with the best of all placements, with priorities by critical path.
     """
-    problem = prepare(step.graph, p100s(devices), seconds=step.seconds)
+    problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
     by_path = go.critical_path_order(problem)
     ordered = [score(problem, given[name].decision, by_path) for name in AUTOMATIC]
@@ -76,7 +76,7 @@ def schedule(step: Step, devices: int, place: Place) -> Table:
 
 def scheduling(step: Step, devices: int, place: Place) -> Table:
     """Returns a row where ops have priorities, on the devices where METIS places them."""
-    problem = prepare(step.graph, p100s(devices), seconds=step.seconds)
+    problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     start = _placed(place(problem)[METIS])
     orders = {
         "FIFO": go.first_come_order(problem, start.decision),
@@ -181,6 +181,17 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
 def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
     """Returns s for ticks."""
     return to_seconds(schedule_of(problem), ticks)
+
+
+def _machine(step: Step, devices: int) -> Hardware:
+    """Returns P100s, without limits of memory if layers were profiled.
+
+    What such a step takes is not known: it is not told which layers work in place.
+    """
+    machine = p100s(devices)
+    if step.seconds is None:
+        return machine
+    return machine._replace(capacity=np.full(devices, np.inf))
 
 
 def _fusible(step: Step) -> Graph:

@@ -230,7 +230,7 @@ def train(
     folder: Path,
     every: Sequence[Pool] = (),
     simulate: Simulate = go.simulator_of,
-    params: Any = None,
+    begun: Any = None,
 ) -> tuple[Any, go.Settings]:
     """Returns trained parameters and the settings of the policy; also saved as `policy.npz`.
 
@@ -244,21 +244,21 @@ def train(
       folder: of checkpoints, and of the result.
       every: what it is trained on, as of `pools`; by default those of `TRAIN`.
       simulate: what comes of decisions.
-      params: to begin with; by default random.
+      begun: parameters to begin with; by default random ones.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
     """
     settings = described(training, policy, seed) | {"simulate": simulate.__name__}
-    if params is not None:
-        settings["begun"] = keeping.digest(params)
+    if begun is not None:
+        settings["begun"] = keeping.digest(begun)
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
     every = every or pools(TRAIN, training.devices, policy, training.starts)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
-    if params is not None:
-        state = state._replace(params=params)
+    if begun is not None:
+        state = state._replace(params=begun)
     done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
     record = folder / "watched.json"
     watched = json.loads(record.read_text())[:done] if done else []

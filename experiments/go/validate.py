@@ -27,7 +27,7 @@ from gopt.parallel import spread
 from gopt.problem import MAX_TICKS
 from gopt.systems import go
 
-Run = Callable[..., tuple[Any, Any, jax.Array]]
+Run = Callable[..., tuple[Any, Any, jax.Array]]  # a search, as `go.rollout`
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ def gains(
 ) -> np.ndarray:
     """Returns log(cost / that of the start) after some iterations of searches, `[S, R, T]`.
 
+    Where the start does not fit it is no number.
+
     Args:
       key: random key.
       params: of the policy.
@@ -92,9 +94,9 @@ def gains(
     count, steps = len(pool.start.cost), max(iterations)
     again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
     keys = jax.random.split(key, seeds * count)
-    how = {"policy": policy, "simulate": simulate, "run": run}
-    found = searched(params, keys, again, steps=steps, **how)
-    return np.asarray(found).reshape(seeds, count, -1)[..., np.array(iterations) - 1]
+    found = searched(params, keys, again, steps=steps, policy=policy, simulate=simulate, run=run)
+    each = np.asarray(found).reshape(seeds, count, -1)[..., np.array(iterations) - 1]
+    return np.where(np.asarray(pool.start.cost)[:, None] < MAX_TICKS, each, np.nan)
 
 
 @partial(jax.jit, static_argnames=("steps", "policy", "simulate", "run"))
@@ -155,13 +157,11 @@ def main(settings: Settings) -> None:
     to_init, to_search = jax.random.split(jax.random.key(settings.seed))
     first = jax.tree.map(lambda x: x[0], pools[0].inputs)
     policies.insert(0, ("untrained", go.init_params(to_init, first, settings=policy), policy))
-    fits = np.concatenate([np.asarray(pool.start.cost) < MAX_TICKS for pool in pools])
     found: dict[str, np.ndarray] = {}
     search = partial(gains, to_search, iterations=settings.iterations, seeds=settings.seeds)
     for name, params, sizes in track(policies, "searches"):
         label = name if name == "untrained" else f"{name}, {sizes.explore:g} uniform"
-        each = [search(params, pool, sizes) for pool in pools]
-        found[label] = np.where(fits[:, None], np.concatenate(each, 1), np.nan)
+        found[label] = np.concatenate([search(params, pool, sizes) for pool in pools], 1)
     evaluations = [1 + step * policy.evaluations_per_iteration for step in settings.iterations]
     report(settings, evaluations, found)
 

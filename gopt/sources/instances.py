@@ -84,7 +84,9 @@ def profiled_step(network: Mapping[str, Any]) -> Profiled:
 
     A layer is an op forwards and one backwards, which reads what the layer made and, from each of
     its readers, the gradient of that, of as many bytes. Both read its parameters, if it has some:
-    an input. Their gradients are not freed. What a loss or an optimizer takes was not profiled.
+    an input. Their gradients are not freed. What a loss or an optimizer takes was not profiled, nor
+    which layers work in place or keep what they read: peaks of memory mean little. Ops are of no
+    known kind.
 
     Args:
       network: "nodes", each a layer with its "forward_ms" and "backward_ms", its
@@ -94,9 +96,16 @@ def profiled_step(network: Mapping[str, Any]) -> Profiled:
       ValueError: naming the key and the index of what is missing or not valid, or a cycle.
     """
     nodes = network.get("nodes", ())
+    for k, node in enumerate(nodes):
+        if not isinstance(node, Mapping):
+            raise ValueError(f"nodes[{k}] is {node!r}: expected a layer, by names of its figures")
     fields = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")
     each = {key: [node.get(key, np.nan) for node in nodes] for key in fields}
     forward, backward, made, held = (_numbers(each, key) for key in fields)
+    for key, sizes in (("activation_bytes", made), ("parameter_bytes", held)):
+        for k, size in enumerate(sizes):
+            if not size.is_integer():
+                raise ValueError(f"{key}[{k}] is {size}: expected whole bytes")
     readers: list[list[int]] = [[] for _ in nodes]
     for u, v, _ in _edges(network, len(nodes)):
         readers[u].append(v)

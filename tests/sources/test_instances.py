@@ -149,6 +149,8 @@ def test_a_profiled_layer_is_an_op_forwards_and_one_backwards():
         ({"nodes": []}, "forward_ms is empty"),
         ({"nodes": [{"forward_ms": 1}] * 3}, r"backward_ms\[0\] is nan"),
         ({"nodes": [layer(1, 1, 1, -1)]}, r"parameter_bytes\[0\] is -1"),
+        ({"nodes": [layer(1, 1, 1, 1.5)]}, r"parameter_bytes\[0\] is 1.5: expected whole bytes"),
+        ({"nodes": ["conv"]}, r"nodes\[0\] is 'conv': expected a layer"),
         ({"edges": [[0, 3]]}, r"edges\[0\] is \[0, 3\]"),
         ({"edges": [[0, 1], [1, 0]]}, "cycle"),
     ),

@@ -24,7 +24,7 @@ besides the sizes, which the paper does not give:
 - that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
-from gopt.systems.go.actions import act, log_prob, ops_of, sample, task_of
+from gopt.systems.go.actions import NEVER, act, log_prob, ops_of, sample, task_of
 from gopt.systems.go.decisions import (
     FUSIONS,
     IN_ORDER,
@@ -44,7 +44,7 @@ from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs, read
 from gopt.systems.go.policy import Embedding, Moves, embed, init_params, moves
 from gopt.systems.go.scheduling import schedule
-from gopt.systems.go.search import Taken, iterate, rollout
+from gopt.systems.go.search import Taken, iterate, keep_best, rollout
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (
     TrainState,
@@ -60,6 +60,7 @@ from gopt.systems.go.weights import load_policy, save_policy
 __all__ = [
     "FUSIONS",
     "IN_ORDER",
+    "NEVER",
     "SHIFTS",
     "TASKS",
     "Decision",
@@ -81,6 +82,7 @@ __all__ = [
     "init",
     "init_params",
     "iterate",
+    "keep_best",
     "keys_of",
     "load_policy",
     "log_prob",

@@ -63,13 +63,18 @@ def iterate(
         decisions.append(act(inputs, state.decision, action, name=name, level=level))
     drawn = jax.tree.map(lambda *x: jnp.concatenate(x), *decisions)
     costs = simulator.cost(drawn)
-    best = jnp.nanargmin(costs)
-    better = costs[best] <= state.cost
-    found_best = State(jax.tree.map(lambda x: x[best], drawn), costs[best])
-    after = jax.tree.map(lambda new, old: jnp.where(better, new, old), found_best, state)
+    after = keep_best(state, drawn, costs)
     ratio = jnp.where(costs == state.cost, 1, costs / jnp.maximum(state.cost, 1e-30))
     ratio = ratio.reshape(len(actions), -1)
     return after, Taken(state.decision, groups, tuple(actions), jnp.stack(log_probs), ratio)
+
+
+def keep_best(state: State, drawn: Decision, costs: jax.Array) -> State:
+    """Returns the best of decisions `[S, N]` of costs `[S]` if it is no worse than the state's."""
+    best = jnp.nanargmin(costs)
+    better = costs[best] <= state.cost
+    found = State(jax.tree.map(lambda x: x[best], drawn), costs[best])
+    return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, state)
 
 
 def rollout(
