@@ -1,0 +1,249 @@
+"""GO's schedules as programs that run in stages, timed on the devices at hand, beside the model.
+
+    python -m experiments.go.timed                # all devices; of a CPU, one for each core
+    python -m experiments.go.timed --models "RNNLM step" --methods go --repeats 50
+
+What devices and links do is measured first, and is the machine for which kernels are placed. A
+model on one device is XLA's own program. Times are on the wall: use a machine that does nothing
+else.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.progress import track
+
+import gopt
+from experiments import common
+from experiments.cases import (
+    Case,
+    check_names,
+    forward,
+    largest_difference,
+    random_arguments,
+    step,
+    towers,
+)
+from gopt.hardware import Hardware, homogeneous
+from gopt.measure import median_ratio, seconds, turns
+from gopt.methods import METHODS
+from gopt.stages import Stage
+
+MODELS: dict[str, Callable[[], Case]] = {
+    "RNNLM step": partial(step, "rnnlm", layers=2, batch=32, length=8, hidden=256),
+    "Transformer-XL step": partial(step, "transformer_xl", layers=2, batch=2),
+    "Inception forward": partial(forward, "inception_v3", batch=2),
+    "RandWire forward": partial(forward, "randwire", batch=2),
+    "towers forward": towers,
+}
+CAPACITY = 16e9  # bytes of a device that does not say what it has, as a CPU
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      models: of `MODELS`.
+      methods: of `gopt.schedule`.
+      devices: how many; by default all.
+      evaluations: of each search.
+      repeats: how often each program is timed, all in turn.
+      seed: of the searches.
+      folder: where the run is saved.
+    """
+
+    models: tuple[str, ...] = tuple(MODELS)
+    methods: tuple[str, ...] = ("heft", "go")
+    devices: int | None = None
+    evaluations: int = 2000
+    repeats: int = 30
+    seed: int = 0
+    folder: Path = Path("runs/timed")
+
+
+class Timed(NamedTuple):
+    """A schedule, by the model and in fact."""
+
+    stages: int
+    transfers: int
+    alone: float  # s, on one device, by the model
+    predicted: float  # s, by the model
+    measured: float  # s, the median
+    ratio: tuple[float, float, float]  # to one device, in fact: the median and its 95 % interval
+    difference: float  # of its values from XLA's, as a share of the largest
+
+
+def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
+    """Returns what devices, taken to be alike, and links between them do, as measured here.
+
+    A large product of matrices for the rate, a large sum for the bandwidth, small products one
+    after another for what a kernel costs; arrays of 64 MiB and of one number that go from the first
+    device to the last, each pair in its own time.
+    """
+    here, there = devices[0], devices[-1]
+    size, long, chain = 1024, 2**24, 200
+    wide, large, small, one = (
+        jax.device_put(jnp.ones(shape, jnp.float32), here)
+        for shape in ((size, size), (long,), (8, 8), (1,))
+    )
+
+    @jax.jit
+    def kernels(x: jax.Array) -> jax.Array:
+        for _ in range(chain):
+            x = x @ small
+        return x
+
+    multiply, add = jax.jit(jnp.matmul), jax.jit(lambda x: x + 1)
+    took = seconds(
+        {
+            "rate": lambda: multiply(wide, wide),
+            "bandwidth": lambda: add(large),
+            "launch": lambda: kernels(small),
+        },
+        repeats=repeats,
+    )
+    sent = turns(
+        {
+            "latency": lambda: jax.device_put(one, there),
+            "link": lambda: jax.device_put(large, there),
+        },
+        repeats=repeats,
+    )
+    latency, link = (float(sent[name].wall.min()) for name in ("latency", "link"))
+    stats = here.memory_stats() or {}
+    return homogeneous(
+        len(devices),
+        flop_rate=2 * size**3 / took["rate"],
+        memory_bandwidth=2 * large.nbytes / took["bandwidth"],
+        launch=took["launch"] / chain,
+        capacity=stats.get("bytes_limit", CAPACITY),
+        latency=latency,
+        bandwidth=large.nbytes / max(link - latency, 1e-9),
+    )
+
+
+def measure(
+    case: Case, hardware: Hardware, devices: list[jax.Device], settings: Settings
+) -> dict[str, Timed]:
+    """Returns what each method's schedule of a function takes, by the model and in fact."""
+    found, staged = {}, {}
+    for method in settings.methods:
+        found[method] = gopt.schedule(
+            case.fn,
+            *case.args,
+            hardware=hardware,
+            objective="makespan",
+            method=method,
+            evaluations=settings.evaluations,
+            seed=settings.seed,
+            donate_argnums=case.donated,
+        )
+        staged[method] = found[method].apply(devices)
+    alone = jax.jit(case.fn, donate_argnums=case.donated)
+    given = random_arguments(case.args)
+
+    def arguments() -> tuple[dict[str, Any]]:
+        """Each function finds its own, where its schedule has them."""
+        copies = {name: jax.tree.map(jnp.copy, given) for name in (*staged, "")}
+        placed = {name: each.place(*copies[name]) for name, each in staged.items()}
+        return ({**placed, "": jax.device_put(copies[""], devices[0])},)
+
+    def calls(name: str, function: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
+        return lambda every: function(*every[name])
+
+    programs = {"": alone, **staged}
+    called = {name: calls(name, function) for name, function in programs.items()}
+    expected, (every,) = alone(*jax.tree.map(jnp.copy, given)), arguments()
+    differ = {name: largest_difference(called[name](every), expected) for name in staged}
+    times = turns(called, arguments, repeats=settings.repeats)
+    return {
+        method: Timed(
+            stages=sum(isinstance(action.what, Stage) for action in staged[method].actions),
+            transfers=sum(not isinstance(action.what, Stage) for action in staged[method].actions),
+            alone=found[method].before.makespan,
+            predicted=found[method].after.makespan,
+            measured=float(np.median(times[method].wall)),
+            ratio=median_ratio(times[method].wall, times[""].wall),
+            difference=differ[method],
+        )
+        for method in settings.methods
+    }
+
+
+def main(settings: Settings) -> None:
+    """Times all models, prints the table and saves it.
+
+    Raises:
+      ValueError: a model or method is not known, or there are less than two devices.
+    """
+    check_names("models", settings.models, MODELS)
+    check_names("methods", settings.methods, METHODS)
+    devices = jax.devices()[: settings.devices]
+    if len(devices) < 2:
+        raise ValueError(f"there are {len(devices)} devices: expected 2 at least")
+    hardware = machine(devices)
+    measured = {
+        name: measure(MODELS[name](), hardware, devices, settings)
+        for name in track(settings.models, "models")
+    }
+    common.save_settings(settings.folder, settings)
+    common.save_json(
+        settings.folder / "timed.json",
+        {
+            "device": devices[0].device_kind,
+            "machine": {k: np.asarray(v).tolist() for k, v in hardware._asdict().items()},
+            "models": {
+                name: {method: timed._asdict() for method, timed in rows.items()}
+                for name, rows in measured.items()
+            },
+        },
+    )
+    columns = (
+        *("model", "method", "stages", "transfers", "one device, simulated, ms", "simulated, ms"),
+        *("ratio", "measured, ms", "ratio", "95 %", "values differ by"),
+    )
+    rows = [
+        _row(name, method, timed)
+        for name, every in measured.items()
+        for method, timed in every.items()
+    ]
+    title = (
+        f"Schedules on {len(devices)} devices, {settings.evaluations} evaluations, simulated "
+        f"and timed in {settings.repeats} turns; ratios are to one device"
+    )
+    common.show(title, columns, rows, settings.folder / "table.md")
+    rate, bandwidth = float(hardware.flop_rate[0]), float(hardware.memory_bandwidth[0])
+    print(
+        f"{devices[0].device_kind}: {rate / 1e9:.0f} Gflop/s, {bandwidth / 1e9:.1f} GB/s, "
+        f"{1e6 * float(hardware.launch[0]):.1f} µs a kernel; links "
+        f"{float(hardware.bandwidth[0, 1]) / 1e9:.1f} GB/s, "
+        f"{1e6 * float(hardware.latency[0, 1]):.0f} µs"
+    )
+    print(f"saved in {settings.folder}")
+
+
+def _row(name: str, method: str, timed: Timed) -> tuple[Any, ...]:
+    ratio, low, high = timed.ratio
+    return (
+        *(name, method, timed.stages, timed.transfers, f"{1e3 * timed.alone:.1f}"),
+        *(f"{1e3 * timed.predicted:.1f}", f"{timed.predicted / timed.alone:.2f}"),
+        *(f"{1e3 * timed.measured:.1f}", f"{ratio:.2f}", f"{low:.2f} to {high:.2f}"),
+        f"{timed.difference:.0e}",
+    )
+
+
+if __name__ == "__main__":
+    # A device of a CPU is a core: no program may use those of others.
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+    common.start()
+    main(tyro.cli(Settings, description=__doc__))
