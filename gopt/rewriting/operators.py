@@ -1,0 +1,188 @@
+"""What terms compute, of which shapes, and where they are other terms in disguise.
+
+Operators that rules know:
+
+- `matmul`: `[..., M, K]` times `[..., K, N]`; `...` is nothing, or one axis of both.
+- `conv`: images `[B, H, W, C]` and kernels `[h, w, C / groups, O]`; `strides`, `padding` (below and
+  above, of each axis), `dilation` of the kernel, `groups`.
+- `concat`: of two, along `axis`; `slice`: from `start` to `stop` of `axis`.
+- `transpose` by a `permutation`, `reshape` to a `shape`.
+- `relu`; `number`, an array that was written in the program.
+
+All others are an `equation`, a primitive of JAX with its parameters; `result` picks one of several
+results.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import JaxprEqn
+
+from gopt.equations import run_equation
+
+if TYPE_CHECKING:
+    from gopt.rewriting.terms import Term, Terms
+
+Shapes = jax.ShapeDtypeStruct | tuple[jax.ShapeDtypeStruct, ...]
+Attributes = tuple[tuple[str, Any], ...]
+
+
+class Literal:
+    """An array that was written in the program; equal ones are equal."""
+
+    def __init__(self, value: Any, dtype: Any = None):
+        self.value = np.asarray(value, dtype)
+        self.value.setflags(write=False)
+        self._key = (self.value.shape, self.value.dtype.str, self.value.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"Literal({self.value})"
+
+
+class Equation:
+    """An equation of a program; equal ones have the same primitive and the same parameters."""
+
+    def __init__(self, equation: JaxprEqn):
+        self.equation = equation
+        self._key: Any = (equation.primitive.name, tuple(sorted(equation.params.items())))
+        try:
+            hash(self._key)
+        except TypeError:  # not all parameters can be compared
+            self._key = id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equation) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"Equation({self.equation.primitive.name})"
+
+
+def _matmul(x: Any, y: Any, *, precision: Any, dtype: Any) -> Any:
+    batch = tuple(range(x.ndim - 2))
+    dimensions = (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch))
+    return lax.dot_general(x, y, dimensions, precision, dtype)
+
+
+def _conv(
+    x: Any,
+    kernel: Any,
+    *,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    precision: Any,
+    dtype: Any,
+) -> Any:
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        strides,
+        padding,
+        rhs_dilation=dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
+        precision=precision,
+        preferred_element_type=dtype,
+    )
+
+
+def _equation(*values: Any, equation: Equation) -> Any:
+    found = run_equation(equation.equation, values)
+    return tuple(found) if equation.equation.primitive.multiple_results else found[0]
+
+
+OPERATORS: dict[str, Any] = {
+    "matmul": _matmul,
+    "conv": _conv,
+    "concat": lambda x, y, *, axis: lax.concatenate([x, y], axis),
+    "slice": lambda x, *, axis, start, stop: lax.slice_in_dim(x, start, stop, axis=axis),
+    "transpose": lambda x, *, permutation: lax.transpose(x, permutation),
+    "reshape": lambda x, *, shape: lax.reshape(x, shape),
+    "relu": lambda x: jnp.maximum(x, 0),
+    "add": jnp.add,
+    "sub": jnp.subtract,
+    "mul": jnp.multiply,
+    "number": lambda *, value: value.value,
+    "equation": _equation,
+    "result": lambda results, *, index: results[index],
+}
+
+
+def run(operator: str, attributes: Attributes, values: Sequence[Any]) -> Any:
+    """Returns what a term computes from the values of its inputs; of several results a tuple."""
+    return OPERATORS[operator](*values, **dict(attributes))
+
+
+@functools.lru_cache(maxsize=100_000)
+def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> Shapes:
+    """Returns the shapes of a term's results.
+
+    Raises:
+      ValueError: the operator does not apply to inputs of these shapes.
+    """
+    try:
+        return jax.eval_shape(lambda *values: run(operator, attributes, values), *shapes)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{operator} does not apply to {shapes}: {error}") from error
+
+
+def simpler(terms: "Terms", term: "Term") -> int | None:
+    """Returns an equal term that computes less, where a view is of a view, or a part of a part."""
+    if term.operator not in _SIMPLER:
+        return None
+    (x,) = term.inputs
+    return _SIMPLER[term.operator](terms, x, **dict(term.attributes))
+
+
+def _of_transpose(terms: "Terms", x: int, *, permutation: tuple[int, ...]) -> int | None:
+    inner = terms[x]
+    if permutation == tuple(range(len(permutation))):
+        return x
+    if inner.operator == "transpose":
+        both = tuple(inner.attribute("permutation")[k] for k in permutation)
+        return terms.add("transpose", inner.inputs, permutation=both)
+    return None
+
+
+def _of_reshape(terms: "Terms", x: int, *, shape: tuple[int, ...]) -> int | None:
+    inner = terms[x]
+    if shape == terms.shape(x):
+        return x
+    if inner.operator == "reshape":
+        return terms.add("reshape", inner.inputs, shape=shape)
+    return None
+
+
+def _of_slice(terms: "Terms", x: int, *, axis: int, start: int, stop: int) -> int | None:
+    inner = terms[x]
+    if (start, stop) == (0, terms.shape(x)[axis]):
+        return x
+    if inner.operator == "slice" and inner.attribute("axis") == axis:
+        first = inner.attribute("start")
+        return terms.add("slice", inner.inputs, axis=axis, start=first + start, stop=first + stop)
+    if inner.operator == "concat" and inner.attribute("axis") == axis:
+        left, right = inner.inputs
+        middle = terms.shape(left)[axis]
+        if stop <= middle:
+            return terms.add("slice", [left], axis=axis, start=start, stop=stop)
+        if start >= middle:
+            return terms.add("slice", [right], axis=axis, start=start - middle, stop=stop - middle)
+    return None
+
+
+_SIMPLER: dict[str, Any] = {"transpose": _of_transpose, "reshape": _of_reshape, "slice": _of_slice}

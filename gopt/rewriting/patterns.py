@@ -1,0 +1,162 @@
+"""Patterns of terms: what rules look for, and what they put there.
+
+A pattern is a name, which stands for any term, or an operator applied to patterns:
+
+    matmul("x", concat("a", "b", axis=-1))
+
+Sizes of axes are named by the shapes that a rule gives its names, such as `{"x": "... m k"}`: the
+same letter is the same size everywhere, and `...` the same axes. Attributes of an operator are
+numbers, sizes (`Size("m")`, and sums of these), or, with `like="c"`, all those that stay as the
+term with that name has them. Axes count from the end if they are negative.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gopt.rewriting.terms import Terms
+
+COMMUTATIVE = frozenset(("add", "mul"))
+Bound = dict[str, Any]  # terms by name, sizes by letter, attributes by name
+
+
+@dataclass(frozen=True)
+class Size:
+    """The sum of sizes of axes."""
+
+    letters: tuple[str, ...]
+
+    def __add__(self, other: "Size") -> "Size":
+        return Size(self.letters + other.letters)
+
+    def of(self, bound: Mapping[str, Any]) -> int:
+        """Returns the sum."""
+        return sum(bound[f"size {letter}"] for letter in self.letters)
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator applied to patterns."""
+
+    operator: str
+    inputs: tuple[Any, ...]  # patterns
+    attributes: tuple[tuple[str, Any], ...] = ()
+    like: str | None = None
+
+    def names(self) -> set[str]:
+        """Returns the names of terms in it."""
+        return {
+            name
+            for each in self.inputs
+            for name in ({each} if isinstance(each, str) else each.names())
+        }
+
+
+def size(letter: str) -> Size:
+    """Returns the size of an axis that has a letter in the shapes of a rule."""
+    return Size((letter,))
+
+
+def apply(operator: str, *inputs: Any, like: str | None = None, **attributes: Any) -> Apply:
+    """Returns an operator applied to patterns."""
+    return Apply(operator, inputs, tuple(sorted(attributes.items())), like)
+
+
+def match(
+    terms: Terms, pattern: Any, number: int, shapes: Mapping[str, str], bound: Bound
+) -> Iterator[Bound]:
+    """Yields what names and sizes stand for where a term has a pattern.
+
+    Args:
+      terms: all terms.
+      pattern: what is looked for.
+      number: the term.
+      shapes: of terms by name, see above.
+      bound: what is known already.
+    """
+    if isinstance(pattern, str):
+        if pattern in bound:
+            if bound[pattern] == number:
+                yield bound
+            return
+        found = {**bound, pattern: number}
+        if pattern not in shapes or _fits(terms.shapes[number], shapes[pattern], found):
+            yield found
+        return
+    term = terms[number]
+    if term.operator != pattern.operator:
+        return
+    known = _attributes(terms, pattern, number, bound)
+    if known is None:
+        return
+    orders = [term.inputs]
+    if term.operator in COMMUTATIVE and term.inputs[0] != term.inputs[1]:
+        orders.append(term.inputs[::-1])
+    for inputs in orders:
+        yield from _inputs(terms, pattern.inputs, inputs, shapes, known)
+
+
+def build(terms: Terms, pattern: Any, bound: Mapping[str, Any]) -> int:
+    """Returns the term that a pattern is, given what its names stand for.
+
+    Raises:
+      ValueError: an operator does not apply to what it is given.
+    """
+    if isinstance(pattern, str):
+        return int(bound[pattern])
+    inputs = [build(terms, each, bound) for each in pattern.inputs]
+    attributes = dict(bound[f"like {pattern.like}"]) if pattern.like else {}
+    for name, value in pattern.attributes:
+        given = value.of(bound) if isinstance(value, Size) else value
+        if name == "axis" and given < 0:
+            given += len(terms.shape(inputs[0]))
+        attributes[name] = given
+    return terms.add(pattern.operator, inputs, **attributes)
+
+
+def _inputs(
+    terms: Terms, patterns: Any, numbers: Any, shapes: Mapping[str, str], bound: Bound
+) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    for found in match(terms, patterns[0], numbers[0], shapes, bound):
+        yield from _inputs(terms, patterns[1:], numbers[1:], shapes, found)
+
+
+def _attributes(terms: Terms, pattern: Apply, number: int, bound: Bound) -> Bound | None:
+    """Returns what is bound if the attributes of a term are those of a pattern."""
+    term, found = terms[number], dict(bound)
+    given = dict(term.attributes)
+    for name, value in pattern.attributes:
+        wanted = value
+        if name == "axis" and wanted < 0:
+            wanted += len(terms.shape(term.inputs[0]))
+        if given.pop(name) != wanted:
+            return None
+    if pattern.like:
+        key, rest = f"like {pattern.like}", tuple(sorted(given.items()))
+        if found.setdefault(key, rest) != rest:
+            return None
+    return found
+
+
+def _fits(shape: Any, letters: str, bound: Bound) -> bool:
+    """Returns whether a shape has the letters, and binds those that are new."""
+    if isinstance(shape, tuple):
+        return False
+    axes, names = tuple(shape.shape), letters.split()
+    if names[:1] == ["..."]:
+        names = names[1:]
+        if len(axes) < len(names):
+            return False
+        leading, axes = axes[: len(axes) - len(names)], axes[len(axes) - len(names) :]
+        if bound.setdefault("size ...", leading) != leading:
+            return False
+    if len(axes) != len(names):
+        return False
+    for letter, length in zip(names, axes, strict=True):
+        wanted = int(letter) if letter.isdigit() else bound.setdefault(f"size {letter}", length)
+        if wanted != length:
+            return False
+    return True

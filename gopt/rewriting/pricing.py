@@ -1,0 +1,75 @@
+"""What programs cost: the sum of their terms, without what depends on constants alone."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gopt.rewriting.costs import OpCost
+from gopt.rewriting.terms import Terms
+
+
+class Prices:
+    """Costs of the terms and of the programs of some terms, in s."""
+
+    def __init__(self, terms: Terms, cost: OpCost):
+        """Takes what an op costs."""
+        self._terms, self._cost = terms, cost
+        self._known: list[float] = []
+
+    def term(self, number: int) -> float:
+        """Returns the cost of a term; nothing if it is known before the program runs."""
+        terms = self._terms
+        while len(self._known) <= number:
+            k = len(self._known)
+            term = terms[k]
+            if terms.constant[k]:
+                self._known.append(0.0)
+            else:
+                shapes = tuple(terms.shapes[i] for i in term.inputs)
+                self._known.append(self._cost(term.operator, term.attributes, shapes))
+        return self._known[number]
+
+    def program(self, roots: Sequence[int]) -> float:
+        """Returns the cost of a program, given its results."""
+        return sum(map(self.term, self._terms.live(roots)))
+
+
+class Change:
+    """What replacing terms of one program would change, without making the program that results.
+
+    It is the cost of what is new, less that of what nobody needs any more. What reads something
+    that was replaced costs the same as before, unless it becomes simpler.
+    """
+
+    def __init__(self, terms: Terms, prices: Prices, roots: Sequence[int]):
+        """Counts the readers of all terms of the program."""
+        self._terms, self._prices = terms, prices
+        self._readers = Counter(roots)
+        for number in terms.live(roots):
+            self._readers.update(terms[number].inputs)
+
+    def of(self, by: dict[int, int]) -> float:
+        """Returns what is added to the cost, given a term for each that is replaced."""
+        change, readers = 0.0, dict[int, int]()
+
+        def count(number: int) -> int:
+            return readers.get(number, self._readers[number])
+
+        for old, new in by.items():
+            stack = [(new, count(old))]
+            while stack:  # what is new reads its inputs
+                number, more = stack.pop()
+                if not count(number):
+                    change += self._prices.term(number)
+                    stack.extend((i, 1) for i in self._terms[number].inputs)
+                readers[number] = count(number) + more
+        for old in by:
+            gone = [old]
+            readers[old] = 0
+            while gone:
+                number = gone.pop()
+                change -= self._prices.term(number)
+                for i in self._terms[number].inputs:
+                    readers[i] = count(i) - 1
+                    if not readers[i]:
+                        gone.append(i)
+        return change

@@ -1,0 +1,183 @@
+"""Programs as terms."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jax.extend.core import JaxprEqn, Literal, Var
+
+from gopt.equations import Atom, aval_of, shape_of
+from gopt.program import Program
+from gopt.rewriting import operators
+from gopt.rewriting.terms import Terms
+
+_SAME = frozenset(("stop_gradient", "copy", "copy_p", "name", "optimization_barrier"))
+_NAMES = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul"}  # of primitives, as operators
+
+
+def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int, ...]:
+    """Returns the results of a program as terms.
+
+    Products, convolutions of images, slices and concatenations become what rules know, between
+    transposes and reshapes where their axes are in another order; see `operators`. What stops
+    gradients or fusion is left out.
+
+    Args:
+      terms: to which those of the program are added.
+      program: without donated arguments.
+      constant: of each flat argument, whether it is known before; arrays that the program closes
+        over are.
+    """
+    known: dict[Var, int] = {}
+    given = (*program.inputs, *program.constants)
+    fixed = (*constant, *[True] * len(program.constants))
+    for position, (variable, is_fixed) in enumerate(zip(given, fixed, strict=True)):
+        known[variable] = terms.argument(position, shape_of(variable), constant=is_fixed)
+
+    def term_of(atom: Atom) -> int:
+        if isinstance(atom, Literal):
+            return terms.add("number", value=operators.Literal(atom.val, aval_of(atom).dtype))
+        return known[atom]
+
+    for equation in program.equations:
+        inputs = [term_of(atom) for atom in equation.invars]
+        known |= zip(equation.outvars, _read(terms, equation, inputs), strict=True)
+    return tuple(term_of(atom) for atom in program.outputs)
+
+
+def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    """Returns the results of an equation as terms."""
+    name = equation.primitive.name
+    if name in _SAME:
+        return inputs
+    if name in _NAMES:
+        return [terms.add(_NAMES[name], inputs)]
+    reader = _READERS.get(name)
+    found = reader(terms, equation, inputs) if reader else None
+    if found is not None:
+        return found
+    whole = terms.add("equation", inputs, equation=operators.Equation(equation))
+    if not equation.primitive.multiple_results:
+        return [whole]
+    return [terms.add("result", [whole], index=k) for k in range(len(equation.outvars))]
+
+
+def _dot_general(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    (contract, batch), (left, right) = equation.params["dimension_numbers"], inputs
+    x, y = map(terms.shape, inputs)
+    free = [
+        tuple(k for k in range(len(shape)) if k not in contract[side] and k not in batch[side])
+        for side, shape in enumerate((x, y))
+    ]
+    batches = tuple(x[k] for k in batch[0])
+    length = math.prod(x[k] for k in contract[0])
+    rows, columns = (
+        tuple(shape[k] for k in axes) for shape, axes in zip((x, y), free, strict=True)
+    )
+    together = (math.prod(batches),) if batch[0] else ()
+    left = terms.add("transpose", [left], permutation=(*batch[0], *free[0], *contract[0]))
+    left = terms.add("reshape", [left], shape=(*together, math.prod(rows), length))
+    right = terms.add("transpose", [right], permutation=(*batch[1], *contract[1], *free[1]))
+    right = terms.add("reshape", [right], shape=(*together, length, math.prod(columns)))
+    made = terms.add(
+        "matmul",
+        [left, right],
+        precision=equation.params["precision"],
+        dtype=equation.params["preferred_element_type"],
+    )
+    return [terms.add("reshape", [made], shape=(*batches, *rows, *columns))]
+
+
+def _conv(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    p, (image, kernel) = equation.params, inputs
+    dims = p["dimension_numbers"]
+    if len(dims.lhs_spec) != 4 or p["batch_group_count"] != 1 or set(p["lhs_dilation"]) != {1}:
+        return None
+    # The specifications name batch, channels and then the axes of the image; of the kernel,
+    # outputs, inputs and then these.
+    last = (0, 2, 3, 1)
+    image = terms.add("transpose", [image], permutation=tuple(dims.lhs_spec[k] for k in last))
+    kernel = terms.add(
+        "transpose", [kernel], permutation=tuple(dims.rhs_spec[k] for k in (2, 3, 1, 0))
+    )
+    made = terms.add(
+        "conv",
+        [image, kernel],
+        strides=tuple(p["window_strides"]),
+        padding=tuple(map(tuple, p["padding"])),
+        dilation=tuple(p["rhs_dilation"]),
+        groups=p["feature_group_count"],
+        precision=p["precision"],
+        dtype=p["preferred_element_type"],
+    )
+    back = np.argsort([dims.out_spec[k] for k in last])
+    return [terms.add("transpose", [made], permutation=tuple(map(int, back)))]
+
+
+def _concatenate(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    whole, *rest = inputs
+    for part in rest:
+        whole = terms.add("concat", [whole, part], axis=equation.params["dimension"])
+    return [whole]
+
+
+def _slice(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    (x,), p = inputs, equation.params
+    if p["strides"] is not None and set(p["strides"]) != {1}:
+        return None
+    for axis, (start, stop) in enumerate(zip(p["start_indices"], p["limit_indices"], strict=True)):
+        x = terms.add("slice", [x], axis=axis, start=start, stop=stop)
+    return [x]
+
+
+def _split(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    axis, start, parts = equation.params["axis"], 0, []
+    for size in equation.params["sizes"]:
+        parts.append(terms.add("slice", inputs, axis=axis, start=start, stop=start + size))
+        start += size
+    return parts
+
+
+def _transpose(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    permutation = tuple(map(int, equation.params["permutation"]))
+    return [terms.add("transpose", inputs, permutation=permutation)]
+
+
+def _reshape(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    if equation.params["dimensions"] is not None:  # axes are transposed first
+        return None
+    return _view(terms, equation, inputs)
+
+
+def _view(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    return [terms.add("reshape", inputs, shape=tuple(aval_of(equation.outvars[0]).shape))]
+
+
+def _broadcast(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    (before,), (after,) = map(aval_of, equation.invars[:1]), map(aval_of, equation.outvars)
+    if len(inputs) > 1 or before.size != after.size:
+        return None
+    return _view(terms, equation, inputs)  # new axes have one element
+
+
+def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    for x, floor in (inputs, inputs[::-1]):
+        term = terms[floor]
+        is_zero = term.operator == "number" and not np.any(term.attribute("value").value)
+        if is_zero and terms.shape(x) == aval_of(equation.outvars[0]).shape:
+            return [terms.add("relu", [x])]
+    return None
+
+
+_READERS: dict[str, Callable[[Terms, JaxprEqn, list[int]], list[int] | None]] = {
+    "dot_general": _dot_general,
+    "conv_general_dilated": _conv,
+    "concatenate": _concatenate,
+    "slice": _slice,
+    "split": _split,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "squeeze": _view,
+    "broadcast_in_dim": _broadcast,
+    "max": _max,
+}

@@ -1,0 +1,153 @@
+"""What may be put in the place of what: the table of rules.
+
+Letters of shapes: `m`, `n`, `k`, `p` of matrices; `b h w` of images and `r s` of kernels, `c` of
+channels that go in and `o`, `q` of those that come out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gopt.rewriting.patterns import Apply, apply, size
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An equality of patterns.
+
+    Attributes:
+      name: what it does.
+      source: what is looked for, one pattern or several, of different terms of a program.
+      target: what is put in the place of each.
+      shapes: of terms by name, see `gopt.rewriting.patterns`.
+      constant: names of terms that have to be known before the program runs.
+    """
+
+    name: str
+    source: tuple[Apply, ...]
+    target: tuple[Any, ...]
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    constant: tuple[str, ...] = ()
+
+
+matmul = partial(apply, "matmul", like="product")
+conv = partial(apply, "conv", like="conv")
+concat, part = partial(apply, "concat"), partial(apply, "slice")
+add, sub, mul = (partial(apply, name) for name in ("add", "sub", "mul"))
+relu, transpose = partial(apply, "relu"), partial(apply, "transpose")
+
+
+def _both(name: str, left: Apply, right: Apply, **shapes: str) -> tuple[Rule, Rule]:
+    """Returns the rule from left to right, and the one from right to left."""
+    return Rule(name, (left,), (right,), shapes), Rule(f"{name}, back", (right,), (left,), shapes)
+
+
+def _halves(whole: Apply, axis: int, first: str, second: str) -> tuple[Apply, Apply]:
+    """Returns what is before and after the size of the first."""
+    a, b = size(first), size(second)
+    return part(whole, axis=axis, start=0, stop=a), part(whole, axis=axis, start=a, stop=a + b)
+
+
+_SIDES = {"x": "... m k", "y": "... m k", "a": "... k n", "b": "... k n"}
+
+RULES: tuple[Rule, ...] = (
+    # Products of matrices.
+    *_both(
+        "(xa)b = x(ab)",
+        matmul(matmul("x", "a"), "b"),
+        matmul("x", matmul("a", "b")),
+        **{"x": "... m k", "a": "... k n", "b": "... n p"},
+    ),
+    *_both(
+        "xa + xb = x(a + b)",
+        add(matmul("x", "a"), matmul("x", "b")),
+        matmul("x", add("a", "b")),
+        **_SIDES,
+    ),
+    *_both(
+        "xa + ya = (x + y)a",
+        add(matmul("x", "a"), matmul("y", "a")),
+        matmul(add("x", "y"), "a"),
+        **_SIDES,
+    ),
+    Rule(
+        "xa, xb are parts of x[a|b]",
+        (matmul("x", "a"), matmul("x", "b")),
+        _halves(matmul("x", concat("a", "b", axis=-1)), -1, "n", "p"),
+        {"x": "... m k", "a": "... k n", "b": "... k p"},
+    ),
+    Rule(
+        "xa, ya are parts of [x|y]a",
+        (matmul("x", "a"), matmul("y", "a")),
+        _halves(matmul(concat("x", "y", axis=-2), "a"), -2, "m", "p"),
+        {"x": "... m k", "y": "... p k", "a": "... k n"},
+    ),
+    Rule(
+        "xa + yb = [x|y][a|b]",
+        (add(matmul("x", "a"), matmul("y", "b")),),
+        (matmul(concat("x", "y", axis=-1), concat("a", "b", axis=-2)),),
+        {"x": "... m k", "y": "... m p", "a": "... k n", "b": "... p n"},
+    ),
+    # Convolutions.
+    *_both(
+        "conv(x, a) + conv(x, b) = conv(x, a + b)",
+        add(conv("x", "a"), conv("x", "b")),
+        conv("x", add("a", "b")),
+        **{"x": "b h w c", "a": "r s i o", "b": "r s i o"},
+    ),
+    *_both(
+        "conv(x, a) + conv(y, a) = conv(x + y, a)",
+        add(conv("x", "a"), conv("y", "a")),
+        conv(add("x", "y"), "a"),
+        **{"x": "b h w c", "y": "b h w c", "a": "r s i o"},
+    ),
+    Rule(
+        "conv(x, a), conv(x, b) are parts of conv(x, [a|b])",
+        (conv("x", "a", groups=1), conv("x", "b", groups=1)),
+        _halves(conv("x", concat("a", "b", axis=-1), groups=1), -1, "o", "q"),
+        {"x": "b h w c", "a": "r s c o", "b": "r s c q"},
+    ),
+    Rule(
+        "conv(x, a), conv(y, a) are parts of conv([x|y], a)",
+        (conv("x", "a"), conv("y", "a")),
+        _halves(conv(concat("x", "y", axis=0), "a"), 0, "b", "q"),
+        {"x": "b h w c", "y": "q h w c", "a": "r s i o"},
+    ),
+    Rule(
+        "conv(x, a) + conv(y, b) = conv([x|y], [a|b])",
+        (add(conv("x", "a", groups=1), conv("y", "b", groups=1)),),
+        (conv(concat("x", "y", axis=-1), concat("a", "b", axis=-2), groups=1),),
+        {"x": "b h w c", "y": "b h w q", "a": "r s c o", "b": "r s q o"},
+    ),
+    # What is done to each element.
+    *_both(
+        "xa + xb = x(a + b), of elements",
+        add(mul("x", "a"), mul("x", "b")),
+        mul("x", add("a", "b")),
+    ),
+    *_both("(x + y) + z = x + (y + z)", add(add("x", "y"), "z"), add("x", add("y", "z"))),
+    *_both("(xy)z = x(yz), of elements", mul(mul("x", "y"), "z"), mul("x", mul("y", "z"))),
+    # Constants move into what is folded before.
+    Rule(
+        "a norm of a convolution is in its kernel",
+        (add(mul(sub(conv("x", "a"), "mean"), "scale"), "bias"),),
+        (add(conv("x", mul("a", "scale")), sub("bias", mul("mean", "scale"))),),
+        {"x": "b h w c", "a": "r s i o", **dict.fromkeys(("mean", "scale", "bias"), "1 1 1 o")},
+        constant=("a", "mean", "scale", "bias"),
+    ),
+    Rule(
+        "scales of a convolution are in its kernel",
+        (mul(conv("x", "a"), "scale"),),
+        (conv("x", mul("a", "scale")),),
+        {"x": "b h w c", "a": "r s i o", "scale": "1 1 1 o"},
+        constant=("a", "scale"),
+    ),
+    Rule(
+        "a scale of a product is in its matrix",
+        (mul(matmul("x", "a"), "scale"),),
+        (matmul("x", mul("a", "scale")),),
+        {"x": "... m k", "a": "... k n", "scale": ""},
+        constant=("a", "scale"),
+    ),
+)

@@ -1,0 +1,197 @@
+"""Searches find cheaper programs with the same values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.program import trace_program
+from gopt.rewriting.backtracking import backtracking
+from gopt.rewriting.costs import roofline
+from gopt.rewriting.matching import Matcher
+from gopt.rewriting.patterns import apply
+from gopt.rewriting.pricing import Change, Prices
+from gopt.rewriting.reading import read
+from gopt.rewriting.rules import RULES, Rule, add, relu
+from gopt.rewriting.terms import Terms
+from gopt.rewriting.writing import Written
+from tests.reference import rewriting as reference
+from tests.workloads.tiny import compiled, traced
+
+COST = roofline()
+
+
+def random(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def attention(w, x):
+    q, k, v = (x @ each for each in w)
+    return jax.nn.softmax(q @ k.T) @ v
+
+
+ATTENTION = ([random(6, 4, seed=k) for k in range(3)], random(5, 6, seed=3))
+
+
+def three(w, x):
+    return jax.nn.relu(x @ w[0] + x @ w[1]) @ w[2] @ w[3]
+
+
+THREE = ([random(6, 6, seed=k) for k in range(4)], random(6, 6, seed=4))
+
+
+def program(fn, *args):
+    traced = trace_program(fn, *args)
+    terms = Terms()
+    constant = [k == 0 for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
+    return terms, read(terms, traced, constant), traced
+
+
+def workload(name):
+    fn, _ = traced(name).workload.forward()
+    _, variables, inputs = compiled(name)
+    return (fn, variables, *inputs)
+
+
+def kernels(terms, roots, operator="matmul"):
+    return sum(terms[k].operator == operator for k in terms.live(roots) if not terms.constant[k])
+
+
+@pytest.mark.parametrize(
+    "case", [(attention, *ATTENTION), (three, *THREE)], ids=["attention", "three"]
+)
+def test_matches_are_those_of_all_terms_tried(case):
+    terms, roots, _ = program(*case)
+    matcher = Matcher(terms)
+    for _ in range(2):
+        found = matcher.matches(roots)
+        pairs = {(one.rule.name, frozenset(one.terms)) for one in found}
+        assert len(pairs) >= 1
+        assert pairs == reference.matches(terms, RULES, roots)
+        rewritten = [matcher.apply(roots, one) for one in found[::-1]]
+        roots = next(each for each in rewritten if each not in (None, roots))
+
+
+@pytest.mark.parametrize("name", ["bert", "resnext", "shufflenet_v2", "rnnlm"])
+def test_a_change_is_what_the_program_costs_more(name):
+    terms, roots, _ = program(*workload(name))
+    matcher, prices = Matcher(terms), Prices(terms, COST)
+    before = prices.program(roots)
+    assert before == pytest.approx(reference.cost(terms, roots, COST), rel=1e-9)
+    found = matcher.matches(roots)
+    rng = np.random.default_rng(0)
+    change, simpler, known = Change(terms, prices, roots), 0, 0
+    for k in rng.permutation(len(found))[:40]:
+        after = matcher.apply(roots, found[k])
+        if after is None:
+            continue
+        predicted = before + change.of(matcher.replacements(found[k]))
+        actual = prices.program(after)
+        known += 1
+        simpler += actual < predicted - 1e-12
+        assert actual <= predicted + 1e-12
+    assert known
+    assert simpler <= known / 4  # only where a view of a view is left out then
+
+
+@pytest.mark.parametrize("name", ["bert", "resnext", "rnnlm", "squeezenet"])
+def test_whatever_rewrites_follow_the_values_stay(name):
+    fn, variables, *inputs = workload(name)
+    terms, roots, whole = program(fn, variables, *inputs)
+    matcher, rng, rules = Matcher(terms), np.random.default_rng(1), set()
+    for _ in range(12):
+        found = matcher.matches(roots)
+        rng.shuffle(found)
+        found.sort(key=lambda one: one.rule.name in rules)  # what is new first
+        for one in found:
+            after = matcher.apply(roots, one)
+            if after not in (None, roots):
+                roots = after
+                rules.add(one.rule.name)
+                break
+    assert name == "squeezenet" or len(rules) >= 3
+    apply, *_ = compiled(name)
+    expected = jax.tree.leaves(apply(variables, *inputs))
+    back = Written(terms, roots, whole, (0,))
+    run = jax.jit(back.run, compiler_options={"xla_backend_optimization_level": 0})
+    found = jax.tree.leaves(run(back.fold(variables), *inputs))
+    for ours, theirs in zip(found, expected, strict=True):
+        scale = np.abs(theirs).max()
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=2e-5)
+
+
+def test_products_that_share_a_side_become_one():
+    terms, roots, whole = program(attention, *ATTENTION)
+    found = backtracking(terms, roots, COST)
+    assert kernels(terms, roots) == 5
+    assert kernels(terms, found.roots) == 3
+    assert found.rewrites == ("xa, xb are parts of x[a|b]",) * 2
+    prices = Prices(terms, COST)
+    assert found.cost == prices.program(found.roots) < prices.program(roots)
+    ours = Written(terms, found.roots, whole, (0,))(*ATTENTION)
+    np.testing.assert_allclose(ours, attention(*ATTENTION), rtol=1e-4)
+
+
+def test_a_chain_of_products_with_weights_is_one():
+    def chain(w, x):
+        return ((x @ w[0]) @ w[1]) @ w[2]
+
+    args = [random(6, 6, seed=k) for k in range(3)], random(6, 6, seed=4)
+    terms, roots, whole = program(chain, *args)
+    found = backtracking(terms, roots, COST)
+    assert kernels(terms, found.roots) == 1
+    ours = Written(terms, found.roots, whole, (0,))(*args)
+    np.testing.assert_allclose(ours, chain(*args), rtol=1e-4, atol=1e-4)
+
+
+def test_what_costs_more_at_first_is_found_within_alpha():
+    """x + y costs nothing here; a product of both is made of what costs a little more first."""
+    rules = (
+        Rule("dearer", (add("x", "y"),), (apply("sub", "x", "y"),)),
+        Rule("cheaper", (apply("sub", "x", "y"),), (relu("x"),)),
+    )
+    price = {"add": 1.0, "sub": 1.04, "relu": 0.5}
+
+    def cost(operator, attributes, shapes):
+        return price.get(operator, 0.0)
+
+    terms = Terms()
+    x, y = (
+        terms.argument(k, jax.ShapeDtypeStruct((2,), np.float32), constant=False) for k in (0, 1)
+    )
+    roots = (terms.add("add", [x, y]),)
+    matcher = Matcher(terms, rules)
+    far = backtracking(terms, roots, cost, matcher=matcher, alpha=1.05)
+    assert far == ((terms.add("relu", [x]),), 0.5, ("dearer", "cheaper"), 3)
+    near = backtracking(terms, roots, cost, matcher=matcher, alpha=1.0)
+    assert near == (roots, 1.0, (), 1)
+    assert backtracking(terms, roots, cost, matcher=matcher, budget=1).visited == 1
+    assert backtracking(terms, roots, cost, matcher=matcher, budget=0) == (roots, 1.0, (), 0)
+
+
+def test_products_that_need_each_other_are_not_merged():
+    def fn(w, x):
+        return x @ (x @ w)
+
+    terms, roots, _ = program(fn, random(4, 4), random(4, 4, seed=1))
+    matcher = Matcher(terms, [rule for rule in RULES if rule.name.startswith("xa, xb")])
+    (found,) = matcher.matches(roots)
+    assert matcher.apply(roots, found) is None
+    assert backtracking(terms, roots, COST, matcher=matcher).rewrites == ()
+
+
+@pytest.mark.parametrize("settings", [{"alpha": 0.9}, {"budget": -1}])
+def test_settings_are_checked(settings):
+    terms, roots, _ = program(three, *THREE)
+    with pytest.raises(ValueError, match="expected 1 and 0 at least"):
+        backtracking(terms, roots, COST, **settings)
+
+
+def test_costs_are_a_roofline():
+    x = jax.ShapeDtypeStruct((8, 16), np.float32)
+    product = (("dtype", None), ("precision", None))
+    y = jax.ShapeDtypeStruct((16, 4), np.float32)
+    work, moved = 2 * 8 * 16 * 4 / 1e11, 4 * (8 * 16 + 16 * 4 + 8 * 4) / 1e10
+    assert COST("matmul", product, (x, y)) == pytest.approx(max(work, moved) + 1e-6)
+    assert COST("reshape", (("shape", (128,)),), (x,)) == 0
+    assert COST("relu", (), (x,)) == pytest.approx(2 * 4 * 8 * 16 / 1e10 + 1e-6)

@@ -1,0 +1,169 @@
+"""Programs as terms, and back: the values are those of the function."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from gopt.program import trace_program
+from gopt.rewriting.reading import read
+from gopt.rewriting.terms import Terms
+from gopt.rewriting.writing import Written
+from tests.workloads.tiny import TINY, compiled, traced
+
+FAST = {"xla_backend_optimization_level": 0}
+
+
+def written(fn, *args, constant=()):
+    program = trace_program(fn, *args)
+    flat = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
+    terms = Terms()
+    roots = read(terms, program, flat)
+    return terms, roots, Written(terms, roots, program, constant)
+
+
+def operators(terms, roots):
+    return [terms[k].operator for k in terms.live(roots)]
+
+
+def random(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+# These take long to compile, and are made of what others are made of.
+SLOW = {"amoebanet", "nasnet_a", "efficientnet", "hrnet", "mobilenet_v2", "mnasnet", "densenet"}
+
+
+@pytest.mark.parametrize("name", sorted(TINY.keys() - SLOW))
+def test_the_values_of_a_workload_stay(name):
+    fn, _ = traced(name).workload.forward()
+    apply, variables, inputs = compiled(name)
+    _, _, back = written(fn, variables, *inputs, constant=(0,))
+    folded = jax.jit(back.fold, compiler_options=FAST)(variables)
+    found = jax.jit(back.run, compiler_options=FAST)(folded, *inputs)
+    expected = apply(variables, *inputs)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert ours.dtype == theirs.dtype
+        scale = np.abs(theirs).max() + 1e-30
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("contract", "batch"),
+    [
+        (((1,), (0,)), ((), ())),
+        (((0,), (1,)), ((), ())),
+        (((0, 2), (3, 1)), ((), ())),
+        (((2,), (1,)), ((0,), (0,))),
+        (((0,), (2,)), ((2, 1), (0, 3))),
+        (((), ()), ((1,), (2,))),
+    ],
+)
+def test_products_with_axes_in_any_order_are_products_of_matrices(contract, batch):
+    rng = np.random.default_rng(0)
+    x = rng.integers(1, 4, 3).tolist()
+    y = rng.integers(1, 4, 4).tolist()
+    for a, b in zip((*contract[0], *batch[0]), (*contract[1], *batch[1]), strict=True):
+        y[b] = x[a]
+
+    def fn(x, y):
+        return lax.dot_general(x, y, (contract, batch))
+
+    args = random(*x), random(*y, seed=1)
+    terms, roots, back = written(fn, *args)
+    assert operators(terms, roots).count("matmul") == 1
+    np.testing.assert_allclose(back(*args), fn(*args), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layout", [("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"), ("NCHW", "HWIO", "NHWC")]
+)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_with_axes_in_any_order_are_those_of_images(layout, groups):
+    size = {"N": 2, "H": 7, "W": 6, "C": 4, "h": 3, "w": 2, "I": 4 // groups, "O": 6}
+    kernel = "".join(letter.lower() if letter in "HW" else letter for letter in layout[1])
+    x = random(*(size[k] for k in layout[0]))
+    y = random(*(size[k] for k in kernel), seed=1)
+
+    def fn(x, y):
+        return lax.conv_general_dilated(
+            x, y, (2, 1), [(1, 0), (0, 2)], rhs_dilation=(1, 2), dimension_numbers=layout,
+            feature_group_count=groups,
+        )  # fmt: skip
+
+    terms, roots, back = written(fn, x, y)
+    assert operators(terms, roots).count("conv") == 1
+    np.testing.assert_allclose(back(x, y), fn(x, y), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fn", "names"),
+    [
+        (lambda x: x[1:3, :2], {"slice"}),
+        (lambda x: jnp.concatenate([x, 2 * x, x], axis=1), {"mul", "number", "concat"}),
+        (lambda x: jnp.split(x, [1, 3])[1], {"slice"}),
+        (lambda x: jax.nn.relu(x), {"relu"}),
+        (lambda x: lax.squeeze(lax.slice(x, (0, 1), (4, 2)), (1,)), {"slice", "reshape"}),
+        (lambda x: lax.expand_dims(x.T, (1,)), {"transpose", "reshape"}),
+        (lambda x: lax.broadcast_in_dim(x, (4, 2, 4), (0, 2)), {"equation"}),
+        (lambda x: lax.stop_gradient(x) - x, {"sub"}),
+        (lambda x: lax.slice(x, (0, 0), (4, 4), (2, 1)), {"equation"}),
+        (lambda x: lax.reshape(x, (16,), (1, 0)), {"equation"}),
+        (lambda x: jnp.maximum(x[0, 0] * 0, jnp.zeros((4, 4))), None),
+        (lambda x: lax.sort(x) + jnp.sin(x), {"equation", "result", "add"}),
+        (lambda x: sum(lax.top_k(x, 2)[0] for _ in range(2)), None),
+        (lambda x: lax.fori_loop(0, 3, lambda k, x: x + k, x), None),
+        (lambda x: (x, 1.0, jnp.float32(2)), None),
+    ],
+)
+def test_what_equations_become(fn, names):
+    x = random(4, 4)
+    terms, roots, back = written(fn, x)
+    if names is not None:
+        assert set(operators(terms, roots)) == {"argument", *names}
+    for ours, theirs in zip(jax.tree.leaves(back(x)), jax.tree.leaves(jax.jit(fn)(x)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_equal_equations_are_one_term():
+    def fn(x):
+        return jnp.sin(x @ x) + jnp.sin(x @ x) * lax.cumsum(x) + lax.cumsum(x)
+
+    terms, roots, _ = written(fn, random(4, 4))
+    found = operators(terms, roots)
+    assert found.count("matmul") == 1
+    assert found.count("equation") == 2
+
+
+def test_what_depends_on_constants_alone_is_folded():
+    table = np.arange(16, dtype=np.float32).reshape(4, 4)
+
+    def fn(w, x, v):
+        return (w @ w + table) @ x + jnp.sin(v), w
+
+    args = random(4, 4), random(4, 4, seed=1), random(4, seed=2)
+    _, _, back = written(fn, *args, constant=(0, 2))
+    folded = back.fold(args[0], args[2])
+    assert len(folded) == 3  # the matrix, the sine, and the argument that is returned
+    jaxpr = jax.make_jaxpr(back.run)(folded, args[1])
+    names = [eqn.primitive.name for eqn in jaxpr.eqns]
+    assert names.count("dot_general") == 1
+    assert "sin" not in names
+    for ours, theirs in zip(back.run(folded, args[1]), fn(*args), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_arguments_are_checked():
+    args = random(4, 4), random(4, 4)
+    _, _, back = written(lambda w, x: w @ x, *args, constant=(0,))
+    with pytest.raises(ValueError, match="there are 2 constant arguments: expected 1"):
+        back.fold(*args)
+    folded = back.fold(args[0])
+    with pytest.raises(ValueError, match="there are 0 other arguments: expected 1"):
+        back.run(folded)
+    with pytest.raises(ValueError, match=r"args\[1\] is .*expected"):
+        back.run(folded, args[1][:2])
+    with pytest.raises(ValueError, match=r"args\[0\] is .*expected"):
+        back(args[0][:2], args[1])

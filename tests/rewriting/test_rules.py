@@ -1,0 +1,74 @@
+"""Each rule is an equality, in float64, for random shapes and attributes."""
+
+from dataclasses import replace
+
+import jax
+import pytest
+
+from gopt.rewriting.matching import Matcher
+from gopt.rewriting.patterns import apply
+from gopt.rewriting.rules import RULES, Rule, add, concat, conv, matmul, mul
+from tests.rewriting.programs import check_rule, sample
+
+every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+
+
+def test_names_are_unique():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+@every_rule
+@pytest.mark.parametrize("seed", range(4))
+def test_both_sides_are_equal(rule, seed):
+    check_rule(rule, seed)
+
+
+@every_rule
+@pytest.mark.parametrize("seed", range(2))
+def test_a_rule_is_found_where_its_source_is(rule, seed):
+    with jax.enable_x64(True):
+        terms, sources, bound, _ = sample(rule, seed)
+        found = Matcher(terms, [rule]).matches(sources)
+        assert any(
+            set(one.terms) == set(sources)
+            and {one.bound[name] for name in names(rule)} == {bound[name] for name in names(rule)}
+            for one in found
+        )
+
+
+def names(rule):
+    return set().union(*(pattern.names() for pattern in rule.source))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Rule("ab = ba", (matmul("a", "b"),), (matmul("b", "a"),), {"a": "m m", "b": "m m"}),
+        Rule(
+            "conv(x, a)y = conv(x, a)",
+            (mul(conv("x", "a"), "y"),),
+            (conv("x", "a"),),
+            {"x": "b h w c", "a": "r s i o", "y": "1 1 1 o"},
+        ),
+        Rule(
+            "xa, xb are parts of x[b|a]",
+            (matmul("x", "a"), matmul("x", "b")),
+            tuple(
+                replace(each, inputs=(matmul("x", concat("b", "a", axis=-1)),))
+                for each in next(r for r in RULES if r.name.startswith("xa, xb")).target
+            ),
+            {"x": "... m k", "a": "... k n", "b": "... k p"},
+        ),
+        Rule(
+            "relu(x + y) = relu(x) + relu(y)",
+            (apply("relu", add("x", "y")),),
+            (add(apply("relu", "x"), apply("relu", "y")),),
+            {"x": "m n", "y": "m n"},
+        ),
+    ],
+    ids=lambda rule: rule.name,
+)
+def test_a_wrong_rule_is_caught(wrong):
+    with pytest.raises(AssertionError):
+        for seed in range(4):
+            check_rule(wrong, seed)
