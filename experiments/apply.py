@@ -20,10 +20,11 @@ from rich.progress import track
 
 import gopt
 from experiments import common, wired
-from experiments.cases import MODELS, Case, check_names, largest_difference, random_arguments
+from experiments.cases import MODELS, Case, check_names
 from gopt.measure import seconds
 from gopt.plots import style
 from gopt.units import format_bytes, format_seconds
+from gopt.verification import largest_difference, random_arguments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from gopt.workloads import WORKLOADS
 
@@ -46,33 +45,6 @@ def check_names(of: str, names: Sequence[str], known: Collection[str]) -> None:
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise ValueError(f"{of} has {unknown[0]!r}: expected some of {', '.join(known)}")
-
-
-def random_arguments(shapes: Any) -> Any:
-    """Returns random arrays that keep the scale of what runs through a network."""
-    rng = np.random.default_rng(0)
-
-    def draw(shape: jax.ShapeDtypeStruct) -> jax.Array:
-        if not jnp.issubdtype(shape.dtype, jnp.floating):
-            return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)
-        if len(shape.shape) < 2:  # scales, offsets, variances
-            return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
-        deviation = max(np.prod(shape.shape[:-1]), 1) ** -0.5
-        return jnp.asarray(deviation * rng.standard_normal(shape.shape, np.float32), shape.dtype)
-
-    return jax.tree.map(draw, shapes)
-
-
-def largest_difference(ours: Any, theirs: Any) -> float:
-    """Returns how far trees of arrays are apart, as a share of the largest value of an array."""
-
-    def difference(ours: jax.Array, theirs: jax.Array) -> float:
-        if not ours.size:
-            return 0.0
-        a, b = np.float64(ours), np.float64(theirs)
-        return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
-
-    return max(jax.tree.leaves(jax.tree.map(difference, ours, theirs)), default=0.0)
 
 
 def towers(*, batch: int = 256, groups: int = 8, width: int = 64) -> Case:

@@ -21,10 +21,11 @@ from rich.progress import track
 
 import gopt
 from experiments import common
-from experiments.cases import check_names, largest_difference, random_arguments
+from experiments.cases import check_names
 from experiments.fused_time import BLOCKS, TOLERANCE
 from gopt.fusion.comparison import FusedProgram
 from gopt.measure import median_ratio
+from gopt.verification import largest_difference, random_arguments
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from rich.progress import track
 from scipy import stats
 
 from experiments import common
-from experiments.cases import Case, check_names, forward, largest_difference, random_arguments, step
+from experiments.cases import Case, check_names, forward, step
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.classical.fusion import instruction_fusion
 from gopt.fusing import parts_of
@@ -40,6 +40,7 @@ from gopt.kernels.grouping import Group
 from gopt.measure import turns
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
+from gopt.verification import largest_difference, random_arguments
 
 # Narrow, so that products do not hide the rest.
 BLOCKS: dict[str, Callable[[], Case]] = {

@@ -19,16 +19,10 @@ from rich.progress import track
 
 import gopt
 from experiments import common
-from experiments.cases import (
-    Case,
-    check_names,
-    forward,
-    largest_difference,
-    random_arguments,
-    step,
-)
+from experiments.cases import Case, check_names, forward, step
 from gopt.stages import Stage
 from gopt.units import format_bytes
+from gopt.verification import largest_difference, random_arguments
 
 MACHINE, DEVICES = "4xh100", 4
 

@@ -10,7 +10,8 @@ The order of kernels in which a model needs least memory, and the model in that 
     print(ordering)
     infer = ordering.apply()
 
-`gopt.fuse` does the same for which ops are one kernel, by measured times.
+`gopt.fuse` does the same for which ops are one kernel, by measured times; `gopt.rewrite` puts equal
+ops in the place of others.
 
 The parts work on their own too: `gopt.search.brkga` minimises any function of random keys,
 `gopt.losses` has policy-gradient losses, and `evaluate` costs schedules of any graph under
@@ -40,6 +41,7 @@ from gopt.padding import pad
 from gopt.placement import Staged
 from gopt.plans import Plan, load_plan
 from gopt.problem import Problem, prepare, to_bytes, to_seconds
+from gopt.rewriting.verb import Rewriting, rewrite
 from gopt.scheduling import Scheduling, schedule
 from gopt.sources.jaxpr import Traced, trace
 
@@ -58,6 +60,7 @@ __all__ = (
     "Output",
     "Plan",
     "Problem",
+    "Rewriting",
     "Schedule",
     "Scheduling",
     "Staged",
@@ -76,6 +79,7 @@ __all__ = (
     "pad",
     "population_cost",
     "prepare",
+    "rewrite",
     "schedule",
     "search",
     "simulate",

@@ -10,7 +10,7 @@ import numpy as np
 from rich.progress import track
 
 from experiments import common
-from experiments.cases import Case, random_arguments, step
+from experiments.cases import Case, step
 from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
 from experiments.local_advantage.runs import target, until, written
 from gopt.apply import MEMORY_SCHEDULER
@@ -25,6 +25,7 @@ from gopt.program import trace_program
 from gopt.search import guided
 from gopt.sources.jaxpr import from_program
 from gopt.systems import advantage
+from gopt.verification import random_arguments
 
 # Of families that the network was not trained on; small, so that kernels take little time.
 BLOCKS: dict[str, Callable[[], Case]] = {

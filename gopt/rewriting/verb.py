@@ -1,0 +1,197 @@
+"""From a JAX function to an equal one that is measured to be faster."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
+from gopt.program import Program, check_one_device, trace_program
+from gopt.rewriting.backtracking import backtracking
+from gopt.rewriting.costs import OpCost, roofline
+from gopt.rewriting.matching import Matcher
+from gopt.rewriting.pricing import Prices
+from gopt.rewriting.reading import read
+from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.terms import Terms
+from gopt.rewriting.writing import Written
+from gopt.units import format_seconds
+from gopt.verification import is_telling, largest_difference, random_arguments
+
+TOLERANCE = 1e-3  # of values, as a share of the largest of an array: more is no rounding
+
+
+class Measured(NamedTuple):
+    """A program as it was measured."""
+
+    written: Written
+    cost: float  # s, by the model, of what does not depend on constants alone
+    times: Times  # of a call in each turn
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rewriting:
+    """A function, and the cheapest equal one that was found. Print it for a table.
+
+    Attributes:
+      program: the function as equations.
+      before: the function as it is, with all of its arguments.
+      found: the cheapest program; what depends on constants alone was computed before.
+      rules: names of those that led there, in order.
+      difference: of its values from those of the function, as a share of the largest of an array.
+      tells: whether these values can tell functions apart: they are finite, and some differ.
+      visited: how many programs were rewritten.
+    """
+
+    program: Program
+    before: Measured
+    found: Measured
+    rules: tuple[str, ...]
+    difference: float
+    tells: bool
+    visited: int
+
+    @property
+    def after(self) -> Measured:
+        """What was found, if it has the same values and is surely faster; else what was there.
+
+        That is with 95 % confidence, by the time that the process spends on all cores. What surely
+        takes longer on the wall is not chosen either.
+        """
+        return self.before if self.refused else self.found
+
+    @property
+    def refused(self) -> str:
+        """Why what was found is not chosen; empty if it is."""
+        if not self.tells:
+            return "the values of the function are not finite, or all the same: they tell nothing"
+        if not self.difference <= TOLERANCE:
+            return f"its values differ by {self.difference:.0e}"
+        if len(self.found.times.process) < FEWEST_TURNS:
+            return f"turns are too few to tell what is faster: {FEWEST_TURNS} at least"
+        if not self.ratio()[2] < 1:
+            return "it is not surely faster"
+        if self.ratio("wall")[1] > 1:
+            return "it surely takes longer on the wall"
+        return ""
+
+    def ratio(self, clock: Literal["process", "wall"] = "process") -> tuple[float, float, float]:
+        """Returns the time of what was found as a share of that before, and its 95 % interval.
+
+        Args:
+          clock: by which, see `gopt.measure.Times`.
+        """
+        return median_ratio(getattr(self.found.times, clock), getattr(self.before.times, clock))
+
+    def apply(self) -> Written:
+        """Returns what was chosen: same arguments, same values.
+
+        What depends on constants alone can be computed once, see `gopt.rewriting.writing.Written`.
+        """
+        return self.after.written
+
+    def __str__(self) -> str:
+        middle, low, high = self.ratio()
+        lines = [
+            f"{len(self.program.equations)} equations; process time of the best of "
+            f"{len(self.before.times.process)} turns; {self.visited} programs were rewritten",
+            f"{'':8}{'by the model':>14}{'measured':>12}{'of before':>11}  {'95 %':11}",
+        ]
+        for name, each in (("before", self.before), ("found", self.found)):
+            measured = format_seconds(float(each.times.process.min()))
+            lines.append(f"{name:8}{format_seconds(each.cost):>14}{measured:>12}")
+        lines[-1] += f"{middle:>11.3f}  {f'{low:.3f}-{high:.3f}':11}"
+        lines += [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
+        chosen = f"before ({self.refused})" if self.refused else "found"
+        return "\n".join([*lines, f"chosen: {chosen}"])
+
+
+def rewrite(
+    fn: Callable[..., Any],
+    *args: Any,
+    constant_argnums: int | Sequence[int] = (),
+    cost: OpCost | None = None,
+    rules: Sequence[Rule] = RULES,
+    alpha: float = 1.05,
+    budget: int = 100,
+    repeats: int = 20,
+    seed: int = 0,
+) -> Rewriting:
+    """Returns an equal function that costs less, and what both take on this machine.
+
+    Programs are rewritten by rules, as TASO does it (see `gopt.rewriting.backtracking`). The one
+    that costs least is compared with the function: its values on random arguments, and its time
+    through XLA on the arguments that are given. It is chosen only if it has the same values, and is
+    surely faster.
+
+    What depends on constant arguments alone, as weights that are joined, can be computed once:
+
+        faster = gopt.rewrite(model, weights, x, constant_argnums=0).apply()
+        folded = faster.fold(weights)
+        y = jax.jit(faster.run)(folded, x)
+
+    Args:
+      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
+        last, numbers are drawn.
+      constant_argnums: positions in `args` of what is known before the function runs.
+      cost: of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.costs`.
+      rules: what may be put in the place of what.
+      alpha: programs are kept that cost less than so many times the cheapest.
+      budget: how many programs are rewritten.
+      repeats: turns in which both are timed; fewer than 6 are too few to tell what is faster.
+      seed: of the numbers that are drawn.
+
+    Raises:
+      ValueError: an argument is out of range, or the function cannot be traced (see `gopt.trace`)
+        or is spread over devices.
+    """
+    constant = {constant_argnums} if isinstance(constant_argnums, int) else set(constant_argnums)
+    for position in sorted(constant):
+        if not 0 <= position < len(args):
+            raise ValueError(f"constant_argnums has {position}, expected 0..{len(args) - 1}")
+    program = trace_program(fn, *args)
+    check_one_device(args, program)
+    terms, cost = Terms(), cost or roofline()
+    known = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
+    roots = read(terms, program, known)
+    matcher = Matcher(terms, rules)
+    found = backtracking(terms, roots, cost, matcher=matcher, alpha=alpha, budget=budget)
+
+    before, after = (Written(terms, results, program, constant) for results in (roots, found.roots))
+    drawn = random_arguments(program.arguments(), seed)
+    expected = jax.jit(fn)(*drawn)
+    times = _times(fn, after, _given(args, drawn), constant, repeats)
+    return Rewriting(
+        program=program,
+        before=Measured(before, Prices(terms, cost).program(roots), times["before"]),
+        found=Measured(after, found.cost, times["found"]),
+        rules=found.rewrites,
+        difference=largest_difference(jax.jit(after)(*drawn), expected),
+        tells=is_telling(expected),
+        visited=found.visited,
+    )
+
+
+def _times(
+    fn: Callable[..., Any],
+    after: Written,
+    args: tuple[Any, ...],
+    constant: set[int],
+    repeats: int,
+) -> dict[str, Times]:
+    """Returns what the function takes, and what another does after constants were folded."""
+    folded = jax.block_until_ready(after.fold(*(args[k] for k in sorted(constant))))
+    others = [arg for k, arg in enumerate(args) if k not in constant]
+    whole, rest = jax.jit(fn), jax.jit(after.run)
+    calls = {"before": lambda: whole(*args), "found": lambda: rest(folded, *others)}
+    return turns(calls, repeats=repeats)
+
+
+def _given(args: tuple[Any, ...], drawn: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns arguments, with numbers that were drawn in the place of shapes."""
+    return jax.tree.map(
+        lambda arg, number: number if isinstance(arg, jax.ShapeDtypeStruct) else arg, args, drawn
+    )

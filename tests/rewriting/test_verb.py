@@ -1,0 +1,123 @@
+"""`gopt.rewrite`: an equal function, chosen only if it is equal and surely faster."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gopt
+from gopt.measure import Times
+from gopt.rewriting import verb
+from gopt.rewriting.rules import Rule, matmul
+from gopt.rewriting.writing import Written
+
+W = [jnp.asarray(np.random.default_rng(k).standard_normal((8, 8)), jnp.float32) for k in range(3)]
+X = jnp.asarray(np.random.default_rng(3).standard_normal((5, 8)), jnp.float32)
+
+
+def chain(w, x):
+    return ((x @ w[0]) @ w[1]) @ w[2]
+
+
+@pytest.fixture
+def takes(monkeypatch):
+    """Sets what both programs take; they run, but are not timed."""
+
+    def set_times(before, found, *, wall=1.0, turns=20):
+        def times(functions, *, repeats):
+            assert list(functions) == ["before", "found"]
+            for function in functions.values():
+                jax.block_until_ready(function())
+            spread = 1 + 0.001 * np.arange(turns)
+            process = {"before": before, "found": found}
+            return {
+                name: Times(process[name] * spread, (wall if name == "found" else 1.0) * spread)
+                for name in functions
+            }
+
+        monkeypatch.setattr(verb, "turns", times)
+
+    set_times(2.0, 1.0)
+    return set_times
+
+
+def test_what_is_faster_is_chosen_and_has_the_same_values(takes):
+    result = gopt.rewrite(chain, W, X, constant_argnums=0)
+    assert result.rules == ("(xa)b = x(ab)",) * 2
+    assert result.found.cost < result.before.cost
+    assert result.difference < 1e-5
+    assert result.refused == "" and result.after is result.found
+    faster = result.apply()
+    assert isinstance(faster, Written)
+    np.testing.assert_allclose(faster(W, X), chain(W, X), rtol=1e-4, atol=1e-4)
+    folded = faster.fold(W)
+    assert len(folded) == 1
+    np.testing.assert_allclose(jax.jit(faster.run)(folded, X), chain(W, X), rtol=1e-4, atol=1e-4)
+    text = str(result)
+    assert "2 × (xa)b = x(ab)" in text
+    assert "0.500" in text
+    assert text.endswith("chosen: found")
+
+
+@pytest.mark.parametrize(
+    ("times", "why"),
+    [
+        (dict(before=1.0, found=1.0), "it is not surely faster"),
+        (dict(before=1.0, found=2.0), "it is not surely faster"),
+        (dict(before=2.0, found=1.0, wall=1.2), "it surely takes longer on the wall"),
+        (dict(before=2.0, found=1.0, turns=5), "turns are too few to tell what is faster: 6"),
+    ],
+)
+def test_what_is_not_surely_faster_is_refused(takes, times, why):
+    takes(**times)
+    result = gopt.rewrite(chain, W, X, constant_argnums=0)
+    assert result.refused.startswith(why)
+    assert result.after is result.before
+    assert f"chosen: before ({why}" in str(result)
+    np.testing.assert_allclose(result.apply()(W, X), chain(W, X), rtol=1e-4, atol=1e-4)
+
+
+WRONG = Rule("(xa)b = xa", (matmul(matmul("x", "a"), "b"),), (matmul("x", "a"),), {"b": "n n"})
+
+
+def test_a_wrong_rule_is_caught(takes):
+    result = gopt.rewrite(chain, W, X, constant_argnums=0, rules=[WRONG])
+    assert result.rules == (WRONG.name,) * 2
+    assert result.refused.startswith("its values differ by")
+
+
+def test_values_that_tell_nothing_are_no_proof(takes):
+    def fn(w, x):
+        return jnp.zeros(3) * jnp.sum(chain(w, x))
+
+    result = gopt.rewrite(fn, W, X, constant_argnums=0)
+    assert not result.tells
+    assert "they tell nothing" in result.refused
+
+
+def test_shapes_are_enough_and_nothing_need_be_constant(takes):
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (W, X))
+    result = gopt.rewrite(chain, *shapes)
+    assert result.rules == ()  # the matrices are smaller than what is multiplied by them
+    np.testing.assert_allclose(result.apply()(W, X), chain(W, X), rtol=1e-4, atol=1e-4)
+
+
+def test_a_function_may_have_one_op_or_none(takes):
+    for fn in (lambda x: x, lambda x: x + 1, lambda x: (x, 2.0)):
+        result = gopt.rewrite(fn, X)
+        for ours, theirs in zip(
+            jax.tree.leaves(result.apply()(X)), jax.tree.leaves(fn(X)), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("position", [-1, 2])
+def test_constant_arguments_are_arguments(position):
+    with pytest.raises(ValueError, match=f"constant_argnums has {position}, expected 0..1"):
+        gopt.rewrite(chain, W, X, constant_argnums=position)
+
+
+def test_both_are_timed():
+    result = gopt.rewrite(chain, W, X, constant_argnums=(0,), repeats=2)
+    assert len(result.before.times.process) == len(result.found.times.wall) == 2
+    assert result.refused.startswith("turns are too few")
