@@ -38,13 +38,18 @@ def random_arguments(shapes: Tree, seed: int = 0) -> Tree:
 def largest_difference(ours: Tree, theirs: Tree) -> float:
     """Returns how far trees of arrays are apart, as a share of the largest value of an array.
 
-    It is infinite where one is finite and the other is not.
+    It is infinite where one is not finite and the other is something else, and where shapes or
+    dtypes differ.
     """
 
     def difference(ours: Any, theirs: Any) -> float:
-        a, b = (np.asarray(x, np.float64) for x in (ours, theirs))
-        finite = np.isfinite(a)
-        if not np.array_equal(finite, np.isfinite(b)):
+        if jnp.result_type(ours) != jnp.result_type(theirs):
+            return np.inf
+        a, b = _numbers(ours), _numbers(theirs)
+        if a.shape != b.shape:
+            return np.inf
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
             return np.inf
         if not finite.any():
             return 0.0
@@ -54,9 +59,35 @@ def largest_difference(ours: Tree, theirs: Tree) -> float:
     return max(jax.tree.leaves(jax.tree.map(difference, ours, theirs)), default=0.0)
 
 
-def is_telling(values: Tree) -> bool:
-    """Returns whether arrays can tell functions apart: some differ within, and all are finite."""
-    arrays = [np.asarray(x, np.float64) for x in jax.tree.leaves(values)]
-    return all(np.isfinite(x).all() for x in arrays) and any(
-        x.size > 1 and np.ptp(x) > 1e-6 * np.abs(x).max() for x in arrays
-    )
+def tolerance(values: Tree) -> float:
+    """Returns what `largest_difference` may be by rounding: the root of the coarsest precision.
+
+    Integers are exact: of these alone it is zero.
+    """
+    dtypes = [jnp.result_type(x) for x in jax.tree.leaves(values)]
+    inexact = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
+    return max((float(jnp.finfo(dtype).eps) ** 0.5 for dtype in inexact), default=0.0)
+
+
+def is_telling(values: Tree, others: Tree) -> bool:
+    """Returns whether values can tell functions apart.
+
+    They can if each array is finite, and is not one number over and over.
+
+    Args:
+      values: of a function.
+      others: of the same function, of other arguments.
+    """
+
+    def tells(value: Any, other: Any) -> bool:
+        both = np.concatenate([_numbers(value).ravel(), _numbers(other).ravel()])
+        return not both.size or bool(np.isfinite(both).all() and (both != both[0]).any())
+
+    return all(jax.tree.leaves(jax.tree.map(tells, values, others)))
+
+
+def _numbers(x: Any) -> np.ndarray:
+    if jnp.issubdtype(jnp.result_type(x), jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    kind = np.complex128 if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating) else np.float64
+    return np.asarray(x).astype(kind)

@@ -8,18 +8,29 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.cases import towers
+from experiments.cases import Case, floats, towers
 from experiments.go import timed
 from gopt.hardware import check_hardware, homogeneous
 from gopt.measure import Times
 
 TOY = partial(towers, batch=4, groups=3, width=4)
-SETTINGS = timed.Settings(models=("toy",), methods=("heft",), devices=2, repeats=6)
+
+
+def training():
+    """A step that consumes what it replaces, as those of models do."""
+
+    def step(w, x):
+        return jax.tree.map(lambda p, g: p - g, w, jax.grad(lambda w: ((x @ w) ** 2).sum())(w))
+
+    return Case(step, (floats(4, 4), floats(3, 4)), (0,))
+
+
+SETTINGS = timed.Settings(models=("toy", "step"), methods=("heft",), devices=2, repeats=6)
 
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
-    monkeypatch.setattr(timed, "MODELS", {"toy": TOY})
+    monkeypatch.setattr(timed, "MODELS", {"toy": TOY, "step": training})
 
 
 def test_a_schedule_is_timed_beside_what_the_model_says(tmp_path, capsys, monkeypatch):
@@ -28,6 +39,7 @@ def test_a_schedule_is_timed_beside_what_the_model_says(tmp_path, capsys, monkey
     monkeypatch.setattr(timed, "machine", lambda devices: machine)
     timed.main(replace(SETTINGS, folder=tmp_path))
     found = json.loads((tmp_path / "timed.json").read_text())
+    assert found["models"]["step"]["heft"]["difference"] < 1e-5
     row = found["models"]["toy"]["heft"]
     assert row["stages"] >= 2  # both devices have some
     assert row["transfers"] >= 1

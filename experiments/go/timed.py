@@ -4,8 +4,8 @@
     python -m experiments.go.timed --models "RNNLM step" --methods go --repeats 50
 
 What devices and links do is measured first, and is the machine for which kernels are placed. A
-model on one device is XLA's own program. Times are on the wall: use a machine that does nothing
-else.
+model on one device is XLA's own program. The model knows nothing of what it takes the host to begin
+each stage. Times are on the wall: use a machine that does nothing else.
 """
 
 import os
@@ -178,6 +178,7 @@ def main(settings: Settings) -> None:
     Raises:
       ValueError: a model or method is not known, or there are less than two devices.
     """
+    common.keep_memory()
     check_names("models", settings.models, MODELS)
     check_names("methods", settings.methods, METHODS)
     devices = jax.devices()[: settings.devices]

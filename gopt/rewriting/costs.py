@@ -16,6 +16,8 @@ FREE = frozenset(("argument", "number", "result", "reshape", "slice"))
 def roofline(hardware: Hardware | None = None) -> OpCost:
     """Returns costs by the roofline of a device, in s.
 
+    Each op counts as a kernel of its own: what a compiler fuses costs less.
+
     Args:
       hardware: the first device counts; by default a core of a CPU, of 100 Gflop/s and 10 GB/s,
         with 1 µs for each op: our choice.

@@ -48,19 +48,38 @@ class Matcher:
                         parts[k][j].append((number, bound))
                     else:
                         found.append(Match(self.rules[k], (number,), bound))
+        bit = {number: 1 << k for k, number in enumerate(_numbers(parts))}
+        needs = self._needs(roots, bit) if bit else {}
         for k, patterns in parts.items():
-            found.extend(_joined(self.rules[k], patterns))
+            found.extend(_joined(self.rules[k], patterns, bit, needs))
         return found
 
     def replacements(self, found: Match) -> dict[int, int]:
-        """Returns what a rewrite puts in the place of each term that it replaces."""
+        """Returns what a rewrite puts in the place of each term that it replaces.
+
+        Raises:
+          ValueError: the rule is no equality: what it puts there has another shape or dtype.
+        """
         terms = zip(found.terms, found.rule.target, strict=True)
         by = {old: build(self.terms, pattern, found.bound) for old, pattern in terms}
+        for old, new in by.items():
+            before, after = self.terms.shapes[old], self.terms.shapes[new]
+            if before != after:
+                raise ValueError(f"{found.rule.name!r} puts {after} in the place of {before}")
         return {old: new for old, new in by.items() if old != new}
 
     def apply(self, roots: Sequence[int], found: Match) -> tuple[int, ...] | None:
         """Returns the program after a rewrite, given its results; nothing if that has a cycle."""
         return self.terms.replace(roots, self.replacements(found))
+
+    def _needs(self, roots: Sequence[int], bit: dict[int, int]) -> dict[int, int]:
+        """Returns the bits of what each term of a program depends on."""
+        needs: dict[int, int] = {}
+        for number in self.terms.live(roots):
+            needs[number] = 0
+            for i in self.terms[number].inputs:
+                needs[number] |= needs[i] | bit.get(i, 0)
+        return needs
 
     def _look(self, k: int, j: int, number: int) -> list[Bound]:
         known = self._found.get((k, j, number))
@@ -69,14 +88,39 @@ class Matcher:
             known = [
                 bound
                 for bound in match(self.terms, rule.source[j], number, rule.shapes, {})
-                if all(self.terms.constant[bound[name]] for name in rule.constant if name in bound)
+                if self._applies(rule, j, number, bound)
             ]
             self._found[k, j, number] = known
         return known
 
+    def _applies(self, rule: Rule, j: int, number: int, bound: Bound) -> bool:
+        """Returns whether constants are constant, and all arrays of one dtype.
 
-def _joined(rule: Rule, patterns: list[list[tuple[int, Bound]]]) -> Iterator[Match]:
-    """Yields the matches of a rule of two patterns, of different terms that agree in all names."""
+        Sums of narrow numbers are others than narrowed sums: where a product of int8 is int32, it
+        does not distribute.
+        """
+        names = rule.source[j].names()
+        shapes = [self.terms.shapes[k] for k in (number, *(bound[name] for name in names))]
+        dtypes = {None if isinstance(shape, tuple) else shape.dtype for shape in shapes}
+        constant = all(self.terms.constant[bound[name]] for name in rule.constant if name in names)
+        return constant and len(dtypes) == 1
+
+
+def _numbers(parts: dict[int, list[list[tuple[int, Bound]]]]) -> list[int]:
+    """Returns the terms that have one of the patterns of a rule of two."""
+    return sorted({number for p in parts.values() for q in p for number, _ in q})
+
+
+def _joined(
+    rule: Rule,
+    patterns: list[list[tuple[int, Bound]]],
+    bit: dict[int, int],
+    needs: dict[int, int],
+) -> Iterator[Match]:
+    """Yields the matches of a rule of two patterns, of different terms that agree in all names.
+
+    Neither may depend on the other: what is put in their place would depend on itself.
+    """
     first, second = patterns
     shared = sorted(rule.source[0].names() & rule.source[1].names())
     by: dict[tuple[int, ...], list[tuple[int, Bound]]] = defaultdict(list)
@@ -87,6 +131,8 @@ def _joined(rule: Rule, patterns: list[list[tuple[int, Bound]]]) -> Iterator[Mat
         for other, also in by.get(tuple(bound[name] for name in shared), ()):
             both = frozenset((number, other))
             if other == number or both in seen:
+                continue
+            if bit[other] & needs[number] or bit[number] & needs[other]:
                 continue
             if all(also[name] == bound[name] for name in bound.keys() & also.keys()):
                 seen.add(both)

@@ -5,7 +5,7 @@ Operators that rules know:
 - `matmul`: `[..., M, K]` times `[..., K, N]`; `...` is nothing, or one axis of both.
 - `conv`: images `[B, H, W, C]` and kernels `[h, w, C / groups, O]`; `strides`, `padding` (below and
   above, of each axis), `dilation` of the kernel, `groups`.
-- `concat`: of two, along `axis`; `slice`: from `start` to `stop` of `axis`.
+- `concat`: along `axis`; `slice`: from `start` to `stop` of `axis`.
 - `transpose` by a `permutation`, `reshape` to a `shape`.
 - `relu`; `number`, an array that was written in the program.
 
@@ -38,7 +38,7 @@ class Literal:
     def __init__(self, value: Any, dtype: Any = None):
         self.value = np.asarray(value, dtype)
         self.value.setflags(write=False)
-        self._key = (self.value.shape, self.value.dtype.str, self.value.tobytes())
+        self._key = (self.value.shape, self.value.dtype, self.value.tobytes())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self._key == other._key
@@ -109,11 +109,11 @@ def _equation(*values: Any, equation: Equation) -> Any:
 OPERATORS: dict[str, Any] = {
     "matmul": _matmul,
     "conv": _conv,
-    "concat": lambda x, y, *, axis: lax.concatenate([x, y], axis),
+    "concat": lambda *parts, axis: lax.concatenate(parts, axis),
     "slice": lambda x, *, axis, start, stop: lax.slice_in_dim(x, start, stop, axis=axis),
     "transpose": lambda x, *, permutation: lax.transpose(x, permutation),
     "reshape": lambda x, *, shape: lax.reshape(x, shape),
-    "relu": lambda x: jnp.maximum(x, 0),
+    "relu": lambda x: lax.max(x, lax.full_like(x, 0)),
     "add": jnp.add,
     "sub": jnp.subtract,
     "mul": jnp.multiply,
@@ -145,8 +145,7 @@ def simpler(terms: "Terms", term: "Term") -> int | None:
     """Returns an equal term that computes less, where a view is of a view, or a part of a part."""
     if term.operator not in _SIMPLER:
         return None
-    (x,) = term.inputs
-    return _SIMPLER[term.operator](terms, x, **dict(term.attributes))
+    return _SIMPLER[term.operator](terms, *term.inputs, **dict(term.attributes))
 
 
 def _of_transpose(terms: "Terms", x: int, *, permutation: tuple[int, ...]) -> int | None:
@@ -176,13 +175,33 @@ def _of_slice(terms: "Terms", x: int, *, axis: int, start: int, stop: int) -> in
         first = inner.attribute("start")
         return terms.add("slice", inner.inputs, axis=axis, start=first + start, stop=first + stop)
     if inner.operator == "concat" and inner.attribute("axis") == axis:
-        left, right = inner.inputs
-        middle = terms.shape(left)[axis]
-        if stop <= middle:
-            return terms.add("slice", [left], axis=axis, start=start, stop=stop)
-        if start >= middle:
-            return terms.add("slice", [right], axis=axis, start=start - middle, stop=stop - middle)
+        first = 0
+        for part in inner.inputs:
+            last = first + terms.shape(part)[axis]
+            if first <= start and stop <= last:
+                return terms.add("slice", [part], axis=axis, start=start - first, stop=stop - first)
+            first = last
     return None
 
 
-_SIMPLER: dict[str, Any] = {"transpose": _of_transpose, "reshape": _of_reshape, "slice": _of_slice}
+def _of_concat(terms: "Terms", *parts: int, axis: int) -> int | None:
+    if len(parts) == 1:
+        return parts[0]
+    inner = [terms[part] for part in parts]
+    whole = [each.operator == "concat" and each.attribute("axis") == axis for each in inner]
+    if not any(whole):
+        return None
+    flat = [
+        x
+        for part, each, is_whole in zip(parts, inner, whole, strict=True)
+        for x in (each.inputs if is_whole else (part,))
+    ]
+    return terms.add("concat", flat, axis=axis)
+
+
+_SIMPLER: dict[str, Any] = {
+    "transpose": _of_transpose,
+    "reshape": _of_reshape,
+    "slice": _of_slice,
+    "concat": _of_concat,
+}

@@ -6,8 +6,8 @@ A pattern is a name, which stands for any term, or an operator applied to patter
 
 Sizes of axes are named by the shapes that a rule gives its names, such as `{"x": "... m k"}`: the
 same letter is the same size everywhere, and `...` the same axes. Attributes of an operator are
-numbers, sizes (`Size("m")`, and sums of these), or, with `like="c"`, all those that stay as the
-term with that name has them. Axes count from the end if they are negative.
+numbers, in what is put there also sizes (`size("m")`, and sums of these), or, with `like="c"`, all
+those that are not named, under that name. Axes count from the end if they are negative.
 """
 
 from collections.abc import Iterator, Mapping

@@ -48,7 +48,10 @@ class Change:
             self._readers.update(terms[number].inputs)
 
     def of(self, by: dict[int, int]) -> float:
-        """Returns what is added to the cost, given a term for each that is replaced."""
+        """Returns what is added to the cost, given a term for each that is replaced.
+
+        None of these may depend on another.
+        """
         change, readers = 0.0, dict[int, int]()
 
         def count(number: int) -> int:

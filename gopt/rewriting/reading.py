@@ -20,7 +20,7 @@ def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int,
 
     Products, convolutions of images, slices and concatenations become what rules know, between
     transposes and reshapes where their axes are in another order; see `operators`. What stops
-    gradients or fusion is left out.
+    gradients or fusion is left out: values stay, derivatives need not.
 
     Args:
       terms: to which those of the program are added.
@@ -115,10 +115,7 @@ def _conv(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | No
 
 
 def _concatenate(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
-    whole, *rest = inputs
-    for part in rest:
-        whole = terms.add("concat", [whole, part], axis=equation.params["dimension"])
-    return [whole]
+    return [terms.add("concat", inputs, axis=equation.params["dimension"])]
 
 
 def _slice(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
@@ -161,6 +158,8 @@ def _broadcast(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]
 
 
 def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    if aval_of(equation.outvars[0]).dtype == bool:
+        return None
     for x, floor in (inputs, inputs[::-1]):
         term = terms[floor]
         is_zero = term.operator == "number" and not np.any(term.attribute("value").value)

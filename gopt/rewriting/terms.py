@@ -6,12 +6,12 @@ are equal tuples. What depends on a term alone, such as its shape or its matches
 found once, however many programs share it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from gopt.rewriting.operators import Shapes, run, shapes_of, simpler
+from gopt.rewriting.operators import Shapes, shapes_of, simpler
 
 
 class Term(NamedTuple):
@@ -150,28 +150,3 @@ class Terms:
                 inputs = [done[i] for i in term.inputs]
                 done[number] = self.add(term.operator, inputs, **dict(term.attributes))
         return tuple(done[root] for root in roots)
-
-    def evaluate(
-        self, roots: Sequence[int], argument: Callable[[int], Any], known: dict[int, Any]
-    ) -> list[Any]:
-        """Returns the values of terms.
-
-        Args:
-          roots: terms.
-          argument: returns an argument of the program by its position.
-          known: values of terms that are known; those of all others are added.
-        """
-        needed, stack = set(), list(roots)
-        while stack:
-            number = stack.pop()
-            if number not in needed and number not in known:
-                needed.add(number)
-                stack.extend(self.terms[number].inputs)
-        for number in sorted(needed):
-            term = self.terms[number]
-            if term.operator == "argument":
-                known[number] = argument(term.attribute("position"))
-            else:
-                values = [known[i] for i in term.inputs]
-                known[number] = run(term.operator, term.attributes, values)
-        return [known[root] for root in roots]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,9 +19,7 @@ from gopt.rewriting.rules import RULES, Rule
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import Written
 from gopt.units import format_seconds
-from gopt.verification import is_telling, largest_difference, random_arguments
-
-TOLERANCE = 1e-3  # of values, as a share of the largest of an array: more is no rounding
+from gopt.verification import is_telling, largest_difference, random_arguments, tolerance
 
 
 class Measured(NamedTuple):
@@ -38,18 +37,22 @@ class Rewriting:
     Attributes:
       program: the function as equations.
       before: the function as it is, with all of its arguments.
-      found: the cheapest program; what depends on constants alone was computed before.
+      folded: the same, where what depends on constants alone is computed before.
+      found: the cheapest program, folded as well.
       rules: names of those that led there, in order.
       difference: of its values from those of the function, as a share of the largest of an array.
-      tells: whether these values can tell functions apart: they are finite, and some differ.
+      tolerance: what that may be by rounding, see `gopt.verification.tolerance`.
+      tells: whether the values that might have changed can tell functions apart.
       visited: how many programs were rewritten.
     """
 
     program: Program
     before: Measured
+    folded: Measured
     found: Measured
     rules: tuple[str, ...]
     difference: float
+    tolerance: float
     tells: bool
     visited: int
 
@@ -66,8 +69,8 @@ class Rewriting:
     def refused(self) -> str:
         """Why what was found is not chosen; empty if it is."""
         if not self.tells:
-            return "the values of the function are not finite, or all the same: they tell nothing"
-        if not self.difference <= TOLERANCE:
+            return "its values tell nothing: one is not finite, or all of an array are the same"
+        if not self.difference <= self.tolerance:
             return f"its values differ by {self.difference:.0e}"
         if len(self.found.times.process) < FEWEST_TURNS:
             return f"turns are too few to tell what is faster: {FEWEST_TURNS} at least"
@@ -77,32 +80,39 @@ class Rewriting:
             return "it surely takes longer on the wall"
         return ""
 
-    def ratio(self, clock: Literal["process", "wall"] = "process") -> tuple[float, float, float]:
+    def ratio(
+        self, clock: Literal["process", "wall"] = "process", of: Measured | None = None
+    ) -> tuple[float, float, float]:
         """Returns the time of what was found as a share of that before, and its 95 % interval.
 
         Args:
           clock: by which, see `gopt.measure.Times`.
+          of: another one of the three programs.
         """
-        return median_ratio(getattr(self.found.times, clock), getattr(self.before.times, clock))
+        times = (of or self.found).times
+        return median_ratio(getattr(times, clock), getattr(self.before.times, clock))
 
     def apply(self) -> Written:
         """Returns what was chosen: same arguments, same values.
 
-        What depends on constants alone can be computed once, see `gopt.rewriting.writing.Written`.
+        It was measured as `fold` and `run` do it, see `gopt.rewriting.writing.Written`. A call
+        computes what depends on constants alone each time.
         """
         return self.after.written
 
     def __str__(self) -> str:
-        middle, low, high = self.ratio()
         lines = [
             f"{len(self.program.equations)} equations; process time of the best of "
             f"{len(self.before.times.process)} turns; {self.visited} programs were rewritten",
             f"{'':8}{'by the model':>14}{'measured':>12}{'of before':>11}  {'95 %':11}",
         ]
-        for name, each in (("before", self.before), ("found", self.found)):
-            measured = format_seconds(float(each.times.process.min()))
-            lines.append(f"{name:8}{format_seconds(each.cost):>14}{measured:>12}")
-        lines[-1] += f"{middle:>11.3f}  {f'{low:.3f}-{high:.3f}':11}"
+        for name in ("before", "folded", "found"):
+            each: Measured = getattr(self, name)
+            measured, (middle, low, high) = float(each.times.process.min()), self.ratio(of=each)
+            lines.append(
+                f"{name:8}{format_seconds(each.cost):>14}{format_seconds(measured):>12}"
+                f"{middle:>11.3f}  {f'{low:.3f}-{high:.3f}':11}"
+            )
         lines += [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
         chosen = f"before ({self.refused})" if self.refused else "found"
         return "\n".join([*lines, f"chosen: {chosen}"])
@@ -124,7 +134,8 @@ def rewrite(
     Programs are rewritten by rules, as TASO does it (see `gopt.rewriting.backtracking`). The one
     that costs least is compared with the function: its values on random arguments, and its time
     through XLA on the arguments that are given. It is chosen only if it has the same values, and is
-    surely faster.
+    surely faster. To differentiate, rewrite the gradient: derivatives of what comes back may be
+    others.
 
     What depends on constant arguments alone, as weights that are joined, can be computed once:
 
@@ -145,8 +156,8 @@ def rewrite(
       seed: of the numbers that are drawn.
 
     Raises:
-      ValueError: an argument is out of range, or the function cannot be traced (see `gopt.trace`)
-        or is spread over devices.
+      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
+        is spread over devices, or a rule puts something of another shape or dtype somewhere.
     """
     constant = {constant_argnums} if isinstance(constant_argnums, int) else set(constant_argnums)
     for position in sorted(constant):
@@ -160,33 +171,40 @@ def rewrite(
     matcher = Matcher(terms, rules)
     found = backtracking(terms, roots, cost, matcher=matcher, alpha=alpha, budget=budget)
 
-    before, after = (Written(terms, results, program, constant) for results in (roots, found.roots))
-    drawn = random_arguments(program.arguments(), seed)
-    expected = jax.jit(fn)(*drawn)
-    times = _times(fn, after, _given(args, drawn), constant, repeats)
+    programs = {"before": roots, "folded": roots, "found": found.roots}
+    written = {name: Written(terms, r, program, constant) for name, r in programs.items()}
+    draws = [random_arguments(program.arguments(), seed + k) for k in range(2)]
+    expected = [jax.tree.leaves(jax.jit(fn)(*drawn)) for drawn in draws]
+    ours = [jax.tree.leaves(jax.jit(written["found"])(*drawn)) for drawn in draws]
+    changed = [k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new]
+    times = _times(fn, written, _given(args, draws[0]), constant, repeats)
+    cost_before = Prices(terms, cost).program(roots)
+    costs = {"before": cost_before, "folded": cost_before, "found": found.cost}
     return Rewriting(
         program=program,
-        before=Measured(before, Prices(terms, cost).program(roots), times["before"]),
-        found=Measured(after, found.cost, times["found"]),
+        **{name: Measured(written[name], costs[name], times[name]) for name in programs},
         rules=found.rewrites,
-        difference=largest_difference(jax.jit(after)(*drawn), expected),
-        tells=is_telling(expected),
+        difference=largest_difference(ours, expected),
+        tolerance=tolerance(expected),
+        tells=is_telling(*([values[k] for k in changed] for values in expected)),
         visited=found.visited,
     )
 
 
 def _times(
     fn: Callable[..., Any],
-    after: Written,
+    written: dict[str, Written],
     args: tuple[Any, ...],
     constant: set[int],
     repeats: int,
 ) -> dict[str, Times]:
-    """Returns what the function takes, and what another does after constants were folded."""
-    folded = jax.block_until_ready(after.fold(*(args[k] for k in sorted(constant))))
+    """Returns what the function takes, and what others do after constants were folded."""
     others = [arg for k, arg in enumerate(args) if k not in constant]
-    whole, rest = jax.jit(fn), jax.jit(after.run)
-    calls = {"before": lambda: whole(*args), "found": lambda: rest(folded, *others)}
+    whole = jax.jit(fn)
+    calls: dict[str, Callable[[], Any]] = {"before": lambda: whole(*args)}
+    for name in ("folded", "found"):
+        folded = written[name].fold(*(args[k] for k in sorted(constant)))
+        calls[name] = partial(jax.jit(written[name].run), folded, *others)
     return turns(calls, repeats=repeats)
 
 

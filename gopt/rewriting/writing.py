@@ -1,21 +1,26 @@
 """Terms as functions of JAX; what depends on constants alone is computed before."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from gopt.program import Program
-from gopt.rewriting.terms import Terms
+from gopt.rewriting.operators import run
+from gopt.rewriting.terms import Term, Terms
 
 
 class Written:
     """A program that was made of terms; call it like the function that was traced.
 
-    A call computes everything. `fold` and `run` take apart what depends on constants alone:
+    Each call computes everything. What depends on constants alone can be computed once:
 
         folded = written.fold(weights)
         values = jax.jit(written.run)(folded, x)
+
+    Values are those of the function. Its derivatives need not be, for rules of differentiation and
+    `stop_gradient` are gone: to differentiate, rewrite the gradient.
     """
 
     def __init__(
@@ -29,9 +34,10 @@ class Written:
           program: whose arguments and results these are.
           constant: positions of the arguments that are known before.
         """
-        self._terms, self._roots, self._program = terms, tuple(roots), program
-        self._constant = frozenset(constant)
         live = terms.live(roots)
+        self._terms = {k: terms[k] for k in live}  # without those of other programs
+        self._roots, self._program = tuple(roots), program
+        self._constant = frozenset(constant)
         read = {i for k in live if not terms.constant[k] for i in terms.terms[k].inputs}
         read.update(roots)
         self._folded = sorted(k for k in read if terms.constant[k])
@@ -65,11 +71,11 @@ class Written:
     def _fold(self, leaves: dict[int, Any]) -> tuple[Any, ...]:
         first = len(self._program.inputs)
         leaves = leaves | dict(enumerate(self._program.values, first))
-        return tuple(self._terms.evaluate(self._folded, leaves.__getitem__, {}))
+        return tuple(evaluate(self._terms, self._folded, leaves.__getitem__, {}))
 
     def _run(self, folded: Sequence[Any], leaves: dict[int, Any]) -> Any:
         known = dict(zip(self._folded, folded, strict=True))
-        results = self._terms.evaluate(self._roots, leaves.__getitem__, known)
+        results = evaluate(self._terms, self._roots, leaves.__getitem__, known)
         return jax.tree.unflatten(self._program.out_tree, results)
 
     def _leaves(self, args: tuple[Any, ...], *, constant: bool) -> dict[int, Any]:
@@ -85,3 +91,32 @@ class Written:
             for k, shape in enumerate(shapes)
         )
         return dict(enumerate(self._program.check_arguments(both)))
+
+
+def evaluate(
+    terms: Mapping[int, Term] | Terms,
+    roots: Sequence[int],
+    argument: Callable[[int], Any],
+    known: dict[int, Any],
+) -> list[Any]:
+    """Returns the values of terms.
+
+    Args:
+      terms: by number.
+      roots: numbers of those that are wanted.
+      argument: returns an argument of the program by its position.
+      known: values of terms that are known; those of all others are added.
+    """
+    needed, stack = set(), list(roots)
+    while stack:
+        number = stack.pop()
+        if number not in needed and number not in known:
+            needed.add(number)
+            stack.extend(terms[number].inputs)
+    for number in sorted(needed):
+        operator, attributes, inputs = terms[number]
+        if operator == "argument":
+            known[number] = jnp.asarray(argument(terms[number].attribute("position")))
+        else:
+            known[number] = run(operator, attributes, [known[i] for i in inputs])
+    return [jnp.asarray(known[root]) for root in roots]

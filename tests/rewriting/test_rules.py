@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import numpy as np
 import pytest
 
 from gopt.rewriting.matching import Matcher
@@ -21,6 +22,11 @@ def test_names_are_unique():
 @pytest.mark.parametrize("seed", range(4))
 def test_both_sides_are_equal(rule, seed):
     check_rule(rule, seed)
+
+
+@every_rule
+def test_both_sides_are_the_same_integers(rule):
+    check_rule(rule, 4, np.int8)
 
 
 @every_rule

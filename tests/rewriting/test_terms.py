@@ -1,11 +1,13 @@
 """Terms: equal ones are one, views fold, and what is replaced is replaced everywhere."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from gopt.rewriting.operators import Literal
 from gopt.rewriting.terms import Terms
+from gopt.rewriting.writing import evaluate
 
 
 def floats(*shape):
@@ -35,6 +37,7 @@ def test_equal_terms_are_one(terms, x, w):
     assert terms.add("number", value=one) == terms.add("number", value=Literal(1, np.float32))
     assert terms.add("number", value=one) != terms.add("number", value=two)
     assert terms.add("number", value=one) != terms.add("number", value=Literal(1, np.int32))
+    assert Literal(-1, jnp.int4) != Literal(15, jnp.uint4)
 
 
 def test_constants_are_what_depends_on_nothing_else(terms, x, w):
@@ -77,7 +80,7 @@ def test_transposes_of_three_axes_compose(terms):
     x = terms.argument(0, floats(2, 3, 4), constant=False)
     first = terms.add("transpose", [x], permutation=(1, 2, 0))
     both = terms.add("transpose", [first], permutation=(0, 2, 1))
-    (value,) = terms.evaluate([both], lambda _: np.arange(24).reshape(2, 3, 4), {})
+    (value,) = evaluate(terms, [both], lambda _: np.arange(24).reshape(2, 3, 4), {})
     expected = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0).transpose(0, 2, 1)
     np.testing.assert_array_equal(value, expected)
     assert terms[both].inputs == (x,)
@@ -88,6 +91,10 @@ def test_parts_of_what_was_joined_are_those_of_its_parts(terms, x, w):
     assert slices(terms, both, (0, 6)) == x
     assert slices(terms, both, (6, 12)) == w
     assert slices(terms, both, (7, 9)) == slices(terms, w, (1, 3))
+    twice = terms.add("concat", [both, x], axis=1)
+    assert terms[twice].inputs == (x, w, x)
+    assert slices(terms, twice, (12, 18)) == x
+    assert terms.add("concat", [x], axis=1) == x
     across = slices(terms, both, (5, 7))
     assert terms[across].inputs == (both,)
 

@@ -25,11 +25,11 @@ def takes(monkeypatch):
 
     def set_times(before, found, *, wall=1.0, turns=20):
         def times(functions, *, repeats):
-            assert list(functions) == ["before", "found"]
+            assert list(functions) == ["before", "folded", "found"]
             for function in functions.values():
                 jax.block_until_ready(function())
             spread = 1 + 0.001 * np.arange(turns)
-            process = {"before": before, "found": found}
+            process = {"before": before, "folded": before, "found": found}
             return {
                 name: Times(process[name] * spread, (wall if name == "found" else 1.0) * spread)
                 for name in functions
@@ -88,11 +88,31 @@ def test_a_wrong_rule_is_caught(takes):
 
 def test_values_that_tell_nothing_are_no_proof(takes):
     def fn(w, x):
-        return jnp.zeros(3) * jnp.sum(chain(w, x))
+        return jnp.zeros(8) * chain(w, x)
 
     result = gopt.rewrite(fn, W, X, constant_argnums=0)
     assert not result.tells
-    assert "they tell nothing" in result.refused
+    assert "its values tell nothing" in result.refused
+
+
+def test_a_number_can_be_rewritten(takes):
+    result = gopt.rewrite(lambda w, x: jnp.sum(chain(w, x)), W, X, constant_argnums=0)
+    assert result.rules and result.refused == ""
+
+
+def test_what_is_folded_only_is_measured_apart():
+    result = gopt.rewrite(lambda w, x: x @ jnp.sin(w[0]), W, X, constant_argnums=0, repeats=2)
+    assert result.rules == ()
+    assert result.folded.cost == result.before.cost == result.found.cost
+    lines = [line.split()[0] for line in str(result).splitlines()[2:5]]
+    assert lines == ["before", "folded", "found"]
+
+
+def test_a_loss_may_return_a_key(takes):
+    def fn(w, x):
+        return chain(w, x), jax.random.key(0)
+
+    assert gopt.rewrite(fn, W, X, constant_argnums=0).refused == ""
 
 
 def test_shapes_are_enough_and_nothing_need_be_constant(takes):

@@ -1,0 +1,27 @@
+"""Equal programs: terms, rules, searches, and functions that are measured to be faster."""
+
+from gopt.rewriting.backtracking import Found, backtracking
+from gopt.rewriting.costs import OpCost, roofline
+from gopt.rewriting.matching import Match, Matcher
+from gopt.rewriting.reading import read
+from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.terms import Term, Terms
+from gopt.rewriting.verb import Rewriting, rewrite
+from gopt.rewriting.writing import Written
+
+__all__ = [
+    "RULES",
+    "Found",
+    "Match",
+    "Matcher",
+    "OpCost",
+    "Rewriting",
+    "Rule",
+    "Term",
+    "Terms",
+    "Written",
+    "backtracking",
+    "read",
+    "rewrite",
+    "roofline",
+]
