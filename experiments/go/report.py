@@ -132,7 +132,8 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     - fits: on how many rows the memory of all devices suffices; others are left out;
     - evaluations: decisions tried; core s: of one core for a run, without compilation;
     - in GO's s: over the default, after as many seconds of one core as GO takes on that row;
-    - sooner than HDP: how many times fewer evaluations it needs for HDP's best, see `sooner`.
+    - sooner than HDP, or HDP as published: how many times fewer evaluations it needs for what that
+      ends with, see `sooner`.
     """
     every, default = methods(rows[0]), rows[0].default
     mean = {m: np.array([steps(row, m).mean() for row in rows]) for m in every}
@@ -146,7 +147,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
         table = [(*line, _figure(row.bound)) for line, row in zip(table, rows, strict=True)]
     common.show(title, columns, table, folder / "rows.md")
     found = rows[0].found
-    timed, against_hdp = "GO" in found, "HDP" in found
+    timed, others = "GO" in found, [name for name in ("HDP", "HDP, published") if name in found]
 
     def in_time(row: Measured, method: str) -> np.ndarray:
         return within(row, method, row.found["GO"].seconds)
@@ -162,13 +163,12 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
         line = [method, *over, share, *is_busy, fits, tried, f"{spent:.1f}"]
         if timed:
             line.append(_percent(gains(rows, method, default, in_time)) if method in found else "")
-        if against_hdp:
-            line.append(_sooner(rows, method) if method in found else "")
+        line += [_sooner(rows, method, other) if method in found else "" for other in others]
         summary.append(tuple(line))
     heads = ["method", f"over {default}, %", "over start, %", "of headroom, %"]
     heads += ["busy, %"] if np.isfinite(work).all() else []
     heads += ["fits", "evaluations", "core s", *(["in GO's s, %"] if timed else [])]
-    heads += ["sooner than HDP"] if against_hdp else []
+    heads += [f"sooner than {other}" for other in others]
     if {"GO", "GO-one", "GO fine-tuned"} <= set(found):
         transfer(rows, folder)
     published = [row.published for row in rows if row.published]
@@ -183,8 +183,8 @@ def _busy(work: np.ndarray, step: np.ndarray) -> str:
     return f"{100 * np.mean(work[has] / step[has]):.0f}" if has.any() else ""
 
 
-def _sooner(rows: Sequence[Measured], method: str) -> str:
-    ratio, count = sooner(rows, method, "HDP")
+def _sooner(rows: Sequence[Measured], method: str, other: str) -> str:
+    ratio, count = sooner(rows, method, other)
     return f"{ratio:.1f} ({count} of {len(rows)})" if count else "never"
 
 
