@@ -70,11 +70,11 @@ def test_the_machine_is_what_was_measured(monkeypatch):
     found = timed.machine(jax.devices()[:3])
     check_hardware(found)
     np.testing.assert_allclose(found.flop_rate, [2 * 1024**3 / 0.5] * 3)
-    np.testing.assert_allclose(found.memory_bandwidth, [2 * 2**26 / 0.25] * 3)
+    np.testing.assert_allclose(found.memory_bandwidth, [2 * 2**24 / 0.25] * 3)
     np.testing.assert_allclose(found.launch, [1e-4] * 3)
     np.testing.assert_allclose(found.capacity, [timed.CAPACITY] * 3)
     assert found.latency[0, 1] == pytest.approx(1e-3)
-    assert found.bandwidth[2, 0] == pytest.approx(2**26 / 0.1)
+    assert found.bandwidth[2, 0] == pytest.approx(2**24 / 0.1)
 
 
 def test_what_is_measured_sends_arrays_from_the_first_device_to_the_last(monkeypatch):

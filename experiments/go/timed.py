@@ -78,12 +78,13 @@ class Timed(NamedTuple):
 def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
     """Returns what devices, taken to be alike, and links between them do, as measured here.
 
-    A large product of matrices for the rate, a large sum for the bandwidth, small products one
-    after another for what a kernel costs; arrays of 64 MiB and of one number that go from the first
-    device to the last, each pair in its own time.
+    A large product of matrices for the rate, a sum for the bandwidth, small products one after
+    another for what a kernel costs; arrays of one number and of 16 MiB that go from the first
+    device to the last. (Larger ones are given back to the system after each call, and page faults
+    would take longer than the sum, see `experiments.common.keep_memory`.)
     """
     here, there = devices[0], devices[-1]
-    size, long, chain = 1024, 2**24, 200
+    size, long, chain = 1024, 2**22, 200
     wide, large, small, one = (
         jax.device_put(jnp.ones(shape, jnp.float32), here)
         for shape in ((size, size), (long,), (8, 8), (1,))
