@@ -42,7 +42,7 @@ def test_example_of_the_docstring_is_that_of_the_readme():
 
 def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
     monkeypatch.chdir(tmp_path)
     names = {}
     exec("\n".join(examples), names)
@@ -55,4 +55,5 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     args = names["args"]
     np.testing.assert_allclose(names["fastest"](*args), names["step"](*args), rtol=1e-4, atol=1e-6)
     assert names["result"].evaluations[-1] == 5000
+    np.testing.assert_allclose(names["y"], names["model"](names["layers"], args[1]), rtol=1e-4)
     jax.tree.map(np.testing.assert_array_equal, names["result_on_all_devices"], names["result"])
