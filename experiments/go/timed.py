@@ -1,11 +1,12 @@
 """GO's schedules as programs that run in stages, timed on the devices at hand, beside the model.
 
-    python -m experiments.go.timed                # all devices; of a CPU, one for each core
+    python -m experiments.go.timed                # on all devices; a CPU has one for each core
     python -m experiments.go.timed --models "RNNLM step" --methods go --repeats 50
 
 What devices and links do is measured first, and is the machine for which kernels are placed. A
 model on one device is XLA's own program. The model knows nothing of what it takes the host to begin
-each stage. Times are on the wall: use a machine that does nothing else.
+each stage. Times are on the wall: use a machine that does nothing else. JAX runs what one thread
+sends to several devices of a CPU one after another: there it shows what stages cost, and no gain.
 """
 
 import os
