@@ -58,7 +58,7 @@ def backtracking(
     if alpha < 1 or budget < 0:
         raise ValueError(f"alpha is {alpha}, budget {budget}: expected 1 and 0 at least")
     matcher, prices = matcher or Matcher(terms), Prices(terms, cost)
-    # Two programs have more ops than twice the first one: TASO leaves them out, too.
+    # Larger programs are left out, as TASO does it.
     most = 2 * len(terms.live(roots))
     best = _Way(tuple(roots), ())
     least, seen = prices.program(roots), {best.roots}

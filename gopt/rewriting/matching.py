@@ -41,7 +41,8 @@ class Matcher:
             for k, rule in enumerate(self.rules)
             if len(rule.source) > 1
         }
-        for number in self.terms.live(roots):
+        live = self.terms.live(roots)
+        for number in live:
             for k, j in self._of.get(self.terms[number].operator, ()):
                 for bound in self._look(k, j, number):
                     if k in parts:
@@ -49,7 +50,7 @@ class Matcher:
                     else:
                         found.append(Match(self.rules[k], (number,), bound))
         bit = {number: 1 << k for k, number in enumerate(_numbers(parts))}
-        needs = self._needs(roots, bit) if bit else {}
+        needs = self._needs(live, bit) if bit else {}
         for k, patterns in parts.items():
             found.extend(_joined(self.rules[k], patterns, bit, needs))
         return found
@@ -72,10 +73,10 @@ class Matcher:
         """Returns the program after a rewrite, given its results; nothing if that has a cycle."""
         return self.terms.replace(roots, self.replacements(found))
 
-    def _needs(self, roots: Sequence[int], bit: dict[int, int]) -> dict[int, int]:
-        """Returns the bits of what each term of a program depends on."""
+    def _needs(self, live: Sequence[int], bit: dict[int, int]) -> dict[int, int]:
+        """Returns the bits of what each term of a program depends on, given all, inputs first."""
         needs: dict[int, int] = {}
-        for number in self.terms.live(roots):
+        for number in live:
             needs[number] = 0
             for i in self.terms[number].inputs:
                 needs[number] |= needs[i] | bit.get(i, 0)

@@ -32,7 +32,19 @@ Shapes = jax.ShapeDtypeStruct | tuple[jax.ShapeDtypeStruct, ...]
 Attributes = tuple[tuple[str, Any], ...]
 
 
-class Literal:
+class _Keyed:
+    """Something that is equal to what has the same key."""
+
+    _key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class Literal(_Keyed):
     """An array that was written in the program; equal ones are equal."""
 
     def __init__(self, value: Any, dtype: Any = None):
@@ -40,32 +52,20 @@ class Literal:
         self.value.setflags(write=False)
         self._key = (self.value.shape, self.value.dtype, self.value.tobytes())
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
     def __repr__(self) -> str:
         return f"Literal({self.value})"
 
 
-class Equation:
+class Equation(_Keyed):
     """An equation of a program; equal ones have the same primitive and the same parameters."""
 
     def __init__(self, equation: JaxprEqn):
         self.equation = equation
-        self._key: Any = (equation.primitive.name, tuple(sorted(equation.params.items())))
+        self._key = (equation.primitive.name, tuple(sorted(equation.params.items())))
         try:
             hash(self._key)
         except TypeError:  # not all parameters can be compared
             self._key = id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Equation) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
     def __repr__(self) -> str:
         return f"Equation({self.equation.primitive.name})"
