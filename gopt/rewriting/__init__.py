@@ -1,7 +1,8 @@
 """Equal programs: terms, rules, searches, and functions that are measured to be faster."""
 
-from gopt.rewriting.backtracking import Found, backtracking
+from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost, roofline
+from gopt.rewriting.found import Found, Search
 from gopt.rewriting.matching import Match, Matcher
 from gopt.rewriting.reading import read
 from gopt.rewriting.rules import RULES, Rule
@@ -17,6 +18,7 @@ __all__ = [
     "OpCost",
     "Rewriting",
     "Rule",
+    "Search",
     "Term",
     "Terms",
     "Written",

@@ -10,18 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.costs import OpCost
-from gopt.rewriting.matching import Match, Matcher
+from gopt.rewriting.found import Found
+from gopt.rewriting.matching import Match, Matcher, replacements
 from gopt.rewriting.pricing import Change, Prices
+from gopt.rewriting.rules import RULES, Rule
 from gopt.rewriting.terms import Terms
-
-
-class Found(NamedTuple):
-    """The cheapest program of a search."""
-
-    roots: tuple[int, ...]
-    cost: float  # s
-    rewrites: tuple[str, ...]  # names of the rules that led there
-    visited: int  # programs whose rewrites were looked at
 
 
 class _Way(NamedTuple):
@@ -35,8 +28,8 @@ def backtracking(
     terms: Terms,
     roots: Sequence[int],
     cost: OpCost,
+    rules: Sequence[Rule] = RULES,
     *,
-    matcher: Matcher | None = None,
     alpha: float = 1.05,
     budget: int = 100,
 ) -> Found:
@@ -48,7 +41,7 @@ def backtracking(
       terms: to which those of other programs are added.
       roots: results of the program.
       cost: of an op.
-      matcher: of the rules; by default of all.
+      rules: that are applied.
       alpha: programs are kept that cost less than so many times the cheapest.
       budget: how many programs are rewritten.
 
@@ -57,7 +50,7 @@ def backtracking(
     """
     if alpha < 1 or budget < 0:
         raise ValueError(f"alpha is {alpha}, budget {budget}: expected 1 and 0 at least")
-    matcher, prices = matcher or Matcher(terms), Prices(terms, cost)
+    matcher, prices = Matcher(terms, rules), Prices(terms, cost)
     # Larger programs are left out, as TASO does it.
     most = 2 * len(terms.live(roots))
     best = _Way(tuple(roots), ())
@@ -68,6 +61,7 @@ def backtracking(
     while queue and visited < budget:
         cost_then, _, way, rewrite = heapq.heappop(queue)
         if cost_then > alpha * least:
+            queue.clear()
             break
         if rewrite is not None:
             after = matcher.apply(way.roots, rewrite)
@@ -80,8 +74,11 @@ def backtracking(
         visited += 1
         change = Change(terms, prices, way.roots)
         for found in matcher.matches(way.roots):
-            by = matcher.replacements(found)
+            by = replacements(terms, found)
             then = cost_then + change.of(by)
             if by and then < alpha * least:
                 heapq.heappush(queue, (then, next(ticket), way, found))
-    return Found(best.roots, least, best.rules, visited)
+    stopped = (
+        f"the budget of {budget} programs is spent" if queue else "nothing is left to be rewritten"
+    )
+    return Found(best.roots, least, best.rules, visited, stopped)

@@ -55,23 +55,9 @@ class Matcher:
             found.extend(_joined(self.rules[k], patterns, bit, needs))
         return found
 
-    def replacements(self, found: Match) -> dict[int, int]:
-        """Returns what a rewrite puts in the place of each term that it replaces.
-
-        Raises:
-          ValueError: the rule is no equality: what it puts there has another shape or dtype.
-        """
-        terms = zip(found.terms, found.rule.target, strict=True)
-        by = {old: build(self.terms, pattern, found.bound) for old, pattern in terms}
-        for old, new in by.items():
-            before, after = self.terms.shapes[old], self.terms.shapes[new]
-            if before != after:
-                raise ValueError(f"{found.rule.name!r} puts {after} in the place of {before}")
-        return {old: new for old, new in by.items() if old != new}
-
     def apply(self, roots: Sequence[int], found: Match) -> tuple[int, ...] | None:
         """Returns the program after a rewrite, given its results; nothing if that has a cycle."""
-        return self.terms.replace(roots, self.replacements(found))
+        return self.terms.replace(roots, replacements(self.terms, found))
 
     def _needs(self, live: Sequence[int], bit: dict[int, int]) -> dict[int, int]:
         """Returns the bits of what each term of a program depends on, given all, inputs first."""
@@ -89,22 +75,45 @@ class Matcher:
             known = [
                 bound
                 for bound in match(self.terms, rule.source[j], number, rule.shapes, {})
-                if self._applies(rule, j, number, bound)
+                if applies(self.terms, rule, j, number, bound)
             ]
             self._found[k, j, number] = known
         return known
 
-    def _applies(self, rule: Rule, j: int, number: int, bound: Bound) -> bool:
-        """Returns whether constants are constant, and all arrays of one dtype.
 
-        Sums of narrow numbers are others than narrowed sums: where a product of int8 is int32, it
-        does not distribute.
-        """
-        names = rule.source[j].names()
-        shapes = [self.terms.shapes[k] for k in (number, *(bound[name] for name in names))]
-        dtypes = {None if isinstance(shape, tuple) else shape.dtype for shape in shapes}
-        constant = all(self.terms.constant[bound[name]] for name in rule.constant if name in names)
-        return constant and len(dtypes) == 1
+def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool:
+    """Returns whether constants are constant, and all arrays of one dtype, where patterns are.
+
+    Sums of narrow numbers are others than narrowed sums: where a product of int8 is int32, it
+    does not distribute.
+
+    Args:
+      terms: all terms.
+      rule: that may apply.
+      j: one of its patterns.
+      number: the term that has it.
+      bound: what its names stand for.
+    """
+    names = rule.source[j].names()
+    shapes = [terms.shapes[k] for k in (number, *(bound[name] for name in names))]
+    dtypes = {None if isinstance(shape, tuple) else shape.dtype for shape in shapes}
+    constant = all(terms.constant[bound[name]] for name in rule.constant if name in names)
+    return constant and len(dtypes) == 1
+
+
+def replacements(terms: Terms, found: Match) -> dict[int, int]:
+    """Returns what a rewrite puts in the place of each term that it replaces.
+
+    Raises:
+      ValueError: the rule is no equality: what it puts there has another shape or dtype.
+    """
+    pairs = zip(found.terms, found.rule.target, strict=True)
+    by = {old: build(terms, pattern, found.bound) for old, pattern in pairs}
+    for old, new in by.items():
+        before, after = terms.shapes[old], terms.shapes[new]
+        if before != after:
+            raise ValueError(f"{found.rule.name!r} puts {after} in the place of {before}")
+    return {old: new for old, new in by.items() if old != new}
 
 
 def _numbers(parts: dict[int, list[list[tuple[int, Bound]]]]) -> list[int]:

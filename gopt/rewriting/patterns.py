@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gopt.rewriting.operators import Attributes
 from gopt.rewriting.terms import Terms
 
 COMMUTATIVE = frozenset(("add", "mul"))
@@ -80,13 +81,13 @@ def match(
                 yield bound
             return
         found = {**bound, pattern: number}
-        if pattern not in shapes or _fits(terms.shapes[number], shapes[pattern], found):
+        if pattern not in shapes or bind_shape(terms.shapes[number], shapes[pattern], found):
             yield found
         return
     term = terms[number]
-    if term.operator != pattern.operator:
+    if (term.operator, len(term.inputs)) != (pattern.operator, len(pattern.inputs)):
         return
-    known = _attributes(terms, pattern, number, bound)
+    known = bind_attributes(terms, pattern, number, term.attributes, bound)
     if known is None:
         return
     orders = [term.inputs]
@@ -114,35 +115,34 @@ def build(terms: Terms, pattern: Any, bound: Mapping[str, Any]) -> int:
     return terms.add(pattern.operator, inputs, **attributes)
 
 
-def _inputs(
-    terms: Terms, patterns: Any, numbers: Any, shapes: Mapping[str, str], bound: Bound
-) -> Iterator[Bound]:
-    if not patterns:
-        yield bound
-        return
-    for found in match(terms, patterns[0], numbers[0], shapes, bound):
-        yield from _inputs(terms, patterns[1:], numbers[1:], shapes, found)
+def bind_attributes(
+    terms: Terms, pattern: Apply, number: int, given: Attributes, bound: Bound
+) -> Bound | None:
+    """Returns what is bound, too, if attributes are those of a pattern; else nothing.
 
-
-def _attributes(terms: Terms, pattern: Apply, number: int, bound: Bound) -> Bound | None:
-    """Returns what is bound if the attributes of a term are those of a pattern."""
-    term, found = terms[number], dict(bound)
-    given = dict(term.attributes)
+    Args:
+      terms: all terms.
+      pattern: what is looked for.
+      number: a term of the shape that the operator returns; axes are counted by it.
+      given: the attributes.
+      bound: what is known already.
+    """
+    found, rest = dict(bound), dict(given)
     for name, value in pattern.attributes:
         wanted = value
         if name == "axis" and wanted < 0:
-            wanted += len(terms.shape(term.inputs[0]))
-        if given.pop(name) != wanted:
+            wanted += len(terms.shape(number))
+        if rest.pop(name) != wanted:
             return None
     if pattern.like:
-        key, rest = f"like {pattern.like}", tuple(sorted(given.items()))
-        if found.setdefault(key, rest) != rest:
+        key, others = f"like {pattern.like}", tuple(sorted(rest.items()))
+        if found.setdefault(key, others) != others:
             return None
     return found
 
 
-def _fits(shape: Any, letters: str, bound: Bound) -> bool:
-    """Returns whether a shape has the letters, and binds those that are new."""
+def bind_shape(shape: Any, letters: str, bound: Bound) -> bool:
+    """Returns whether a shape has the letters of a rule, and binds those that are new."""
     if isinstance(shape, tuple):
         return False
     axes, names = tuple(shape.shape), letters.split()
@@ -160,3 +160,13 @@ def _fits(shape: Any, letters: str, bound: Bound) -> bool:
         if wanted != length:
             return False
     return True
+
+
+def _inputs(
+    terms: Terms, patterns: Any, numbers: Any, shapes: Mapping[str, str], bound: Bound
+) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    for found in match(terms, patterns[0], numbers[0], shapes, bound):
+        yield from _inputs(terms, patterns[1:], numbers[1:], shapes, found)

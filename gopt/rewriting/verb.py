@@ -12,7 +12,7 @@ from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
 from gopt.program import Program, check_one_device, trace_program
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost, roofline
-from gopt.rewriting.matching import Matcher
+from gopt.rewriting.found import Search
 from gopt.rewriting.pricing import Prices
 from gopt.rewriting.reading import read
 from gopt.rewriting.rules import RULES, Rule
@@ -43,7 +43,7 @@ class Rewriting:
       difference: of its values from those of the function, as a share of the largest of an array.
       tolerance: what that may be by rounding, see `gopt.verification.tolerance`.
       tells: whether the values that might have changed can tell functions apart.
-      visited: how many programs were rewritten.
+      stopped: why the search ended.
     """
 
     program: Program
@@ -54,7 +54,7 @@ class Rewriting:
     difference: float
     tolerance: float
     tells: bool
-    visited: int
+    stopped: str
 
     @property
     def after(self) -> Measured:
@@ -103,7 +103,7 @@ class Rewriting:
     def __str__(self) -> str:
         lines = [
             f"{len(self.program.equations)} equations; process time of the best of "
-            f"{len(self.before.times.process)} turns; {self.visited} programs were rewritten",
+            f"{len(self.before.times.process)} turns; {self.stopped}",
             f"{'':8}{'by the model':>14}{'measured':>12}{'of before':>11}  {'95 %':11}",
         ]
         for name in ("before", "folded", "found"):
@@ -124,18 +124,16 @@ def rewrite(
     constant_argnums: int | Sequence[int] = (),
     cost: OpCost | None = None,
     rules: Sequence[Rule] = RULES,
-    alpha: float = 1.05,
-    budget: int = 100,
+    search: Search = backtracking,
     repeats: int = 20,
     seed: int = 0,
 ) -> Rewriting:
     """Returns an equal function that costs less, and what both take on this machine.
 
-    Programs are rewritten by rules, as TASO does it (see `gopt.rewriting.backtracking`). The one
-    that costs least is compared with the function: its values on random arguments, and its time
-    through XLA on the arguments that are given. It is chosen only if it has the same values, and is
-    surely faster. To differentiate, rewrite the gradient: derivatives of what comes back may be
-    others.
+    Programs are rewritten by rules, and the one that costs least is compared with the function: its
+    values on random arguments, and its time through XLA on the arguments that are given. It is
+    chosen only if it has the same values, and is surely faster. To differentiate, rewrite the
+    gradient: derivatives of what comes back may be others.
 
     What depends on constant arguments alone, as weights that are joined, can be computed once:
 
@@ -150,8 +148,8 @@ def rewrite(
       constant_argnums: positions in `args` of what is known before the function runs.
       cost: of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.costs`.
       rules: what may be put in the place of what.
-      alpha: programs are kept that cost less than so many times the cheapest.
-      budget: how many programs are rewritten.
+      search: how programs are rewritten: as TASO does it, or as Tensat does,
+        `gopt.rewriting.saturation.saturation`. Bind options of these with `functools.partial`.
       repeats: turns in which both are timed; fewer than 6 are too few to tell what is faster.
       seed: of the numbers that are drawn.
 
@@ -168,8 +166,7 @@ def rewrite(
     terms, cost = Terms(), cost or roofline()
     known = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
     roots = read(terms, program, known)
-    matcher = Matcher(terms, rules)
-    found = backtracking(terms, roots, cost, matcher=matcher, alpha=alpha, budget=budget)
+    found = search(terms, roots, cost, rules)
 
     programs = {"before": roots, "folded": roots, "found": found.roots}
     written = {name: Written(terms, r, program, constant) for name, r in programs.items()}
@@ -187,7 +184,7 @@ def rewrite(
         difference=largest_difference(ours, expected),
         tolerance=tolerance(expected),
         tells=is_telling(*([values[k] for k in changed] for values in expected)),
-        visited=found.visited,
+        stopped=found.stopped,
     )
 
 

@@ -1,6 +1,9 @@
 """Matches of some rules and costs of programs, the slow way."""
 
 import itertools
+import math
+
+from gopt.rewriting.matching import Matcher
 
 PAIRS = "xa, xb are parts of x[a|b]", "xa, ya are parts of [x|y]a"
 SINGLE = "(xa)b = x(ab)", "xa + xb = x(a + b)", "(x + y) + z = x + (y + z)"
@@ -45,3 +48,40 @@ def cost(terms, roots, of_op):
             if not terms.constant[k]:
                 total += of_op(operator, attributes, tuple(terms.shapes[i] for i in inputs))
     return total
+
+
+def choices_of_least_cost(choices, roots, costs):
+    """Returns the least that a program can cost: each term that any choice needs, once."""
+    least = math.inf
+    for chosen in itertools.product(*choices.values()):
+        of = dict(zip(choices, chosen, strict=True))
+
+        def needed(c, path, of=of):
+            """Returns the classes that a class needs; nothing if that is itself."""
+            if c in path:
+                return None
+            each = [needed(i, {*path, c}) for i in choices[c][of[c]]]
+            return None if None in each else {c}.union(*each)
+
+        every = [needed(root, set()) for root in roots]
+        if None not in every:
+            least = min(least, sum(costs[of[c]] for c in set().union(*every)))
+    return least
+
+
+def cheapest(terms, roots, rules, of_op, *, most=20_000):
+    """Returns the least that any program costs to which rules lead; all of them are made."""
+    matcher, seen, stack = Matcher(terms, rules), {tuple(roots)}, [tuple(roots)]
+    least = math.inf
+    while stack:
+        assert len(seen) < most, "too many programs"
+        program = stack.pop()
+        least = min(least, cost(terms, program, of_op))
+        for found in matcher.matches(program):
+            if all(terms.constant[k] for k in found.terms):
+                continue
+            after = matcher.apply(program, found)
+            if after is not None and after not in seen:
+                seen.add(after)
+                stack.append(after)
+    return least

@@ -8,7 +8,7 @@ import pytest
 from gopt.program import trace_program
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import roofline
-from gopt.rewriting.matching import Matcher
+from gopt.rewriting.matching import Matcher, replacements
 from gopt.rewriting.patterns import apply
 from gopt.rewriting.pricing import Change, Prices
 from gopt.rewriting.reading import read
@@ -89,7 +89,7 @@ def test_a_change_is_what_the_program_costs_more(name):
         after = matcher.apply(roots, found[k])
         if after is None:
             continue
-        predicted = before + change.of(matcher.replacements(found[k]))
+        predicted = before + change.of(replacements(terms, found[k]))
         actual = prices.program(after)
         known += 1
         simpler += actual < predicted - 1e-12
@@ -164,13 +164,15 @@ def test_what_costs_more_at_first_is_found_within_alpha():
         terms.argument(k, jax.ShapeDtypeStruct((2,), np.float32), constant=False) for k in (0, 1)
     )
     roots = (terms.add("add", [x, y]),)
-    matcher = Matcher(terms, rules)
-    far = backtracking(terms, roots, cost, matcher=matcher, alpha=1.05)
-    assert far == ((terms.add("relu", [x]),), 0.5, ("dearer", "cheaper"), 3)
-    near = backtracking(terms, roots, cost, matcher=matcher, alpha=1.0)
-    assert near == (roots, 1.0, (), 1)
-    assert backtracking(terms, roots, cost, matcher=matcher, budget=1).visited == 1
-    assert backtracking(terms, roots, cost, matcher=matcher, budget=0) == (roots, 1.0, (), 0)
+    far = backtracking(terms, roots, cost, rules, alpha=1.05)
+    done = "nothing is left to be rewritten"
+    assert far == ((terms.add("relu", [x]),), 0.5, ("dearer", "cheaper"), 3, done)
+    near = backtracking(terms, roots, cost, rules, alpha=1.0)
+    assert near == (roots, 1.0, (), 1, done)
+    once = backtracking(terms, roots, cost, rules, budget=1)
+    assert once == (roots, 1.0, (), 1, "the budget of 1 programs is spent")
+    never = backtracking(terms, roots, cost, rules, budget=0)
+    assert never == (roots, 1.0, (), 0, "the budget of 0 programs is spent")
 
 
 def test_products_that_need_each_other_are_no_match():

@@ -1,0 +1,224 @@
+"""Saturation finds the cheapest of all programs that rules lead to."""
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gopt
+from gopt.rewriting.backtracking import backtracking
+from gopt.rewriting.egraph import EGraph
+from gopt.rewriting.extraction import choose
+from gopt.rewriting.rules import RULES
+from gopt.rewriting.saturation import saturate, saturation
+from gopt.rewriting.terms import Terms
+from gopt.rewriting.writing import Written
+from tests.reference import rewriting as reference
+from tests.rewriting.test_backtracking import (
+    ATTENTION,
+    COST,
+    THREE,
+    attention,
+    program,
+    random,
+    three,
+    workload,
+)
+from tests.workloads.tiny import compiled
+
+
+def sums(w, x):
+    return (x @ w[0] + x) + x @ w[1], x @ w[0]
+
+
+def views(w, x):
+    parts = jnp.concatenate([x @ w[0], x @ w[1]], 1)
+    return parts[:, :6][:, 2:] * 2, jnp.transpose(jnp.transpose(x @ w[2])) * 3
+
+
+def entangled(w, x):
+    """Of three products that could be one, two need each other."""
+    return x @ jnp.sin(x @ w[0]) + x @ (x + 1)
+
+
+SQUARE = [random(6, 6, seed=k) for k in range(4)], random(6, 6, seed=4)
+CASES = {
+    "attention": (attention, *ATTENTION),
+    "three": (three, *THREE),
+    "sums": (sums, *SQUARE),
+    "views": (views, *SQUARE),
+    "entangled": (entangled, *SQUARE),
+    "nothing": (lambda w, x: x, *SQUARE),
+    "one op": (lambda w, x: jnp.sin(x), *SQUARE),
+    "constant": (lambda w, x: w[0] @ w[1], *SQUARE),
+}
+
+
+def random_cost(seed):
+    """Costs that suit no rule in particular."""
+    known, rng = {}, np.random.default_rng(seed)
+
+    def cost(operator, attributes, shapes):
+        if operator in ("reshape", "slice", "argument", "number"):
+            return 0.0
+        key = operator, tuple(shape.shape for shape in shapes)
+        return known.setdefault(key, float(rng.integers(1, 9)) * 1e-6)
+
+    return cost
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+@pytest.mark.parametrize("name", CASES)
+def test_the_cheapest_of_all_programs_is_found(name, seed):
+    cost = COST if seed is None else random_cost(seed)
+    few = [rule for rule in RULES if "elements" not in rule.name]
+    terms, roots, whole = program(*CASES[name])
+    found = saturation(terms, roots, cost, few)
+    assert found.stopped == "nothing is left to be rewritten"
+    least = reference.cheapest(*program(*CASES[name])[:2], few, cost)
+    # Programs that no single way of rewrites leads to are in it as well.
+    assert found.cost <= least + 1e-12
+    assert found.cost == pytest.approx(reference.cost(terms, found.roots, cost), rel=1e-9)
+    if seed is None:
+        assert found.cost == pytest.approx(least, rel=1e-9)
+    fn, *args = CASES[name]
+    ours = jax.tree.leaves(Written(terms, found.roots, whole, (0,))(*args))
+    for one, other in zip(ours, jax.tree.leaves(fn(*args)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert", "resnext", "rnnlm", "deeprank"])
+def test_workloads_keep_their_values_and_cost_no_more_than_by_backtracking(name):
+    fn, variables, *inputs = workload(name)
+    terms, roots, whole = program(fn, variables, *inputs)
+    found = saturation(terms, roots, COST, nodes=10_000)
+    other = backtracking(*program(fn, variables, *inputs)[:2], COST)
+    assert found.cost <= other.cost * (1 + 1e-9)
+    apply, *_ = compiled(name)
+    back = Written(terms, found.roots, whole, (0,))
+    run = jax.jit(back.run, compiler_options={"xla_backend_optimization_level": 0})
+    ours = jax.tree.leaves(run(back.fold(variables), *inputs))
+    for one, theirs in zip(ours, jax.tree.leaves(apply(variables, *inputs)), strict=True):
+        scale = np.abs(theirs).max()
+        np.testing.assert_allclose(one / scale, theirs / scale, atol=2e-5)
+
+
+def test_what_is_equal_is_in_one_class():
+    """If x = y, then f(x) = f(y), and so for what reads these."""
+    terms = Terms()
+    shape = jax.ShapeDtypeStruct((3, 3), np.float32)
+    x, y, z = (terms.argument(k, shape, constant=False) for k in range(3))
+    inner = [terms.add("relu", [k]) for k in (x, y, z)]
+    outer = [terms.add("sub", [k, z]) for k in inner]
+    swapped = [terms.add("mul", [x, z]), terms.add("mul", [z, y])]
+    graph = EGraph(terms, RULES)
+    graph.add(range(len(terms)))
+    assert all(k == c for k, c in graph.classes().items())
+    graph.add([], [(x, y)])
+    classes = graph.classes()
+    assert classes[inner[0]] == classes[inner[1]] == inner[0] != classes[inner[2]]
+    assert classes[outer[0]] == classes[outer[1]] == outer[0] != classes[outer[2]]
+    assert classes[swapped[0]] == classes[swapped[1]] == swapped[0]
+
+
+def test_matches_in_a_program_alone_are_those_of_backtracking():
+    """Before anything is equal; but for what is constant, which costs nothing in any order."""
+    for case in CASES.values():
+        terms, roots, _ = program(*case)
+        graph = EGraph(terms, RULES)
+        graph.add(terms.live(roots))
+        names = (*reference.PAIRS, *reference.SINGLE)
+        found = {
+            (one.rule.name, frozenset(one.terms))
+            for one in graph.matches()
+            if one.rule.name in names
+        }
+        expected = {
+            (name, numbers)
+            for name, numbers in reference.matches(terms, roots)
+            if not any(terms.constant[k] for k in numbers)
+        }
+        # Here two that need each other are a match: what is taken in the end has no cycle.
+        assert expected <= found
+        assert found == expected or case[0] is entangled
+        assert list(graph.matches()) == []  # none of them is told twice
+
+
+def test_several_are_joined_in_one_order():
+    def fn(w, x):
+        return [jnp.tanh(x @ each) for each in w]
+
+    terms, roots, _ = program(fn, *SQUARE)
+    rules = [rule for rule in RULES if rule.name.startswith("xa, xb")]
+    saturated = saturate(terms, roots, rules)
+    joined = {terms[k].inputs for k in saturated.graph.numbers if terms[k].operator == "concat"}
+    weights = sorted(k for k in terms.live(roots) if terms.constant[k])
+    expected = itertools.chain.from_iterable(
+        itertools.combinations(weights, n) for n in range(2, len(weights) + 1)
+    )
+    assert joined == set(expected)
+    once = saturate(*program(fn, *SQUARE)[:2], rules, joined=2)
+    assert len(once.graph.numbers) < len(saturated.graph.numbers)
+
+
+def random_choices(seed):
+    """Classes whose first terms read those before; others read any, so that there are cycles."""
+    rng = np.random.default_rng(seed)
+    choices, number = {}, itertools.count(100)
+    for c in range(6):
+        before = tuple(int(i) for i in range(c) if rng.random() < 0.5)
+        choices[c] = {c: before}
+        for _ in range(rng.integers(0, 3)):
+            read = tuple(i for i in range(6) if i != c and rng.random() < 0.3)
+            choices[c][next(number)] = read
+    costs = {k: int(rng.integers(0, 10)) for members in choices.values() for k in members}
+    return choices, {5, int(rng.integers(0, 6))}, costs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_choice_is_the_best_of_all(seed):
+    choices, roots, costs = random_choices(seed)
+    solved, gap = choose(choices, roots, costs)
+    assert gap == 0
+    assert roots <= solved.keys()
+    assert all(i in solved for c, k in solved.items() for i in choices[c][k])
+    least = reference.choices_of_least_cost(choices, roots, costs)
+    assert (
+        reference.choices_of_least_cost(
+            {c: {k: choices[c][k]} for c, k in solved.items()}, roots, costs
+        )
+        == least
+    )
+
+
+def test_a_limit_is_told_and_the_best_so_far_returned():
+    terms, roots, _ = program(sums, *SQUARE)
+    before = reference.cost(terms, roots, COST)
+    every = saturation(*program(sums, *SQUARE)[:2], COST)
+    most = len(terms.live(roots)) + 6
+    few = saturation(terms, roots, COST, nodes=most)
+    assert few.stopped == f"there are more than {most} terms"
+    assert every.cost <= few.cost <= before
+    none = saturation(terms, roots, COST, rounds=0)
+    assert (none.roots, none.rewrites, none.stopped) == (roots, (), "there were 0 rounds")
+    # A solver that may do nothing returns the program that there was.
+    lazy = saturation(*program(sums, *SQUARE)[:2], COST, effort=0.0)
+    assert lazy.cost <= before
+
+
+@pytest.mark.parametrize("name", ["rounds", "joined", "nodes"])
+def test_negative_limits_raise(name):
+    terms, roots, _ = program(three, *THREE)
+    with pytest.raises(ValueError, match=f"{name} -1"):
+        saturate(terms, roots, **{name: -1})
+
+
+def test_rewriting_searches_by_it():
+    search = partial(saturation, nodes=1000)
+    result = gopt.rewrite(three, *THREE, constant_argnums=0, search=search, repeats=2)
+    assert result.stopped == "nothing is left to be rewritten"
+    assert set(result.rules) == {"(xa)b = x(ab)", "xa + xb = x(a + b)"}
+    assert result.difference < 1e-5
