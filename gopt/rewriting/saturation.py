@@ -1,8 +1,8 @@
 """Equality saturation: all that rules make of a program, side by side, and the cheapest of it.
 
 After Yang et al., "Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat):
-rules of several patterns are limited, and what is cheapest is found as an integer program. Needs the
-extra `rewriting`.
+rules of several patterns are limited, and what is cheapest is found as an integer program. Needs
+the extra `rewriting`.
 """
 
 from collections.abc import Sequence
