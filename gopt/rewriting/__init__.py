@@ -1,7 +1,7 @@
 """Equal programs: terms, rules, searches, and functions that are measured to be faster."""
 
 from gopt.rewriting.backtracking import backtracking
-from gopt.rewriting.costs import OpCost, roofline
+from gopt.rewriting.costs import OpCost, measured, roofline
 from gopt.rewriting.found import Found, Search
 from gopt.rewriting.matching import Match, Matcher
 from gopt.rewriting.reading import read
@@ -23,6 +23,7 @@ __all__ = [
     "Terms",
     "Written",
     "backtracking",
+    "measured",
     "read",
     "rewrite",
     "roofline",

@@ -1,9 +1,12 @@
 """What terms cost: functions of an operator, its attributes and the shapes that it reads."""
 
 import functools
+import math
 from collections.abc import Callable
 
+from gopt.fusion.timing import KernelTimes
 from gopt.hardware import Hardware, homogeneous, op_seconds
+from gopt.program import trace_program
 from gopt.rewriting.operators import Attributes, Shapes, run
 from gopt.sources.jaxpr import trace
 
@@ -33,5 +36,32 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
         seconds = op_seconds(graph.flops, graph.bytes, hardware)[:, 0]
         work = (graph.flops > 0) | (graph.bytes > 0)
         return float(seconds[work].sum())
+
+    return cost
+
+
+def measured(times: KernelTimes) -> OpCost:
+    """Returns costs as this CPU has them, in s: each op is compiled and timed once, as TASO has it.
+
+    An op is a kernel of its own, as in `roofline`; what a call of one takes is left out.
+
+    Args:
+      times: what was measured before, and where it is kept.
+
+    Raises:
+      ValueError: an op cannot be timed.
+    """
+
+    @functools.cache
+    def cost(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> float:
+        if operator in FREE:
+            return 0.0
+        program = trace_program(lambda *values: run(operator, attributes, values), *shapes)
+        if not program.equations:
+            return 0.0
+        seconds = times.of(program, [tuple(range(len(program.equations)))])
+        if not math.isfinite(seconds):
+            raise ValueError(f"{operator} of {shapes} cannot be timed: see `times.failures`")
+        return seconds
 
     return cost

@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from ortools.sat.python import cp_model
-from scipy.sparse import coo_matrix
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.pricing import Prices
 
-_UNIT = 1e-10  # s: costs are integers for the solver
+_CHANGE = 1e-12  # s: of programs that cost the same, the one most like that before is taken
+_TIE = 1e-6  # share of a cost that is proven
 
 # The terms of each class, each with the classes that it reads.
 Choices = dict[int, dict[int, tuple[int, ...]]]
@@ -28,7 +29,7 @@ class Extracted(NamedTuple):
 
 
 def cheapest(
-    graph: EGraph, roots: Sequence[int], prices: Prices, *, effort: float = 60.0
+    graph: EGraph, roots: Sequence[int], prices: Prices, *, seconds: float = 60.0
 ) -> Extracted:
     """Returns the cheapest program of an e-graph.
 
@@ -40,17 +41,19 @@ def cheapest(
       graph: all terms, with what is equal.
       roots: results of a program in it.
       prices: of its terms.
-      effort: of the solver, about s, but the same on every machine.
+      seconds: after which the best so far is taken.
     """
     classes = graph.classes()
     wanted = {classes[root] for root in roots}
     choices = _choices(graph, wanted, classes)
     before = set(graph.terms.live(roots))
-    costs = {  # of programs that cost the same, the one most like that before
-        k: round(prices.term(k) / _UNIT) + (k not in before) for m in choices.values() for k in m
+    costs = {
+        k: prices.term(k) + (_CHANGE if k not in before else 0.0)
+        for members in choices.values()
+        for k in members
     }
     choices = _without_worse(choices, costs)
-    solved, gap = choose(choices, wanted, costs, effort)
+    solved, gap = choose(choices, wanted, costs, seconds)
     chosen, done = set[int](), dict[int, int]()
     for c in _inputs_first(choices, solved):
         number = solved[c]
@@ -87,19 +90,22 @@ def _choices(graph: EGraph, roots: Iterable[int], classes: Mapping[int, int]) ->
     return choices
 
 
-def _without_worse(choices: Choices, costs: Mapping[int, int]) -> Choices:
-    """Returns the choices without those that cost no less than one that reads no more."""
+def _without_worse(choices: Choices, costs: Mapping[int, float]) -> Choices:
+    """Returns the choices without those that cost no less than one that reads no more.
+
+    The first of each stay: together they are a program.
+    """
     left: Choices = {}
     for c, members in choices.items():
         left[c] = {}
         for k in sorted(members, key=lambda k: (costs[k], len(members[k]), k)):
-            if not any(set(read) <= set(members[k]) for read in left[c].values()):
+            if k == c or not any(set(read) <= set(members[k]) for read in left[c].values()):
                 left[c][k] = members[k]
     return left
 
 
 def choose(
-    choices: Choices, roots: set[int], costs: Mapping[int, int], effort: float = 60.0
+    choices: Choices, roots: set[int], costs: Mapping[int, float], seconds: float = 60.0
 ) -> tuple[dict[int, int], float]:
     """Returns a term for each class that is needed, and by what share others could be cheaper.
 
@@ -108,41 +114,73 @@ def choose(
         each other without a cycle.
       roots: classes that are needed.
       costs: of terms.
-      effort: see `cheapest`.
+      seconds: after which the best so far is taken, that of the terms with the numbers of classes
+        at first.
     """
-    model = cp_model.CpModel()
-    needed = {c: model.new_bool_var("") for c in choices}
-    taken = {k: model.new_bool_var("") for members in choices.values() for k in members}
+    if not roots & choices.keys():
+        return {}, 0.0
+    taken = {k: j for j, k in enumerate(k for members in choices.values() for k in members)}
+    needed = {c: len(taken) + j for j, c in enumerate(choices)}
     together = _cycles(choices)
     size = np.bincount(list(together.values()))
-    rank = {
-        c: model.new_int_var(0, int(size[group]) - 1, "")
-        for c, group in together.items()
-        if size[group] > 1
-    }
+    inside = [c for c, group in together.items() if size[group] > 1]
+    rank = {c: len(taken) + len(needed) + j for j, c in enumerate(inside)}
+
+    rows: list[tuple[dict[int, float], float, float]] = []  # of variables, least and most
     for c, members in choices.items():
-        model.add(sum(taken[k] for k in members) == needed[c])
+        rows.append(({needed[c]: -1, **{taken[k]: 1 for k in members}}, 0, 0))
         readers = defaultdict[int, list[int]](list)
         for k, read in members.items():
-            model.add_hint(taken[k], k == c)  # the program that there was
             for i in read:
                 readers[i].append(k)
-                if together[i] == together[c]:
-                    model.add(rank[c] > rank[i]).only_enforce_if(taken[k])
+                if together[i] == together[c]:  # what is read has a smaller rank
+                    most = float(size[together[c]])
+                    rows.append(({rank[c]: 1, rank[i]: -1, taken[k]: -most}, 1 - most, np.inf))
         for i, reading in readers.items():  # as one is taken, tighter than for each of them
-            model.add(sum(taken[k] for k in reading) <= needed[i])
-    for c in roots & choices.keys():
-        model.add(needed[c] == 1)
-    model.minimize(sum(costs[k] * take for k, take in taken.items()))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.linearization_level = 2  # the relaxation is nearly tight
-    solver.parameters.max_deterministic_time = effort
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return {c: c for c in choices}, 1.0
-    gap = (solver.objective_value - solver.best_objective_bound) / max(solver.objective_value, 1)
-    solved = {c: k for c, members in choices.items() for k in members if solver.value(taken[k])}
-    return solved, max(gap, 0.0)
+            rows.append(({needed[i]: -1, **{taken[k]: 1 for k in reading}}, -np.inf, 0))
+    entries = [(row, at, x) for row, (each, _, _) in enumerate(rows) for at, x in each.items()]
+    row, column, value = np.array(entries).reshape(-1, 3).T
+    variables = len(taken) + len(needed) + len(rank)
+    matrix = csr_matrix((value, (row.astype(int), column.astype(int))), (len(rows), variables))
+
+    cost, low, high = np.zeros(variables), np.zeros(variables), np.ones(variables)
+    scale = max(costs[k] for k in taken) or 1.0
+    for k, j in taken.items():
+        cost[j] = costs[k] / scale
+    low[[needed[c] for c in roots & choices.keys()]] = 1
+    for c, j in rank.items():
+        high[j] = size[together[c]] - 1
+    whole = np.zeros(variables)
+    whole[: len(taken)] = 1  # then the others are as well
+    solved = milp(
+        cost,
+        constraints=LinearConstraint(matrix, *np.array([each[1:] for each in rows]).T),
+        bounds=Bounds(low, high),
+        integrality=whole,
+        options={"time_limit": seconds, "mip_rel_gap": _TIE},
+    )
+    first = {c: c for c in _needed(choices, roots)}
+    before = sum(cost[taken[c]] for c in first)
+    bound = solved.mip_dual_bound or 0.0
+    if solved.x is None or solved.fun > before:
+        return first, max(1 - bound / before, 0.0) if before else 0.0
+    found = {
+        c: next(k for k in members if solved.x[taken[k]] > 0.5)
+        for c, members in choices.items()
+        if solved.x[needed[c]] > 0.5
+    }
+    return found, max(1 - bound / solved.fun, 0.0) if solved.fun else 0.0
+
+
+def _needed(choices: Choices, roots: Iterable[int]) -> set[int]:
+    """Returns the classes that are needed if the first term is taken of each."""
+    found, stack = set[int](), [c for c in roots if c in choices]
+    while stack:
+        c = stack.pop()
+        if c not in found:
+            found.add(c)
+            stack.extend(choices[c][c])
+    return found
 
 
 def _cycles(choices: Choices) -> dict[int, int]:

@@ -153,15 +153,18 @@ def test_several_are_joined_in_one_order():
 
     terms, roots, _ = program(fn, *SQUARE)
     rules = [rule for rule in RULES if rule.name.startswith("xa, xb")]
-    saturated = saturate(terms, roots, rules)
+    saturated = saturate(terms, roots, rules, few=4)
     joined = {terms[k].inputs for k in saturated.graph.numbers if terms[k].operator == "concat"}
     weights = sorted(k for k in terms.live(roots) if terms.constant[k])
     expected = itertools.chain.from_iterable(
         itertools.combinations(weights, n) for n in range(2, len(weights) + 1)
     )
     assert joined == set(expected)
-    once = saturate(*program(fn, *SQUARE)[:2], rules, joined=2)
-    assert len(once.graph.numbers) < len(saturated.graph.numbers)
+    terms, roots, _ = program(fn, *SQUARE)
+    saturated = saturate(terms, roots, rules)
+    joined = {terms[k].inputs for k in saturated.graph.numbers if terms[k].operator == "concat"}
+    a, b, c, d = weights
+    assert joined == {*itertools.combinations(weights, 2), (a, b, c), (a, b, c, d)}
 
 
 def random_choices(seed):
@@ -178,11 +181,11 @@ def random_choices(seed):
     return choices, {5, int(rng.integers(0, 6))}, costs
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(150))
 def test_the_choice_is_the_best_of_all(seed):
     choices, roots, costs = random_choices(seed)
     solved, gap = choose(choices, roots, costs)
-    assert gap == 0
+    assert gap <= 1e-6
     assert roots <= solved.keys()
     assert all(i in solved for c, k in solved.items() for i in choices[c][k])
     least = reference.choices_of_least_cost(choices, roots, costs)
@@ -200,16 +203,16 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     every = saturation(*program(sums, *SQUARE)[:2], COST)
     most = len(terms.live(roots)) + 6
     few = saturation(terms, roots, COST, nodes=most)
-    assert few.stopped == f"there are more than {most} terms"
+    assert few.stopped == f"there are {most} terms"
     assert every.cost <= few.cost <= before
     none = saturation(terms, roots, COST, rounds=0)
     assert (none.roots, none.rewrites, none.stopped) == (roots, (), "there were 0 rounds")
     # A solver that may do nothing returns the program that there was.
-    lazy = saturation(*program(sums, *SQUARE)[:2], COST, effort=0.0)
+    lazy = saturation(*program(sums, *SQUARE)[:2], COST, seconds=0.0)
     assert lazy.cost <= before
 
 
-@pytest.mark.parametrize("name", ["rounds", "joined", "nodes"])
+@pytest.mark.parametrize("name", ["rounds", "few", "nodes"])
 def test_negative_limits_raise(name):
     terms, roots, _ = program(three, *THREE)
     with pytest.raises(ValueError, match=f"{name} -1"):

@@ -1,0 +1,213 @@
+"""What rewriting makes of the models of the papers, by model cost and measured through XLA.
+
+    python -m experiments.rewrite
+    python -m experiments.rewrite --models BERT NasRNN --cost roofline
+
+Each search rewrites each model by the same rules and costs. The program that it finds is compared
+with the model as it is, compiled with its weights as arguments: values on random arguments, and
+times of whole programs in turns, after what depends on weights alone was computed. What a search
+finds is shown whether it is faster or not. Needs the extra `rewriting`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.progress import track
+
+import gopt
+from experiments import common
+from experiments.cases import check_names
+from experiments.rewrite.models import MODELS
+from gopt.fusion import KernelTimes
+from gopt.rewriting import Found, OpCost, Search, Terms, backtracking, measured, roofline
+from gopt.rewriting.saturation import saturation
+
+SEARCHES: dict[str, Search] = {
+    "greedy": partial(backtracking, alpha=1.0),
+    "backtracking": backtracking,
+    "saturation": saturation,
+}
+COSTS = ("measured", "roofline")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      models: of `experiments.rewrite.models.MODELS`; by default all.
+      searches: of `SEARCHES`; by default all.
+      cost: of an op: measured on this CPU, or by a roofline.
+      repeats: turns in which whole programs are timed.
+      seed: of weights and inputs.
+      folder: where figures, tables and times of ops are saved.
+    """
+
+    models: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    cost: str = "measured"
+    repeats: int = 20
+    seed: int = 0
+    folder: Path = Path("runs/rewrite")
+
+    def __post_init__(self) -> None:
+        check_names("models", self.models, MODELS)
+        check_names("searches", self.searches, SEARCHES)
+        check_names("cost", [self.cost], COSTS)
+
+
+def measure(name: str, search: str, cost: OpCost, settings: Settings) -> dict[str, Any]:
+    """Returns what a search makes of a model, and what both take."""
+    case = MODELS[name]()
+    watched = _Watched(SEARCHES[search])
+    rewriting = gopt.rewrite(
+        case.fn,
+        *case.args,
+        constant_argnums=0,
+        cost=cost,
+        search=watched,
+        repeats=settings.repeats,
+        seed=settings.seed,
+    )
+    return {
+        "model": name,
+        "search": search,
+        "terms": watched.terms,
+        "visited": watched.found.visited,
+        "stopped": watched.found.stopped,
+        "search s": watched.seconds,
+        "cost": (rewriting.before.cost, rewriting.found.cost),
+        "seconds": {
+            of: getattr(rewriting, of).times._asdict() for of in ("before", "folded", "found")
+        },
+        "ratio": rewriting.ratio(),
+        "wall ratio": rewriting.ratio("wall"),
+        "folded ratio": rewriting.ratio(of=rewriting.folded),
+        "difference": rewriting.difference,
+        "tolerance": rewriting.tolerance,
+        "refused": rewriting.refused,
+        "rules": Counter(rewriting.rules),
+    }
+
+
+class _Watched:
+    """A search that remembers what it found, and how long that took."""
+
+    found: Found
+    seconds: float
+    terms: int  # of the program that was given
+
+    def __init__(self, search: Search):
+        self._search = search
+
+    def __call__(self, terms: Terms, roots: Sequence[int], cost: OpCost, rules: Any) -> Found:
+        self.terms = len(terms.live(roots))
+        begin = time.perf_counter()
+        self.found = self._search(terms, roots, cost, rules)
+        self.seconds = time.perf_counter() - begin
+        return self.found
+
+
+def op_costs(settings: Settings) -> Callable[[], OpCost]:
+    """Returns what makes costs of ops, which remembers those that were measured."""
+    if settings.cost == "roofline":
+        return roofline
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    return partial(measured, KernelTimes(settings.folder / "ops.jsonl"))
+
+
+def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Prints the tables, and saves them."""
+    common.show(
+        f"Models before and after, {settings.repeats} turns; costs are {settings.cost}",
+        (
+            *("model", "search", "cost, ms", "then, ms", "measured, ms"),
+            *(
+                "then, of that (95 %)",
+                "wall, of that",
+                "folded alone, of that",
+                "differs",
+                "chosen",
+            ),
+        ),
+        [
+            (
+                row["model"],
+                row["search"],
+                *(f"{1e3 * cost:.3f}" for cost in row["cost"]),
+                f"{1e3 * row['seconds']['before']['process'].min():.3f}",
+                *(_interval(row[ratio]) for ratio in ("ratio", "wall ratio", "folded ratio")),
+                f"{row['difference']:.0e}",
+                row["refused"] or "yes",
+            )
+            for row in found
+        ],
+        settings.folder / "models.md",
+    )
+    common.show(
+        "Searches",
+        ("model", "search", "terms", "cost, of before", "s", "visited", "ended", "rules"),
+        [
+            (
+                row["model"],
+                row["search"],
+                row["terms"],
+                f"{row['cost'][1] / row['cost'][0]:.4f}",
+                f"{row['search s']:.2f}",
+                row["visited"],
+                row["stopped"],
+                "; ".join(f"{count} × {rule}" for rule, count in row["rules"].items()),
+            )
+            for row in found
+        ],
+        settings.folder / "searches.md",
+    )
+    common.show(
+        "Costs against whole programs",
+        ("model", "cost, ms", "measured, ms", "wall, ms", "apart, of cost"),
+        [
+            (
+                row["model"],
+                f"{1e3 * row['cost'][0]:.3f}",
+                f"{1e3 * row['seconds']['before']['process'].min():.3f}",
+                f"{1e3 * (end := row['seconds']['before']['wall'].min()):.3f}",
+                f"{abs(end - row['cost'][0]) / row['cost'][0]:.2f}",
+            )
+            for row in {row["model"]: row for row in found}.values()
+        ],
+        settings.folder / "discrepancy.md",
+    )
+
+
+def main(settings: Settings) -> None:
+    """Measures all models with all searches, prints the tables and saves them."""
+    make_cost = op_costs(settings)
+    found: list[dict[str, Any]] = []
+    runs = [
+        (model, search)
+        for model in settings.models or MODELS
+        for search in settings.searches or SEARCHES
+    ]
+    for model, search in track(runs, "models and searches"):
+        found.append(measure(model, search, make_cost(), settings))
+        common.save_json(settings.folder / "rewrite.json", found)
+    common.save_settings(settings.folder, settings)
+    show(found, settings)
+
+
+def _interval(ratio: tuple[float, float, float]) -> str:
+    middle, low, high = ratio
+    return f"{middle:.3f} ({low:.3f}-{high:.3f})"
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Settings, description=__doc__)
+    common.start()
+    common.keep_memory()
+    main(given)
