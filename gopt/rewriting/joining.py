@@ -1,9 +1,11 @@
 """Which terms are made one in an e-graph, of all that rules of two patterns could.
 
-Of n terms that could be one, 2**n sets could be. Those of a few terms are tried, and all together,
-which grow from the first two, one after another. What is joined comes in the order of terms.
+Of n terms that could be one, 2**n sets could be. Those of a few terms are tried, and all that there
+were at first, together: a set that grows from the first two, one after another. What is joined
+comes in the order of terms.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
@@ -25,17 +27,18 @@ class Joins:
     def __init__(self, terms: Terms, few: int):
         """Takes how many terms are few: all sets of no more than so many are tried."""
         self._terms, self._few = terms, few
-        self._together: dict[Hashable, set[int]] = {}
+        self._together: dict[Hashable, list[int]] = {}
         self._instead: dict[int, set[int]] = {}  # terms that are parts of one that was joined
         self._needs: list[int] = []  # bits of the terms that each is made of, itself included
 
     def chosen(self, found: Iterable[Match]) -> list[Match]:
         """Returns those that are to be applied."""
         every = [(match, self._sides(match)) for match in found]
+        new = defaultdict[Hashable, set[int]](set)
         for _, sides in every:
-            for side in (sides.one, sides.other):
-                if len(side) == 1:
-                    self._together.setdefault(sides.of, set()).update(side)
+            new[sides.of].update(*(side for side in sides[1:] if len(side) == 1))
+        # What other rules add later, such as parts of sums, is not always joined with the rest.
+        self._together = {of: sorted(parts) for of, parts in new.items()} | self._together
         return [match for match, sides in every if self._is_chosen(match, sides)]
 
     def made(self, found: Match, by: dict[int, int]) -> None:
@@ -67,8 +70,7 @@ class Joins:
             return False
         if len(one) + len(other) <= self._few:
             return True
-        order = sorted(self._together.get(sides.of, ()))
-        return [*one, *other] == order[: len(one) + 1]
+        return [*one, *other] == self._together[sides.of][: len(one) + 1]
 
     def _need_each_other(self, found: Match) -> bool:
         """Returns whether what one of both terms reads depends on the other, or on a part of it."""

@@ -35,7 +35,7 @@ def saturate(
     *,
     rounds: int = 15,
     few: int = 2,
-    nodes: int = 10_000,
+    nodes: int = 15_000,
 ) -> Saturated:
     """Returns what rules make of a program, all at once.
 
@@ -44,8 +44,8 @@ def saturate(
       roots: results of the program.
       rules: that are applied.
       rounds: in each, rules are applied everywhere.
-      few: those of two patterns are tried on all sets of so many terms, and on all terms together.
-      nodes: no more than so many terms, a fifth of Tensat's: most of more are orders of sums.
+      few: those of two patterns are tried on all sets of so many terms, and on all together.
+      nodes: no more than so many terms; most of more are orders of sums.
 
     Raises:
       ValueError: a number is negative.
@@ -92,7 +92,7 @@ def saturation(
     *,
     rounds: int = 15,
     few: int = 2,
-    nodes: int = 10_000,
+    nodes: int = 15_000,
     seconds: float = 60.0,
 ) -> Found:
     """Returns the cheapest program that saturation has, see `saturate`.

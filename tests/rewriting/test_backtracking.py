@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gopt.fusion import KernelTimes
 from gopt.program import trace_program
 from gopt.rewriting.backtracking import backtracking
-from gopt.rewriting.costs import roofline
+from gopt.rewriting.costs import measured, roofline
 from gopt.rewriting.matching import Matcher, replacements
 from gopt.rewriting.patterns import apply
 from gopt.rewriting.pricing import Change, Prices
@@ -226,3 +227,20 @@ def test_costs_are_a_roofline():
     assert COST("matmul", product, (x, y)) == pytest.approx(max(work, moved) + 1e-6)
     assert COST("reshape", (("shape", (128,)),), (x,)) == 0
     assert COST("relu", (), (x,)) == pytest.approx(2 * 4 * 8 * 16 / 1e10 + 1e-6)
+
+
+def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypatch):
+    product = (("dtype", None), ("precision", None))
+    x = jax.ShapeDtypeStruct((64, 64), np.float32)
+    path = tmp_path / "ops.jsonl"
+    cost = measured(KernelTimes(path, turns=1))
+    first = cost("matmul", product, (x, x))
+    assert 0 < first < 0.1
+    assert cost("slice", (("axis", 0), ("start", 0), ("stop", 3)), (x,)) == 0
+    assert cost("number", (("value", 1.0),), ()) == 0
+    known = KernelTimes(path, turns=1)
+    monkeypatch.setattr(known, "_learn", None)  # nothing is left to be timed
+    assert measured(known)("matmul", product, (x, x)) == first
+    known.seconds = dict.fromkeys(known.seconds, np.inf)
+    with pytest.raises(ValueError, match=r"matmul of .* cannot be timed"):
+        measured(known)("matmul", product, (x, x))

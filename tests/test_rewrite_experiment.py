@@ -1,0 +1,110 @@
+"""The experiment of rewriting: its models, its tables, and what is saved."""
+
+import json
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.rewrite import __main__ as experiment
+from experiments.rewrite import models
+from experiments.rewrite.models import MODELS
+from gopt.program import trace_program
+from gopt.rewriting import Terms, read
+from gopt.verification import is_telling, random_arguments
+
+SMALL = {"layers": 1, "length": 5, "hidden": 8, "inner": 12, "heads": 2}
+TINY = {
+    "transformer": partial(models.transformer, causal=True, **SMALL),
+    "bare": partial(models.bare_transformer, **SMALL),
+    "transducer": partial(models.transducer, labels=1, predicted=3, vocabulary=7, **SMALL),
+    "bare transducer": partial(models.bare_transducer, labels=1, **SMALL),
+    "cell": partial(models.nas_rnn, steps=2, hidden=4),
+}
+
+
+def numbers(case, leave_out=("mean", "variance")):
+    """How many scalars are trained."""
+    leaves = jax.tree_util.tree_leaves_with_path(case.args[0])
+    return sum(
+        leaf.size
+        for path, leaf in leaves
+        if not {getattr(key, "key", None) for key in path} & set(leave_out)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "result"),
+    [
+        ("ResNet-18", 11_689_512, (1, 1000)),  # torchvision
+        ("VGG-19", 143_667_240, (1, 1000)),  # torchvision
+        ("NasRNN", 16 * 512**2, (1, 512)),
+        ("BERT, as published", 8 * (4 * 1024**2 + 2 * 1024 * 4096), (64, 1024)),
+        ("T-T, as published", 14 * (4 * 512**2 + 2 * 512 * 2048), (80, 512)),
+        ("BERT", 8 * (12 * 1024**2 + 13 * 1024), (64, 1024)),
+    ],
+)
+def test_models_have_the_sizes_of_the_papers(name, parameters, result):
+    case = MODELS[name]()
+    assert numbers(case) == parameters
+    assert jax.eval_shape(case.fn, *case.args).shape == result
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_models_are_read_as_terms(name):
+    case = MODELS[name]()
+    program = trace_program(case.fn, *case.args)
+    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
+    terms = Terms()
+    (root, *_) = read(terms, program, constant)
+    operators = {terms[k].operator for k in terms.live([root])}
+    assert operators & {"matmul", "conv"}
+    assert not terms.constant[root]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_values_of_random_weights_tell_models_apart(name):
+    case = TINY[name]()
+    one, other = (case.fn(*random_arguments(case.args, seed)) for seed in (0, 1))
+    assert is_telling(one, other)
+
+
+def test_a_causal_transformer_does_not_see_what_comes_later():
+    case = TINY["transformer"]()
+    weights, x = random_arguments(case.args)
+    before, after = case.fn(weights, x), case.fn(weights, x.at[3].add(1.0))
+    np.testing.assert_allclose(before[:3], after[:3], rtol=1e-5)
+    assert not np.allclose(before[3:], after[3:])
+
+
+@pytest.mark.parametrize("cost", experiment.COSTS)
+def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "MODELS", {"bare": TINY["bare"]})
+    settings = experiment.Settings(repeats=1, cost=cost, folder=tmp_path)
+    with redirect_stdout(StringIO()) as printed:
+        experiment.main(settings)
+    assert "turns are too few" in printed.getvalue()
+    rows = json.loads((tmp_path / "rewrite.json").read_text())
+    assert [row["search"] for row in rows] == list(experiment.SEARCHES)
+    for row in rows:
+        before, after = row["cost"]
+        assert 0 < after <= before
+        assert row["difference"] <= row["tolerance"]
+        assert row["terms"] > 10 and row["search s"] > 0
+        assert np.isfinite(row["seconds"]["found"]["process"]).all()
+    greedy, backtracking, saturation = (row["cost"][1] for row in rows)
+    assert saturation <= backtracking * (1 + 1e-9) <= greedy * (1 + 1e-9)
+    for table in ("models.md", "searches.md", "discrepancy.md"):
+        assert (tmp_path / table).read_text().count("bare") == (1 if table[0] == "d" else 3)
+    saved = json.loads((tmp_path / "settings.json").read_text())
+    assert saved["cost"] == cost and saved["versions"]
+    assert (tmp_path / "ops.jsonl").exists() == (cost == "measured")
+
+
+def test_unknown_names_raise():
+    for wrong in ({"models": ("GPT",)}, {"searches": ("luck",)}, {"cost": "guess"}):
+        with pytest.raises(ValueError, match="expected some of"):
+            experiment.Settings(**wrong)
