@@ -1,7 +1,6 @@
 """What terms cost: functions of an operator, its attributes and the shapes that it reads."""
 
 import functools
-import math
 from collections.abc import Callable
 
 from gopt.fusion.timing import KernelTimes
@@ -44,12 +43,11 @@ def measured(times: KernelTimes) -> OpCost:
     """Returns costs as this CPU has them, in s: each op is compiled and timed once, as TASO has it.
 
     An op is a kernel of its own, as in `roofline`; what a call of one takes is left out.
+    What cannot be timed costs infinitely much.
 
     Args:
       times: what was measured before, and where it is kept.
 
-    Raises:
-      ValueError: an op cannot be timed.
     """
 
     @functools.cache
@@ -59,9 +57,6 @@ def measured(times: KernelTimes) -> OpCost:
         program = trace_program(lambda *values: run(operator, attributes, values), *shapes)
         if not program.equations:
             return 0.0
-        seconds = times.of(program, [tuple(range(len(program.equations)))])
-        if not math.isfinite(seconds):
-            raise ValueError(f"{operator} of {shapes} cannot be timed: see `times.failures`")
-        return seconds
+        return times.of(program, [tuple(range(len(program.equations)))])
 
     return cost

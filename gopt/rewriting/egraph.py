@@ -7,9 +7,9 @@ was. Terms go in as files of rows, which takes egglog microseconds for each; com
 milliseconds.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,6 +54,7 @@ class EGraph:
         """
         self.terms, self.rules = terms, tuple(rules)
         self.numbers: list[int] = []  # terms that are in it
+        self._in: set[int] = set()  # the same
         self._engine = bindings.EGraph()
         self._ids: dict[Attributes, int] = {}
         self._attributes: list[Attributes] = []
@@ -66,21 +67,25 @@ class EGraph:
                     self._declare(part.operator, len(part.inputs))
             self._run(_query(k, rule))
 
-    def add(self, numbers: Iterable[int], equal: Iterable[tuple[int, int]] = ()) -> None:
-        """Adds terms, and says which are equal.
+    def add(self, numbers: Iterable[int] = (), equal: Iterable[tuple[int, int]] = ()) -> None:
+        """Adds terms with all that they read, and says which are equal.
 
         Args:
-          numbers: of terms, after all that they read.
-          equal: pairs of terms that are in it then.
+          numbers: of terms.
+          equal: pairs of terms, which are added as well.
         """
         rows: dict[str, list[Sequence[int]]] = defaultdict(list)
         rows["equal"] = list(equal)
-        for number in numbers:
+        wanted = itertools.chain(numbers, *rows["equal"])
+        for number in self.terms.live(set(wanted) - self._in):
+            if number in self._in:
+                continue
             operator, attributes, inputs = self.terms[number]
+            self._in.add(number)
             self.numbers.append(number)
             if not self.terms.constant[number]:
                 rows["changes"].append((number,))
-            if not inputs:
+            if operator == "argument":
                 rows["leaf"].append((number,))
                 continue
             if attributes not in self._ids:
@@ -212,7 +217,7 @@ def _query(k: int, rule: Rule) -> str:
 
     roots = [visit(pattern) for pattern in rule.source]
     facts += [f"(changing {root})" for root in roots]
-    facts += [f"(!= {one} {other})" for one, other in pairwise(roots)]
+    facts += [f"(!= {one} {other})" for one, other in itertools.pairwise(roots)]
     names = _names(rule)
     facts += [f"(= first_{name} (first name_{name}))" for name in names]
     row = [*(f"first_{name}" for name in names), *columns]

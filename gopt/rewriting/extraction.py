@@ -1,5 +1,6 @@
 """The cheapest program in an e-graph, as an integer program."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.pricing import Prices
 
-_CHANGE = 1e-12  # s: of programs that cost the same, the one most like that before is taken
+_CHANGE = 1e-12  # s, for each new term: of programs that cost the same, one like that before
 _TIE = 1e-6  # share of a cost that is proven
 
 # The terms of each class, each with the classes that it reads.
@@ -113,7 +114,7 @@ def choose(
       choices: the terms of each class; one of them has the number of the class, and these read
         each other without a cycle.
       roots: classes that are needed.
-      costs: of terms.
+      costs: of terms; infinite ones are never taken, but where there is no other program.
       seconds: after which the best so far is taken, that of the terms with the numbers of classes
         at first.
     """
@@ -144,9 +145,15 @@ def choose(
     matrix = csr_matrix((value, (row.astype(int), column.astype(int))), (len(rows), variables))
 
     cost, low, high = np.zeros(variables), np.zeros(variables), np.ones(variables)
-    scale = max(costs[k] for k in taken) or 1.0
+    first = {c: c for c in _needed(choices, roots)}
+    before = sum(costs[c] for c in first)
+    if not before:
+        return first, 0.0
+    if not math.isfinite(before):
+        before = sum(filter(math.isfinite, costs.values()))
     for k, j in taken.items():
-        cost[j] = costs[k] / scale
+        cost[j] = costs[k] / before if costs[k] <= before else 0.0
+        high[j] = costs[k] <= before  # what costs more than all is never taken
     low[[needed[c] for c in roots & choices.keys()]] = 1
     for c, j in rank.items():
         high[j] = size[together[c]] - 1
@@ -159,11 +166,9 @@ def choose(
         integrality=whole,
         options={"time_limit": seconds, "mip_rel_gap": _TIE},
     )
-    first = {c: c for c in _needed(choices, roots)}
-    before = sum(cost[taken[c]] for c in first)
-    bound = solved.mip_dual_bound or 0.0
-    if solved.x is None or solved.fun > before:
-        return first, max(1 - bound / before, 0.0) if before else 0.0
+    bound = min(max(solved.mip_dual_bound or 0.0, 0.0), 1.0)
+    if solved.x is None or solved.fun > 1:
+        return first, 1 - bound
     found = {
         c: next(k for k in members if solved.x[taken[k]] > 0.5)
         for c, members in choices.items()

@@ -13,7 +13,7 @@ class Found(NamedTuple):
 
     roots: tuple[int, ...]
     cost: float  # s
-    rewrites: tuple[str, ...]  # names of the rules that led there
+    rewrites: tuple[str, ...]  # names of the rules that led there; see each search
     visited: int  # programs that were rewritten, or, of saturation, terms
     stopped: str  # why it ended
 

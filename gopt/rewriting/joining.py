@@ -1,87 +1,120 @@
-"""Which terms are made one in an e-graph, of all that rules of two patterns could.
+"""Which terms are made one in an e-graph, of all that rules of two patterns could join.
 
 Of n terms that could be one, 2**n sets could be. Those of a few terms are tried, and all that there
-were at first, together: a set that grows from the first two, one after another. What is joined
-comes in the order of terms.
+were at first and none of which needs another, together: a set that grows from the first two, one
+after another. What is joined comes in the order of terms.
 """
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from gopt.rewriting.matching import Match
+from gopt.rewriting.patterns import Apply
+from gopt.rewriting.rules import Rule
 from gopt.rewriting.terms import Terms
 
 
-class _Sides(NamedTuple):
-    """What a match joins."""
+def is_join(rule: Rule) -> bool:
+    """Returns whether a rule puts parts of one term in the place of two."""
+    parts = [target for target in rule.target if isinstance(target, Apply)]
+    slices = [part.inputs for part in parts if part.operator == "slice"]
+    return len(rule.source) == len(slices) == 2 and slices[0] == slices[1]
 
-    of: Hashable  # the same for all that could be one
-    one: tuple[int, ...]
-    other: tuple[int, ...]
+
+class _Side(NamedTuple):
+    """One of two terms that a match joins."""
+
+    parts: tuple[int, ...]  # terms that it was joined from, or itself
+    read: int  # bits of all that it depends on
 
 
 class Joins:
-    """Chooses matches of rules of two patterns."""
+    """Chooses matches of rules that join two terms.
+
+    Attributes:
+      left_out: whether a match was not chosen that would have joined other terms than those chosen.
+    """
 
     def __init__(self, terms: Terms, few: int):
         """Takes how many terms are few: all sets of no more than so many are tried."""
         self._terms, self._few = terms, few
-        self._together: dict[Hashable, list[int]] = {}
-        self._instead: dict[int, set[int]] = {}  # terms that are parts of one that was joined
+        self._sets: dict[Hashable, list[list[_Side]]] = {}  # that are joined as a whole
+        self._joined: dict[int, tuple[int, ...]] = {}  # terms, by the one that they were joined to
         self._needs: list[int] = []  # bits of the terms that each is made of, itself included
+        self.left_out = False
 
     def chosen(self, found: Iterable[Match]) -> list[Match]:
         """Returns those that are to be applied."""
-        every = [(match, self._sides(match)) for match in found]
-        new = defaultdict[Hashable, set[int]](set)
-        for _, sides in every:
-            new[sides.of].update(*(side for side in sides[1:] if len(side) == 1))
+        every = [(match, self._of(match), self._sides(match)) for match in found]
         # What other rules add later, such as parts of sums, is not always joined with the rest.
-        self._together = {of: sorted(parts) for of, parts in new.items()} | self._together
-        return [match for match, sides in every if self._is_chosen(match, sides)]
+        new: dict[Hashable, set[_Side]] = {of: set() for _, of, _ in every if of not in self._sets}
+        for _, of, sides in every:
+            if of in new:
+                new[of].update(side for side in sides if len(side.parts) == 1)
+        self._sets.update({of: _independent(sorted(sides)) for of, sides in new.items()})
+        return [match for match, of, sides in every if self._is_chosen(of, *sides)]
 
     def made(self, found: Match, by: dict[int, int]) -> None:
-        """Remembers what is a part of what, given what was put in the place of each term."""
-        parts = set[int]().union(*(self._instead.get(old, {old}) for old in by))
+        """Remembers what was joined, given what was put in the place of each term."""
         for new in by.values():
-            self._instead.setdefault(self._terms[new].inputs[0], set()).update(parts)
+            term = self._terms[new]
+            if term.operator == "slice":
+                parts = tuple(part for side in self._sides(found) for part in side.parts)
+                self._joined.setdefault(term.inputs[0], parts)
 
-    def _sides(self, found: Match) -> _Sides:
-        first, second = (pattern.names() for pattern in found.rule.source)
-        same = {
-            name: value
-            for name, value in found.bound.items()
-            if name in first & second or name.startswith("like ")
-        }
-        one, other = (
-            tuple(part for name in names for part in self._parts(found.bound[name]))
-            for names in (first - second, second - first)
-        )
-        return _Sides((found.rule.name, *sorted(same.items())), one, other)
+    def _of(self, found: Match) -> Hashable:
+        """Returns what is the same for all terms that can be one with those of a match."""
+        rule, bound = found.rule, found.bound
+        names = [pattern.names() for pattern in rule.source]
+        letters = [
+            {letter for name in each for letter in rule.shapes.get(name, "").split()}
+            for each in names
+        ]
+        same = (names[0] & names[1]) | {f"size {letter}" for letter in letters[0] & letters[1]}
+        same |= {key for key in bound if key.startswith("like ")}
+        return (rule.name, *((key, bound[key]) for key in sorted(same & bound.keys())))
 
-    def _parts(self, number: int) -> tuple[int, ...]:
-        term = self._terms[number]
-        return term.inputs if term.operator == "concat" else (number,)
-
-    def _is_chosen(self, found: Match, sides: _Sides) -> bool:
-        one, other = sides.one, sides.other
-        if max(one) >= min(other) or self._need_each_other(found):
-            return False
-        if len(one) + len(other) <= self._few:
-            return True
-        return [*one, *other] == self._together[sides.of][: len(one) + 1]
-
-    def _need_each_other(self, found: Match) -> bool:
-        """Returns whether what one of both terms reads depends on the other, or on a part of it."""
+    def _sides(self, found: Match) -> tuple[_Side, _Side]:
         terms, needs = self._terms, self._needs
         for number in range(len(needs), len(terms)):
             needs.append(1 << number)
             for i in terms[number].inputs:
                 needs[number] |= needs[i]
-        for pattern, other in zip(found.rule.source, found.terms[::-1], strict=True):
-            for name in pattern.names():
-                read = needs[found.bound[name]]
-                if any(read >> k & 1 for k in self._instead.get(other, {other})):
-                    return True
+
+        def side(j: int) -> _Side:
+            read = 0
+            for name in found.rule.source[j].names():
+                read |= needs[found.bound[name]]
+            return _Side(self._joined.get(found.terms[j], (found.terms[j],)), read)
+
+        return side(0), side(1)
+
+    def _is_chosen(self, of: Hashable, one: _Side, other: _Side) -> bool:
+        both = (*one.parts, *other.parts)
+        if one.parts[-1] >= other.parts[0] or not _is_independent(one, other):
+            return False
+        if len(both) <= self._few:
+            return True
+        for whole in self._sets[of]:
+            if both == tuple(part for side in whole[: len(both)] for part in side.parts):
+                return len(other.parts) == 1
+        self.left_out = True
         return False
+
+
+def _is_independent(one: _Side, other: _Side) -> bool:
+    """Returns whether neither of two terms depends on the other, or on a part of it."""
+    return not any(a.read >> part & 1 for a, b in ((one, other), (other, one)) for part in b.parts)
+
+
+def _independent(sides: Iterable[_Side]) -> list[list[_Side]]:
+    """Returns sets of terms none of which needs another, each term in the first that it can."""
+    sets: list[list[_Side]] = []
+    for side in sides:
+        for each in sets:
+            if all(_is_independent(side, member) for member in each):
+                each.append(side)
+                break
+        else:
+            sets.append([side])
+    return sets

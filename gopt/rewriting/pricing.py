@@ -13,20 +13,18 @@ class Prices:
     def __init__(self, terms: Terms, cost: OpCost):
         """Takes what an op costs."""
         self._terms, self._cost = terms, cost
-        self._known: list[float] = []
+        self._known: dict[int, float] = {}
 
     def term(self, number: int) -> float:
         """Returns the cost of a term; nothing if it is known before the program runs."""
-        terms = self._terms
-        while len(self._known) <= number:
-            k = len(self._known)
-            term = terms[k]
-            if terms.constant[k]:
-                self._known.append(0.0)
-            else:
-                shapes = tuple(terms.shapes[i] for i in term.inputs)
-                self._known.append(self._cost(term.operator, term.attributes, shapes))
-        return self._known[number]
+        known = self._known.get(number)
+        if known is None:
+            terms, known = self._terms, 0.0
+            if not terms.constant[number]:
+                operator, attributes, inputs = terms[number]
+                known = self._cost(operator, attributes, tuple(terms.shapes[i] for i in inputs))
+            self._known[number] = known
+        return known
 
     def program(self, roots: Sequence[int]) -> float:
         """Returns the cost of a program, given its results."""

@@ -18,10 +18,13 @@ class Rule:
 
     Attributes:
       name: what it does.
-      source: what is looked for, one pattern or several, of different terms of a program.
+      source: what is looked for, one pattern or two, of different terms of a program.
       target: what is put in the place of each.
       shapes: of terms by name, see `gopt.rewriting.patterns`.
       constant: names of terms that have to be known before the program runs.
+
+    Raises:
+      ValueError: there are not one or two patterns, with a target for each.
     """
 
     name: str
@@ -29,6 +32,11 @@ class Rule:
     target: tuple[Any, ...]
     shapes: Mapping[str, str] = field(default_factory=dict)
     constant: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.source) == len(self.target) in (1, 2):
+            sizes = f"{len(self.source)} patterns and {len(self.target)} targets"
+            raise ValueError(f"{self.name!r} has {sizes}: expected one of each, or two")
 
 
 matmul = partial(apply, "matmul", like="product")

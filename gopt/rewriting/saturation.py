@@ -1,20 +1,22 @@
-"""Equality saturation: all that rules make of a program, side by side, and the cheapest of it.
+"""Equality saturation: what rules make of a program, side by side, and the cheapest of it.
 
-After Yang et al., "Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat):
-rules of two patterns are limited, and what is cheapest is found as an integer program. Needs
-the extra `rewriting`.
+After Yang et al., "Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat),
+with other limits: Tensat applies rules of two patterns in some rounds only, and leaves out what
+would make a cycle. Here they join certain sets of terms (see `gopt.rewriting.joining`), and the
+integer program takes nothing that has a cycle. Needs the extra `rewriting`.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.costs import OpCost
 from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.extraction import cheapest
 from gopt.rewriting.found import Found
-from gopt.rewriting.joining import Joins
-from gopt.rewriting.matching import replacements
+from gopt.rewriting.joining import Joins, is_join
+from gopt.rewriting.matching import Match, replacements
 from gopt.rewriting.pricing import Prices
 from gopt.rewriting.rules import RULES, Rule
 from gopt.rewriting.terms import Terms
@@ -37,15 +39,15 @@ def saturate(
     few: int = 2,
     nodes: int = 15_000,
 ) -> Saturated:
-    """Returns what rules make of a program, all at once.
+    """Returns what rules make of a program, side by side.
 
     Args:
       terms: to which those that rules put somewhere are added.
       roots: results of the program.
       rules: that are applied.
       rounds: in each, rules are applied everywhere.
-      few: those of two patterns are tried on all sets of so many terms, and on all together.
-      nodes: no more than so many terms; most of more are orders of sums.
+      few: terms of each set that are joined, and all together; see `gopt.rewriting.joining`.
+      nodes: it ends when there are so many terms; most of more are orders of sums.
 
     Raises:
       ValueError: a number is negative.
@@ -53,8 +55,7 @@ def saturate(
     if min(rounds, few, nodes) < 0:
         raise ValueError(f"expected 0 at least: rounds {rounds}, few {few}, nodes {nodes}")
     graph, joins, origin = EGraph(terms, rules), Joins(terms, few), dict[int, str]()
-    graph.add(terms.live(roots))
-    stopped = f"there were {rounds} rounds"
+    graph.add(roots)
     for _ in range(rounds):
         before, equal = len(terms), list[tuple[int, int]]()
 
@@ -62,26 +63,25 @@ def saturate(
             return len(graph.numbers) + len(terms) - before >= nodes
 
         found = list(graph.matches())
-        alone = [each for each in found if len(each.terms) == 1]
-        several = joins.chosen(each for each in found if len(each.terms) > 1)
-        for each in itertools.chain(several, alone):
+        joining = joins.chosen(each for each in found if is_join(each.rule))
+        others = _in_turn(each for each in found if not is_join(each.rule))
+        for each in itertools.chain(joining, others):
             if is_full():
                 break
             by = replacements(terms, each)
             origin.update((new, each.rule.name) for new in by.values() if new not in origin)
             equal.extend(by.items())
-            if len(each.terms) > 1:
+            if is_join(each.rule):
                 joins.made(each, by)
         equal.extend(itertools.takewhile(lambda _: not is_full(), graph.views()))
         full = is_full()
-        graph.add(range(before, len(terms)), equal)
+        graph.add(equal=equal)
         if full:
-            stopped = f"there are {nodes} terms"
-            break
+            return Saturated(graph, origin, f"there are {len(graph.numbers)} terms")
         if not equal:
-            stopped = "nothing is left to be rewritten"
-            break
-    return Saturated(graph, origin, stopped)
+            but = f", but for joins of more than {few}" if joins.left_out else ""
+            return Saturated(graph, origin, f"nothing is left to be rewritten{but}")
+    return Saturated(graph, origin, f"there were {rounds} rounds")
 
 
 def saturation(
@@ -93,9 +93,11 @@ def saturation(
     rounds: int = 15,
     few: int = 2,
     nodes: int = 15_000,
-    seconds: float = 60.0,
+    solver_seconds: float = 60.0,
 ) -> Found:
     """Returns the cheapest program that saturation has, see `saturate`.
+
+    The rules that are told are the last that put there the terms that are new in it, one for each.
 
     Args:
       terms: to which those of other programs are added.
@@ -105,15 +107,24 @@ def saturation(
       rounds: see `saturate`.
       few: see `saturate`.
       nodes: see `saturate`.
-      seconds: after which the best program so far is taken.
+      solver_seconds: after which the best program is taken that the solver has.
 
     Raises:
       ValueError: a number is negative.
     """
     saturated = saturate(terms, roots, rules, rounds=rounds, few=few, nodes=nodes)
-    best = cheapest(saturated.graph, roots, Prices(terms, cost), seconds=seconds)
+    best = cheapest(saturated.graph, roots, Prices(terms, cost), seconds=solver_seconds)
     used = tuple(saturated.origin[k] for k in best.chosen if k in saturated.origin)
     stopped = saturated.stopped
     if best.gap > 1e-6:
-        stopped += f"; of that another program could cost {best.gap:.1%} less"
+        stopped += f"; it is not proven that none of them costs up to {best.gap:.1%} less"
     return Found(best.roots, best.cost, used, len(saturated.graph.numbers), stopped)
+
+
+def _in_turn(found: Iterable[Match]) -> Iterator[Match]:
+    """Yields one match of each rule after another, so that a limit cuts off as many of each."""
+    of = defaultdict[str, list[Match]](list)
+    for each in found:
+        of[each.rule.name].append(each)
+    for turn in itertools.zip_longest(*of.values()):
+        yield from filter(None, turn)

@@ -1,5 +1,6 @@
 """From a JAX function to an equal one that is measured to be faster."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class Rewriting:
       before: the function as it is, with all of its arguments.
       folded: the same, where what depends on constants alone is computed before.
       found: the cheapest program, folded as well.
-      rules: names of those that led there, in order.
+      rules: names of those that led there, as the search tells them.
       difference: of its values from those of the function, as a share of the largest of an array.
       tolerance: what that may be by rounding, see `gopt.verification.tolerance`.
       tells: whether the values that might have changed can tell functions apart.
@@ -155,7 +156,8 @@ def rewrite(
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
-        is spread over devices, or a rule puts something of another shape or dtype somewhere.
+        is spread over devices, an op of it has no finite cost, or a rule puts something of another
+        shape or dtype somewhere.
     """
     constant = {constant_argnums} if isinstance(constant_argnums, int) else set(constant_argnums)
     for position in sorted(constant):
@@ -166,6 +168,9 @@ def rewrite(
     terms, cost = Terms(), cost or roofline()
     known = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
     roots = read(terms, program, known)
+    cost_before = Prices(terms, cost).program(roots)
+    if not math.isfinite(cost_before):
+        raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
     found = search(terms, roots, cost, rules)
 
     programs = {"before": roots, "folded": roots, "found": found.roots}
@@ -175,7 +180,6 @@ def rewrite(
     ours = [jax.tree.leaves(jax.jit(written["found"])(*drawn)) for drawn in draws]
     changed = [k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new]
     times = _times(fn, written, _given(args, draws[0]), constant, repeats)
-    cost_before = Prices(terms, cost).program(roots)
     costs = {"before": cost_before, "folded": cost_before, "found": found.cost}
     return Rewriting(
         program=program,
