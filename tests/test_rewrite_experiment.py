@@ -21,7 +21,10 @@ TINY = {
     "transformer": partial(models.transformer, causal=True, **SMALL),
     "bare": partial(models.bare_transformer, **SMALL),
     "transducer": partial(models.transducer, labels=1, predicted=3, vocabulary=7, **SMALL),
-    "bare transducer": partial(models.bare_transducer, labels=1, **SMALL),
+    "gated": partial(models.transformer, gated=True, **SMALL),
+    "bare attention": partial(models.bare_attention, layers=2, length=5, hidden=8, heads=2),
+    "bare gated": partial(models.bare_gated_transformer, **SMALL),
+    "bare transducer": partial(models.bare_transducer, labels=1, outputs=3, **SMALL),
     "cell": partial(models.nas_rnn, steps=2, hidden=4),
 }
 
@@ -42,12 +45,12 @@ def numbers(case, leave_out=("mean", "variance")):
         ("ResNet-18", 11_689_512, (1, 1000)),  # torchvision
         ("VGG-19", 143_667_240, (1, 1000)),  # torchvision
         ("NasRNN", 16 * 512**2, (1, 512)),
-        ("BERT, as published", 8 * (4 * 1024**2 + 2 * 1024 * 4096), (64, 1024)),
-        ("T-T, as published", 14 * (4 * 512**2 + 2 * 512 * 2048), (80, 512)),
-        ("BERT", 8 * (12 * 1024**2 + 13 * 1024), (64, 1024)),
+        ("BERT, matrices alone", 8 * 4 * 1024**2, (64, 1024)),
+        ("DALL-E, matrices alone", 8 * (4 * 768**2 + 3 * 768 * 2048), (16, 768)),
+        ("T-T", 14 * (12 * 512**2 + 13 * 512) + 2 * (512**2 + 512) + 513 * 128, (80, 20, 128)),
     ],
 )
-def test_models_have_the_sizes_of_the_papers(name, parameters, result):
+def test_models_have_their_sizes(name, parameters, result):
     case = MODELS[name]()
     assert numbers(case) == parameters
     assert jax.eval_shape(case.fn, *case.args).shape == result
