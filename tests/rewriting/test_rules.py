@@ -8,7 +8,7 @@ import pytest
 
 from gopt.rewriting.matching import Matcher
 from gopt.rewriting.patterns import apply
-from gopt.rewriting.rules import RULES, Rule, add, concat, conv, matmul, mul
+from gopt.rewriting.rules import RULES, Rule, add, concat, conv, matmul, mul, relu
 from tests.rewriting.programs import check_rule, sample
 
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -78,3 +78,10 @@ def test_a_wrong_rule_is_caught(wrong):
     with pytest.raises(AssertionError):
         for seed in range(4):
             check_rule(wrong, seed)
+
+
+def test_a_rule_has_a_target_for_each_pattern():
+    with pytest.raises(ValueError, match="'odd' has 1 patterns and 2 targets"):
+        Rule("odd", (relu("x"),), ("x", "x"))
+    with pytest.raises(ValueError, match="3 patterns and 3 targets: expected one of each, or two"):
+        Rule("many", (relu("x"),) * 3, ("x",) * 3)

@@ -141,3 +141,8 @@ def test_both_are_timed():
     result = gopt.rewrite(chain, W, X, constant_argnums=(0,), repeats=2)
     assert len(result.before.times.process) == len(result.found.times.wall) == 2
     assert result.refused.startswith("turns are too few")
+
+
+def test_a_function_without_a_finite_cost_is_refused():
+    with pytest.raises(ValueError, match="the function costs inf s"):
+        gopt.rewrite(chain, W, X, cost=lambda *op: float("inf"))
