@@ -114,7 +114,8 @@ def saturation(
     """
     saturated = saturate(terms, roots, rules, rounds=rounds, few=few, nodes=nodes)
     best = cheapest(saturated.graph, roots, Prices(terms, cost), seconds=solver_seconds)
-    used = tuple(saturated.origin[k] for k in best.chosen if k in saturated.origin)
+    new = set(best.chosen) & saturated.origin.keys() - set(terms.live(roots))
+    used = tuple(saturated.origin[k] for k in sorted(new))
     stopped = saturated.stopped
     if best.gap > 1e-6:
         stopped += f"; it is not proven that none of them costs up to {best.gap:.1%} less"
