@@ -44,7 +44,7 @@ class Joins:
         self.left_out = False
 
     def chosen(self, found: Iterable[Match]) -> list[Match]:
-        """Returns those that are to be applied."""
+        """Returns those that are to be applied: first those of sets that are joined as a whole."""
         every = [(match, self._of(match), self._sides(match)) for match in found]
         # What other rules add later, such as parts of sums, is not always joined with the rest.
         new: dict[Hashable, set[_Side]] = {of: set() for _, of, _ in every if of not in self._sets}
@@ -52,15 +52,26 @@ class Joins:
             if of in new:
                 new[of].update(side for side in sides if len(side.parts) == 1)
         self._sets.update({of: _independent(sorted(sides)) for of, sides in new.items()})
-        return [match for match, of, sides in every if self._is_chosen(of, *sides)]
+        whole, few = [], []
+        for match, of, (one, other) in every:
+            if one.parts[-1] >= other.parts[0] or not _is_independent(one, other):
+                continue
+            both = (*one.parts, *other.parts)
+            if any(both == _parts(each[: len(both)]) for each in self._sets[of]):
+                if len(other.parts) == 1:
+                    whole.append(match)
+            elif len(both) <= self._few:
+                few.append(match)
+            else:
+                self.left_out = True
+        return whole + few
 
     def made(self, found: Match, by: dict[int, int]) -> None:
         """Remembers what was joined, given what was put in the place of each term."""
         for new in by.values():
             term = self._terms[new]
             if term.operator == "slice":
-                parts = tuple(part for side in self._sides(found) for part in side.parts)
-                self._joined.setdefault(term.inputs[0], parts)
+                self._joined.setdefault(term.inputs[0], _parts(self._sides(found)))
 
     def _of(self, found: Match) -> Hashable:
         """Returns what is the same for all terms that can be one with those of a match."""
@@ -89,17 +100,9 @@ class Joins:
 
         return side(0), side(1)
 
-    def _is_chosen(self, of: Hashable, one: _Side, other: _Side) -> bool:
-        both = (*one.parts, *other.parts)
-        if one.parts[-1] >= other.parts[0] or not _is_independent(one, other):
-            return False
-        if len(both) <= self._few:
-            return True
-        for whole in self._sets[of]:
-            if both == tuple(part for side in whole[: len(both)] for part in side.parts):
-                return len(other.parts) == 1
-        self.left_out = True
-        return False
+
+def _parts(sides: Iterable[_Side]) -> tuple[int, ...]:
+    return tuple(part for side in sides for part in side.parts)
 
 
 def _is_independent(one: _Side, other: _Side) -> bool:

@@ -7,8 +7,8 @@ integer program takes nothing that has a cycle. Needs the extra `rewriting`.
 """
 
 import itertools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.costs import OpCost
@@ -16,7 +16,7 @@ from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.extraction import cheapest
 from gopt.rewriting.found import Found
 from gopt.rewriting.joining import Joins, is_join
-from gopt.rewriting.matching import Match, replacements
+from gopt.rewriting.matching import replacements
 from gopt.rewriting.pricing import Prices
 from gopt.rewriting.rules import RULES, Rule
 from gopt.rewriting.terms import Terms
@@ -37,6 +37,7 @@ def saturate(
     *,
     rounds: int = 15,
     few: int = 2,
+    often: int = 1000,
     nodes: int = 15_000,
 ) -> Saturated:
     """Returns what rules make of a program, side by side.
@@ -47,14 +48,19 @@ def saturate(
       rules: that are applied.
       rounds: in each, rules are applied everywhere.
       few: terms of each set that are joined, and all together; see `gopt.rewriting.joining`.
-      nodes: it ends when there are so many terms; most of more are orders of sums.
+      often: how many times a rule is applied. In sums of many terms some could be applied in
+        exponentially many places.
+      nodes: it ends when there are so many terms.
 
     Raises:
       ValueError: a number is negative.
     """
-    if min(rounds, few, nodes) < 0:
-        raise ValueError(f"expected 0 at least: rounds {rounds}, few {few}, nodes {nodes}")
+    limits = {"rounds": rounds, "few": few, "often": often, "nodes": nodes}
+    for name, limit in limits.items():
+        if limit < 0:
+            raise ValueError(f"{name} is {limit}: expected 0 at least")
     graph, joins, origin = EGraph(terms, rules), Joins(terms, few), dict[int, str]()
+    applied = Counter[str]()
     graph.add(roots)
     for _ in range(rounds):
         before, equal = len(terms), list[tuple[int, int]]()
@@ -64,10 +70,13 @@ def saturate(
 
         found = list(graph.matches())
         joining = joins.chosen(each for each in found if is_join(each.rule))
-        others = _in_turn(each for each in found if not is_join(each.rule))
+        others = [each for each in found if not is_join(each.rule)]
         for each in itertools.chain(joining, others):
             if is_full():
                 break
+            applied[each.rule.name] += 1
+            if applied[each.rule.name] > often:
+                continue
             by = replacements(terms, each)
             origin.update((new, each.rule.name) for new in by.values() if new not in origin)
             equal.extend(by.items())
@@ -79,7 +88,10 @@ def saturate(
         if full:
             return Saturated(graph, origin, f"there are {len(graph.numbers)} terms")
         if not equal:
-            but = f", but for joins of more than {few}" if joins.left_out else ""
+            left = [f"joins of more than {few}"] if joins.left_out else []
+            if max(applied.values(), default=0) > often:
+                left.append(f"rules that were applied {often} times")
+            but = f", but for {' and '.join(left)}" if left else ""
             return Saturated(graph, origin, f"nothing is left to be rewritten{but}")
     return Saturated(graph, origin, f"there were {rounds} rounds")
 
@@ -92,6 +104,7 @@ def saturation(
     *,
     rounds: int = 15,
     few: int = 2,
+    often: int = 1000,
     nodes: int = 15_000,
     solver_seconds: float = 60.0,
 ) -> Found:
@@ -106,13 +119,14 @@ def saturation(
       rules: that are applied.
       rounds: see `saturate`.
       few: see `saturate`.
+      often: see `saturate`.
       nodes: see `saturate`.
       solver_seconds: after which the best program is taken that the solver has.
 
     Raises:
       ValueError: a number is negative.
     """
-    saturated = saturate(terms, roots, rules, rounds=rounds, few=few, nodes=nodes)
+    saturated = saturate(terms, roots, rules, rounds=rounds, few=few, often=often, nodes=nodes)
     best = cheapest(saturated.graph, roots, Prices(terms, cost), seconds=solver_seconds)
     new = set(best.chosen) & saturated.origin.keys() - set(terms.live(roots))
     used = tuple(saturated.origin[k] for k in sorted(new))
@@ -120,12 +134,3 @@ def saturation(
     if best.gap > 1e-6:
         stopped += f"; it is not proven that none of them costs up to {best.gap:.1%} less"
     return Found(best.roots, best.cost, used, len(saturated.graph.numbers), stopped)
-
-
-def _in_turn(found: Iterable[Match]) -> Iterator[Match]:
-    """Yields one match of each rule after another, so that a limit cuts off as many of each."""
-    of = defaultdict[str, list[Match]](list)
-    for each in found:
-        of[each.rule.name].append(each)
-    for turn in itertools.zip_longest(*of.values()):
-        yield from filter(None, turn)

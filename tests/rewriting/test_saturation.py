@@ -280,6 +280,9 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     assert few.stopped == f"there are {few.visited} terms"
     assert most <= few.visited < most + 6
     assert every.cost <= few.cost <= before
+    seldom = saturation(*program(sums, *SQUARE)[:2], COST, often=1)
+    assert seldom.stopped.endswith("rules that were applied 1 times")
+    assert every.cost <= seldom.cost <= before
     none = saturation(terms, roots, COST, rounds=0)
     assert (none.roots, none.rewrites, none.stopped) == (roots, (), "there were 0 rounds")
     # A solver that may do nothing returns the program that there was.
@@ -288,10 +291,10 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     assert "; it is not proven that none of them costs up to 100.0% less" in lazy.stopped
 
 
-@pytest.mark.parametrize("name", ["rounds", "few", "nodes"])
+@pytest.mark.parametrize("name", ["rounds", "few", "often", "nodes"])
 def test_negative_limits_raise(name):
     terms, roots, _ = program(three, *THREE)
-    with pytest.raises(ValueError, match=f"{name} -1"):
+    with pytest.raises(ValueError, match=f"{name} is -1"):
         saturate(terms, roots, **{name: -1})
 
 
