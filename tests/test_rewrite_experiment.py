@@ -22,7 +22,7 @@ TINY = {
     "bare": partial(models.bare_transformer, **SMALL),
     "transducer": partial(models.transducer, labels=1, predicted=3, vocabulary=7, **SMALL),
     "gated": partial(models.transformer, gated=True, **SMALL),
-    "bare attention": partial(models.bare_attention, layers=2, length=5, hidden=8, heads=2),
+    "bare attention": partial(models.bare_attention, layers=8, length=5, hidden=8, heads=2),
     "bare gated": partial(models.bare_gated_transformer, **SMALL),
     "bare transducer": partial(models.bare_transducer, labels=1, outputs=3, **SMALL),
     "cell": partial(models.nas_rnn, steps=2, hidden=4),

@@ -3,9 +3,9 @@
 Of the transformers there are two kinds. "Matrices alone" are after the graphs of X-RLflow:
 attention without softmax, no norms, no offsets. What they leave open is our choice, and so are two
 changes. In its BERT nothing reads what attention returns; here the next layer does. Products of
-queries and keys are scaled, for without softmax values would grow with their cube in each layer.
-The others are as people use them. Convolutional networks that `gopt.workloads` lacks are here as
-well; norms are by running averages.
+queries and keys are divided by the root of their mean square, for without softmax values would be
+cubed in each layer. The others are as people use them. Convolutional networks that `gopt.workloads`
+lacks are here as well; norms are by running averages.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def _bare_attention(weights: Weights, x: jax.Array, heads: int, mask: Any = 0.0)
     query, key, value = (x @ weights[name] for name in ("query", "key", "value"))
 
     def scores(products: jax.Array) -> jax.Array:
-        return products * (1 / products.size) + mask
+        return products * lax.rsqrt(len(x) * jnp.square(products).mean()) + mask
 
     return _mixed(query, key, value, heads, scores) @ weights["out"]
 
@@ -95,7 +95,7 @@ def bare_gated_transformer(
     """Returns layers with a mask on their scores and a gate beside their activation: its DALL-E."""
 
     def run(weights: list[Weights], x: jax.Array) -> jax.Array:
-        mask = jnp.tril(jnp.ones((length, length)))
+        mask = jnp.tril(jnp.full((length, length), 1 / length))
         for layer in weights:
             x = x + _bare_attention(layer, x, heads, mask)
             x = x + (jax.nn.relu(x @ layer["up"]) * (x @ layer["gate"])) @ layer["down"]
