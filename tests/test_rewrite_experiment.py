@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.rewrite import __main__ as experiment
-from experiments.rewrite import models
+from experiments.rewrite import networks, transformers
 from experiments.rewrite.models import MODELS
 from gopt.program import trace_program
 from gopt.rewriting import Terms, read
@@ -18,14 +18,14 @@ from gopt.verification import is_telling, random_arguments
 
 SMALL = {"layers": 1, "length": 5, "hidden": 8, "inner": 12, "heads": 2}
 TINY = {
-    "transformer": partial(models.transformer, causal=True, **SMALL),
-    "bare": partial(models.bare_transformer, **SMALL),
-    "transducer": partial(models.transducer, labels=1, predicted=3, vocabulary=7, **SMALL),
-    "gated": partial(models.transformer, gated=True, **SMALL),
-    "bare attention": partial(models.bare_attention, layers=8, length=5, hidden=8, heads=2),
-    "bare gated": partial(models.bare_gated_transformer, **SMALL),
-    "bare transducer": partial(models.bare_transducer, labels=1, outputs=3, **SMALL),
-    "cell": partial(models.nas_rnn, steps=2, hidden=4),
+    "transformer": partial(transformers.transformer, causal=True, **SMALL),
+    "bare": partial(transformers.bare_transformer, **SMALL),
+    "transducer": partial(transformers.transducer, labels=1, predicted=3, vocabulary=7, **SMALL),
+    "gated": partial(transformers.transformer, gated=True, **SMALL),
+    "bare attention": partial(transformers.bare_attention, layers=8, length=5, hidden=8, heads=2),
+    "bare gated": partial(transformers.bare_gated_transformer, **SMALL),
+    "bare transducer": partial(transformers.bare_transducer, labels=1, outputs=3, **SMALL),
+    "cell": partial(networks.nas_rnn, steps=2, hidden=4),
 }
 
 

@@ -115,11 +115,53 @@ def choose(
         each other without a cycle.
       roots: classes that are needed.
       costs: of terms; infinite ones are never taken, but where there is no other program.
-      seconds: after which the best so far is taken, that of the terms with the numbers of classes
-        at first.
+      seconds: after which the best so far is taken: at first, terms with the numbers of classes.
     """
     if not roots & choices.keys():
         return {}, 0.0
+    first = {c: c for c in _needed(choices, roots)}
+    before = sum(costs[c] for c in first)
+    if not before:
+        return first, 0.0
+    if not math.isfinite(before):
+        before = sum(filter(math.isfinite, costs.values()))
+    taken, needed, ranks, constraints = _program(choices)
+    variables = len(taken) + len(needed) + len(ranks)
+    cost, low, high = np.zeros(variables), np.zeros(variables), np.ones(variables)
+    for k, j in taken.items():
+        cost[j] = costs[k] / before if costs[k] <= before else 0.0
+        high[j] = costs[k] <= before  # what costs more than all is never taken
+    low[[needed[c] for c in roots & choices.keys()]] = 1
+    high[list(ranks)] = list(ranks.values())
+    whole = np.zeros(variables)
+    whole[list(taken.values())] = 1  # then the others are as well
+    solved = milp(
+        cost,
+        constraints=constraints,
+        bounds=Bounds(low, high),
+        integrality=whole,
+        options={"time_limit": seconds, "mip_rel_gap": _TIE},
+    )
+    bound = min(max(solved.mip_dual_bound or 0.0, 0.0), 1.0)
+    if solved.x is None or solved.fun > 1:
+        return first, 1 - bound
+    found = {
+        c: next(k for k in members if solved.x[taken[k]] > 0.5)
+        for c, members in choices.items()
+        if solved.x[needed[c]] > 0.5
+    }
+    return found, max(1 - bound / solved.fun, 0.0) if solved.fun else 0.0
+
+
+def _program(
+    choices: Choices,
+) -> tuple[dict[int, int], dict[int, int], dict[int, int], LinearConstraint]:
+    """Returns what a choice has to keep.
+
+    Its variables, by number: whether each term is taken; whether each class is needed; and of
+    classes that may need each other a rank, smaller than that of its readers. Of these the largest
+    value is returned.
+    """
     taken = {k: j for j, k in enumerate(k for members in choices.values() for k in members)}
     needed = {c: len(taken) + j for j, c in enumerate(choices)}
     together = _cycles(choices)
@@ -141,40 +183,11 @@ def choose(
             rows.append(({needed[i]: -1, **{taken[k]: 1 for k in reading}}, -np.inf, 0))
     entries = [(row, at, x) for row, (each, _, _) in enumerate(rows) for at, x in each.items()]
     row, column, value = np.array(entries).reshape(-1, 3).T
-    variables = len(taken) + len(needed) + len(rank)
-    matrix = csr_matrix((value, (row.astype(int), column.astype(int))), (len(rows), variables))
-
-    cost, low, high = np.zeros(variables), np.zeros(variables), np.ones(variables)
-    first = {c: c for c in _needed(choices, roots)}
-    before = sum(costs[c] for c in first)
-    if not before:
-        return first, 0.0
-    if not math.isfinite(before):
-        before = sum(filter(math.isfinite, costs.values()))
-    for k, j in taken.items():
-        cost[j] = costs[k] / before if costs[k] <= before else 0.0
-        high[j] = costs[k] <= before  # what costs more than all is never taken
-    low[[needed[c] for c in roots & choices.keys()]] = 1
-    for c, j in rank.items():
-        high[j] = size[together[c]] - 1
-    whole = np.zeros(variables)
-    whole[: len(taken)] = 1  # then the others are as well
-    solved = milp(
-        cost,
-        constraints=LinearConstraint(matrix, *np.array([each[1:] for each in rows]).T),
-        bounds=Bounds(low, high),
-        integrality=whole,
-        options={"time_limit": seconds, "mip_rel_gap": _TIE},
-    )
-    bound = min(max(solved.mip_dual_bound or 0.0, 0.0), 1.0)
-    if solved.x is None or solved.fun > 1:
-        return first, 1 - bound
-    found = {
-        c: next(k for k in members if solved.x[taken[k]] > 0.5)
-        for c, members in choices.items()
-        if solved.x[needed[c]] > 0.5
-    }
-    return found, max(1 - bound / solved.fun, 0.0) if solved.fun else 0.0
+    shape = len(rows), len(taken) + len(needed) + len(rank)
+    matrix = csr_matrix((value, (row.astype(int), column.astype(int))), shape)
+    ranks = {j: int(size[together[c]]) - 1 for c, j in rank.items()}
+    limits = np.array([each[1:] for each in rows]).T
+    return taken, needed, ranks, LinearConstraint(matrix, *limits)
 
 
 def _needed(choices: Choices, roots: Iterable[int]) -> set[int]:
