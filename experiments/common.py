@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -104,14 +105,15 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
             column, justify="right" if index else "left", no_wrap=index == 0, overflow="fold"
         )
     for row in rows:
-        result.add_row(*map(str, row))
+        result.add_row(*(escape(str(cell)) for cell in row))
     return result
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Returns the same table in Markdown, to paste."""
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+    cells = [[str(cell).replace("|", r"\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:

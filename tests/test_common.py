@@ -67,3 +67,10 @@ thread.join()
         int(subprocess.check_output([sys.executable, "-c", code, how])) for how in ("keep", "leave")
     )
     assert keeps < 10 < leaves
+
+
+def test_cells_are_shown_as_they_are(tmp_path, capsys):
+    """Brackets are no markup of rich, and bars do not end cells of Markdown."""
+    common.show("Rules", ("rule", "times"), [("parts of x[a|b]", 3)], tmp_path / "rules.md")
+    assert "parts of x[a|b]" in capsys.readouterr().out
+    assert r"| parts of x[a\|b] | 3 |" in (tmp_path / "rules.md").read_text()
