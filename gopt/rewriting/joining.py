@@ -82,7 +82,7 @@ class Joins:
             for each in names
         ]
         same = (names[0] & names[1]) | {f"size {letter}" for letter in letters[0] & letters[1]}
-        same |= {key for key in bound if key.startswith("like ")}
+        same |= {key for key in bound if key.startswith(("like ", "given "))}
         return (rule.name, *((key, bound[key]) for key in sorted(same & bound.keys())))
 
     def _sides(self, found: Match) -> tuple[_Side, _Side]:

@@ -6,7 +6,10 @@ Operators that rules know:
 - `conv`: images `[B, H, W, C]` and kernels `[h, w, C / groups, O]`; `strides`, `padding` (below and
   above, of each axis), `dilation` of the kernel, `groups`.
 - `concat`: along `axis`; `slice`: from `start` to `stop` of `axis`.
-- `transpose` by a `permutation`, `reshape` to a `shape`.
+- `transpose` by a `permutation`, `reshape` to a `shape`; `pad` with zeros, by `widths` before and
+  after, of each axis.
+- `pair_groups`: the kernel of a convolution in `groups` as that of one in half as many, of which
+  each reads the channels of two.
 - `relu`; `number`, an array that was written in the program.
 
 All others are an `equation`, a primitive of JAX with its parameters; `result` picks one of several
@@ -101,6 +104,13 @@ def _conv(
     )
 
 
+def _pair_groups(kernel: Any, *, groups: int) -> Any:
+    h, w, i, o = kernel.shape
+    both = kernel.reshape(h, w, 1, i, groups // 2, 2, o // groups)
+    mine = jnp.eye(2, dtype=bool).reshape(2, 1, 1, 2, 1)  # what reads the channels of its group
+    return jnp.where(mine, both, jnp.zeros_like(kernel, shape=())).reshape(h, w, 2 * i, o)
+
+
 def _equation(*values: Any, equation: Equation) -> Any:
     found = run_equation(equation.equation, values)
     return tuple(found) if equation.equation.primitive.multiple_results else found[0]
@@ -113,6 +123,8 @@ OPERATORS: dict[str, Any] = {
     "slice": lambda x, *, axis, start, stop: lax.slice_in_dim(x, start, stop, axis=axis),
     "transpose": lambda x, *, permutation: lax.transpose(x, permutation),
     "reshape": lambda x, *, shape: lax.reshape(x, shape),
+    "pad": lambda x, *, widths: jnp.pad(x, widths),
+    "pair_groups": _pair_groups,
     "relu": lambda x: lax.max(x, lax.full_like(x, 0)),
     "add": jnp.add,
     "sub": jnp.subtract,

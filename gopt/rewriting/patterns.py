@@ -5,12 +5,14 @@ A pattern is a name, which stands for any term, or an operator applied to patter
     matmul("x", concat("a", "b", axis=-1))
 
 Sizes of axes are named by the shapes that a rule gives its names, such as `{"x": "... m k"}`: the
-same letter is the same size everywhere, and `...` the same axes. Attributes of an operator are
-numbers, in what is put there also sizes (`size("m")`, and sums of these), or, with `like="c"`, all
-those that are not named, under that name. Axes count from the end if they are negative.
+same letter is the same size everywhere, and `...`, or `p...`, the same axes. Attributes of an
+operator are numbers, or, with `like="c"`, all those that are not named, under that name. One alone
+has a name as `given("groups")`, or is made of what has it, `given("groups", by=half)`. In what is
+put there they may be sizes as well (`size("m")`, and sums of these). Axes count from the end if
+they are negative.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,7 @@ from gopt.rewriting.terms import Terms
 
 COMMUTATIVE = frozenset(("add", "mul"))
 Bound = dict[str, Any]  # terms by name, sizes by letter, attributes by name
+Attribute = Any  # a number, or anything that can be hashed; `Size`, or `Given`
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,34 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Given:
+    """An attribute that has a name, or that is made of what has it."""
+
+    name: str
+    where: Callable[[Any], bool] | None = None
+    by: Callable[[Any], Any] | None = None
+    back: Callable[[Any], Any] | None = None
+
+    def of(self, bound: Mapping[str, Any]) -> Any:
+        """Returns the attribute."""
+        found = bound[f"given {self.name}"]
+        return self.by(found) if self.by else found
+
+    def bind(self, attribute: Any, bound: Bound) -> bool:
+        """Returns whether it can be an attribute, and binds what has the name if that is new."""
+        if self.where and not self.where(attribute):
+            return False
+        found = self.back(attribute) if self.back else attribute
+        return bool(bound.setdefault(f"given {self.name}", found) == found)
+
+
+@dataclass(frozen=True)
 class Apply:
     """An operator applied to patterns."""
 
     operator: str
     inputs: tuple[Any, ...]  # patterns
-    attributes: tuple[tuple[str, Any], ...] = ()
+    attributes: tuple[tuple[str, Attribute], ...] = ()
     like: str | None = None
 
     def names(self) -> set[str]:
@@ -56,6 +81,24 @@ class Apply:
 def size(letter: str) -> Size:
     """Returns the size of an axis that has a letter in the shapes of a rule."""
     return Size((letter,))
+
+
+def given(
+    name: str,
+    *,
+    where: Callable[[Any], bool] | None = None,
+    by: Callable[[Any], Any] | None = None,
+    back: Callable[[Any], Any] | None = None,
+) -> Given:
+    """Returns an attribute that has a name, or that is made of what has it.
+
+    Args:
+      name: of something that is the same everywhere in a rule.
+      where: a condition on the attribute, in what is looked for.
+      by: makes the attribute; by default it has the name itself.
+      back: the inverse, which what is looked for needs.
+    """
+    return Given(name, where, by, back)
 
 
 def apply(operator: str, *inputs: Any, like: str | None = None, **attributes: Any) -> Apply:
@@ -108,15 +151,15 @@ def build(terms: Terms, pattern: Any, bound: Mapping[str, Any]) -> int:
     inputs = [build(terms, each, bound) for each in pattern.inputs]
     attributes = dict(bound[f"like {pattern.like}"]) if pattern.like else {}
     for name, value in pattern.attributes:
-        given = value.of(bound) if isinstance(value, Size) else value
-        if name == "axis" and given < 0:
-            given += len(terms.shape(inputs[0]))
-        attributes[name] = given
+        put = value.of(bound) if isinstance(value, Size | Given) else value
+        if name == "axis" and put < 0:
+            put += len(terms.shape(inputs[0]))
+        attributes[name] = put
     return terms.add(pattern.operator, inputs, **attributes)
 
 
 def bind_attributes(
-    terms: Terms, pattern: Apply, number: int, given: Attributes, bound: Bound
+    terms: Terms, pattern: Apply, number: int, attributes: Attributes, bound: Bound
 ) -> Bound | None:
     """Returns what is bound, too, if attributes are those of a pattern; else nothing.
 
@@ -124,15 +167,20 @@ def bind_attributes(
       terms: all terms.
       pattern: what is looked for.
       number: a term of the shape that the operator returns; axes are counted by it.
-      given: the attributes.
+      attributes: of the operator.
       bound: what is known already.
     """
-    found, rest = dict(bound), dict(given)
+    found, rest = dict(bound), dict(attributes)
     for name, value in pattern.attributes:
+        actual = rest.pop(name)
+        if isinstance(value, Given):
+            if not value.bind(actual, found):
+                return None
+            continue
         wanted = value
         if name == "axis" and wanted < 0:
             wanted += len(terms.shape(number))
-        if rest.pop(name) != wanted:
+        if actual != wanted:
             return None
     if pattern.like:
         key, others = f"like {pattern.like}", tuple(sorted(rest.items()))
@@ -146,12 +194,12 @@ def bind_shape(shape: Any, letters: str, bound: Bound) -> bool:
     if isinstance(shape, tuple):
         return False
     axes, names = tuple(shape.shape), letters.split()
-    if names[:1] == ["..."]:
-        names = names[1:]
+    if names and names[0].endswith("..."):
+        first, *names = names
         if len(axes) < len(names):
             return False
         leading, axes = axes[: len(axes) - len(names)], axes[len(axes) - len(names) :]
-        if bound.setdefault("size ...", leading) != leading:
+        if bound.setdefault(f"size {first}", leading) != leading:
             return False
     if len(axes) != len(names):
         return False

@@ -1,15 +1,17 @@
 """What may be put in the place of what: the table of rules.
 
-Letters of shapes: `m`, `n`, `k`, `p` of matrices; `b h w` of images and `r s` of kernels, `c` of
-channels that go in and `o`, `q` of those that come out.
+Letters of shapes: `m`, `n`, `k`, `p` of matrices, `b` of how many; `b h w` of images and `r s` of
+kernels, `c` of channels that go in, `i` of those that a kernel reads, and `o`, `q` of those that
+come out.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gopt.rewriting.patterns import Apply, apply, size
+from gopt.rewriting.patterns import Apply, apply, given, size
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ matmul = partial(apply, "matmul", like="product")
 conv = partial(apply, "conv", like="conv")
 concat, part = partial(apply, "concat"), partial(apply, "slice")
 add, sub, mul = (partial(apply, name) for name in ("add", "sub", "mul"))
-relu, transpose = partial(apply, "relu"), partial(apply, "transpose")
+relu = partial(apply, "relu")
+transpose, reshape = partial(apply, "transpose"), partial(apply, "reshape")
 
 
 def _both(name: str, left: Apply, right: Apply, **shapes: str) -> tuple[Rule, Rule]:
@@ -51,10 +54,74 @@ def _both(name: str, left: Apply, right: Apply, **shapes: str) -> tuple[Rule, Ru
     return Rule(name, (left,), (right,), shapes), Rule(f"{name}, back", (right,), (left,), shapes)
 
 
+def _of_parts(count: int) -> tuple[Rule, ...]:
+    """Returns what may be done to parts or to all that they make, for so many parts."""
+    x, y = ([f"{letter}{k}" for k in range(count)] for letter in "xy")
+    whole = partial(concat, like="parts")
+    same = {name: f"{k}..." for k in range(count) for name in (x[k], y[k])}
+    found = [*_both(f"relu of {count} parts", relu(whole(*x)), whole(*map(relu, x)))]
+    for name, both in (("sum", add), ("product", mul)):
+        joined, parts = both(whole(*x), whole(*y)), whole(*map(both, x, y))
+        name = f"{name} of {count} parts"
+        found.append(Rule(name, (joined,), (parts,), same))
+        # In all ways to tell one side from the other they would be too many.
+        found.append(Rule(f"{name}, back", (parts,), (joined,), same, constant=tuple(y)))
+    return tuple(found)
+
+
+def _neighbours(count: int) -> tuple[Rule, ...]:
+    """Returns what makes neighbouring parts one, of so many that are joined."""
+    axis, start, middle, stop = map(given, ("axis", "start", "middle", "stop"))
+    two = (
+        part("y", axis=axis, start=start, stop=middle),
+        part("y", axis=axis, start=middle, stop=stop),
+    )
+    both = part("y", axis=axis, start=start, stop=stop)
+    if count == 2:
+        return (Rule("2 neighbours are one part", (concat(*two, axis=axis),), (both,)),)
+    others = [f"x{k}" for k in range(count - 2)]
+    return tuple(
+        Rule(
+            f"neighbours {k} and {k + 1} of {count} are one part",
+            (concat(*others[:k], *two, *others[k:], axis=axis),),
+            (concat(*others[:k], both, *others[k:], axis=axis),),
+        )
+        for k in range(count - 1)
+    )
+
+
 def _halves(whole: Apply, axis: int, first: str, second: str) -> tuple[Apply, Apply]:
     """Returns what is before and after the size of the first."""
     a, b = size(first), size(second)
     return part(whole, axis=axis, start=0, stop=a), part(whole, axis=axis, start=a, stop=a + b)
+
+
+def _enlarged(first: int, second: int) -> Rule:
+    """Returns what joins convolutions of kernels of two sizes: the small one gets zeros around.
+
+    Then it needs more padding; with the same name for both, `SAME` would be wrong where it strides.
+    """
+    large = max(first, second)
+    sources, kernels = [], []
+    for name, own in (("a", first), ("b", second)):
+        more = (large - own) // 2
+        wider, narrower = (partial(_wider, more=sign * more) for sign in (1, -1))
+        padding = given("padding", by=narrower, back=wider)  # that of the large one has the name
+        sources.append(conv("x", name, padding=padding, dilation=(1, 1), groups=1))
+        widths = ((more, more), (more, more), (0, 0), (0, 0))
+        kernels.append(apply("pad", name, widths=widths) if more else name)
+    whole = partial(conv, padding=given("padding"), dilation=(1, 1), groups=1)
+    return Rule(
+        f"conv(x, a), conv(x, b), of {first} and {second}, are parts of one of {large}",
+        tuple(sources),
+        _halves(whole("x", concat(*kernels, axis=-1)), -1, "o", "q"),
+        {"x": "b h w c", "a": f"{first} {first} c o", "b": f"{second} {second} c q"},
+    )
+
+
+def _wider(padding: tuple[tuple[int, int], ...], more: int) -> tuple[tuple[int, int], ...]:
+    """Returns what a kernel needs that is larger by so much on each side."""
+    return tuple((before + more, after + more) for before, after in padding)
 
 
 _SIDES = {"x": "... m k", "y": "... m k", "a": "... k n", "b": "... k n"}
@@ -128,6 +195,26 @@ RULES: tuple[Rule, ...] = (
         (conv(concat("x", "y", axis=-1), concat("a", "b", axis=-2), groups=1),),
         {"x": "b h w c", "y": "b h w q", "a": "r s c o", "b": "r s q o"},
     ),
+    *_both(
+        "[conv(x, a)|conv(y, b)] = conv([x|y], [a|b]), in two groups",
+        concat(conv("x", "a", groups=1), conv("y", "b", groups=1), axis=-1),
+        conv(concat("x", "y", axis=-1), concat("a", "b", axis=-1), groups=2),
+        **{"x": "b h w c", "y": "b h w c", "a": "r s c o", "b": "r s c o"},
+    ),
+    Rule(
+        "two groups of a convolution are one",
+        (conv("x", "a", groups=given("groups", where=lambda groups: groups % 2 == 0)),),
+        (
+            conv(
+                "x",
+                apply("pair_groups", "a", groups=given("groups")),
+                groups=given("groups", by=lambda groups: groups // 2),
+            ),
+        ),
+        {"x": "b h w c", "a": "r s i o"},
+        constant=("a",),
+    ),
+    *(_enlarged(*sizes) for sizes in itertools.permutations((1, 3, 5), 2)),
     # What is done to each element.
     *_both(
         "xa + xb = x(a + b), of elements",
@@ -136,6 +223,41 @@ RULES: tuple[Rule, ...] = (
     ),
     *_both("(x + y) + z = x + (y + z)", add(add("x", "y"), "z"), add("x", add("y", "z"))),
     *_both("(xy)z = x(yz), of elements", mul(mul("x", "y"), "z"), mul("x", mul("y", "z"))),
+    # Parts.
+    *(rule for count in (2, 3, 4) for rule in _of_parts(count)),
+    *(rule for count in (2, 3, 4) for rule in _neighbours(count)),
+    # Views.
+    *_both(
+        "(xy)' = y'x'",
+        transpose(matmul("x", "y"), permutation=(1, 0)),
+        matmul(transpose("y", permutation=(1, 0)), transpose("x", permutation=(1, 0))),
+        **{"x": "m k", "y": "k n"},
+    ),
+    *_both(
+        "(xy)' = y'x', of each matrix",
+        transpose(matmul("x", "y"), permutation=(0, 2, 1)),
+        matmul(transpose("y", permutation=(0, 2, 1)), transpose("x", permutation=(0, 2, 1))),
+        **{"x": "b m k", "y": "b k n"},
+    ),
+    *(
+        rule
+        for view, name in ((transpose, "transpose"), (reshape, "reshape"))
+        for rule in (
+            *_both(f"relu of a {name}", relu(view("x", like="view")), view(relu("x"), like="view")),
+            *_both(
+                f"sum of {name}s",
+                add(view("x", like="view"), view("y", like="view")),
+                view(add("x", "y"), like="view"),
+                **{"x": "...", "y": "..."},
+            ),
+            *_both(
+                f"product of {name}s",
+                mul(view("x", like="view"), view("y", like="view")),
+                view(mul("x", "y"), like="view"),
+                **{"x": "...", "y": "..."},
+            ),
+        )
+    ),
     # Constants move into what is folded before.
     Rule(
         "a norm of a convolution is in its kernel",
