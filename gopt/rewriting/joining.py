@@ -21,10 +21,20 @@ def is_join(rule: Rule) -> bool:
     return len(rule.source) == len(slices) == 2 and slices[0] == slices[1]
 
 
+class _Joined(NamedTuple):
+    """What a term was joined from."""
+
+    shared: frozenset[str]  # names of what they all read
+    parts: tuple[int, ...]  # terms
+    origins: tuple[int, ...]  # what these were joined from, or they themselves
+    is_whole: bool  # whether these are all that could be joined, and not joined themselves
+
+
 class _Side(NamedTuple):
     """One of two terms that a match joins."""
 
-    parts: tuple[int, ...]  # terms that it was joined from, or itself
+    parts: tuple[int, ...]  # terms that it was joined from, which share what both read, or itself
+    origins: tuple[int, ...]  # see `_Joined`
     read: int  # bits of all that it depends on
 
 
@@ -39,13 +49,15 @@ class Joins:
         """Takes how many terms are few: all sets of no more than so many are tried."""
         self._terms, self._few = terms, few
         self._sets: dict[Hashable, list[list[_Side]]] = {}  # that are joined as a whole
-        self._joined: dict[int, tuple[int, ...]] = {}  # terms, by the one that they were joined to
+        self._joined: dict[int, _Joined] = {}  # by term
         self._needs: list[int] = []  # bits of the terms that each is made of, itself included
         self.left_out = False
 
     def chosen(self, found: Iterable[Match]) -> list[Match]:
         """Returns those that are to be applied: first those of sets that are joined as a whole."""
         every = [(match, self._of(match), self._sides(match)) for match in found]
+        in_part = {number for number, joined in self._joined.items() if not joined.is_whole}
+        every = [each for each in every if in_part.isdisjoint(_parts(each[2]))]
         # What other rules add later, such as parts of sums, is not always joined with the rest.
         new: dict[Hashable, set[_Side]] = {of: set() for _, of, _ in every if of not in self._sets}
         for _, of, sides in every:
@@ -60,7 +72,7 @@ class Joins:
             if any(both == _parts(each[: len(both)]) for each in self._sets[of]):
                 if len(other.parts) == 1:
                     whole.append(match)
-            elif len(both) <= self._few:
+            elif len(both) <= self._few and self._joined.keys().isdisjoint(both):
                 few.append(match)
             else:
                 self.left_out = True
@@ -70,8 +82,16 @@ class Joins:
         """Remembers what was joined, given what was put in the place of each term."""
         for new in by.values():
             term = self._terms[new]
-            if term.operator == "slice":
-                self._joined.setdefault(term.inputs[0], _parts(self._sides(found)))
+            if term.operator == "slice" and term.inputs[0] not in self._joined:
+                sides = self._sides(found)
+                parts = _parts(sides)
+                is_first = self._joined.keys().isdisjoint(parts)
+                self._joined[term.inputs[0]] = _Joined(
+                    _shared(found.rule),
+                    parts,
+                    tuple(origin for side in sides for origin in side.origins),
+                    is_first and parts in map(_parts, self._sets[self._of(found)]),
+                )
 
     def _of(self, found: Match) -> Hashable:
         """Returns what is the same for all terms that can be one with those of a match."""
@@ -81,7 +101,7 @@ class Joins:
             {letter for name in each for letter in rule.shapes.get(name, "").split()}
             for each in names
         ]
-        same = (names[0] & names[1]) | {f"size {letter}" for letter in letters[0] & letters[1]}
+        same = _shared(rule) | {f"size {letter}" for letter in letters[0] & letters[1]}
         same |= {key for key in bound if key.startswith(("like ", "given "))}
         return (rule.name, *((key, bound[key]) for key in sorted(same & bound.keys())))
 
@@ -92,13 +112,24 @@ class Joins:
             for i in terms[number].inputs:
                 needs[number] |= needs[i]
 
+        shared = _shared(found.rule)
+
         def side(j: int) -> _Side:
             read = 0
             for name in found.rule.source[j].names():
                 read |= needs[found.bound[name]]
-            return _Side(self._joined.get(found.terms[j], (found.terms[j],)), read)
+            number = found.terms[j]
+            joined = self._joined.get(number)
+            parts = joined.parts if joined and joined.shared == shared else (number,)
+            return _Side(parts, joined.origins if joined else (number,), read)
 
         return side(0), side(1)
+
+
+def _shared(rule: Rule) -> frozenset[str]:
+    """Returns the names of what both terms read that a rule joins."""
+    one, other = (pattern.names() for pattern in rule.source)
+    return frozenset(one & other)
 
 
 def _parts(sides: Iterable[_Side]) -> tuple[int, ...]:
@@ -106,8 +137,9 @@ def _parts(sides: Iterable[_Side]) -> tuple[int, ...]:
 
 
 def _is_independent(one: _Side, other: _Side) -> bool:
-    """Returns whether neither of two terms depends on the other, or on a part of it."""
-    return not any(a.read >> part & 1 for a, b in ((one, other), (other, one)) for part in b.parts)
+    """Returns whether neither of two terms depends on the other, or on what that was joined from."""
+    both = (one, other), (other, one)
+    return not any(a.read >> origin & 1 for a, b in both for origin in b.origins)
 
 
 def _independent(sides: Iterable[_Side]) -> list[list[_Side]]:
