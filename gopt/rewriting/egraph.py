@@ -134,7 +134,7 @@ class EGraph:
         for name, letters in rule.shapes.items():
             if name in bound and not bind_shape(self.terms.shapes[bound[name]], letters, bound):
                 return None
-        columns, roots = iter(row[len(names) :]), []
+        columns, roots, inside = iter(row[len(names) :]), list[int](), list[int]()
         for j, pattern in enumerate(rule.source):
             for depth, part in enumerate(_parts(pattern)):
                 number, given = next(columns), self._attributes[next(columns)]
@@ -142,11 +142,10 @@ class EGraph:
                 if then is None:
                     return None
                 bound = then
-                if depth == 0:
-                    roots.append(number)
+                (inside if depth else roots).append(number)
             if not applies(self.terms, rule, j, roots[j], bound):
                 return None
-        return Match(rule, tuple(roots), bound)
+        return Match(rule, tuple(roots), {**bound, "inside": tuple(inside)})
 
     def _declare(self, operator: str, arity: int) -> None:
         """Makes an operator of some inputs known to egglog."""

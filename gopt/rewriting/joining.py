@@ -137,7 +137,7 @@ def _parts(sides: Iterable[_Side]) -> tuple[int, ...]:
 
 
 def _is_independent(one: _Side, other: _Side) -> bool:
-    """Returns whether neither of two terms depends on the other, or on what that was joined from."""
+    """Returns whether neither of two terms depends on what the other was joined from, or is."""
     both = (one, other), (other, one)
     return not any(a.read >> origin & 1 for a, b in both for origin in b.origins)
 

@@ -5,7 +5,7 @@ only in terms that are new.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.patterns import Bound, build, match
@@ -41,13 +41,13 @@ class Matcher:
             for k, rule in enumerate(self.rules)
             if len(rule.source) > 1
         }
-        live = self.terms.live(roots)
+        live, readers = self.terms.live(roots), self.terms.readers(roots)
         for number in live:
             for k, j in self._of.get(self.terms[number].operator, ()):
                 for bound in self._look(k, j, number):
                     if k in parts:
                         parts[k][j].append((number, bound))
-                    else:
+                    elif is_alone(self.rules[k], bound, readers):
                         found.append(Match(self.rules[k], (number,), bound))
         bit = {number: 1 << k for k, number in enumerate(_numbers(parts))}
         needs = self._needs(live, bit) if bit else {}
@@ -101,6 +101,17 @@ def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool
     return constant and len(dtypes) == 1
 
 
+def is_alone(rule: Rule, bound: Bound, readers: Mapping[int, int]) -> bool:
+    """Returns whether what is inside of a pattern has no other readers, if the rule needs that.
+
+    Args:
+      rule: that may apply.
+      bound: where it would.
+      readers: of terms, how many there are.
+    """
+    return not rule.alone or all(readers[k] <= 1 for k in bound.get("inside", ()))
+
+
 def replacements(terms: Terms, found: Match) -> dict[int, int]:
     """Returns what a rewrite puts in the place of each term that it replaces.
 
@@ -144,6 +155,6 @@ def _joined(
                 continue
             if bit[other] & needs[number] or bit[number] & needs[other]:
                 continue
-            if all(also[name] == bound[name] for name in bound.keys() & also.keys()):
+            if all(also[name] == bound[name] for name in bound.keys() & also.keys() - {"inside"}):
                 seen.add(both)
                 yield Match(rule, (number, other), bound | also)

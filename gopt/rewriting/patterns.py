@@ -20,7 +20,7 @@ from gopt.rewriting.operators import Attributes
 from gopt.rewriting.terms import Terms
 
 COMMUTATIVE = frozenset(("add", "mul"))
-Bound = dict[str, Any]  # terms by name, sizes by letter, attributes by name
+Bound = dict[str, Any]  # terms by name, sizes by letter, attributes by name; terms "inside"
 Attribute = Any  # a number, or anything that can be hashed; `Size`, or `Given`
 
 
@@ -216,5 +216,7 @@ def _inputs(
     if not patterns:
         yield bound
         return
+    if isinstance(patterns[0], Apply):
+        bound = {**bound, "inside": (*bound.get("inside", ()), numbers[0])}
     for found in match(terms, patterns[0], numbers[0], shapes, bound):
         yield from _inputs(terms, patterns[1:], numbers[1:], shapes, found)

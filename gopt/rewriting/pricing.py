@@ -1,6 +1,5 @@
 """What programs cost: the sum of their terms, without what depends on constants alone."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from gopt.rewriting.costs import OpCost
@@ -41,9 +40,7 @@ class Change:
     def __init__(self, terms: Terms, prices: Prices, roots: Sequence[int]):
         """Counts the readers of all terms of the program."""
         self._terms, self._prices = terms, prices
-        self._readers = Counter(roots)
-        for number in terms.live(roots):
-            self._readers.update(terms[number].inputs)
+        self._readers = terms.readers(roots)
 
     def of(self, by: dict[int, int]) -> float:
         """Returns what is added to the cost, given a term for each that is replaced.

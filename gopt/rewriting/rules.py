@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from gopt.rewriting.patterns import Apply, apply, given, size
@@ -24,6 +25,8 @@ class Rule:
       target: what is put in the place of each.
       shapes: of terms by name, see `gopt.rewriting.patterns`.
       constant: names of terms that have to be known before the program runs.
+      alone: whether operators inside of a pattern must have no other readers. Of a sum that is read
+        anyhow, to add it up in another order is no gain, and there may be exponentially many.
 
     Raises:
       ValueError: there are not one or two patterns, with a target for each.
@@ -34,6 +37,7 @@ class Rule:
     target: tuple[Any, ...]
     shapes: Mapping[str, str] = field(default_factory=dict)
     constant: tuple[str, ...] = ()
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if not len(self.source) == len(self.target) in (1, 2):
@@ -49,9 +53,19 @@ relu = partial(apply, "relu")
 transpose, reshape = partial(apply, "transpose"), partial(apply, "reshape")
 
 
-def _both(name: str, left: Apply, right: Apply, **shapes: str) -> tuple[Rule, Rule]:
+def _both(
+    name: str,
+    left: Apply,
+    right: Apply,
+    shapes: Mapping[str, str] = MappingProxyType({}),
+    *,
+    alone: bool = False,
+) -> tuple[Rule, Rule]:
     """Returns the rule from left to right, and the one from right to left."""
-    return Rule(name, (left,), (right,), shapes), Rule(f"{name}, back", (right,), (left,), shapes)
+    return (
+        Rule(name, (left,), (right,), shapes, alone=alone),
+        Rule(f"{name}, back", (right,), (left,), shapes, alone=alone),
+    )
 
 
 def _of_parts(count: int) -> tuple[Rule, ...]:
@@ -132,19 +146,20 @@ RULES: tuple[Rule, ...] = (
         "(xa)b = x(ab)",
         matmul(matmul("x", "a"), "b"),
         matmul("x", matmul("a", "b")),
-        **{"x": "... m k", "a": "... k n", "b": "... n p"},
+        {"x": "... m k", "a": "... k n", "b": "... n p"},
     ),
     *_both(
         "xa + xb = x(a + b)",
         add(matmul("x", "a"), matmul("x", "b")),
         matmul("x", add("a", "b")),
-        **_SIDES,
+        _SIDES,
     ),
     *_both(
         "xa + ya = (x + y)a",
         add(matmul("x", "a"), matmul("y", "a")),
         matmul(add("x", "y"), "a"),
-        **_SIDES,
+        _SIDES,
+        alone=True,
     ),
     Rule(
         "xa, xb are parts of x[a|b]",
@@ -169,13 +184,14 @@ RULES: tuple[Rule, ...] = (
         "conv(x, a) + conv(x, b) = conv(x, a + b)",
         add(conv("x", "a"), conv("x", "b")),
         conv("x", add("a", "b")),
-        **{"x": "b h w c", "a": "r s i o", "b": "r s i o"},
+        {"x": "b h w c", "a": "r s i o", "b": "r s i o"},
     ),
     *_both(
         "conv(x, a) + conv(y, a) = conv(x + y, a)",
         add(conv("x", "a"), conv("y", "a")),
         conv(add("x", "y"), "a"),
-        **{"x": "b h w c", "y": "b h w c", "a": "r s i o"},
+        {"x": "b h w c", "y": "b h w c", "a": "r s i o"},
+        alone=True,
     ),
     Rule(
         "conv(x, a), conv(x, b) are parts of conv(x, [a|b])",
@@ -199,7 +215,7 @@ RULES: tuple[Rule, ...] = (
         "[conv(x, a)|conv(y, b)] = conv([x|y], [a|b]), in two groups",
         concat(conv("x", "a", groups=1), conv("y", "b", groups=1), axis=-1),
         conv(concat("x", "y", axis=-1), concat("a", "b", axis=-1), groups=2),
-        **{"x": "b h w c", "y": "b h w c", "a": "r s c o", "b": "r s c o"},
+        {"x": "b h w c", "y": "b h w c", "a": "r s c o", "b": "r s c o"},
     ),
     Rule(
         "two groups of a convolution are one",
@@ -216,13 +232,23 @@ RULES: tuple[Rule, ...] = (
     ),
     *(_enlarged(*sizes) for sizes in itertools.permutations((1, 3, 5), 2)),
     # What is done to each element.
-    *_both(
+    Rule(
         "xa + xb = x(a + b), of elements",
-        add(mul("x", "a"), mul("x", "b")),
-        mul("x", add("a", "b")),
+        (add(mul("x", "a"), mul("x", "b")),),
+        (mul("x", add("a", "b")),),
     ),
-    *_both("(x + y) + z = x + (y + z)", add(add("x", "y"), "z"), add("x", add("y", "z"))),
-    *_both("(xy)z = x(yz), of elements", mul(mul("x", "y"), "z"), mul("x", mul("y", "z"))),
+    Rule(
+        "c(a + b) = ca + cb, of elements",
+        (mul("c", add("a", "b")),),
+        (add(mul("c", "a"), mul("c", "b")),),
+        constant=("b", "c"),
+        alone=True,
+    ),
+    *(
+        rule
+        for name, both in (("(x + y) + z = x + (y + z)", add), ("(xy)z = x(yz), of elements", mul))
+        for rule in _both(name, both(both("x", "y"), "z"), both("x", both("y", "z")), alone=True)
+    ),
     # Parts.
     *(rule for count in (2, 3, 4) for rule in _of_parts(count)),
     *(rule for count in (2, 3, 4) for rule in _neighbours(count)),
@@ -231,13 +257,13 @@ RULES: tuple[Rule, ...] = (
         "(xy)' = y'x'",
         transpose(matmul("x", "y"), permutation=(1, 0)),
         matmul(transpose("y", permutation=(1, 0)), transpose("x", permutation=(1, 0))),
-        **{"x": "m k", "y": "k n"},
+        {"x": "m k", "y": "k n"},
     ),
     *_both(
         "(xy)' = y'x', of each matrix",
         transpose(matmul("x", "y"), permutation=(0, 2, 1)),
         matmul(transpose("y", permutation=(0, 2, 1)), transpose("x", permutation=(0, 2, 1))),
-        **{"x": "b m k", "y": "b k n"},
+        {"x": "b m k", "y": "b k n"},
     ),
     *(
         rule
@@ -248,13 +274,13 @@ RULES: tuple[Rule, ...] = (
                 f"sum of {name}s",
                 add(view("x", like="view"), view("y", like="view")),
                 view(add("x", "y"), like="view"),
-                **{"x": "...", "y": "..."},
+                {"x": "...", "y": "..."},
             ),
             *_both(
                 f"product of {name}s",
                 mul(view("x", like="view"), view("y", like="view")),
                 view(mul("x", "y"), like="view"),
-                **{"x": "...", "y": "..."},
+                {"x": "...", "y": "..."},
             ),
         )
     ),

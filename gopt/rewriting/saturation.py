@@ -16,7 +16,7 @@ from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.extraction import cheapest
 from gopt.rewriting.found import Found
 from gopt.rewriting.joining import Joins, is_join
-from gopt.rewriting.matching import replacements
+from gopt.rewriting.matching import is_alone, replacements
 from gopt.rewriting.pricing import Prices
 from gopt.rewriting.rules import RULES, Rule
 from gopt.rewriting.terms import Terms
@@ -60,7 +60,8 @@ def saturate(
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
     graph, joins, origin = EGraph(terms, rules), Joins(terms, few), dict[int, str]()
-    applied = Counter[str]()
+    # What is new in it has other readers in other programs: it counts as alone.
+    applied, readers = Counter[str](), terms.readers(roots)
     graph.add(roots)
     for _ in range(rounds):
         before, equal = len(terms), list[tuple[int, int]]()
@@ -68,7 +69,7 @@ def saturate(
         def is_full(before: int = before) -> bool:
             return len(graph.numbers) + len(terms) - before >= nodes
 
-        found = list(graph.matches())
+        found = [each for each in graph.matches() if is_alone(each.rule, each.bound, readers)]
         joining = joins.chosen(each for each in found if is_join(each.rule))
         others = [each for each in found if not is_join(each.rule)]
         for each in itertools.chain(joining, others):

@@ -6,6 +6,7 @@ are equal tuples. What depends on a term alone, such as its shape or its matches
 found once, however many programs share it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -114,6 +115,13 @@ class Terms:
                 found.add(number)
                 stack.extend(self.terms[number].inputs)
         return sorted(found)
+
+    def readers(self, roots: Iterable[int]) -> Counter[int]:
+        """Returns how often each term is read in a program, given its results; by these as well."""
+        found = Counter(roots := tuple(roots))
+        for number in self.live(roots):
+            found.update(self.terms[number].inputs)
+        return found
 
     def replace(self, roots: Sequence[int], by: dict[int, int]) -> tuple[int, ...] | None:
         """Returns the program where terms are replaced by others, everywhere.

@@ -12,6 +12,7 @@ import gopt
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.extraction import choose
+from gopt.rewriting.matching import Matcher
 from gopt.rewriting.operators import Literal
 from gopt.rewriting.patterns import apply
 from gopt.rewriting.rules import RULES, Rule, mul, relu
@@ -24,6 +25,7 @@ from tests.rewriting.test_backtracking import (
     COST,
     THREE,
     attention,
+    kernels,
     program,
     random,
     three,
@@ -237,6 +239,45 @@ def test_all_that_can_be_one_is_joined(case):
     found = saturation(*program(*case)[:2], COST)
     other = backtracking(*program(*case)[:2], COST)
     assert found.cost <= other.cost * (1 + 1e-9)
+
+
+def grid(w, x):
+    """Products of some rows with some matrices."""
+    return [jnp.tanh(row[None] @ each) for row in x[:3] for each in w]
+
+
+def recurrent(w, x):
+    """Rows that are known before, and states that need one another."""
+    state = x[:1]
+    for row in x:
+        state = jnp.tanh(row[None] @ w[0] + state @ w[1]) * (row[None] @ w[2] + state @ w[3])
+    return state
+
+
+@pytest.mark.parametrize(("fn", "products"), [(grid, 1), (recurrent, 6)])
+def test_rows_and_matrices_are_joined_at_once(fn, products):
+    terms, roots, whole = program(fn, *SQUARE)
+    found = saturation(terms, roots, COST)
+    assert "proven" not in found.stopped
+    assert kernels(terms, found.roots) == products  # of six states the first is a row
+    expected = jax.tree.leaves(fn(*SQUARE))
+    ours = jax.tree.leaves(Written(terms, found.roots, whole, (0,))(*SQUARE))
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_sum_that_is_read_anyhow_is_not_added_up_in_other_orders(is_read):
+    def fn(w, x):
+        inner = x + w
+        return (inner + jnp.sin(x), *[jnp.cos(inner)] * is_read)
+
+    terms, roots, _ = program(fn, random(3), random(3, seed=1))
+    names = [one.rule.name for one in Matcher(terms).matches(roots)]
+    assert ("(x + y) + z = x + (y + z)" in names) != is_read
+    before = len(terms)
+    saturate(terms, roots)
+    assert (len(terms) == before) == is_read
 
 
 def test_terms_of_another_search_are_found_again():
