@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.rewrite import __main__ as experiment
-from experiments.rewrite import networks, transformers
+from experiments.rewrite import networks, searching, transformers
 from experiments.rewrite.models import MODELS
 from gopt.program import trace_program
 from gopt.rewriting import Terms, read
@@ -105,6 +105,20 @@ def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
     saved = json.loads((tmp_path / "settings.json").read_text())
     assert saved["cost"] == cost and saved["versions"]
     assert (tmp_path / "ops.jsonl").exists() == (cost == "measured")
+
+
+def test_searches_are_measured_each_in_a_process_of_its_own(tmp_path):
+    settings = searching.Settings(models=("VGG-19",), searches=("saturation",), folder=tmp_path)
+    with redirect_stdout(StringIO()) as printed:
+        searching.main(settings)
+    assert "nothing is left to be rewritten" in printed.getvalue()
+    (row,) = json.loads((tmp_path / "searching.json").read_text())
+    before, after = row["cost"]
+    assert 0 < after <= before and row["visited"] >= row["terms"] > 60
+    assert 0 < row["s"] < 60 and 0 <= row["bytes"] < 2**30
+    assert "VGG-19" in (tmp_path / "table.md").read_text()
+    with pytest.raises(ValueError, match="expected some of"):
+        searching.Settings(searches=("luck",))
 
 
 def test_unknown_names_raise():

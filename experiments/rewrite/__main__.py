@@ -24,15 +24,10 @@ import gopt
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import MODELS
+from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
-from gopt.rewriting import Found, OpCost, Search, Terms, backtracking, measured, roofline
-from gopt.rewriting.saturation import saturation
+from gopt.rewriting import Found, OpCost, Search, Terms, measured, roofline
 
-SEARCHES: dict[str, Search] = {
-    "greedy": partial(backtracking, alpha=1.0),
-    "backtracking": backtracking,
-    "saturation": saturation,
-}
 COSTS = ("measured", "roofline")
 
 
@@ -42,7 +37,7 @@ class Settings:
 
     Attributes:
       models: of `experiments.rewrite.models.MODELS`; by default all.
-      searches: of `SEARCHES`; by default all.
+      searches: of `experiments.rewrite.searches.SEARCHES`; by default all.
       cost: of an op: measured on this CPU, or by a roofline.
       repeats: turns in which whole programs are timed.
       seed: of weights and inputs.
