@@ -10,6 +10,8 @@ Operators that rules know:
   after, of each axis.
 - `pair_groups`: the kernel of a convolution in `groups` as that of one in half as many, of which
   each reads the channels of two.
+- `depthwise`: a convolution of each channel with a kernel `[h, w, 1, C]` of its own, as the sum of
+  shifted images, each times what the kernel has for it.
 - `relu`; `number`, an array that was written in the program.
 
 All others are an `equation`, a primitive of JAX with its parameters; `result` picks one of several
@@ -104,6 +106,23 @@ def _conv(
     )
 
 
+def _depthwise(x: Any, kernel: Any, *, strides: Any, padding: Any, dilation: Any) -> Any:
+    """Through XLA on a CPU this is tens of times as fast as the convolution."""
+    x = lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), *((*p, 0) for p in padding), (0, 0, 0)))
+    reach = (d * (n - 1) for n, d in zip(kernel.shape[:2], dilation, strict=True))
+    height, width = (max(n - r, 0) for n, r in zip(x.shape[1:3], reach, strict=True))
+
+    def shifted(top: int, left: int) -> Any:
+        stop = (x.shape[0], top + height, left + width, x.shape[3])
+        return lax.slice(x, (0, top, left, 0), stop, (1, *strides, 1))
+
+    products = (
+        shifted(i * dilation[0], j * dilation[1]) * kernel[i, j, 0]
+        for i, j in np.ndindex(kernel.shape[:2])
+    )
+    return functools.reduce(jnp.add, products)
+
+
 def _pair_groups(kernel: Any, *, groups: int) -> Any:
     h, w, i, o = kernel.shape
     both = kernel.reshape(h, w, 1, i, groups // 2, 2, o // groups)
@@ -125,6 +144,7 @@ OPERATORS: dict[str, Any] = {
     "reshape": lambda x, *, shape: lax.reshape(x, shape),
     "pad": lambda x, *, widths: jnp.pad(x, widths),
     "pair_groups": _pair_groups,
+    "depthwise": _depthwise,
     "relu": lambda x: lax.max(x, lax.full_like(x, 0)),
     "add": jnp.add,
     "sub": jnp.subtract,

@@ -8,10 +8,11 @@ Sizes of axes are named by the shapes that a rule gives its names, such as `{"x"
 same letter is the same size everywhere, and `...`, or `p...`, the same axes. Attributes of an
 operator are numbers, or, with `like="c"`, all those that are not named, under that name. One alone
 has a name as `given("groups")`, or is made of what has it, `given("groups", by=half)`. In what is
-put there they may be sizes as well (`size("m")`, and sums of these). Axes count from the end if
-they are negative.
+put there they may be sizes as well (`size("m")`, sums and products of these, and tuples). Axes
+count from the end if they are negative.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +27,21 @@ Attribute = Any  # a number, or anything that can be hashed; `Size`, or `Given`
 
 @dataclass(frozen=True)
 class Size:
-    """The sum of sizes of axes."""
+    """A sum of products of sizes of axes."""
 
-    letters: tuple[str, ...]
+    products: tuple[tuple[str, ...], ...]  # letters
 
     def __add__(self, other: "Size") -> "Size":
-        return Size(self.letters + other.letters)
+        return Size(self.products + other.products)
+
+    def __mul__(self, other: "Size") -> "Size":
+        return Size(tuple(a + b for a in self.products for b in other.products))
 
     def of(self, bound: Mapping[str, Any]) -> int:
         """Returns the sum."""
-        return sum(bound[f"size {letter}"] for letter in self.letters)
+        return sum(
+            math.prod(bound[f"size {letter}"] for letter in letters) for letters in self.products
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Apply:
 
 def size(letter: str) -> Size:
     """Returns the size of an axis that has a letter in the shapes of a rule."""
-    return Size((letter,))
+    return Size(((letter,),))
 
 
 def given(
@@ -151,11 +157,17 @@ def build(terms: Terms, pattern: Any, bound: Mapping[str, Any]) -> int:
     inputs = [build(terms, each, bound) for each in pattern.inputs]
     attributes = dict(bound[f"like {pattern.like}"]) if pattern.like else {}
     for name, value in pattern.attributes:
-        put = value.of(bound) if isinstance(value, Size | Given) else value
+        put = _attribute(value, bound)
         if name == "axis" and put < 0:
             put += len(terms.shape(inputs[0]))
         attributes[name] = put
     return terms.add(pattern.operator, inputs, **attributes)
+
+
+def _attribute(value: Attribute, bound: Mapping[str, Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_attribute(each, bound) for each in value)
+    return value.of(bound) if isinstance(value, Size | Given) else value
 
 
 def bind_attributes(

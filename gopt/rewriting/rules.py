@@ -138,6 +138,11 @@ def _wider(padding: tuple[tuple[int, int], ...], more: int) -> tuple[tuple[int, 
     return tuple((before + more, after + more) for before, after in padding)
 
 
+def _named(*names: str) -> dict[str, Any]:
+    """Returns attributes that have their own names."""
+    return {name: given(name) for name in names}
+
+
 _SIDES = {"x": "... m k", "y": "... m k", "a": "... k n", "b": "... k n"}
 
 RULES: tuple[Rule, ...] = (
@@ -231,6 +236,37 @@ RULES: tuple[Rule, ...] = (
         constant=("a",),
     ),
     *(_enlarged(*sizes) for sizes in itertools.permutations((1, 3, 5), 2)),
+    Rule(
+        "a convolution of pixels is a product",
+        (
+            conv(
+                "x",
+                "a",
+                strides=(1, 1),
+                padding=((0, 0), (0, 0)),
+                groups=1,
+                **_named("dilation", "precision", "dtype"),
+            ),
+        ),
+        (
+            reshape(
+                apply(
+                    "matmul",
+                    reshape("x", shape=(size("b") * size("h") * size("w"), size("c"))),
+                    reshape("a", shape=(size("c"), size("o"))),
+                    **_named("precision", "dtype"),
+                ),
+                shape=tuple(map(size, "bhwo")),
+            ),
+        ),
+        {"x": "b h w c", "a": "1 1 c o"},
+    ),
+    Rule(
+        "a convolution of each channel is a sum of shifted images",
+        (conv("x", "a", **_named("strides", "padding", "dilation"), dtype=None),),
+        (apply("depthwise", "x", "a", **_named("strides", "padding", "dilation")),),
+        {"x": "b h w c", "a": "r s 1 c"},
+    ),
     # What is done to each element.
     Rule(
         "xa + xb = x(a + b), of elements",

@@ -66,6 +66,8 @@ def sample(rule: Rule, seed: int, dtype: Any = np.float64):
     fixed = [dict(part.attributes)["groups"] for part in every if "groups" in dict(part.attributes)]
     if fixed and not isinstance(fixed[0], Given):
         groups = fixed[0]
+    elif rule.shapes.get("a") == "r s 1 c":
+        groups = conv["groups"] = sizes["c"]
     else:
         groups = conv["groups"] = int(rng.integers(1, 3)) * (2 if fixed else 1)
         # Kernels have the channels of a group, images of all.
