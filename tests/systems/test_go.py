@@ -386,7 +386,7 @@ def test_training_follows_what_was_better():
     advantage = (value - others) / (np.sqrt(np.mean((value - others) ** 2)) + SETTINGS.quiet)
     assert (np.abs(advantage).reshape(-1, 3, 2, SETTINGS.samples).max((0, 2, 3)) > 0.1).all()
 
-    @partial(jax.jit, static_argnames="entropy")
+    @jax.jit
     def gradient(entropy):
         settings = dataclasses.replace(SETTINGS, entropy=entropy)
         return jax.value_and_grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
