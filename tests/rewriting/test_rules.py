@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gopt.rewriting.matching import Matcher
-from gopt.rewriting.patterns import apply
+from gopt.rewriting.patterns import apply, given
 from gopt.rewriting.rules import RULES, Rule, add, concat, conv, matmul, mul, relu
 from tests.rewriting.programs import check_rule, sample
 
@@ -64,6 +64,31 @@ def names(rule):
                 for each in next(r for r in RULES if r.name.startswith("xa, xb")).target
             ),
             {"x": "... m k", "a": "... k n", "b": "... k p"},
+        ),
+        Rule(
+            "a kernel of 1 is one of 3, all padding after the image",  # as `SAME` may have it
+            (conv("x", "a", padding=given("padding"), dilation=(1, 1)),),
+            (
+                conv(
+                    "x",
+                    apply("pad", "a", widths=((1, 1), (1, 1), (0, 0), (0, 0))),
+                    padding=given("padding", by=lambda of: tuple((p, q + 2) for p, q in of)),
+                    dilation=(1, 1),
+                ),
+            ),
+            {"x": "b h w c", "a": "1 1 i o"},
+        ),
+        Rule(
+            "two groups of a convolution are one that reads both",
+            (conv("x", "a", groups=given("groups", where=lambda groups: groups % 2 == 0)),),
+            (
+                conv(
+                    "x",
+                    concat("a", "a", axis=2),
+                    groups=given("groups", by=lambda groups: groups // 2),
+                ),
+            ),
+            {"x": "b h w c", "a": "r s i o"},
         ),
         Rule(
             "relu(x + y) = relu(x) + relu(y)",
