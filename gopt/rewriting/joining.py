@@ -57,7 +57,9 @@ class Joins:
         """Returns those that are to be applied: first those of sets that are joined as a whole."""
         every = [(match, self._of(match), self._sides(match)) for match in found]
         in_part = {number for number, joined in self._joined.items() if not joined.is_whole}
+        count = len(every)
         every = [each for each in every if in_part.isdisjoint(_parts(each[2]))]
+        self.left_out |= len(every) < count
         # What other rules add later, such as parts of sums, is not always joined with the rest.
         new: dict[Hashable, set[_Side]] = {of: set() for _, of, _ in every if of not in self._sets}
         for _, of, sides in every:
