@@ -1,0 +1,93 @@
+"""ONNX models are functions with the values that ONNX has for them."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import gopt
+from gopt.sources.onnx import read_onnx
+
+OUTPUTS = "logits", "odds"
+
+
+def network(batch=2):
+    """A convolution, a norm, two matrices and a softmax, with one input and two outputs."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "kernel": rng.standard_normal((4, 3, 3, 3)),
+        **{name: rng.uniform(0.5, 1, 4) for name in ("scale", "bias", "mean", "variance")},
+        "matrix": rng.standard_normal((4 * 25, 7)),
+        "other": rng.standard_normal((4 * 25, 7)),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["conv"], pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "BatchNormalization", ["conv", "scale", "bias", "mean", "variance"], ["norm"]
+        ),
+        helper.make_node("Relu", ["norm"], ["relu"]),
+        helper.make_node("Flatten", ["relu"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "matrix"], ["one"]),
+        helper.make_node("MatMul", ["flat", "other"], ["two"]),
+        helper.make_node("Add", ["one", "two"], ["logits"]),
+        helper.make_node("Softmax", ["logits"], ["odds"], axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 5, 5])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in ("logits", "odds")
+        ],
+        [numpy_helper.from_array(x.astype(np.float32), name) for name, x in weights.items()],
+    )
+    return made(graph)
+
+
+def made(graph):
+    """A model of a graph, by version 14 of the operators."""
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+@pytest.mark.parametrize("open_", [False, True])
+def test_values_are_those_of_onnx(open_, tmp_path):
+    path = Path(tmp_path) / "network.onnx"
+    onnx.save(network("batch" if open_ else 2), path)
+    model = read_onnx(path, {"x": (2, 3, 5, 5)} if open_ else {})
+    assert [x.shape for x in model.inputs] == [(2, 3, 5, 5)]
+    assert set(model.weights) == {"kernel", "scale", "bias", "mean", "variance", "matrix", "other"}
+    x = np.random.default_rng(1).standard_normal((2, 3, 5, 5)).astype(np.float32)
+    expected = ReferenceEvaluator(network()).run(None, {"x": x})
+    ours = jax.jit(model.fn)(model.weights, x)
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_is_rewritten():
+    model = read_onnx(network())
+    found = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0, repeats=1)
+    assert "xa + xb = x(a + b)" in found.rules
+    assert found.difference <= found.tolerance and found.tells
+    assert found.found.cost < found.before.cost
+
+
+def test_what_cannot_be_read_is_refused():
+    with pytest.raises(ValueError, match=r"'x' is \['batch', 3, 5, 5\]: say its shape"):
+        read_onnx(network("batch"))
+    with pytest.raises(ValueError, match=r"'x' is \[2, 3, 5, 5\]: \[4, 3, 5, 5\] does not fit"):
+        read_onnx(network(), {"x": (4, 3, 5, 5)})
+    with pytest.raises(ValueError, match="there is no input 'y': expected some of"):
+        read_onnx(network(), {"y": (4,)})
+    graph = helper.make_graph(
+        [helper.make_node("Det", ["x"], ["y"])],
+        "unknown",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
+    )
+    with pytest.raises(ValueError, match=r"the importer lacks an op: .*Det"):
+        read_onnx(made(graph))
