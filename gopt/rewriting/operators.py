@@ -174,7 +174,7 @@ def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...])
 
 
 def simpler(terms: "Terms", term: "Term") -> int | None:
-    """Returns an equal term that computes less, where a view is of a view, or a part of a part."""
+    """Returns an equal term that computes no more: views of views are one, and kernels alike."""
     if term.operator not in _SIMPLER:
         return None
     return _SIMPLER[term.operator](terms, *term.inputs, **dict(term.attributes))
@@ -220,6 +220,18 @@ def _of_concat(terms: "Terms", *parts: int, axis: int) -> int | None:
     if len(parts) == 1:
         return parts[0]
     inner = [terms[part] for part in parts]
+    if all(each.operator == "reshape" for each in inner):
+        # Leading axes are reshaped after all is joined: equal kernels are one.
+        before = [terms.shape(each.inputs[0]) for each in inner]
+        after = [terms.shape(part) for part in parts]
+        if (
+            all(a and b and a[-1] == b[-1] for a, b in zip(before, after, strict=True))
+            and len({shape[:-1] for shape in before}) == 1
+            and axis == len(after[0]) - 1
+        ):
+            kernels = [each.inputs[0] for each in inner]
+            joined = terms.add("concat", kernels, axis=len(before[0]) - 1)
+            return terms.add("reshape", [joined], shape=(*after[0][:-1], terms.shape(joined)[-1]))
     whole = [each.operator == "concat" and each.attribute("axis") == axis for each in inner]
     if not any(whole):
         return None
@@ -231,9 +243,21 @@ def _of_concat(terms: "Terms", *parts: int, axis: int) -> int | None:
     return terms.add("concat", flat, axis=axis)
 
 
+def _of_mul(terms: "Terms", x: int, y: int) -> int | None:
+    for kernel, scale in ((x, y), (y, x)):
+        operator, attributes, inputs = terms[kernel]
+        if operator in ("pad", "pair_groups"):
+            shape, last = terms.shape(scale), terms.shape(kernel)[-1:]
+            if shape in ((), (*[1] * (len(terms.shape(kernel)) - 1), *last)):
+                made = terms.add("mul", [inputs[0], scale])
+                return terms.add(operator, [made], **dict(attributes))
+    return None
+
+
 _SIMPLER: dict[str, Any] = {
     "transpose": _of_transpose,
     "reshape": _of_reshape,
     "slice": _of_slice,
     "concat": _of_concat,
+    "mul": _of_mul,
 }

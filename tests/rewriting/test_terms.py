@@ -99,6 +99,60 @@ def test_parts_of_what_was_joined_are_those_of_its_parts(terms, x, w):
     assert terms[across].inputs == (both,)
 
 
+def values_of(terms, number, *arguments):
+    return np.asarray(evaluate(terms, [number], arguments.__getitem__, {})[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_kernels_that_are_joined_as_matrices_are_joined_as_kernels(terms, axis):
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((1, 2, 3, 4 + k), np.float32) for k in (0, axis)]
+    given = [terms.argument(k, floats(*x.shape), constant=True) for k, x in enumerate(arrays)]
+    flat = [
+        terms.add("reshape", [k], shape=(6, x.shape[-1]))
+        for k, x in zip(given, arrays, strict=True)
+    ]
+    found = terms.add("concat", flat, axis=axis)
+    assert terms[found].operator == ("reshape" if axis else "concat")
+    expected = np.concatenate([x.reshape(6, -1) for x in arrays], axis)
+    np.testing.assert_array_equal(values_of(terms, found, *arrays), expected)
+    if axis:
+        assert found == terms.add("reshape", [terms.add("concat", given, axis=3)], shape=(6, 9))
+
+
+def test_what_is_no_kernel_is_joined_as_it_is(terms):
+    """A last axis that is new, or leading ones of other sizes."""
+    x, y = (
+        terms.argument(k, floats(*shape), constant=True) for k, shape in ((0, (6,)), (1, (2, 3)))
+    )
+    other = terms.argument(2, floats(3, 2), constant=True)
+    for one, two, shape in ((x, x, (6, 1)), (y, y, (3, 2)), (x, y, (6, 1))):
+        flat = [terms.add("reshape", [k], shape=shape) for k in (one, two)]
+        assert terms[terms.add("concat", flat, axis=1)].operator == "concat"
+    mixed = [
+        terms.add("reshape", [k], shape=(1, *shape)) for k, shape in ((y, (2, 3)), (other, (3, 2)))
+    ]
+    assert terms[terms.add("concat", [mixed[0], mixed[0]], axis=2)].operator == "reshape"
+    with pytest.raises(ValueError, match="concat does not apply"):
+        terms.add("concat", mixed, axis=2)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1, 1, 4), (1, 1, 2, 1), (4,)])
+@pytest.mark.parametrize("order", [1, -1])
+def test_scales_are_inside_of_kernels_that_were_made(terms, shape, order):
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s, np.float32) for s in ((3, 3, 1, 4), shape)]
+    kernel, scale = (
+        terms.argument(k, floats(*x.shape), constant=True) for k, x in enumerate(arrays)
+    )
+    paired = terms.add("pair_groups", [kernel], groups=4)
+    found = terms.add("mul", [paired, scale][::order])
+    is_inside = shape in ((), (1, 1, 1, 4))
+    assert terms[found].operator == ("pair_groups" if is_inside else "mul")
+    expected = values_of(terms, paired, *arrays) * arrays[1]
+    np.testing.assert_array_equal(values_of(terms, found, *arrays), expected)
+
+
 def test_what_is_replaced_is_replaced_everywhere(terms, x, w):
     old, new = terms.add("relu", [x]), terms.add("add", [x, w])
     user = terms.add("mul", [old, terms.add("add", [old, w])])
