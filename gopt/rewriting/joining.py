@@ -61,17 +61,18 @@ class Joins:
         every = [each for each in every if in_part.isdisjoint(_parts(each[2]))]
         self.left_out |= len(every) < count
         # What other rules add later, such as parts of sums, is not always joined with the rest.
-        new: dict[Hashable, set[_Side]] = {of: set() for _, of, _ in every if of not in self._sets}
+        new: dict[Hashable, list[tuple[_Side, _Side]]] = {}
         for _, of, sides in every:
-            if of in new:
-                new[of].update(side for side in sides if len(side.parts) == 1)
-        self._sets.update({of: _independent(sorted(sides)) for of, sides in new.items()})
+            if of not in self._sets and all(len(side.parts) == 1 for side in sides):
+                new.setdefault(of, []).append(sides)
+        for of, pairs in new.items():
+            self._sets[of] = [each for group in _connected(pairs) for each in _independent(group)]
         whole, few = [], []
         for match, of, (one, other) in every:
             if one.parts[-1] >= other.parts[0] or not _is_independent(one, other):
                 continue
             both = (*one.parts, *other.parts)
-            if any(both == _parts(each[: len(both)]) for each in self._sets[of]):
+            if any(both == _parts(each[: len(both)]) for each in self._sets.get(of, ())):
                 if len(other.parts) == 1:
                     whole.append(match)
             elif len(both) <= self._few and self._joined.keys().isdisjoint(both):
@@ -92,20 +93,13 @@ class Joins:
                     _shared(found.rule),
                     parts,
                     tuple(origin for side in sides for origin in side.origins),
-                    is_first and parts in map(_parts, self._sets[self._of(found)]),
+                    is_first and parts in map(_parts, self._sets.get(self._of(found), ())),
                 )
 
     def _of(self, found: Match) -> Hashable:
-        """Returns what is the same for all terms that can be one with those of a match."""
-        rule, bound = found.rule, found.bound
-        names = [pattern.names() for pattern in rule.source]
-        letters = [
-            {letter for name in each for letter in rule.shapes.get(name, "").split()}
-            for each in names
-        ]
-        same = _shared(rule) | {f"size {letter}" for letter in letters[0] & letters[1]}
-        same |= {key for key in bound if key.startswith(("like ", "given "))}
-        return (rule.name, *((key, bound[key]) for key in sorted(same & bound.keys())))
+        """Returns what is the same for all terms that could be one: what they share."""
+        shared = _shared(found.rule)
+        return shared, tuple(found.bound[name] for name in sorted(shared))
 
     def _sides(self, found: Match) -> tuple[_Side, _Side]:
         terms, needs = self._terms, self._needs
@@ -142,6 +136,16 @@ def _is_independent(one: _Side, other: _Side) -> bool:
     """Returns whether neither of two terms depends on what the other was joined from, or is."""
     both = (one, other), (other, one)
     return not any(a.read >> origin & 1 for a, b in both for origin in b.origins)
+
+
+def _connected(pairs: Iterable[tuple[_Side, _Side]]) -> list[list[_Side]]:
+    """Returns what pairs connect, by whatever rules, each group in the order of terms."""
+    groups: list[set[_Side]] = []
+    for pair in pairs:
+        touched = [group for group in groups if not group.isdisjoint(pair)]
+        groups = [group for group in groups if group.isdisjoint(pair)]
+        groups.append(set(pair).union(*touched))
+    return [sorted(group) for group in groups]
 
 
 def _independent(sides: Iterable[_Side]) -> list[list[_Side]]:

@@ -3,6 +3,9 @@
 Letters of shapes: `m`, `n`, `k`, `p` of matrices, `b` of how many; `b h w` of images and `r s` of
 kernels, `c` of channels that go in, `i` of those that a kernel reads, and `o`, `q` of those that
 come out.
+
+Both sides have the same finite values, but for rounding. Where a value is infinite, zeros that a
+rule puts into a kernel make what is not a number of it.
 """
 
 import itertools
@@ -25,11 +28,13 @@ class Rule:
       target: what is put in the place of each.
       shapes: of terms by name, see `gopt.rewriting.patterns`.
       constant: names of terms that have to be known before the program runs.
-      alone: whether operators inside of a pattern must have no other readers. Of a sum that is read
-        anyhow, to add it up in another order is no gain, and there may be exponentially many.
+      alone: whether operators inside of the pattern must have no other readers, in the program
+        that is rewritten. Of a sum that is read anyhow, to add it up in another order is no gain,
+        and there may be exponentially many.
 
     Raises:
-      ValueError: there are not one or two patterns, with a target for each.
+      ValueError: there are not one or two patterns, with a target for each, or not one where what
+        is inside has to be alone.
     """
 
     name: str
@@ -43,6 +48,8 @@ class Rule:
         if not len(self.source) == len(self.target) in (1, 2):
             sizes = f"{len(self.source)} patterns and {len(self.target)} targets"
             raise ValueError(f"{self.name!r} has {sizes}: expected one of each, or two")
+        if self.alone and len(self.source) > 1:
+            raise ValueError(f"{self.name!r} has two patterns: expected one, as of what is alone")
 
 
 matmul = partial(apply, "matmul", like="product")
@@ -136,6 +143,21 @@ def _enlarged(first: int, second: int) -> Rule:
 def _wider(padding: tuple[tuple[int, int], ...], more: int) -> tuple[tuple[int, int], ...]:
     """Returns what a kernel needs that is larger by so much on each side."""
     return tuple((before + more, after + more) for before, after in padding)
+
+
+def _transposed(
+    name: str, permutation: tuple[int, ...], shapes: Mapping[str, str]
+) -> tuple[Rule, Rule]:
+    """Returns what transposes products of matrices; precisions are those of left and right."""
+    view = partial(transpose, permutation=permutation)
+    swapped = given("precision", by=_swapped, back=_swapped)
+    product = partial(apply, "matmul", dtype=given("dtype"))
+    left = view(product("x", "y", precision=given("precision")))
+    return _both(name, left, product(view("y"), view("x"), precision=swapped), shapes)
+
+
+def _swapped(precision: Any) -> Any:
+    return precision[::-1] if isinstance(precision, tuple) else precision
 
 
 def _named(*names: str) -> dict[str, Any]:
@@ -289,18 +311,8 @@ RULES: tuple[Rule, ...] = (
     *(rule for count in (2, 3, 4) for rule in _of_parts(count)),
     *(rule for count in (2, 3, 4) for rule in _neighbours(count)),
     # Views.
-    *_both(
-        "(xy)' = y'x'",
-        transpose(matmul("x", "y"), permutation=(1, 0)),
-        matmul(transpose("y", permutation=(1, 0)), transpose("x", permutation=(1, 0))),
-        {"x": "m k", "y": "k n"},
-    ),
-    *_both(
-        "(xy)' = y'x', of each matrix",
-        transpose(matmul("x", "y"), permutation=(0, 2, 1)),
-        matmul(transpose("y", permutation=(0, 2, 1)), transpose("x", permutation=(0, 2, 1))),
-        {"x": "b m k", "y": "b k n"},
-    ),
+    *_transposed("(xy)' = y'x'", (1, 0), {"x": "m k", "y": "k n"}),
+    *_transposed("(xy)' = y'x', of each matrix", (0, 2, 1), {"x": "b m k", "y": "b k n"}),
     *(
         rule
         for view, name in ((transpose, "transpose"), (reshape, "reshape"))

@@ -42,6 +42,9 @@ def saturate(
 ) -> Saturated:
     """Returns what rules make of a program, side by side.
 
+    Rules that need operators to be alone, see `gopt.rewriting.rules.Rule`, go by the readers that
+    these have in the program that is given.
+
     Args:
       terms: to which those that rules put somewhere are added.
       roots: results of the program.
@@ -60,8 +63,8 @@ def saturate(
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
     graph, joins, origin = EGraph(terms, rules), Joins(terms, few), dict[int, str]()
-    # What is new in it has other readers in other programs: it counts as alone.
-    applied, readers = Counter[str](), terms.readers(roots)
+    # What is new has other readers in other programs: it counts as alone.
+    applied, readers, others_read = Counter[str](), terms.readers(roots), False
     graph.add(roots)
     for _ in range(rounds):
         before, equal = len(terms), list[tuple[int, int]]()
@@ -69,7 +72,9 @@ def saturate(
         def is_full(before: int = before) -> bool:
             return len(graph.numbers) + len(terms) - before >= nodes
 
-        found = [each for each in graph.matches() if is_alone(each.rule, each.bound, readers)]
+        every = list(graph.matches())
+        found = [each for each in every if is_alone(each.rule, each.bound, readers)]
+        others_read |= len(found) < len(every)
         joining = joins.chosen(each for each in found if is_join(each.rule))
         others = [each for each in found if not is_join(each.rule)]
         for each in itertools.chain(joining, others):
@@ -92,6 +97,8 @@ def saturate(
             left = [f"joins of more than {few}"] if joins.left_out else []
             if max(applied.values(), default=0) > often:
                 left.append(f"rules that were applied {often} times")
+            if others_read:
+                left.append("sums and products that the program reads elsewhere")
             but = f", but for {' and '.join(left)}" if left else ""
             return Saturated(graph, origin, f"nothing is left to be rewritten{but}")
     return Saturated(graph, origin, f"there were {rounds} rounds")

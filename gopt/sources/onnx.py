@@ -1,6 +1,6 @@
 """ONNX models as functions of JAX, through `jaxonnxruntime`. Needs the extra `onnx`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
+from jax.extend.core import Var
 from jaxonnxruntime import call_onnx
+
+from gopt.program import trace_program
 
 
 class OnnxModel(NamedTuple):
@@ -20,8 +24,8 @@ class OnnxModel(NamedTuple):
         faster = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0)
     """
 
-    fn: Callable[..., tuple[jax.Array, ...]]  # its outputs, in order
-    weights: dict[str, np.ndarray]  # initializers, by name
+    fn: Callable[..., tuple[jax.Array, ...]]  # of both; returns the outputs, in order
+    weights: dict[str, np.ndarray]  # by name; shapes and axes among them are fixed in the function
     inputs: tuple[jax.ShapeDtypeStruct, ...]  # in order
 
 
@@ -39,11 +43,11 @@ def read_onnx(
         model.
 
     Raises:
-      ValueError: an input has a size that is open, or another shape than is given, or the importer
-        lacks an op, or the version of it that the model asks for.
+      ValueError: the file has no model, an input is no array, has a size that is open or another
+        shape than is given, or is what a shape or an axis depends on; or the importer lacks an op,
+        or the version of it that the model asks for, or cannot tell a shape.
     """
-    if not isinstance(model, onnx.ModelProto):
-        model = onnx.load(str(model))
+    model = _loaded(model)
     fixed = {tensor.name for tensor in model.graph.initializer}
     values = {each.name: each for each in model.graph.input if each.name not in fixed}
     for name in shapes:
@@ -57,26 +61,81 @@ def read_onnx(
         raise ValueError(f"the importer lacks an op: {error}") from error
 
     def fn(weights: dict[str, Any], *given: Any) -> tuple[jax.Array, ...]:
+        if len(given) != len(values):
+            raise ValueError(f"there are {len(given)} inputs, expected {[*values]}")
         return tuple(run(weights, dict(zip(values, given, strict=True))))
 
-    return OnnxModel(fn, {name: np.asarray(x) for name, x in weights.items()}, inputs)
+    found = OnnxModel(fn, {name: np.asarray(x) for name, x in weights.items()}, inputs)
+    _check_inputs(found, values, {name for node in model.graph.node for name in node.input})
+    return found
+
+
+def _loaded(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+    """Returns a model of its own, in which constants are initializers: so the importer knows them.
+
+    Raises:
+      ValueError: the file has no model.
+    """
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+    else:
+        try:
+            copy = onnx.load(str(model))
+        except DecodeError as error:
+            raise ValueError(f"{model} is no ONNX model: {error}") from error
+    graph = copy.graph
+    for node in list(graph.node):
+        if node.op_type == "Constant" and [each.name for each in node.attribute] == ["value"]:
+            tensor = graph.initializer.add()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            graph.node.remove(node)
+    return copy
+
+
+def _check_inputs(model: OnnxModel, names: Iterable[str], read: set[str]) -> None:
+    """Raises a `ValueError` if the function does not depend on an input that an op reads.
+
+    The importer takes shapes and axes from the values that it is run on.
+    """
+    program = trace_program(model.fn, model.weights, *model.inputs)
+    live: set[Any] = {atom for atom in program.outputs if isinstance(atom, Var)}
+    for equation in reversed(program.equations):
+        if not live.isdisjoint(equation.outvars):
+            live.update(atom for atom in equation.invars if isinstance(atom, Var))
+    for name, variable in zip(names, program.inputs[len(model.weights) :], strict=True):
+        if name in read and variable not in live:
+            raise ValueError(
+                f"a shape or an axis depends on input {name!r}: make it an initializer"
+            )
 
 
 def _shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> jax.ShapeDtypeStruct:
     """Returns the shape of an input.
 
     Raises:
-      ValueError: a size is open, or another one than is given.
+      ValueError: it is no array, a size is open, or another one than is given.
     """
+    if not value.type.HasField("tensor_type"):
+        raise ValueError(f"input {value.name!r} is no array")
     tensor = value.type.tensor_type
-    sizes = [axis.dim_value or axis.dim_param or "?" for axis in tensor.shape.dim]
+    sizes: list[int | str] | None = None
+    if tensor.HasField("shape"):
+        axes = tensor.shape.dim
+        sizes = [
+            axis.dim_value if axis.HasField("dim_value") else axis.dim_param or "?" for axis in axes
+        ]
     shape = sizes if given is None else list(given)
-    fits = len(shape) == len(sizes) and all(
-        isinstance(size, str) or size == own for own, size in zip(shape, sizes, strict=True)
+    if shape is None or any(isinstance(size, str) for size in shape):
+        own = "of any shape" if sizes is None else sizes
+        raise ValueError(f"input {value.name!r} is {own}: say its shape in `shapes`")
+    own_sizes = shape if sizes is None else sizes
+    fits = len(shape) == len(own_sizes) and all(
+        isinstance(size, int) and size >= 0 and (isinstance(own, str) or size == own)
+        for size, own in zip(shape, own_sizes, strict=True)
     )
     if not fits:
-        raise ValueError(f"input {value.name!r} is {sizes}: {shape} does not fit")
-    if any(isinstance(size, str) for size in shape):
-        raise ValueError(f"input {value.name!r} is {sizes}: say its shape in `shapes`")
+        raise ValueError(f"input {value.name!r} is {own_sizes}: {shape} does not fit")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     return jax.ShapeDtypeStruct(tuple(shape), jax.dtypes.canonicalize_dtype(dtype))

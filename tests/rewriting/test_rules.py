@@ -3,12 +3,16 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from gopt.rewriting.matching import Matcher
+from gopt.rewriting.operators import run
 from gopt.rewriting.patterns import apply, given
 from gopt.rewriting.rules import RULES, Rule, add, concat, conv, matmul, mul, relu
+from gopt.rewriting.terms import Terms
 from tests.rewriting.programs import check_rule, sample
 
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -105,8 +109,36 @@ def test_a_wrong_rule_is_caught(wrong):
             check_rule(wrong, seed)
 
 
+def test_sums_of_shifted_images_are_not_narrow():
+    rng = np.random.default_rng(0)
+    image, kernel = rng.uniform(1, 2, (1, 9, 9, 3)), rng.uniform(1, 2, (7, 7, 1, 3))
+    attributes = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+    given_ = tuple(sorted(attributes.items()))
+    narrow = [jnp.asarray(x, jnp.bfloat16) for x in (image, kernel)]
+    found = run("depthwise", given_, narrow)
+    assert found.dtype == jnp.bfloat16
+    expected = run("depthwise", given_, [x.astype(jnp.float32) for x in narrow])
+    np.testing.assert_allclose(found.astype(jnp.float32), expected, rtol=2**-8)
+
+
+def test_what_is_transposed_keeps_the_precision_of_each_side():
+    terms, shape = Terms(), jax.ShapeDtypeStruct((3, 3), np.float32)
+    x, y = (terms.argument(k, shape, constant=False) for k in range(2))
+    both = lax.Precision.HIGHEST, lax.Precision.DEFAULT
+    product = terms.add("matmul", [x, y], precision=both, dtype=None)
+    root = terms.add("transpose", [product], permutation=(1, 0))
+    (rule,) = (rule for rule in RULES if rule.name == "(xy)' = y'x'")
+    matcher = Matcher(terms, [rule])
+    (after,) = matcher.apply([root], *matcher.matches([root]))
+    left, right = terms[after].inputs
+    assert terms[left].inputs == (y,) and terms[right].inputs == (x,)
+    assert terms[after].attribute("precision") == both[::-1]
+
+
 def test_a_rule_has_a_target_for_each_pattern():
     with pytest.raises(ValueError, match="'odd' has 1 patterns and 2 targets"):
         Rule("odd", (relu("x"),), ("x", "x"))
     with pytest.raises(ValueError, match="3 patterns and 3 targets: expected one of each, or two"):
         Rule("many", (relu("x"),) * 3, ("x",) * 3)
+    with pytest.raises(ValueError, match="'both' has two patterns: expected one"):
+        Rule("both", (relu("x"),) * 2, ("x",) * 2, alone=True)

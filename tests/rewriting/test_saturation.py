@@ -217,7 +217,7 @@ def needy(w, x):
 def kernels_of_two_sizes(w, x):
     def conv(kernel):
         numbers = ("NHWC", "HWIO", "NHWC")
-        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=numbers)
+        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
 
     return [conv(kernel) for kernel in w]
 
@@ -276,8 +276,32 @@ def test_a_sum_that_is_read_anyhow_is_not_added_up_in_other_orders(is_read):
     names = [one.rule.name for one in Matcher(terms).matches(roots)]
     assert ("(x + y) + z = x + (y + z)" in names) != is_read
     before = len(terms)
-    saturate(terms, roots)
+    saturated = saturate(terms, roots)
     assert (len(terms) == before) == is_read
+    assert ("sums and products that the program reads elsewhere" in saturated.stopped) == is_read
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 3, 3), (3, 3, 1), (1, 3, 1, 3), (1, 1, 3, 3), (3, 1, 3, 5), (5, 1), (3, 5, 1)]
+)
+def test_kernels_of_any_sizes_become_one(sizes):
+    """Where all that a convolution costs is to be called."""
+
+    def cost(operator, attributes, shapes):
+        return float(operator in ("conv", "matmul"))
+
+    kernels_of = [random(n, n, 3, 2, seed=k) for k, n in enumerate(sizes)]
+    image = random(1, 5, 5, 3, seed=9)
+
+    def fn(w, x):
+        return [jax.nn.relu(each) for each in kernels_of_two_sizes(w, x)]
+
+    terms, roots, whole = program(fn, kernels_of, image)
+    found = saturation(terms, roots, cost)
+    assert found.cost == pytest.approx(1.0, abs=1e-6)
+    ours = Written(terms, found.roots, whole, (0,))(kernels_of, image)
+    for one, other in zip(ours, fn(kernels_of, image), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_terms_of_another_search_are_found_again():

@@ -121,36 +121,46 @@ def test_kernels_that_are_joined_as_matrices_are_joined_as_kernels(terms, axis):
 
 
 def test_what_is_no_kernel_is_joined_as_it_is(terms):
-    """A last axis that is new, or leading ones of other sizes."""
-    x, y = (
-        terms.argument(k, floats(*shape), constant=True) for k, shape in ((0, (6,)), (1, (2, 3)))
-    )
-    other = terms.argument(2, floats(3, 2), constant=True)
+    """A last axis that is new, or leading ones of other sizes, before or after."""
+    x, y = (terms.argument(k, floats(*n), constant=True) for k, n in ((0, (6,)), (1, (2, 3))))
     for one, two, shape in ((x, x, (6, 1)), (y, y, (3, 2)), (x, y, (6, 1))):
         flat = [terms.add("reshape", [k], shape=shape) for k in (one, two)]
         assert terms[terms.add("concat", flat, axis=1)].operator == "concat"
-    mixed = [
-        terms.add("reshape", [k], shape=(1, *shape)) for k, shape in ((y, (2, 3)), (other, (3, 2)))
-    ]
-    assert terms[terms.add("concat", [mixed[0], mixed[0]], axis=2)].operator == "reshape"
+    wide = terms.argument(2, floats(6, 4), constant=True)
+    flat = [terms.add("reshape", [wide], shape=shape) for shape in ((2, 3, 4), (3, 2, 4))]
     with pytest.raises(ValueError, match="concat does not apply"):
-        terms.add("concat", mixed, axis=2)
+        terms.add("concat", flat, axis=2)
 
 
+MADE = {
+    "pair_groups": {"groups": 4},
+    "pad": {"widths": ((1, 1), (0, 2), (0, 0), (0, 0))},
+}
+
+
+@pytest.mark.parametrize("operator", MADE)
 @pytest.mark.parametrize("shape", [(), (1, 1, 1, 4), (1, 1, 2, 1), (4,)])
 @pytest.mark.parametrize("order", [1, -1])
-def test_scales_are_inside_of_kernels_that_were_made(terms, shape, order):
+def test_scales_are_inside_of_kernels_that_were_made(terms, operator, shape, order):
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(s, np.float32) for s in ((3, 3, 1, 4), shape)]
+    inputs = 1 if operator == "pair_groups" else 2
+    arrays = [rng.standard_normal(s, np.float32) for s in ((3, 3, inputs, 4), shape)]
     kernel, scale = (
         terms.argument(k, floats(*x.shape), constant=True) for k, x in enumerate(arrays)
     )
-    paired = terms.add("pair_groups", [kernel], groups=4)
-    found = terms.add("mul", [paired, scale][::order])
+    made = terms.add(operator, [kernel], **MADE[operator])
+    found = terms.add("mul", [made, scale][::order])
     is_inside = shape in ((), (1, 1, 1, 4))
-    assert terms[found].operator == ("pair_groups" if is_inside else "mul")
-    expected = values_of(terms, paired, *arrays) * arrays[1]
+    assert terms[found].operator == (operator if is_inside else "mul")
+    expected = values_of(terms, made, *arrays) * arrays[1]
     np.testing.assert_array_equal(values_of(terms, found, *arrays), expected)
+
+
+def test_what_is_scaled_after_it_was_padded_stays(terms):
+    kernel = terms.argument(0, floats(2, 1), constant=True)
+    scale = terms.argument(1, floats(1, 3), constant=True)
+    padded = terms.add("pad", [kernel], widths=((0, 0), (1, 1)))
+    assert terms.shape(terms.add("mul", [padded, scale])) == (2, 3)
 
 
 def test_what_is_replaced_is_replaced_everywhere(terms, x, w):

@@ -76,7 +76,60 @@ def test_a_model_is_rewritten():
     assert found.found.cost < found.before.cost
 
 
-def test_what_cannot_be_read_is_refused():
+def small(*nodes, **inputs):
+    """A model of some nodes with one output, y; inputs are float32, or int64 if they are short."""
+    values = [
+        helper.make_tensor_value_info(
+            name, TensorProto.INT64 if name in "ij" else TensorProto.FLOAT, shape
+        )
+        for name, shape in inputs.items()
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    return made(helper.make_graph(nodes, "small", values, [output]))
+
+
+def test_constants_may_be_shapes():
+    shape = numpy_helper.from_array(np.array([3, 2]), "unused")
+    model = small(
+        helper.make_node("Constant", [], ["shape"], value=shape),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+        x=[2, 3],
+    )
+    names = [node.name for node in model.graph.node]
+    found = read_onnx(model)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(found.fn(found.weights, x)[0], x.reshape(3, 2))
+    assert [node.name for node in model.graph.node] == names  # what was given stays as it was
+    with pytest.raises(ValueError, match=r"there are 0 inputs, expected \['x'\]"):
+        found.fn(found.weights)
+
+
+def test_shapes_that_depend_on_inputs_are_refused():
+    cut = small(helper.make_node("Slice", ["x", "i", "j"], ["y"]), x=[5], i=[1], j=[1])
+    new = small(helper.make_node("Unsqueeze", ["x", "i"], ["y"]), x=[5], i=[1])
+    for model in (cut, new):
+        with pytest.raises(ValueError, match="a shape or an axis depends on input 'i'"):
+            read_onnx(model)
+
+
+def test_inputs_may_be_of_any_shape():
+    model = small(helper.make_node("Relu", ["x"], ["y"]), x=None)
+    assert read_onnx(model, {"x": (2, 0)}).inputs[0].shape == (2, 0)
+    with pytest.raises(ValueError, match="'x' is of any shape: say its shape"):
+        read_onnx(model)
+    with pytest.raises(ValueError, match=r"'x' is .*: \[-1\] does not fit"):
+        read_onnx(model, {"x": (-1,)})
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"broken.onnx is no ONNX model"):
+        read_onnx(tmp_path / "broken.onnx")
+    sequence = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("SequenceLength", ["x"], ["y"])]
+    output = helper.make_tensor_value_info("y", TensorProto.INT64, [])
+    with pytest.raises(ValueError, match="'x' is no array"):
+        read_onnx(made(helper.make_graph(nodes, "sequence", [sequence], [output])))
     with pytest.raises(ValueError, match=r"'x' is \['batch', 3, 5, 5\]: say its shape"):
         read_onnx(network("batch"))
     with pytest.raises(ValueError, match=r"'x' is \[2, 3, 5, 5\]: \[4, 3, 5, 5\] does not fit"):
