@@ -9,9 +9,11 @@ equations that were traced.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from gopt.equations import Atom, aval_of, every_equation, is_spread, shape_of, variables
@@ -131,12 +133,17 @@ def trace_program(
 
     Raises:
       ValueError: an entry of `donate_argnums` is no position in `args`, or an equation has side
-        effects (prints, callbacks, mutable references); the message names it.
+        effects (prints, callbacks, mutable references), or a shape is no numbers, as those of
+        `jax.export.symbolic_shape`; the message names it.
     """
     donated_args = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
     for position in donated_args:
         if not 0 <= position < len(args):
             raise ValueError(f"donate_argnums has {position}, expected 0..{len(args) - 1}")
+    for path, x in jax.tree.leaves_with_path(args):
+        if not all(isinstance(size, Integral) for size in np.shape(x)):
+            name = f"args{jax.tree_util.keystr(path)}"
+            raise ValueError(f"{name} has shape {np.shape(x)}: expected numbers")
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     donated = [i in donated_args for i, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
     return replace(

@@ -249,6 +249,13 @@ def test_traces_from_shapes_and_prints():
     assert len(program.constants) == len(program.values) == 1
 
 
+def test_sizes_that_are_no_numbers_are_refused():
+    (size,) = jax.export.symbolic_shape("b")
+    shapes = {"x": jax.ShapeDtypeStruct((size, 3), "f4")}
+    with pytest.raises(ValueError, match=r"args\[0\]\['x'\] has shape \(b, 3\): expected numbers"):
+        trace_program(lambda each: each["x"].sum(), shapes)
+
+
 def test_names_carry_the_scopes_of_the_calls():
     def fn(x):
         with jax.named_scope("outer"):

@@ -165,6 +165,20 @@ def _split(terms: Terms, number: int, *, side: int, axis: int) -> int | None:
     return terms.add("concat", made, axis=axis)
 
 
+def _groups_apart(terms: Terms, number: int) -> int | None:
+    """Returns two convolutions, of halves of the groups of one."""
+    operator, attributes, inputs = terms[number]
+    put = dict(attributes)
+    if put["groups"] % 2:
+        return None
+    put["groups"] //= 2
+    images, kernels = (_halves(terms, each, 3) for each in inputs)
+    if images is None or kernels is None:
+        return None
+    made = [terms.add(operator, both, **put) for both in zip(images, kernels, strict=True)]
+    return terms.add("concat", made, axis=3)
+
+
 def _summed(terms: Terms, number: int) -> int | None:
     """Returns two ops, of halves of what is summed over."""
     operator, attributes, (x, y) = terms[number]
@@ -220,6 +234,7 @@ def _of_conv() -> Iterator[tuple[str, Mutation]]:
     yield "pixels that are stepped over left out", _stepping
     yield "pixels of a step in channels", _phases
     yield "halves of images apart", partial(_split, side=0, axis=0)
+    yield "halves of groups apart", _groups_apart
 
 
 def _of_both() -> Iterator[tuple[str, Mutation]]:

@@ -72,9 +72,9 @@ def _runs(
     if operator != "conv":
         # Of matrices no part is computed apart.
         return None if wrong.any() else ((), ())
-    wrong = wrong.any((0, -1))
-    rows = wrong.mean(1) > 0.5
-    columns = wrong[~rows].any(0)
+    image = np.any(wrong, axis=(0, -1))
+    rows = image.mean(1) > 0.5
+    columns = np.any(image[~rows], axis=0)
     runs = _runs_of(rows), _runs_of(columns)
     useless = rows.all() or columns.all() or max(map(len, runs)) > _PIECES
     return None if useless else runs
@@ -89,7 +89,7 @@ def _wrong(
     """
     terms, put, rng = Terms(), dict(attributes), np.random.default_rng(0)
     if operator == "conv":
-        groups = min(put["groups"], 2)
+        groups = _few(put["groups"])
         (*image, _), (*kernel, read, made) = shapes
         read, made = _few(read), groups * _few(made // put["groups"])
         shapes = (*image, groups * read), (*kernel, read, made)
@@ -108,9 +108,9 @@ def _wrong(
     return np.asarray(right != found)
 
 
-def _few(channels: int) -> int:
-    """Returns as few channels as can be halved if these can be."""
-    return min(channels, 2 + channels % 2)
+def _few(count: int) -> int:
+    """Returns as few channels, or groups, as can be halved if so many can be."""
+    return min(count, 2 + count % 2)
 
 
 def _runs_of(wrong: np.ndarray) -> Runs:

@@ -1,12 +1,13 @@
 """Programs as terms."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.equations import Atom, aval_of, shape_of
+from gopt.equations import Atom, aval_of, every_equation, shape_of
 from gopt.program import Program
 from gopt.rewriting import operators
 from gopt.rewriting.terms import Terms
@@ -43,6 +44,26 @@ def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int,
         inputs = [term_of(atom) for atom in equation.invars]
         known |= zip(equation.outvars, _read(terms, equation, inputs), strict=True)
     return tuple(term_of(atom) for atom in program.outputs)
+
+
+def unknown(terms: Terms, roots: Sequence[int]) -> Counter[str]:
+    """Returns what rules know nothing of, and how often a program has it.
+
+    These are primitives; of control flow the bodies count as a whole.
+
+    Args:
+      terms: those of the program, and others.
+      roots: its results.
+    """
+    found = Counter[str]()
+    for number in terms.live(roots):
+        term = terms[number]
+        if term.operator == "equation":
+            equation = term.attribute("equation").equation
+            inside = sum(1 for _ in every_equation([equation])) - 1
+            name = equation.primitive.name
+            found[f"{name} of {inside} equations" if inside else name] += 1
+    return found
 
 
 def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:

@@ -15,7 +15,7 @@ from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost, roofline
 from gopt.rewriting.found import Search
 from gopt.rewriting.pricing import Prices
-from gopt.rewriting.reading import read
+from gopt.rewriting.reading import read, unknown
 from gopt.rewriting.rules import RULES, Rule
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import Written
@@ -45,6 +45,7 @@ class Rewriting:
       tolerance: what that may be by rounding, see `gopt.verification.tolerance`.
       tells: whether the values that might have changed can tell functions apart.
       stopped: why the search ended.
+      unknown: what rules know nothing of, and how often the function has it.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class Rewriting:
     tolerance: float
     tells: bool
     stopped: str
+    unknown: Counter[str]
 
     @property
     def after(self) -> Measured:
@@ -115,6 +117,9 @@ class Rewriting:
                 f"{middle:>11.3f}  {f'{low:.3f}-{high:.3f}':11}"
             )
         lines += [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
+        if self.unknown:
+            each = (f"{count} × {name}" for name, count in self.unknown.most_common())
+            lines.append(f"no rule knows: {', '.join(each)}")
         chosen = f"before ({self.refused})" if self.refused else "found"
         return "\n".join([*lines, f"chosen: {chosen}"])
 
@@ -189,6 +194,7 @@ def rewrite(
         tolerance=tolerance(expected),
         tells=is_telling(*([values[k] for k in changed] for values in expected)),
         stopped=found.stopped,
+        unknown=unknown(terms, roots),
     )
 
 

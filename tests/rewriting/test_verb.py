@@ -59,6 +59,19 @@ def test_what_is_faster_is_chosen_and_has_the_same_values(takes):
     assert text.endswith("chosen: found")
 
 
+def test_what_no_rule_knows_is_told(takes):
+    def fn(x):
+        x, _ = jax.lax.scan(lambda c, _: (jnp.tanh(c) + c, None), jnp.sin(x), None, length=3)
+        return jax.lax.while_loop(lambda c: c.sum() < 1, lambda c: c + 1, jnp.sin(x))
+
+    takes(before=1.0, found=1.0)
+    result = gopt.rewrite(fn, X)
+    assert result.unknown == {"sin": 2, "scan of 2 equations": 1, "while of 3 equations": 1}
+    assert "no rule knows: 2 × sin, 1 × scan of 2 equations, 1 × while of" in str(result)
+    takes(before=2.0, found=1.0)
+    assert "no rule knows" not in str(gopt.rewrite(chain, W, X, constant_argnums=0))
+
+
 @pytest.mark.parametrize(
     ("times", "why"),
     [
