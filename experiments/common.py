@@ -143,6 +143,12 @@ def mean_interval(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(stats.t.ppf(0.975, values.size - 1) * error)
 
 
+def interval(ratio: tuple[float, float, float]) -> str:
+    """Returns a ratio and its interval, as tables have it."""
+    middle, low, high = ratio
+    return f"{middle:.3f} ({low:.3f}-{high:.3f})"
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)

@@ -116,7 +116,7 @@ def main(settings: Settings) -> None:
         rows, fusing = measure(name, settings)
         found += rows
         half = slice(-(settings.repeats // 2), None)
-        chosen.append((name, fusing.after.name, _interval(fusing.ratio(fusing.after, half))))
+        chosen.append((name, fusing.after.name, common.interval(fusing.ratio(fusing.after, half))))
         common.save_json(settings.folder / "fuse.json", found)
     common.save_settings(settings.folder, settings)
     common.show(
@@ -138,9 +138,9 @@ def main(settings: Settings) -> None:
                 "" if row["kernels"] is None else row["kernels"],
                 "" if row["predicted"] is None else f"{1e3 * row['predicted']:.3f}",
                 f"{1e3 * row['seconds'].min():.3f}",
-                _interval(row["ratio"]),
-                _interval(row["wall ratio"]),
-                "" if row["same ratio"] is None else _interval(row["same ratio"]),
+                common.interval(row["ratio"]),
+                common.interval(row["wall ratio"]),
+                "" if row["same ratio"] is None else common.interval(row["same ratio"]),
             )
             for row in found
         ],
@@ -152,11 +152,6 @@ def main(settings: Settings) -> None:
         chosen,
         settings.folder / "chosen.md",
     )
-
-
-def _interval(ratio: tuple[float, float, float]) -> str:
-    middle, low, high = ratio
-    return f"{middle:.3f} ({low:.3f}-{high:.3f})"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.cases import Case, floats
 from experiments.rewrite import __main__ as experiment
-from experiments.rewrite import networks, searching, transformers
+from experiments.rewrite import batches, networks, searching, transformers
 from experiments.rewrite.models import MODELS
 from gopt.program import trace_program
 from gopt.rewriting import Terms, read
@@ -98,10 +99,11 @@ def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
         assert row["difference"] <= row["tolerance"]
         assert row["terms"] > 10 and row["search s"] > 0
         assert np.isfinite(row["seconds"]["found"]["process"]).all()
-    greedy, backtracking, saturation = (row["cost"][1] for row in rows)
+    greedy, backtracking, saturation, forms = (row["cost"][1] for row in rows)
     assert saturation <= backtracking * (1 + 1e-9) <= greedy * (1 + 1e-9)
+    assert forms <= backtracking
     for table in ("models.md", "searches.md", "discrepancy.md"):
-        assert (tmp_path / table).read_text().count("bare") == (1 if table[0] == "d" else 3)
+        assert (tmp_path / table).read_text().count("bare") == (1 if table[0] == "d" else 4)
     saved = json.loads((tmp_path / "settings.json").read_text())
     assert saved["cost"] == cost and saved["versions"]
     assert (tmp_path / "ops.jsonl").exists() == (cost == "measured")
@@ -119,6 +121,36 @@ def test_searches_are_measured_each_in_a_process_of_its_own(tmp_path):
     assert "VGG-19" in (tmp_path / "table.md").read_text()
     with pytest.raises(ValueError, match="expected some of"):
         searching.Settings(searches=("luck",))
+
+
+def test_networks_are_measured_by_batches_and_sizes(tmp_path, monkeypatch):
+    def tiny(*, batch, size):
+        def run(weights, x):
+            return (
+                jax.nn.relu(
+                    jax.lax.conv_general_dilated(
+                        x, weights, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                    )
+                )
+                @ weights[0, 0].T
+            )
+
+        return Case(run, (floats(3, 3, 4, 4), floats(batch, size, size, 4)))
+
+    monkeypatch.setattr(batches, "NETWORKS", {"tiny": tiny})
+    settings = batches.Settings(batches=(1,), sizes=(6,), turns=1, repeats=1, folder=tmp_path)
+    with redirect_stdout(StringIO()):
+        batches.main(settings)
+    rows = json.loads((tmp_path / "batches.json").read_text())
+    assert [(row["size"], row["batch"], row["search"]) for row in rows] == [
+        (6, 1, search) for search in ("backtracking", "partial equivalence")
+    ]
+    rules, forms = rows
+    assert forms["cost"][1] <= rules["cost"][1]
+    assert forms["difference"] <= forms["tolerance"]
+    assert (tmp_path / "table.md").read_text().count("tiny") == 2
+    with pytest.raises(ValueError, match="batches has 0: expected 1 at least"):
+        batches.Settings(batches=(0,))
 
 
 def test_unknown_names_raise():

@@ -9,8 +9,6 @@ times of whole programs in turns, after what depends on weights alone was comput
 finds is shown whether it is faster or not. Needs the extra `rewriting`.
 """
 
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +18,13 @@ from typing import Any
 import tyro
 from rich.progress import track
 
-import gopt
 from experiments import common
 from experiments.cases import check_names
+from experiments.rewrite.measuring import measure
 from experiments.rewrite.models import MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
-from gopt.rewriting import Found, OpCost, Search, Terms, measured, roofline
+from gopt.rewriting import OpCost, measured, roofline
 
 COSTS = ("measured", "roofline")
 
@@ -57,67 +55,6 @@ class Settings:
         check_names("cost", [self.cost], COSTS)
 
 
-def measure(name: str, search: str, cost: OpCost, settings: Settings) -> dict[str, Any]:
-    """Returns what a search makes of a model, and what both take."""
-    case = MODELS[name]()
-    watched = _Watched(SEARCHES[search])
-    rewriting = gopt.rewrite(
-        case.fn,
-        *case.args,
-        constant_argnums=0,
-        cost=cost,
-        search=watched,
-        repeats=settings.repeats,
-        seed=settings.seed,
-    )
-    return {
-        "model": name,
-        "search": search,
-        "terms": watched.terms,
-        "visited": watched.found.visited,
-        "stopped": watched.found.stopped,
-        "search s": watched.seconds,
-        "measuring s": watched.measuring,
-        "cost": (rewriting.before.cost, rewriting.found.cost),
-        "seconds": {
-            of: getattr(rewriting, of).times._asdict() for of in ("before", "folded", "found")
-        },
-        "ratio": rewriting.ratio(),
-        "wall ratio": rewriting.ratio("wall"),
-        "folded ratio": rewriting.ratio(of=rewriting.folded),
-        "difference": rewriting.difference,
-        "tolerance": rewriting.tolerance,
-        "refused": rewriting.refused,
-        "rules": Counter(rewriting.rules),
-    }
-
-
-class _Watched:
-    """A search that remembers what it found, and how long that took."""
-
-    found: Found
-    seconds: float  # without those of `measuring`
-    measuring: float  # s, for costs of ops
-    terms: int  # of the program that was given
-
-    def __init__(self, search: Search):
-        self._search = search
-
-    def __call__(self, terms: Terms, roots: Sequence[int], cost: OpCost, rules: Any) -> Found:
-        self.terms, self.measuring = len(terms.live(roots)), 0.0
-
-        def timed(*op: Any) -> float:
-            begin = time.perf_counter()
-            seconds = cost(*op)
-            self.measuring += time.perf_counter() - begin
-            return seconds
-
-        begin = time.perf_counter()
-        self.found = self._search(terms, roots, timed, rules)
-        self.seconds = time.perf_counter() - begin - self.measuring
-        return self.found
-
-
 def op_costs(settings: Settings) -> Callable[[], OpCost]:
     """Returns what makes costs of ops, which remembers those that were measured."""
     if settings.cost == "roofline":
@@ -146,7 +83,7 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
                 row["search"],
                 *(f"{1e3 * cost:.3f}" for cost in row["cost"]),
                 f"{1e3 * row['seconds']['before']['process'].min():.3f}",
-                *(_interval(row[ratio]) for ratio in ("ratio", "wall ratio", "folded ratio")),
+                *(common.interval(row[ratio]) for ratio in ("ratio", "wall ratio", "folded ratio")),
                 f"{row['difference']:.0e}",
                 row["refused"] or "yes",
             )
@@ -199,15 +136,17 @@ def main(settings: Settings) -> None:
         for search in settings.searches or SEARCHES
     ]
     for model, search in track(runs, "models and searches"):
-        found.append(measure(model, search, make_cost(), settings))
+        figures = measure(
+            MODELS[model](),
+            SEARCHES[search],
+            make_cost(),
+            repeats=settings.repeats,
+            seed=settings.seed,
+        )
+        found.append({"model": model, "search": search, **figures})
         common.save_json(settings.folder / "rewrite.json", found)
     common.save_settings(settings.folder, settings)
     show(found, settings)
-
-
-def _interval(ratio: tuple[float, float, float]) -> str:
-    middle, low, high = ratio
-    return f"{middle:.3f} ({low:.3f}-{high:.3f})"
 
 
 if __name__ == "__main__":

@@ -118,8 +118,8 @@ class Rewriting:
             )
         lines += [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
         if self.unknown:
-            each = (f"{count} × {name}" for name, count in self.unknown.most_common())
-            lines.append(f"no rule knows: {', '.join(each)}")
+            names = (f"{count} × {name}" for name, count in self.unknown.most_common())
+            lines.append(f"no rule knows: {', '.join(names)}")
         chosen = f"before ({self.refused})" if self.refused else "found"
         return "\n".join([*lines, f"chosen: {chosen}"])
 
