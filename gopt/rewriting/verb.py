@@ -207,8 +207,7 @@ def _times(
 ) -> dict[str, Times]:
     """Returns what the function takes, and what others do after constants were folded."""
     others = [arg for k, arg in enumerate(args) if k not in constant]
-    whole = jax.jit(fn)
-    calls: dict[str, Callable[[], Any]] = {"before": lambda: whole(*args)}
+    calls: dict[str, Callable[[], Any]] = {"before": partial(jax.jit(fn), *args)}
     for name in ("folded", "found"):
         folded = written[name].fold(*(args[k] for k in sorted(constant)))
         calls[name] = partial(jax.jit(written[name].run), folded, *others)
@@ -216,7 +215,11 @@ def _times(
 
 
 def _given(args: tuple[Any, ...], drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns arguments, with numbers that were drawn in the place of shapes."""
+    """Returns arguments on the device, with numbers that were drawn in the place of shapes.
+
+    NumPy's arrays would be copied there in each call that takes them, but folded ones would not.
+    """
+    shapes = jax.ShapeDtypeStruct
     return jax.tree.map(
-        lambda arg, number: number if isinstance(arg, jax.ShapeDtypeStruct) else arg, args, drawn
+        lambda arg, number: number if isinstance(arg, shapes) else jax.device_put(arg), args, drawn
     )

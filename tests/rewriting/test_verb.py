@@ -59,6 +59,16 @@ def test_what_is_faster_is_chosen_and_has_the_same_values(takes):
     assert text.endswith("chosen: found")
 
 
+def test_arrays_are_on_the_device_before_anything_is_timed(monkeypatch):
+    def turns(calls, *, repeats):
+        for call in calls.values():
+            assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(call.args))
+        return dict.fromkeys(calls, Times(np.ones(repeats), np.ones(repeats)))
+
+    monkeypatch.setattr(verb, "turns", turns)
+    gopt.rewrite(chain, *jax.tree.map(np.asarray, (W, X)), constant_argnums=0)
+
+
 def test_what_no_rule_knows_is_told(takes):
     def fn(x):
         x, _ = jax.lax.scan(lambda c, _: (jnp.tanh(c) + c, None), jnp.sin(x), None, length=3)
