@@ -83,16 +83,17 @@ def _runs(
 def _wrong(
     operator: str, attributes: Attributes, shapes: tuple[tuple[int, ...], ...], mutation: Mutation
 ) -> np.ndarray:
-    """Returns which numbers a form has wrong, for random ones that it reads; by few channels.
+    """Returns which numbers a form has wrong, for random ones that it reads.
 
-    The others are the same channels over and over.
+    There are few channels and images: what is done to more of them is the same over and over.
     """
     terms, put, rng = Terms(), dict(attributes), np.random.default_rng(0)
     if operator == "conv":
         groups = _few(put["groups"])
-        (*image, _), (*kernel, read, made) = shapes
+        (images, *image, _), (*kernel, read, made) = shapes
+        images = min(images, 4 - images % 2)
         read, made = _few(read), groups * _few(made // put["groups"])
-        shapes = (*image, groups * read), (*kernel, read, made)
+        shapes = (images, *image, groups * read), (*kernel, read, made)
         put["groups"] = groups
     put["dtype"] = None
     inputs = [
@@ -103,7 +104,7 @@ def _wrong(
     number = terms.add(operator, inputs, **put)
     form = mutation(terms, number)
     if form is None:
-        raise ValueError(f"{mutation} has no form for {terms[number]} of few channels")
+        raise ValueError(f"{mutation} has no form for {terms[number]} of few images")
     right, found = evaluate(terms, [number, form], values.__getitem__, {})
     return np.asarray(right != found)
 
