@@ -13,6 +13,7 @@ from experiments.cases import Case, floats
 from experiments.rewrite import __main__ as experiment
 from experiments.rewrite import batches, networks, searching, transformers
 from experiments.rewrite.models import MODELS
+from experiments.rewrite.onnx_models import ONNX_MODELS
 from gopt.program import trace_program
 from gopt.rewriting import Terms, read
 from gopt.verification import is_telling, random_arguments
@@ -69,6 +70,14 @@ def test_all_models_are_read_as_terms(name):
     assert not terms.constant[root]
 
 
+def test_models_of_onnx_are_read_with_weights_as_arguments():
+    case = ONNX_MODELS["SqueezeNet, ONNX"]()
+    assert numbers(case) == 1_235_496  # of version 1.1, as torchvision has it
+    assert jax.eval_shape(case.fn, *case.args)[0].shape == (1, 1000, 1, 1)
+    one, other = (case.fn(*random_arguments(case.args, seed)) for seed in (0, 1))
+    assert is_telling(one, other)
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_values_of_random_weights_tell_models_apart(name):
     case = TINY[name]()
@@ -86,7 +95,8 @@ def test_a_causal_transformer_does_not_see_what_comes_later():
 
 @pytest.mark.parametrize("cost", experiment.COSTS)
 def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "MODELS", {"bare": TINY["bare"]})
+    for names in ("MODELS", "EVERY"):
+        monkeypatch.setattr(experiment, names, {"bare": TINY["bare"]})
     settings = experiment.Settings(repeats=1, cost=cost, folder=tmp_path)
     with redirect_stdout(StringIO()) as printed:
         experiment.main(settings)

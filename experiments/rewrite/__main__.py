@@ -21,7 +21,7 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.measuring import measure
-from experiments.rewrite.models import MODELS
+from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
 from gopt.rewriting import OpCost, measured, roofline
@@ -34,7 +34,7 @@ class Settings:
     """What is measured.
 
     Attributes:
-      models: of `experiments.rewrite.models.MODELS`; by default all.
+      models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
       searches: of `experiments.rewrite.searches.SEARCHES`; by default all.
       cost: of an op: measured on this CPU, or by a roofline.
       repeats: turns in which whole programs are timed.
@@ -50,7 +50,7 @@ class Settings:
     folder: Path = Path("runs/rewrite")
 
     def __post_init__(self) -> None:
-        check_names("models", self.models, MODELS)
+        check_names("models", self.models, EVERY)
         check_names("searches", self.searches, SEARCHES)
         check_names("cost", [self.cost], COSTS)
 
@@ -137,7 +137,7 @@ def main(settings: Settings) -> None:
     ]
     for model, search in track(runs, "models and searches"):
         figures = measure(
-            MODELS[model](),
+            EVERY[model](),
             SEARCHES[search],
             make_cost(),
             repeats=settings.repeats,

@@ -1,4 +1,4 @@
-"""The models of the papers on rewriting, in the sizes that X-RLflow gives, by name."""
+"""The models of the papers on rewriting, in the sizes that X-RLflow gives, by name, and others."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.cases import Case, forward
 from experiments.rewrite import networks, transformers
+from experiments.rewrite.onnx_models import ONNX_MODELS
 
 _BERT: dict[str, Any] = {"layers": 8, "length": 64, "hidden": 1024, "heads": 16}
 _DALLE: dict[str, Any] = {"layers": 8, "length": 16, "hidden": 768, "heads": 12, "inner": 2048}
@@ -32,3 +33,5 @@ MODELS: dict[str, Callable[[], Case]] = {
     "NASNet-A": partial(forward, "nasnet_a"),
     "VGG-19": networks.vgg19,
 }
+
+EVERY = {**MODELS, **ONNX_MODELS}

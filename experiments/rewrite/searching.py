@@ -25,7 +25,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import check_names
-from experiments.rewrite.models import MODELS
+from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.program import trace_program
 from gopt.rewriting import RULES, Terms, read, roofline
@@ -37,7 +37,7 @@ class Settings:
     """What is measured.
 
     Attributes:
-      models: of `experiments.rewrite.models.MODELS`; by default all.
+      models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
       searches: of `experiments.rewrite.searches.SEARCHES`; by default all.
       folder: where the table and the figures are saved.
     """
@@ -47,13 +47,13 @@ class Settings:
     folder: Path = Path("runs/rewrite/searching")
 
     def __post_init__(self) -> None:
-        check_names("models", self.models, MODELS)
+        check_names("models", self.models, EVERY)
         check_names("searches", self.searches, SEARCHES)
 
 
 def run(name: str, search: str) -> dict[str, Any]:
     """Returns what a search takes, and what it finds; call it in a new process."""
-    case, cost, terms = MODELS[name](), roofline(), Terms()
+    case, cost, terms = EVERY[name](), roofline(), Terms()
     program = trace_program(case.fn, *case.args)
     constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
     roots = read(terms, program, constant)

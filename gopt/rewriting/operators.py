@@ -12,7 +12,7 @@ Operators that rules know:
   each reads the channels of two.
 - `depthwise`: a convolution of each channel with a kernel `[h, w, 1, C]` of its own, as the sum of
   shifted images, each times what the kernel has for it.
-- `relu`; `number`, an array that was written in the program.
+- `add`, `sub`, `mul`, `relu`, `inverse`; `number`, an array that was written in the program.
 
 All others are an `equation`, a primitive of JAX with its parameters; `result` picks one of several
 results.
@@ -152,6 +152,7 @@ OPERATORS: dict[str, Any] = {
     "add": jnp.add,
     "sub": jnp.subtract,
     "mul": jnp.multiply,
+    "inverse": lambda x: 1 / x,
     "number": lambda *, value: value.value,
     "equation": _equation,
     "result": lambda results, *, index: results[index],
@@ -180,7 +181,7 @@ def simpler(terms: "Terms", term: "Term") -> int | None:
     """Returns an equal term that computes no more.
 
     Views of views and parts of parts are one; kernels are scaled before they are padded or paired,
-    and joined before they are reshaped.
+    and joined before they are reshaped; to add zero, or to multiply by one, is nothing.
     """
     if term.operator not in _SIMPLER:
         return None
@@ -250,7 +251,31 @@ def _of_concat(terms: "Terms", *parts: int, axis: int) -> int | None:
     return terms.add("concat", flat, axis=axis)
 
 
+def _is_number(terms: "Terms", x: int, value: float) -> bool:
+    """Returns whether a term is a scalar that was written in the program."""
+    operator, attributes, _ = terms[x]
+    return (
+        operator == "number" and terms.shape(x) == () and dict(attributes)["value"].value == value
+    )
+
+
+def _of_add(terms: "Terms", x: int, y: int) -> int | None:
+    for each, other in ((x, y), (y, x)):
+        if _is_number(terms, other, 0):
+            return each
+    return None
+
+
 def _of_mul(terms: "Terms", x: int, y: int) -> int | None:
+    for each, other in ((x, y), (y, x)):
+        if _is_number(terms, other, 1):
+            return each
+        # Factors that are known before are one.
+        if terms[each].operator == "mul" and terms.constant[other] and not terms.constant[each]:
+            first, then = terms[each].inputs
+            for factor, rest in ((first, then), (then, first)):
+                if terms.constant[factor]:
+                    return terms.add("mul", [rest, terms.add("mul", [factor, other])])
     for kernel, scale in ((x, y), (y, x)):
         operator, attributes, inputs = terms[kernel]
         if operator in ("pad", "pair_groups"):
@@ -267,5 +292,6 @@ _SIMPLER: dict[str, Any] = {
     "reshape": _of_reshape,
     "slice": _of_slice,
     "concat": _of_concat,
+    "add": _of_add,
     "mul": _of_mul,
 }

@@ -1,5 +1,6 @@
 """Programs as terms."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from jax.extend.core import JaxprEqn, Literal, Var
 
 from gopt.equations import Atom, aval_of, every_equation, shape_of
 from gopt.program import Program
-from gopt.rewriting import operators
+from gopt.rewriting import layout, operators
 from gopt.rewriting.terms import Terms
 
 _SAME = frozenset(("stop_gradient", "copy", "copy_p", "name", "optimization_barrier"))
@@ -20,8 +21,9 @@ def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int,
     """Returns the results of a program as terms.
 
     Products, convolutions of images, slices and concatenations become what rules know, between
-    transposes and reshapes where their axes are in another order; see `operators`. What stops
-    gradients or fusion is left out: values stay, derivatives need not.
+    transposes and reshapes where their axes are in another order; see `operators`, and `layout`
+    for where transposes go. Divisors that are constant become factors, which may round otherwise.
+    What stops gradients or fusion is left out: values stay, derivatives need not.
 
     Args:
       terms: to which those of the program are added.
@@ -72,11 +74,20 @@ def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
     if name in _SAME:
         return inputs
     if name in _NAMES:
-        return [terms.add(_NAMES[name], inputs)]
+        return [layout.behind(terms, _NAMES[name], inputs)]
     reader = _READERS.get(name)
     found = reader(terms, equation, inputs) if reader else None
     if found is not None:
         return found
+    moved = layout.moved(terms, equation, inputs)
+    if moved is None:
+        return _results(terms, equation, inputs)
+    made = _results(terms, moved.equation, moved.inputs)
+    return [terms.add("transpose", [each], permutation=moved.permutation) for each in made]
+
+
+def _results(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
+    """Returns the results of an equation as it is."""
     whole = terms.add("equation", inputs, equation=operators.Equation(equation))
     if not equation.primitive.multiple_results:
         return [whole]
@@ -136,7 +147,7 @@ def _conv(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | No
 
 
 def _concatenate(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
-    return [terms.add("concat", inputs, axis=equation.params["dimension"])]
+    return [layout.behind(terms, "concat", inputs, axis=equation.params["dimension"])]
 
 
 def _slice(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
@@ -144,14 +155,16 @@ def _slice(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | N
     if p["strides"] is not None and set(p["strides"]) != {1}:
         return None
     for axis, (start, stop) in enumerate(zip(p["start_indices"], p["limit_indices"], strict=True)):
-        x = terms.add("slice", [x], axis=axis, start=start, stop=stop)
+        x = layout.behind(terms, "slice", [x], axis=axis, start=start, stop=stop)
     return [x]
 
 
 def _split(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
     axis, start, parts = equation.params["axis"], 0, []
     for size in equation.params["sizes"]:
-        parts.append(terms.add("slice", inputs, axis=axis, start=start, stop=start + size))
+        parts.append(
+            layout.behind(terms, "slice", inputs, axis=axis, start=start, stop=start + size)
+        )
         start += size
     return parts
 
@@ -185,8 +198,31 @@ def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | Non
         term = terms[floor]
         is_zero = term.operator == "number" and not np.any(term.attribute("value").value)
         if is_zero and terms.shape(x) == aval_of(equation.outvars[0]).shape:
-            return [terms.add("relu", [x])]
+            return [layout.behind(terms, "relu", [x])]
     return None
+
+
+def _div(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    """What is divided by a constant is multiplied by its inverse, which is known before."""
+    x, divisor = inputs
+    if aval_of(equation.outvars[0]).dtype not in (np.float32, np.float64):
+        return None  # of integers, and of what is too narrow to be rounded twice
+    if terms.constant[x] or not terms.constant[divisor]:
+        return None
+    return [layout.behind(terms, "mul", [x, terms.add("inverse", [divisor])])]
+
+
+def _reduce_sum(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    """The sum of arrays that were stacked is that of the arrays."""
+    term = terms[inputs[0]]
+    axes = tuple(equation.params["axes"])
+    if term.operator != "concat" or axes != (term.attribute("axis"),):
+        return None
+    shape = tuple(aval_of(equation.outvars[0]).shape)
+    if any(terms.shape(part)[axes[0]] != 1 for part in term.inputs):
+        return None
+    parts = (terms.add("reshape", [part], shape=shape) for part in term.inputs)
+    return [functools.reduce(lambda x, y: layout.behind(terms, "add", [x, y]), parts)]
 
 
 _READERS: dict[str, Callable[[Terms, JaxprEqn, list[int]], list[int] | None]] = {
@@ -200,4 +236,6 @@ _READERS: dict[str, Callable[[Terms, JaxprEqn, list[int]], list[int] | None]] = 
     "squeeze": _view,
     "broadcast_in_dim": _broadcast,
     "max": _max,
+    "div": _div,
+    "reduce_sum": _reduce_sum,
 }

@@ -134,6 +134,98 @@ def test_what_equations_become(fn, names):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+NCHW = (0, 3, 1, 2)
+
+
+def images(weights, x):
+    """A network of images whose channels come second, as PyTorch and ONNX have them."""
+
+    def conv(x, kernel):
+        numbers = ("NCHW", "OIHW", "NCHW")
+        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+
+    def each(name):
+        return weights[name][None, :, None, None]
+
+    x = conv(x, weights["first"]) + 0.0
+    x = (x - each("mean")) / jnp.sqrt(each("variance") + 1e-5) * each("scale") + each("bias")
+    y = jax.nn.relu(lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 1), "SAME"))
+    z = lax.concatenate([y, jnp.tanh(conv(y, weights["then"]))], 1)
+    z = z[:, 1:, 1:] * 1.0 + lax.reduce_window(
+        z,
+        0.0,
+        lambda a, b: a + b + 0 * a,
+        (1, 2, 2, 1),
+        (1, 1, 1, 1),
+        ((0, 0), (0, 0), (0, 0), (0, 0)),
+    )
+    stacked = lax.concatenate([z[None], jnp.exp(z)[None]], 0)
+    return stacked.sum(0), z.sum((1, 3)), z.max(2), z.mean((0, 2, 3))
+
+
+def weights_of_images():
+    kernels = {"first": random(4, 3, 3, 3), "then": random(4, 4, 3, 3, seed=1)}
+    vectors = {name: random(4, seed=2 + k) for k, name in enumerate(("mean", "scale", "bias"))}
+    return {**kernels, **vectors, "variance": jnp.square(random(4, seed=9))}
+
+
+def test_images_keep_one_layout():
+    args = weights_of_images(), random(2, 3, 8, 7)
+    terms, roots, back = written(images, *args, constant=(0,))
+    transposes = [
+        terms[k]
+        for k in terms.live(roots)
+        if terms[k].operator == "transpose" and not terms.constant[k]
+    ]
+    first, *last = transposes
+    assert terms[first.inputs[0]].operator == "argument"
+    assert {each.inputs[0] for each in last} <= {
+        terms[root].inputs[0] for root in roots if terms[root].operator == "transpose"
+    }
+    assert len(last) == 2  # a sum of images, and what of them is the largest of each row
+    for ours, theirs in zip(back(*args), images(*args), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_done_to_transposed_arrays_stays_the_same(seed):
+    rng = np.random.default_rng(seed)
+    shape, permutation = tuple(rng.integers(2, 5, 4)), tuple(map(int, rng.permutation(4)))
+    axes = tuple(map(int, rng.choice(4, int(rng.integers(1, 4)), replace=False)))
+    window, strides = rng.integers(1, 3, (2, 4)).tolist()
+
+    def fn(w, x):
+        y = x.transpose(permutation)
+        z = jnp.where(y > 0, jnp.exp(y), w) - y * w
+        parts = lax.concatenate([z, y], axes[0])
+        return (
+            parts,
+            lax.slice_in_dim(parts, 1, 2, axis=axes[-1]),
+            z.sum(axes),
+            lax.reduce_window(z, -jnp.inf, lax.max, window, strides, "SAME"),
+            z + x.sum() + x.reshape(z.shape),  # what is not transposed
+            y + x.transpose(permutation[::-1]).reshape(y.shape),
+        )
+
+    x = random(*shape)
+    args = random(*x.transpose(permutation).shape, seed=1), x
+    _, _, back = written(fn, *args, constant=(0,))
+    for ours, theirs in zip(back(*args), fn(*args), strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_divisors_that_are_known_are_factors_if_that_is_as_exact(dtype):
+    x, w = (jnp.asarray(9 * random(4, 4, seed=k), dtype) for k in range(2))
+    w = jnp.where(w == 0, jnp.ones_like(w), w)
+    terms, roots, back = written(lambda w, x: lax.div(x, w), w, x, constant=(0,))
+    assert ("mul" in operators(terms, roots)) == (dtype == "float32")
+    np.testing.assert_allclose(
+        np.asarray(back(w, x), float), np.asarray(lax.div(x, w), float), rtol=1e-6
+    )
+
+
 def test_equal_equations_are_one_term():
     def fn(x):
         return jnp.sin(x @ x) + jnp.sin(x @ x) * lax.cumsum(x) + lax.cumsum(x)
