@@ -21,18 +21,18 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import check_names
 from gopt.files import write_whole
-from gopt.rewriting.domains import DOMAINS
-from gopt.rewriting.enumeration import Expressions
+from gopt.rewriting import RULES, Rule
 from gopt.rewriting.generated import write_rules
 from gopt.rewriting.generation import (
+    DOMAINS,
     Candidate,
+    Expressions,
     Generator,
     follows,
     independent,
     is_same,
     is_useless,
 )
-from gopt.rewriting.rules import RULES, Rule
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Settings:
     """What is generated.
 
     Attributes:
-      domains: of `gopt.rewriting.domains.DOMAINS`; by default all.
+      domains: of `gopt.rewriting.generation.DOMAINS`; by default all.
       operators: how many an expression has at most.
       seed: of the numbers by which expressions are compared.
       times: how often an equality is verified.

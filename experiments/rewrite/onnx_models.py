@@ -4,7 +4,6 @@ They have no weights: each is one number, over and over. Here these are argument
 are drawn. What comes before the last softmax is compared.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -5,7 +5,8 @@ from gopt.rewriting.costs import OpCost, measured, roofline
 from gopt.rewriting.found import Found, Search
 from gopt.rewriting.matching import Match, Matcher
 from gopt.rewriting.reading import read
-from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Term, Terms
 from gopt.rewriting.verb import Rewriting, rewrite
 from gopt.rewriting.writing import Written

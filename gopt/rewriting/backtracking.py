@@ -13,7 +13,8 @@ from gopt.rewriting.costs import OpCost
 from gopt.rewriting.found import Found
 from gopt.rewriting.matching import Match, Matcher, replacements
 from gopt.rewriting.pricing import Change, Prices
-from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 
 

@@ -19,7 +19,7 @@ from egglog import bindings
 from gopt.rewriting.matching import Match, applies
 from gopt.rewriting.operators import Attributes
 from gopt.rewriting.patterns import COMMUTATIVE, Apply, Bound, bind_attributes, bind_shape
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.terms import Terms
 
 _HEAD = """

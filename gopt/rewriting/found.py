@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.costs import OpCost
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.terms import Terms
 
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gopt.rewriting import rules
+from gopt.rewriting import patterns
 from gopt.rewriting.patterns import Apply, given
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 
 _PATTERNS: dict[str, Any] = {
-    name: getattr(rules, name)
+    name: getattr(patterns, name)
     for name in ("matmul", "conv", "concat", "add", "mul", "relu", "transpose")
 }
 

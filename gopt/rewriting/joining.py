@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gopt.rewriting.matching import Match
 from gopt.rewriting.patterns import Apply
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.terms import Terms
 
 

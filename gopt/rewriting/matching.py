@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.patterns import Bound, build, match
-from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 
 

@@ -20,7 +20,8 @@ from gopt.rewriting.found import Found
 from gopt.rewriting.mutations import MUTATIONS, Mutation
 from gopt.rewriting.operators import Attributes
 from gopt.rewriting.pricing import Change, Prices
-from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import evaluate
 

@@ -15,6 +15,7 @@ count from the end if they are negative.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gopt.rewriting.operators import Attributes
@@ -110,6 +111,14 @@ def given(
 def apply(operator: str, *inputs: Any, like: str | None = None, **attributes: Any) -> Apply:
     """Returns an operator applied to patterns."""
     return Apply(operator, inputs, tuple(sorted(attributes.items())), like)
+
+
+matmul = partial(apply, "matmul", like="product")
+conv = partial(apply, "conv", like="conv")
+concat, part = partial(apply, "concat"), partial(apply, "slice")
+add, sub, mul = (partial(apply, name) for name in ("add", "sub", "mul"))
+relu = partial(apply, "relu")
+transpose, reshape = partial(apply, "transpose"), partial(apply, "reshape")
 
 
 def match(

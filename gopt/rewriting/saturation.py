@@ -18,7 +18,8 @@ from gopt.rewriting.found import Found
 from gopt.rewriting.joining import Joins, is_join
 from gopt.rewriting.matching import is_alone, replacements
 from gopt.rewriting.pricing import Prices
-from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 
 

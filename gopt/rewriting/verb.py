@@ -16,7 +16,8 @@ from gopt.rewriting.costs import OpCost, roofline
 from gopt.rewriting.found import Search
 from gopt.rewriting.pricing import Prices
 from gopt.rewriting.reading import read, unknown
-from gopt.rewriting.rules import RULES, Rule
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import Written
 from gopt.units import format_seconds

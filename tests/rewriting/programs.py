@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from gopt.rewriting.patterns import Given, build
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import evaluate
 
@@ -87,7 +87,7 @@ def sample(rule: Rule, seed: int, dtype: Any = np.float64):
         own = int(rng.integers(1, 4)) if is_joined else whole[axis]
         return tuple(own if k == axis else n for k, n in enumerate(whole))
 
-    if any(part.like == "view" for part in every):
+    if any(part.like == "view" for part in every) or "..." in rule.shapes.values():
         sizes["..."] = whole
     sizes |= {x: one_of_parts() for x in sorted(letters) if x.endswith("...") and x != "..."}
     attributes = [value for part in every for _, value in part.attributes]

@@ -10,10 +10,11 @@ from gopt.program import trace_program
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import measured, roofline
 from gopt.rewriting.matching import Matcher, replacements
-from gopt.rewriting.patterns import apply
+from gopt.rewriting.patterns import add, apply, relu
 from gopt.rewriting.pricing import Change, Prices
 from gopt.rewriting.reading import read
-from gopt.rewriting.rules import RULES, Rule, add, relu
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import Written
 from tests.reference import rewriting as reference

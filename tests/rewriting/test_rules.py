@@ -10,8 +10,9 @@ from jax import lax
 
 from gopt.rewriting.matching import Matcher
 from gopt.rewriting.operators import run
-from gopt.rewriting.patterns import apply, given
-from gopt.rewriting.rules import RULES, Rule, add, concat, conv, matmul, mul, relu
+from gopt.rewriting.patterns import add, apply, concat, conv, given, matmul, mul, relu
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 from tests.rewriting.programs import check_rule, sample
 

@@ -14,8 +14,9 @@ from gopt.rewriting.egraph import EGraph
 from gopt.rewriting.extraction import choose
 from gopt.rewriting.matching import Matcher
 from gopt.rewriting.operators import Literal
-from gopt.rewriting.patterns import apply
-from gopt.rewriting.rules import RULES, Rule, mul, relu
+from gopt.rewriting.patterns import apply, mul, relu
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
 from gopt.rewriting.saturation import saturate, saturation
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import Written

@@ -8,7 +8,8 @@ import pytest
 import gopt
 from gopt.measure import Times
 from gopt.rewriting import verb
-from gopt.rewriting.rules import Rule, matmul
+from gopt.rewriting.patterns import matmul
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.writing import Written
 
 W = [jnp.asarray(np.random.default_rng(k).standard_normal((8, 8)), jnp.float32) for k in range(3)]

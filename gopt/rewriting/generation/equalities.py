@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gopt.rewriting.domains import FIXED, Letters, own_letters
-from gopt.rewriting.enumeration import Expressions
 from gopt.rewriting.generated import rule_of
+from gopt.rewriting.generation.domains import FIXED, Letters, own_letters
+from gopt.rewriting.generation.enumeration import Expressions
 from gopt.rewriting.patterns import Apply, build
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import evaluate
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from gopt.rewriting.patterns import Apply
-from gopt.rewriting.rules import add, concat, conv, matmul, mul, relu, transpose
+from gopt.rewriting.patterns import Apply, add, concat, conv, matmul, mul, relu, transpose
 
 Axis = tuple[str, ...]  # letters
 Shape = tuple[Axis, ...]

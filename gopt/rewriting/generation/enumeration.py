@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gopt.rewriting.domains import Domain, Letters, Shape, own_letters
-from gopt.rewriting.fingerprints import Prints, computed
+from gopt.rewriting.generation.domains import Domain, Letters, Shape, own_letters
+from gopt.rewriting.generation.fingerprints import Prints, computed
 from gopt.rewriting.patterns import COMMUTATIVE, Apply
 
 _DRAWS = 6

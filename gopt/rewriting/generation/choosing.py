@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gopt.rewriting.enumeration import Expressions
-from gopt.rewriting.equalities import Equality, equality, is_general, operators_of
 from gopt.rewriting.generated import spelled
+from gopt.rewriting.generation.enumeration import Expressions
+from gopt.rewriting.generation.equalities import Equality, equality, is_general, operators_of
 from gopt.rewriting.patterns import build
-from gopt.rewriting.rules import Rule
+from gopt.rewriting.rule import Rule
 from gopt.rewriting.saturation import saturate
 
 Bound = dict[int, int]  # expressions, by the numbers of names

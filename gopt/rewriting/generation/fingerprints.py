@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.rewriting.domains import Shape
+from gopt.rewriting.generation.domains import Shape
 from gopt.rewriting.operators import run
 from gopt.rewriting.patterns import Apply
 
