@@ -11,11 +11,10 @@ import pytest
 
 from experiments.cases import Case, floats
 from experiments.rewrite import __main__ as experiment
-from experiments.rewrite import batches, networks, searching, transformers
+from experiments.rewrite import batches, networks, peers, searching, transformers
 from experiments.rewrite.models import MODELS
-from experiments.rewrite.onnx_models import ONNX_MODELS
 from gopt.program import trace_program
-from gopt.rewriting import Terms, read
+from gopt.rewriting import Terms, read, roofline
 from gopt.verification import is_telling, random_arguments
 
 SMALL = {"layers": 1, "length": 5, "hidden": 8, "inner": 12, "heads": 2}
@@ -70,12 +69,18 @@ def test_all_models_are_read_as_terms(name):
     assert not terms.constant[root]
 
 
-def test_models_of_onnx_are_read_with_weights_as_arguments():
-    case = ONNX_MODELS["SqueezeNet, ONNX"]()
-    assert numbers(case) == 1_235_496  # of version 1.1, as torchvision has it
-    assert jax.eval_shape(case.fn, *case.args)[0].shape == (1, 1000, 1, 1)
-    one, other = (case.fn(*random_arguments(case.args, seed)) for seed in (0, 1))
-    assert is_telling(one, other)
+def test_models_of_onnx_have_the_values_that_onnxruntime_gives_them(tmp_path):
+    settings = peers.Settings(models=("SqueezeNet",), repeats=1, folder=tmp_path)
+    rows = peers.measure("SqueezeNet", {"gopt": roofline()}, settings)
+    with redirect_stdout(StringIO()) as printed:
+        peers.show(rows, settings)
+    by_way = {row["way"]: row for row in rows}
+    assert list(by_way) == ["XLA", "gopt", "onnxruntime", "onnxsim, onnxruntime"]
+    assert by_way["XLA"]["difference"] == 0
+    assert all(row["difference"] < 1e-5 and row["ops"] > 50 for row in rows)
+    assert printed.getvalue().count("SqueezeNet") == 4 == len(set(map(str, rows)))
+    with pytest.raises(ValueError, match="expected some of"):
+        peers.Settings(models=("GPT",))
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -1,0 +1,142 @@
+"""Models of ONNX by XLA, rewritten, and by onnxruntime, which has rules of its own.
+
+    python -m experiments.rewrite.peers
+    python -m experiments.rewrite.peers --models SqueezeNet ShuffleNet --repeats 8
+
+In turns: the model through XLA with its weights as arguments; what saturation makes of it, by a
+roofline, and by measured costs of ops; and the file with the same weights in onnxruntime, as it is
+and after onnxsim. All use all cores. Needs the extras `rewriting`, `onnx` and `peers`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import onnxruntime
+import onnxsim
+import tyro
+from rich.progress import track
+
+from experiments import common
+from experiments.cases import check_names
+from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
+from gopt.fusion import KernelTimes
+from gopt.measure import median_ratio, turns
+from gopt.program import trace_program
+from gopt.rewriting import OpCost, Terms, Written, measured, read, roofline
+from gopt.rewriting.saturation import saturation
+from gopt.verification import largest_difference, random_arguments
+
+BASE = "XLA"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+      models: of `experiments.rewrite.onnx_models.NAMES`; by default all.
+      repeats: turns in which whole programs are timed.
+      seed: of weights and inputs.
+      folder: where figures, the table and times of ops are saved.
+    """
+
+    models: tuple[str, ...] = ()
+    repeats: int = 12
+    seed: int = 0
+    folder: Path = Path("runs/rewrite/peers")
+
+    def __post_init__(self) -> None:
+        check_names("models", self.models, NAMES)
+
+
+def measure(name: str, costs: dict[str, OpCost], settings: Settings) -> list[dict[str, Any]]:
+    """Returns what a model takes in each way, and how far its values are from XLA's."""
+    case = forward(name)
+    weights, *inputs = random_arguments(case.args, settings.seed)
+    file = with_weights(model(name), weights)
+    ways: dict[str, Callable[[], Any]] = {BASE: partial(jax.jit(case.fn), weights, *inputs)}
+    sizes = {BASE: len(trace_program(case.fn, *case.args).equations)}
+    for cost, op_cost in costs.items():
+        written, sizes[cost] = _rewritten(case.fn, case.args, op_cost)
+        ways[cost] = partial(jax.jit(written.run), written.fold(weights), *inputs)
+    simplified, _ = onnxsim.simplify(file)
+    for way, each in {"onnxruntime": file, "onnxsim, onnxruntime": simplified}.items():
+        ways[way] = _session(each, inputs)
+        sizes[way] = len(each.graph.node)
+    times = turns(ways, repeats=settings.repeats)
+    (expected,) = jax.tree.leaves(ways[BASE]())
+    return [
+        {
+            "model": name,
+            "way": way,
+            "ops": sizes[way],
+            "seconds": times[way]._asdict(),
+            "ratio": median_ratio(times[way].process, times[BASE].process),
+            "wall ratio": median_ratio(times[way].wall, times[BASE].wall),
+            "difference": largest_difference(jax.tree.leaves(call()), [expected]),
+        }
+        for way, call in ways.items()
+    ]
+
+
+def _rewritten(fn: Callable[..., Any], args: Sequence[Any], cost: OpCost) -> tuple[Written, int]:
+    """Returns a function after saturation, and how many terms it has that are not folded."""
+    terms, program = Terms(), trace_program(fn, *args)
+    constant = [k == 0 for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
+    found = saturation(terms, read(terms, program, constant), cost)
+    count = sum(not terms.constant[k] for k in terms.live(found.roots))
+    return Written(terms, found.roots, program, {0}), count
+
+
+def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
+    session = onnxruntime.InferenceSession(
+        file.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    names = (each.name for each in session.get_inputs())
+    fed = dict(zip(names, map(np.asarray, inputs), strict=True))
+    return lambda: session.run(None, fed)
+
+
+def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Prints the table, and saves it."""
+    common.show(
+        f"ONNX models, {settings.repeats} turns",
+        ("model", "way", "ops", "process, ms", "of XLA (95 %)", "wall, ms", "of XLA", "differs"),
+        [
+            (
+                *(row["model"], row["way"], row["ops"]),
+                f"{1e3 * row['seconds']['process'].min():.1f}",
+                common.interval(row["ratio"]),
+                f"{1e3 * row['seconds']['wall'].min():.1f}",
+                common.interval(row["wall ratio"]),
+                f"{row['difference']:.0e}",
+            )
+            for row in found
+        ],
+        settings.folder / "table.md",
+    )
+
+
+def main(settings: Settings) -> None:
+    """Measures all models, prints the table and saves it with the figures."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
+    costs = {"gopt, roofline": roofline(), "gopt, measured": measured(times)}
+    found: list[dict[str, Any]] = []
+    for name in track(settings.models or NAMES, "models"):
+        found += measure(name, costs, settings)
+        common.save_json(settings.folder / "peers.json", found)
+    common.save_settings(settings.folder, settings)
+    show(found, settings)
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Settings, description=__doc__)
+    common.start()
+    common.keep_memory()
+    main(given)
