@@ -85,6 +85,18 @@ def enlarged(first: int, second: int) -> Rule:
     )
 
 
+def with_itself(size: int) -> Rule:
+    """Returns what adds images to a convolution of them, in its kernel, of so many pixels."""
+    around = ((size // 2, size // 2),) * 2
+    own = partial(conv, padding=around, strides=(1, 1), dilation=(1, 1), groups=1)
+    return Rule(
+        f"conv(x, a) + x = conv(x, a + identity), of {size}",
+        (add(own("x", "a"), "x"),),
+        (own("x", add("a", apply("identity", "a"))),),
+        {"x": "b h w c", "a": f"{size} {size} c c"},
+    )
+
+
 def _wider(padding: tuple[tuple[int, int], ...], more: int) -> tuple[tuple[int, int], ...]:
     """Returns what a kernel needs that is larger by so much on each side."""
     return tuple((before + more, after + more) for before, after in padding)

@@ -12,6 +12,9 @@ Operators that rules know:
   each reads the channels of two.
 - `depthwise`: a convolution of each channel with a kernel `[h, w, 1, C]` of its own, as the sum of
   shifted images, each times what the kernel has for it.
+- `sum_pool`: sums of windows of images, of a size `window`, by `strides`, with `padding`; `spread`:
+  a kernel of one pixel, over and over in a window; `identity`: a kernel of the same shape as
+  another, of odd size, that leaves images as they are.
 - `add`, `sub`, `mul`, `relu`, `inverse`; `number`, an array that was written in the program.
 
 All others are an `equation`, a primitive of JAX with its parameters; `result` picks one of several
@@ -133,6 +136,21 @@ def _pair_groups(kernel: Any, *, groups: int) -> Any:
     return jnp.where(mine, both, jnp.zeros_like(kernel, shape=())).reshape(h, w, 2 * i, o)
 
 
+def _spread(kernel: Any, *, window: tuple[int, int]) -> Any:
+    return jnp.broadcast_to(kernel, (*window, *kernel.shape[2:]))
+
+
+def _identity(kernel: Any) -> Any:
+    h, w, i, o = kernel.shape
+    return jnp.zeros_like(kernel).at[h // 2, w // 2].set(jnp.eye(i, o, dtype=kernel.dtype))
+
+
+def _sum_pool(x: Any, *, window: Any, strides: Any, padding: Any) -> Any:
+    around = ((0, 0), *padding, (0, 0))
+    zero = jnp.zeros((), x.dtype)
+    return lax.reduce_window(x, zero, lax.add, (1, *window, 1), (1, *strides, 1), around)
+
+
 def _equation(*values: Any, equation: Equation) -> Any:
     found = run_equation(equation.equation, values)
     return tuple(found) if equation.equation.primitive.multiple_results else found[0]
@@ -148,6 +166,9 @@ OPERATORS: dict[str, Any] = {
     "pad": lambda x, *, widths: jnp.pad(x, widths),
     "pair_groups": _pair_groups,
     "depthwise": _depthwise,
+    "sum_pool": _sum_pool,
+    "spread": _spread,
+    "identity": _identity,
     "relu": lambda x: lax.max(x, lax.full_like(x, 0)),
     "add": jnp.add,
     "sub": jnp.subtract,

@@ -82,7 +82,7 @@ def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
     moved = layout.moved(terms, equation, inputs)
     if moved is None:
         return _results(terms, equation, inputs)
-    made = _results(terms, moved.equation, moved.inputs)
+    made = _read(terms, moved.equation, moved.inputs)
     return [terms.add("transpose", [each], permutation=moved.permutation) for each in made]
 
 
@@ -225,6 +225,19 @@ def _reduce_sum(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int
     return [functools.reduce(lambda x, y: layout.behind(terms, "add", [x, y]), parts)]
 
 
+def _sum_pool(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
+    p = equation.params
+    window, strides = p["window_dimensions"], p["window_strides"]
+    if len(window) != 4 or {*p["base_dilation"], *p["window_dilation"]} != {1}:
+        return None
+    around = [(window[k], strides[k], *p["padding"][k]) for k in (0, 3)]
+    if around != [(1, 1, 0, 0)] * 2:  # of images, or channels, next to each other
+        return None
+    padding = tuple(map(tuple, p["padding"][1:3]))
+    put = {"window": tuple(window[1:3]), "strides": tuple(strides[1:3]), "padding": padding}
+    return [terms.add("sum_pool", inputs, **put)]
+
+
 _READERS: dict[str, Callable[[Terms, JaxprEqn, list[int]], list[int] | None]] = {
     "dot_general": _dot_general,
     "conv_general_dilated": _conv,
@@ -235,6 +248,7 @@ _READERS: dict[str, Callable[[Terms, JaxprEqn, list[int]], list[int] | None]] = 
     "reshape": _reshape,
     "squeeze": _view,
     "broadcast_in_dim": _broadcast,
+    "reduce_window_sum": _sum_pool,
     "max": _max,
     "div": _div,
     "reduce_sum": _reduce_sum,

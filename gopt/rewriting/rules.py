@@ -10,7 +10,15 @@ rule puts into a kernel make what is not a number of it.
 
 import itertools
 
-from gopt.rewriting.families import enlarged, halves, named, neighbours, of_parts, transposed
+from gopt.rewriting.families import (
+    enlarged,
+    halves,
+    named,
+    neighbours,
+    of_parts,
+    transposed,
+    with_itself,
+)
 from gopt.rewriting.patterns import (
     add,
     apply,
@@ -120,6 +128,31 @@ RULES: tuple[Rule, ...] = (
         constant=("a",),
     ),
     *(enlarged(*sizes) for sizes in itertools.permutations((1, 3, 5), 2)),
+    *map(with_itself, (1, 3, 5)),
+    Rule(
+        "sums of windows, and a convolution of pixels, are a convolution",
+        (
+            conv(
+                apply("sum_pool", "x", **named("window", "strides", "padding")),
+                "a",
+                strides=(1, 1),
+                padding=((0, 0), (0, 0)),
+                groups=1,
+                **named("dilation", "precision", "dtype"),
+            ),
+        ),
+        (
+            conv(
+                "x",
+                apply("spread", "a", window=given("window")),
+                dilation=(1, 1),
+                groups=1,
+                **named("strides", "padding", "precision", "dtype"),
+            ),
+        ),
+        {"x": "b h w c", "a": "1 1 c o"},
+        constant=("a",),
+    ),
     Rule(
         "a convolution of pixels is a product",
         (
@@ -207,6 +240,13 @@ RULES: tuple[Rule, ...] = (
         (mul(conv("x", "a"), "scale"),),
         (conv("x", mul("a", "scale")),),
         {"x": "b h w c", "a": "r s i o", "scale": "1 1 1 o"},
+        constant=("a", "scale"),
+    ),
+    Rule(
+        "a scale of images is in the kernel",
+        (conv(mul("x", "scale"), "a"),),
+        (conv("x", mul("a", "scale")),),
+        {"x": "b h w c", "a": "r s i o", "scale": ""},
         constant=("a", "scale"),
     ),
     Rule(

@@ -74,6 +74,7 @@ def sample(rule: Rule, seed: int, dtype: Any = np.float64):
         sizes["c"] = groups * sizes.get("i", 1)
         sizes["o"] = groups * sizes.get("o", 1)
     bound = {f"given {name}": value for name, value in conv.items()}
+    bound["given window"] = sizes["r"], sizes["s"]
     # Names without letters are any shapes that broadcast, or have two axes, of which one differs
     # where arrays are joined.
     whole = tuple(map(int, rng.integers(2, 5, 2)))
