@@ -133,7 +133,9 @@ def test_searches_are_measured_each_in_a_process_of_its_own(tmp_path):
     before, after = row["cost"]
     assert 0 < after <= before and row["visited"] >= row["terms"] > 60
     assert 0 < row["s"] < 60 and row["bytes"] < 2**30
-    assert "VGG-19" in (tmp_path / "table.md").read_text()
+    (matching,) = json.loads((tmp_path / "matching.json").read_text())
+    assert matching["matches"] == 0 < matching["first s"] and matching["again s"] < 60
+    assert all("VGG-19" in (tmp_path / f"{t}.md").read_text() for t in ("table", "matching"))
     with pytest.raises(ValueError, match="expected some of"):
         searching.Settings(searches=("luck",))
 

@@ -1,4 +1,4 @@
-"""What the searches of rewriting take: time and memory, and how they end.
+"""What the searches of rewriting take: time and memory, how they end, and what matching takes.
 
     python -m experiments.rewrite.searching
     python -m experiments.rewrite.searching --models NasRNN DALL-E --searches saturation
@@ -12,7 +12,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -28,7 +28,7 @@ from experiments.cases import check_names
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.program import trace_program
-from gopt.rewriting import RULES, Terms, read, roofline
+from gopt.rewriting import RULES, Match, Matcher, Terms, read, roofline
 from gopt.rewriting.pricing import Prices
 
 
@@ -53,11 +53,9 @@ class Settings:
 
 def run(name: str, search: str) -> dict[str, Any]:
     """Returns what a search takes, and what it finds; call it in a new process."""
-    case, cost, terms = EVERY[name](), roofline(), Terms()
-    program = trace_program(case.fn, *case.args)
-    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
-    roots = read(terms, program, constant)
-    before, size = Prices(terms, cost).program(roots), len(terms.live(roots))
+    terms, roots = _read(name)
+    cost, size = roofline(), len(terms.live(roots))
+    before = Prices(terms, cost).program(roots)
     begin, memory = time.perf_counter(), _peak()
     found = SEARCHES[search](terms, roots, cost, RULES)
     return {
@@ -70,6 +68,37 @@ def run(name: str, search: str) -> dict[str, Any]:
         "bytes": _peak() - memory,
         "stopped": found.stopped,
     }
+
+
+def match(name: str) -> dict[str, Any]:
+    """Returns what it takes to find all matches of all rules, and those after one rewrite."""
+    terms, roots = _read(name)
+    matcher = Matcher(terms)
+    found, first = _timed(lambda: matcher.matches(roots))
+    after = (matcher.apply(roots, each) for each in found)
+    program = next((each for each in after if each not in (None, tuple(roots))), tuple(roots))
+    _, again = _timed(lambda: matcher.matches(program))
+    return {
+        "model": name,
+        "terms": len(terms.live(roots)),
+        "matches": len(found),
+        "first s": first,
+        "again s": again,
+    }
+
+
+def _read(name: str) -> tuple[Terms, tuple[int, ...]]:
+    """Returns a model as terms, its weights as constants."""
+    case, terms = EVERY[name](), Terms()
+    program = trace_program(case.fn, *case.args)
+    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
+    return terms, read(terms, program, constant)
+
+
+def _timed(call: Callable[[], list[Match]]) -> tuple[list[Match], float]:
+    begin = time.perf_counter()
+    found = call()
+    return found, time.perf_counter() - begin
 
 
 def _peak() -> int:
@@ -100,16 +129,43 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
     )
 
 
+def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Prints the table of what matching takes, and saves it."""
+    common.show(
+        f"Matches of all {len(RULES)} rules in the model, and after one rewrite",
+        ("model", "terms", "matches", "s", "after one rewrite, s"),
+        [
+            (
+                *(row["model"], row["terms"], row["matches"]),
+                *(f"{row[key]:.3f}" for key in ("first s", "again s")),
+            )
+            for row in found
+        ],
+        settings.folder / "matching.md",
+    )
+
+
 def main(settings: Settings) -> None:
-    """Measures all searches on all models, prints the table and saves it with the figures."""
-    spawn, found = multiprocessing.get_context("spawn"), list[dict[str, Any]]()
-    runs = list(product(settings.models or MODELS, settings.searches or SEARCHES))
-    for model, search in track(runs, "models and searches"):
-        with ProcessPoolExecutor(1, mp_context=spawn, initializer=common.start) as pool:
-            found.append(pool.submit(run, model, search).result())
+    """Measures all searches on all models, prints the tables and saves them with the figures."""
+    models = settings.models or tuple(MODELS)
+    runs = list(product(models, settings.searches or SEARCHES))
+    found, matching = list[dict[str, Any]](), list[dict[str, Any]]()
+    for each in track(runs, "models and searches"):
+        found.append(_apart(run, *each))
         common.save_json(settings.folder / "searching.json", found)
+    for model in track(models, "matching"):
+        matching.append(_apart(match, model))
+        common.save_json(settings.folder / "matching.json", matching)
     common.save_settings(settings.folder, settings)
     show(found, settings)
+    show_matching(matching, settings)
+
+
+def _apart(call: Callable[..., dict[str, Any]], *args: str) -> dict[str, Any]:
+    """Returns what a function does in a new process."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=common.start) as pool:
+        return pool.submit(call, *args).result()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost, measured, roofline
 from gopt.rewriting.found import Found, Search
+from gopt.rewriting.generated import generated
 from gopt.rewriting.matching import Match, Matcher
+from gopt.rewriting.partial import partial_equivalence
 from gopt.rewriting.reading import read
 from gopt.rewriting.rule import Rule
 from gopt.rewriting.rules import RULES
@@ -24,7 +26,9 @@ __all__ = [
     "Terms",
     "Written",
     "backtracking",
+    "generated",
     "measured",
+    "partial_equivalence",
     "read",
     "rewrite",
     "roofline",
