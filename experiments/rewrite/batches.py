@@ -4,7 +4,8 @@
     python -m experiments.rewrite.batches --models ResNet-18 --batches 1 16 --sizes 128
 
 The pair of networks on which PET is compared with TASO. Both searches have the same rules and the
-same measured costs of ops; `gopt.rewriting.partial.partial_equivalence` has forms of ops as well.
+same measured costs of ops; `gopt.rewriting.partial_equivalence` has forms of ops as well. Where it
+says plain, both were compiled without YNNPACK.
 Needs the extra `rewriting`.
 """
 
@@ -74,7 +75,8 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
         f"Networks by batches and image sizes, {settings.repeats} turns; costs are measured",
         (
             *("network", "images", "pixels", "search", "cost, of before", "measured, ms"),
-            *("then, of that (95 %)", "wall, of that", "search, s", "ops, s", "forms"),
+            *("then, of that (95 %)", "wall, of that", "plain, ms", "then, of that"),
+            *("search, s", "ops, s", "forms"),
         ),
         [
             (
@@ -82,6 +84,8 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
                 f"{row['cost'][1] / row['cost'][0]:.4f}",
                 f"{1e3 * row['seconds']['before']['process'].min():.1f}",
                 *map(common.interval, (row["ratio"], row["wall ratio"])),
+                f"{1e3 * row['plain seconds']['before']['process'].min():.1f}",
+                common.interval(row["plain ratio"]),
                 f"{row['search s']:.1f}",
                 f"{row['measuring s']:.0f}",
                 "; ".join(f"{count} × {name}" for name, count in _forms(row["rules"]).items()),

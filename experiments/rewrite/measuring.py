@@ -3,11 +3,20 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import jax
 
 import gopt
 from experiments.cases import Case
-from gopt.rewriting import Found, OpCost, Search, Terms
+from gopt.measure import Times, median_ratio, turns
+from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms
+from gopt.verification import random_arguments
+
+# XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
+# takes twice as long on some machines, and then whatever keeps it from doing so seems a gain.
+PLAIN = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int) -> dict[str, Any]:
@@ -30,6 +39,8 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
         repeats=repeats,
         seed=seed,
     )
+    plain = _plain(case, rewriting, repeats, seed)
+    seconds = {of: getattr(rewriting, of).times for of in ("before", "folded", "found")}
     return {
         "terms": watched.terms,
         "visited": watched.found.visited,
@@ -37,10 +48,10 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
         "search s": watched.seconds,
         "measuring s": watched.measuring,
         "cost": (rewriting.before.cost, rewriting.found.cost),
-        "seconds": {
-            of: getattr(rewriting, of).times._asdict() for of in ("before", "folded", "found")
-        },
+        "seconds": {of: times._asdict() for of, times in seconds.items()},
+        "plain seconds": {of: times._asdict() for of, times in plain.items()},
         "ratio": rewriting.ratio(),
+        "plain ratio": median_ratio(plain["found"].process, plain["before"].process),
         "wall ratio": rewriting.ratio("wall"),
         "folded ratio": rewriting.ratio(of=rewriting.folded),
         "difference": rewriting.difference,
@@ -48,6 +59,18 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
         "refused": rewriting.refused,
         "rules": Counter(rewriting.rules),
     }
+
+
+def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[str, Times]:
+    """Returns what a model takes, and what was found, where XLA leaves nothing to YNNPACK."""
+    weights, *others = random_arguments(case.args, seed)
+    found = rewriting.found.written
+    before, after = (jax.jit(fn, compiler_options=PLAIN) for fn in (case.fn, found.run))
+    calls = {
+        "before": partial(before, weights, *others),
+        "found": partial(after, found.fold(weights), *others),
+    }
+    return turns(calls, repeats=repeats)
 
 
 class _Watched:

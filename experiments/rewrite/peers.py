@@ -3,9 +3,10 @@
     python -m experiments.rewrite.peers
     python -m experiments.rewrite.peers --models SqueezeNet ShuffleNet --repeats 8
 
-In turns: the model through XLA with its weights as arguments; what saturation makes of it, by a
-roofline, and by measured costs of ops; and the file with the same weights in onnxruntime, as it is
-and after onnxsim. All use all cores. Needs the extras `rewriting`, `onnx` and `peers`.
+In turns: the model through XLA with its weights as arguments, and the same without YNNPACK, to which
+XLA for CPUs leaves convolutions; what saturation makes of it, by a roofline, and by measured costs
+of ops; and the file with the same weights in onnxruntime, as it is and after onnxsim. All use all
+cores. Needs the extras `rewriting`, `onnx` and `peers`.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import check_names
+from experiments.rewrite.measuring import PLAIN
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from gopt.fusion import KernelTimes
 from gopt.measure import median_ratio, turns
@@ -60,7 +62,8 @@ def measure(name: str, costs: dict[str, OpCost], settings: Settings) -> list[dic
     weights, *inputs = random_arguments(case.args, settings.seed)
     file = with_weights(model(name), weights)
     ways: dict[str, Callable[[], Any]] = {BASE: partial(jax.jit(case.fn), weights, *inputs)}
-    sizes = {BASE: len(trace_program(case.fn, *case.args).equations)}
+    ways["XLA, plain"] = partial(jax.jit(case.fn, compiler_options=PLAIN), weights, *inputs)
+    sizes = dict.fromkeys(ways, len(trace_program(case.fn, *case.args).equations))
     for cost, op_cost in costs.items():
         written, sizes[cost] = _rewritten(case.fn, case.args, op_cost)
         ways[cost] = partial(jax.jit(written.run), written.fold(weights), *inputs)
