@@ -3,7 +3,7 @@
     python -m experiments.rewrite.peers
     python -m experiments.rewrite.peers --models SqueezeNet ShuffleNet --repeats 8
 
-In turns: the model through XLA with its weights as arguments, and the same without YNNPACK, to which
+In turns: the model through XLA with its weights as arguments, and again without YNNPACK, to which
 XLA for CPUs leaves convolutions; what saturation makes of it, by a roofline, and by measured costs
 of ops; and the file with the same weights in onnxruntime, as it is and after onnxsim. All use all
 cores. Needs the extras `rewriting`, `onnx` and `peers`.
