@@ -22,7 +22,7 @@ from experiments import common
 from experiments.cases import check_names
 from gopt.files import write_whole
 from gopt.rewriting import RULES, Rule
-from gopt.rewriting.generated import write_rules
+from gopt.rewriting.generated_rules import write_rules
 from gopt.rewriting.generation import (
     DOMAINS,
     Candidate,

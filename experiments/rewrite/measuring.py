@@ -29,13 +29,13 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
       repeats: turns in which whole programs are timed.
       seed: of weights and inputs.
     """
-    watched = _Watched(search)
+    watched = _Watched(search, cost)
     rewriting = gopt.rewrite(
         case.fn,
         *case.args,
         constant_argnums=0,
-        cost=cost,
-        search=watched,
+        cost=watched.cost,
+        search=watched.search,
         repeats=repeats,
         seed=seed,
     )
@@ -74,26 +74,25 @@ def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[st
 
 
 class _Watched:
-    """A search that remembers what it found, and how long that took."""
+    """A search, and a cost, that remember what was found, and how long each took."""
 
     found: Found
-    seconds: float  # without those of `measuring`
-    measuring: float  # s, for costs of ops
+    seconds: float  # of the search, without those of `measuring`
+    measuring: float  # s, for costs of ops that were not known
     terms: int  # of the program that was given
 
-    def __init__(self, search: Search):
-        self._search = search
+    def __init__(self, search: Search, cost: OpCost):
+        self._search, self._cost, self.measuring = search, cost, 0.0
 
-    def __call__(self, terms: Terms, roots: Sequence[int], cost: OpCost, rules: Any) -> Found:
-        self.terms, self.measuring = len(terms.live(roots)), 0.0
-
-        def timed(*op: Any) -> float:
-            begin = time.perf_counter()
-            seconds = cost(*op)
-            self.measuring += time.perf_counter() - begin
-            return seconds
-
+    def cost(self, *op: Any) -> float:
         begin = time.perf_counter()
-        self.found = self._search(terms, roots, timed, rules)
-        self.seconds = time.perf_counter() - begin - self.measuring
+        seconds = self._cost(*op)
+        self.measuring += time.perf_counter() - begin
+        return seconds
+
+    def search(self, terms: Terms, roots: Sequence[int], cost: OpCost, rules: Any) -> Found:
+        self.terms, known = len(terms.live(roots)), self.measuring
+        begin = time.perf_counter()
+        self.found = self._search(terms, roots, cost, rules)
+        self.seconds = time.perf_counter() - begin - (self.measuring - known)
         return self.found

@@ -4,9 +4,10 @@
     python -m experiments.rewrite.peers --models SqueezeNet ShuffleNet --repeats 8
 
 In turns: the model through XLA with its weights as arguments, and again without YNNPACK, to which
-XLA for CPUs leaves convolutions; what saturation makes of it, by a roofline, and by measured costs
-of ops; and the file with the same weights in onnxruntime, as it is and after onnxsim. All use all
-cores. Needs the extras `rewriting`, `onnx` and `peers`.
+XLA for CPUs leaves convolutions; with what depends on weights alone computed before, and images in
+one layout; what saturation makes of that, by a roofline, and by measured costs of ops; and the file
+with the same weights in onnxruntime, as it is and after onnxsim. All have as many threads as there
+are cores. Needs the extras `rewriting`, `onnx` and `peers`.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +24,11 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.cases import check_names
+from experiments.cases import Case, check_names
 from experiments.rewrite.measuring import PLAIN
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from gopt.fusion import KernelTimes
-from gopt.measure import median_ratio, turns
+from gopt.measure import cores, median_ratio, turns
 from gopt.program import trace_program
 from gopt.rewriting import OpCost, Terms, Written, measured, read, roofline
 from gopt.rewriting.saturation import saturation
@@ -63,21 +64,19 @@ def measure(name: str, costs: dict[str, OpCost], settings: Settings) -> list[dic
     file = with_weights(model(name), weights)
     ways: dict[str, Callable[[], Any]] = {BASE: partial(jax.jit(case.fn), weights, *inputs)}
     ways["XLA, plain"] = partial(jax.jit(case.fn, compiler_options=PLAIN), weights, *inputs)
-    sizes = dict.fromkeys(ways, len(trace_program(case.fn, *case.args).equations))
-    for cost, op_cost in costs.items():
-        written, sizes[cost] = _rewritten(case.fn, case.args, op_cost)
-        ways[cost] = partial(jax.jit(written.run), written.fold(weights), *inputs)
-    simplified, _ = onnxsim.simplify(file)
-    for way, each in {"onnxruntime": file, "onnxsim, onnxruntime": simplified}.items():
-        ways[way] = _session(each, inputs)
-        sizes[way] = len(each.graph.node)
+    for way, written in _rewritten(case, costs).items():
+        ways[way] = partial(jax.jit(written.run), written.fold(weights), *inputs)
+    simplified, is_same = onnxsim.simplify(file)
+    if not is_same:
+        raise ValueError(f"onnxsim has changed the values of {name}")
+    ways["onnxruntime"] = _session(file, inputs)
+    ways["onnxsim, onnxruntime"] = _session(simplified, inputs)
     times = turns(ways, repeats=settings.repeats)
     (expected,) = jax.tree.leaves(ways[BASE]())
     return [
         {
             "model": name,
             "way": way,
-            "ops": sizes[way],
             "seconds": times[way]._asdict(),
             "ratio": median_ratio(times[way].process, times[BASE].process),
             "wall ratio": median_ratio(times[way].wall, times[BASE].wall),
@@ -87,18 +86,23 @@ def measure(name: str, costs: dict[str, OpCost], settings: Settings) -> list[dic
     ]
 
 
-def _rewritten(fn: Callable[..., Any], args: Sequence[Any], cost: OpCost) -> tuple[Written, int]:
-    """Returns a function after saturation, and how many terms it has that are not folded."""
-    terms, program = Terms(), trace_program(fn, *args)
-    constant = [k == 0 for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
-    found = saturation(terms, read(terms, program, constant), cost)
-    count = sum(not terms.constant[k] for k in terms.live(found.roots))
-    return Written(terms, found.roots, program, {0}), count
+def _rewritten(case: Case, costs: dict[str, OpCost]) -> dict[str, Written]:
+    """Returns a model as it is read, and after saturation by each cost."""
+    terms, program = Terms(), trace_program(case.fn, *case.args)
+    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
+    roots = read(terms, program, constant)
+    found = {name: saturation(terms, roots, cost).roots for name, cost in costs.items()}
+    programs = {"XLA, folded": roots, **found}
+    return {name: Written(terms, each, program, {0}) for name, each in programs.items()}
 
 
 def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = cores()
+    # Threads that wait for more take process time of what runs next.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(
-        file.SerializeToString(), providers=["CPUExecutionProvider"]
+        file.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     names = (each.name for each in session.get_inputs())
     fed = dict(zip(names, map(np.asarray, inputs), strict=True))
@@ -109,10 +113,10 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
     common.show(
         f"ONNX models, {settings.repeats} turns",
-        ("model", "way", "ops", "process, ms", "of XLA (95 %)", "wall, ms", "of XLA", "differs"),
+        ("model", "way", "process, ms", "of XLA (95 %)", "wall, ms", "of XLA", "differs"),
         [
             (
-                *(row["model"], row["way"], row["ops"]),
+                *(row["model"], row["way"]),
                 f"{1e3 * row['seconds']['process'].min():.1f}",
                 common.interval(row["ratio"]),
                 f"{1e3 * row['seconds']['wall'].min():.1f}",

@@ -9,6 +9,7 @@ from gopt.rewriting.saturation import saturation
 SEARCHES: dict[str, Search] = {
     "greedy": partial(backtracking, alpha=1.0),
     "backtracking": backtracking,
+    "backtracking, 300": partial(backtracking, budget=300),  # as many as forms and rules in turn
     "saturation": saturation,
     "partial equivalence": partial_equivalence,
 }

@@ -3,7 +3,7 @@
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost, measured, roofline
 from gopt.rewriting.found import Found, Search
-from gopt.rewriting.generated import generated
+from gopt.rewriting.generated_rules import generated
 from gopt.rewriting.matching import Match, Matcher
 from gopt.rewriting.partial import partial_equivalence
 from gopt.rewriting.reading import read

@@ -12,11 +12,13 @@ from functools import partial
 
 from gopt.rewriting.terms import Terms
 
-# Returns the form of a term; nothing if it has none.
+# Returns the form of a term, linear in each array that the term reads; nothing if it has none. With
+# fewer images, channels and groups, and with smaller matrices, it is tried as well: with as few as
+# possible that leave the same when they are divided by two, or, of matrices, by `BLOCK`.
 Mutation = Callable[[Terms, int], int | None]
 
 _AXES = ("images", "rows", "columns")
-_BLOCK = 16  # sizes of matrices are padded to multiples of it: registers of most CPUs hold as many
+BLOCK = 16  # sizes of matrices are padded to multiples of it: registers of most CPUs hold as many
 
 
 def fold(terms: Terms, x: int, source: int, target: int, factor: int) -> int:
@@ -33,9 +35,11 @@ def fold(terms: Terms, x: int, source: int, target: int, factor: int) -> int:
       factor: how many times.
 
     Raises:
-      ValueError: the axis has no such factor.
+      ValueError: the axis has no such factor, or both are one.
     """
     shape = terms.shape(x)
+    if source == target:
+        raise ValueError(f"axis {source} is both source and target")
     if shape[source] % factor:
         raise ValueError(f"axis {source} has size {shape[source]}: expected a multiple of {factor}")
     rest = shape[source] // factor
@@ -121,8 +125,10 @@ def _phases(terms: Terms, number: int) -> int | None:
         steps.append(-(-size // stride))  # of the kernel
         reads.append(terms.shape(number)[axis + 1] - 1 + steps[axis])  # of the image
         before, read = padding[axis][0], stride * reads[axis]
+        if read < before:
+            return None
         if read < before + image[axis]:  # the last ones are not read
-            x = terms.add("slice", [x], axis=axis + 1, start=0, stop=max(read - before, 0))
+            x = terms.add("slice", [x], axis=axis + 1, start=0, stop=read - before)
         widths.append((before, max(read - before - image[axis], 0)))
     (h, w), (down, right) = reads, strides
     x = terms.add("pad", [x], widths=(*widths, (0, 0)))
@@ -217,7 +223,7 @@ def _padded_sums(terms: Terms, number: int) -> int | None:
 def _pad(terms: Terms, inputs: list[int], side: int, axis: int) -> bool:
     """Puts zeros behind one of the inputs, up to a whole block; returns whether there are any."""
     shape = terms.shape(inputs[side])
-    more = -shape[axis] % _BLOCK
+    more = -shape[axis] % BLOCK
     widths = tuple((0, more if k == axis else 0) for k in range(len(shape)))
     inputs[side] = terms.add("pad", [inputs[side]], widths=widths)
     return more > 0

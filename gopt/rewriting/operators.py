@@ -22,6 +22,7 @@ results.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +152,12 @@ def _sum_pool(x: Any, *, window: Any, strides: Any, padding: Any) -> Any:
     return lax.reduce_window(x, zero, lax.add, (1, *window, 1), (1, *strides, 1), around)
 
 
+def _reshape(x: Any, *, shape: tuple[int, ...]) -> Any:
+    if math.prod(shape) != math.prod(x.shape):  # tracing does not check it
+        raise ValueError(f"{x.shape} has no shape {shape}")
+    return lax.reshape(x, shape)
+
+
 def _equation(*values: Any, equation: Equation) -> Any:
     found = run_equation(equation.equation, values)
     return tuple(found) if equation.equation.primitive.multiple_results else found[0]
@@ -162,7 +169,7 @@ OPERATORS: dict[str, Any] = {
     "concat": lambda *parts, axis: lax.concatenate(parts, axis),
     "slice": lambda x, *, axis, start, stop: lax.slice_in_dim(x, start, stop, axis=axis),
     "transpose": lambda x, *, permutation: lax.transpose(x, permutation),
-    "reshape": lambda x, *, shape: lax.reshape(x, shape),
+    "reshape": _reshape,
     "pad": lambda x, *, widths: jnp.pad(x, widths),
     "pair_groups": _pair_groups,
     "depthwise": _depthwise,
@@ -185,13 +192,21 @@ def run(operator: str, attributes: Attributes, values: Sequence[Any]) -> Any:
     return OPERATORS[operator](*values, **dict(attributes))
 
 
-@functools.lru_cache(maxsize=100_000)
 def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> Shapes:
     """Returns the shapes of a term's results.
 
     Raises:
       ValueError: the operator does not apply to inputs of these shapes.
     """
+    return _shapes_of(operator, attributes, shapes, jax.config.jax_enable_x64)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _shapes_of(
+    operator: str, attributes: Attributes, shapes: tuple[Shapes, ...], is_wide: bool
+) -> Shapes:
+    """See `shapes_of`; what comes out of wide numbers is narrow where JAX has no others."""
+    del is_wide  # JAX knows
     try:
         return jax.eval_shape(lambda *values: run(operator, attributes, values), *shapes)
     except (TypeError, ValueError) as error:
@@ -199,7 +214,7 @@ def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...])
 
 
 def simpler(terms: "Terms", term: "Term") -> int | None:
-    """Returns an equal term that computes no more.
+    """Returns an equal term, but for rounding, that computes no more.
 
     Views of views and parts of parts are one; kernels are scaled before they are padded or paired,
     and joined before they are reshaped; to add zero, or to multiply by one, is nothing.
@@ -291,8 +306,10 @@ def _of_mul(terms: "Terms", x: int, y: int) -> int | None:
     for each, other in ((x, y), (y, x)):
         if _is_number(terms, other, 1):
             return each
-        # Factors that are known before are one.
-        if terms[each].operator == "mul" and terms.constant[other] and not terms.constant[each]:
+        # Factors that are known before are one, if they are not too narrow for that.
+        wide = terms.shapes[each].dtype in (np.float32, np.float64)  # type: ignore[union-attr]
+        is_known = terms.constant[other] and not terms.constant[each]
+        if terms[each].operator == "mul" and wide and is_known:
             first, then = terms[each].inputs
             for factor, rest in ((first, then), (then, first)):
                 if terms.constant[factor]:

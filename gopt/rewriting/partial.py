@@ -10,6 +10,7 @@ they are those of `gopt.rewriting.mutations`.
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost
 from gopt.rewriting.found import Found
-from gopt.rewriting.mutations import MUTATIONS, Mutation
+from gopt.rewriting.mutations import BLOCK, MUTATIONS, Mutation
 from gopt.rewriting.operators import Attributes
 from gopt.rewriting.pricing import Change, Prices
 from gopt.rewriting.rule import Rule
@@ -38,9 +39,14 @@ def corrected(terms: Terms, number: int, mutation: Mutation) -> int | None:
       terms: to which those of the form are added.
       number: of a product or a convolution.
       mutation: one of its operator.
+
+    Raises:
+      ValueError: of other sizes it has no form, see `gopt.rewriting.mutations.Mutation`.
     """
     operator, attributes, inputs = terms[number]
     shapes = tuple(terms.shape(i) for i in inputs)
+    if 0 in (size for shape in (*shapes, terms.shape(number)) for size in shape):
+        return None
     form = mutation(terms, number)
     if form is None or form == number:
         return None
@@ -68,8 +74,7 @@ def _runs(
     operator: str, attributes: Attributes, shapes: tuple[tuple[int, ...], ...], mutation: Mutation
 ) -> tuple[Runs, Runs] | None:
     """Returns where a form is wrong, by rows and by columns; nothing if no part of it is of use."""
-    with jax.enable_x64(True):
-        wrong = _wrong(operator, attributes, shapes, mutation)
+    wrong = _wrong(operator, attributes, shapes, mutation)
     if operator != "conv":
         # Of matrices no part is computed apart.
         return None if wrong.any() else ((), ())
@@ -86,33 +91,64 @@ def _wrong(
 ) -> np.ndarray:
     """Returns which numbers a form has wrong, for random ones that it reads.
 
-    There are few channels and images: what is done to more of them is the same over and over.
+    What is done to many images, channels, rows or columns is the same over and over, so that there
+    are as few as a form may not tell from all; unless it has none for so few.
     """
-    terms, put, rng = Terms(), dict(attributes), np.random.default_rng(0)
-    if operator == "conv":
-        groups = _few(put["groups"])
-        (images, *image, _), (*kernel, read, made) = shapes
-        images = min(images, 4 - images % 2)
-        read, made = _few(read), groups * _few(made // put["groups"])
-        shapes = (images, *image, groups * read), (*kernel, read, made)
-        put["groups"] = groups
-    put["dtype"] = None
-    inputs = [
-        terms.argument(k, jax.ShapeDtypeStruct(shape, np.float64), constant=False)
-        for k, shape in enumerate(shapes)
+    few = _FEW[operator](dict(attributes), *shapes)
+    with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(True):
+        for put, smaller in (few, (dict(attributes), shapes)):
+            terms, rng = Terms(), np.random.default_rng(0)
+            inputs = [
+                terms.argument(k, jax.ShapeDtypeStruct(shape, np.float64), constant=False)
+                for k, shape in enumerate(smaller)
+            ]
+            number = terms.add(operator, inputs, **{**put, "dtype": None})
+            form = mutation(terms, number)
+            if form is not None:
+                break
+        else:
+            raise ValueError(f"{mutation} has a form of {shapes}, but not of others with its sizes")
+        values = [rng.integers(-_LARGEST, _LARGEST, shape).astype(float) for shape in smaller]
+        right, found = evaluate(terms, [number, form], values.__getitem__, {})
+        return np.asarray(right != found)
+
+
+def _few_images(
+    put: dict[str, Any], images: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
+    """Returns the attributes and shapes of a convolution of fewer images and channels."""
+    (count, *image, _), (*window, read, made) = images, kernel
+    # An image may read others that are next to it, as far as its kernel reaches.
+    reaches = [
+        max(d * (n - 1), *map(abs, p)) // size + 1
+        for d, n, p, size in zip(put["dilation"], window, put["padding"], image, strict=True)
     ]
-    values = [rng.integers(-_LARGEST, _LARGEST, shape).astype(float) for shape in shapes]
-    number = terms.add(operator, inputs, **put)
-    form = mutation(terms, number)
-    if form is None:
-        raise ValueError(f"{mutation} has no form for {terms[number]} of few images")
-    right, found = evaluate(terms, [number, form], values.__getitem__, {})
-    return np.asarray(right != found)
+    groups = _few(put["groups"], 2)
+    made = groups * _few(made // put["groups"], 2)
+    read = _few(read, 2)
+    shapes = (_few(count, max(reaches) + 3), *image, groups * read), (*window, read, made)
+    return {**put, "groups": groups}, shapes
 
 
-def _few(count: int) -> int:
-    """Returns as few channels, or groups, as can be halved if so many can be."""
-    return min(count, 2 + count % 2)
+def _few_rows(
+    put: dict[str, Any], x: tuple[int, ...], y: tuple[int, ...]
+) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
+    """Returns the attributes and shapes of a product of smaller matrices."""
+    block = 2 * BLOCK
+    shapes = tuple(
+        (*(_few(n, 2) for n in s[:-2]), *(_few(n, block) for n in s[-2:])) for s in (x, y)
+    )
+    return put, shapes
+
+
+_FEW = {"conv": _few_images, "matmul": _few_rows}
+
+
+def _few(count: int, least: int) -> int:
+    """Returns as few as that, or so many more that it leaves the same when it is divided."""
+    if count <= least:
+        return count
+    return least + (count - least) % (BLOCK if least >= BLOCK else 2)
 
 
 def _runs_of(wrong: np.ndarray) -> Runs:
@@ -191,7 +227,7 @@ def partial_equivalence(
       rules: that are applied, see `gopt.rewriting.backtracking.backtracking`.
       rounds: in each, ops get the form that costs least, and then rules are applied once more.
       alpha: see there.
-      budget: see there; of each turn of the rules.
+      budget: see there; of each turn of the rules, of which there is one more than rounds.
 
     Raises:
       ValueError: `alpha` is less than 1, `budget` or `rounds` than 0.

@@ -196,14 +196,21 @@ def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | Non
         return None
     for x, floor in (inputs, inputs[::-1]):
         term = terms[floor]
-        is_zero = term.operator == "number" and not np.any(term.attribute("value").value)
+        is_zero = term.operator == "number" and _is_zero(term.attribute("value").value)
         if is_zero and terms.shape(x) == aval_of(equation.outvars[0]).shape:
             return [layout.behind(terms, "relu", [x])]
     return None
 
 
+def _is_zero(value: np.ndarray) -> bool:
+    return not (np.any(value) or np.any(np.signbit(value)))
+
+
 def _div(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
-    """What is divided by a constant is multiplied by its inverse, which is known before."""
+    """What is divided by a constant is multiplied by its inverse, which is known before.
+
+    That is zero where the divisor is as large as numbers get.
+    """
     x, divisor = inputs
     if aval_of(equation.outvars[0]).dtype not in (np.float32, np.float64):
         return None  # of integers, and of what is too narrow to be rounded twice

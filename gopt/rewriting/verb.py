@@ -38,13 +38,15 @@ class Rewriting:
 
     Attributes:
       program: the function as equations.
-      before: the function as it is, with all of its arguments.
+      before: the function as it is, with all of its arguments; its cost is that of its terms, as
+        `gopt.rewriting.reading.read` makes them.
       folded: the same, where what depends on constants alone is computed before.
       found: the cheapest program, folded as well.
       rules: names of those that led there, as the search tells them.
       difference: of its values from those of the function, as a share of the largest of an array.
       tolerance: what that may be by rounding, see `gopt.verification.tolerance`.
-      tells: whether the values that might have changed can tell functions apart.
+      tells: whether random values can tell functions apart: those that the search has changed, and
+        one at least of what depends on arguments that are not constant.
       stopped: why the search ended.
       unknown: what rules know nothing of, and how often the function has it.
     """
@@ -138,8 +140,8 @@ def rewrite(
     """Returns an equal function that costs less, and what both take on this machine.
 
     Programs are rewritten by rules, and the one that costs least is compared with the function: its
-    values on random arguments, and its time through XLA on the arguments that are given. It is
-    chosen only if it has the same values, and is surely faster. To differentiate, rewrite the
+    values on random arguments, and on those that are given, and its time through XLA on these. It
+    is chosen only if it has the same values, and is surely faster. To differentiate, rewrite the
     gradient: derivatives of what comes back may be others.
 
     What depends on constant arguments alone, as weights that are joined, can be computed once:
@@ -155,7 +157,8 @@ def rewrite(
       constant_argnums: positions in `args` of what is known before the function runs.
       cost: of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.costs`.
       rules: what may be put in the place of what.
-      search: how programs are rewritten: as TASO does it, or as Tensat does,
+      search: how programs are rewritten: as TASO does it, as PET does,
+        `gopt.rewriting.partial_equivalence`, or as Tensat does,
         `gopt.rewriting.saturation.saturation`. Bind options of these with `functools.partial`.
       repeats: turns in which both are timed; fewer than 6 are too few to tell what is faster.
       seed: of the numbers that are drawn.
@@ -181,11 +184,14 @@ def rewrite(
 
     programs = {"before": roots, "folded": roots, "found": found.roots}
     written = {name: Written(terms, r, program, constant) for name, r in programs.items()}
-    draws = [random_arguments(program.arguments(), seed + k) for k in range(2)]
+    draws = [_drawn(args, program, seed + k) for k in range(2)]
+    given = _given(args, draws[0])
+    draws.append(given)  # which may be larger, or smaller, than random numbers are
     expected = [jax.tree.leaves(jax.jit(fn)(*drawn)) for drawn in draws]
     ours = [jax.tree.leaves(jax.jit(written["found"])(*drawn)) for drawn in draws]
     changed = [k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new]
-    times = _times(fn, written, _given(args, draws[0]), constant, repeats)
+    made = [k for k, root in enumerate(found.roots) if not _is_given(terms, root)]
+    times = _times(fn, written, given, constant, repeats)
     costs = {"before": cost_before, "folded": cost_before, "found": found.cost}
     return Rewriting(
         program=program,
@@ -193,7 +199,8 @@ def rewrite(
         rules=found.rewrites,
         difference=largest_difference(ours, expected),
         tolerance=tolerance(expected),
-        tells=is_telling(*([values[k] for k in changed] for values in expected)),
+        tells=is_telling(*([values[k] for k in changed] for values in expected[:2]))
+        and (not made or any(is_telling(*(values[k] for values in expected[:2])) for k in made)),
         stopped=found.stopped,
         unknown=unknown(terms, roots),
     )
@@ -213,6 +220,19 @@ def _times(
         folded = written[name].fold(*(args[k] for k in sorted(constant)))
         calls[name] = partial(jax.jit(written[name].run), folded, *others)
     return turns(calls, repeats=repeats)
+
+
+def _is_given(terms: Terms, number: int) -> bool:
+    """Returns whether nothing is done to what is not known before."""
+    return terms.constant[number] or terms[number].operator == "argument"
+
+
+def _drawn(args: tuple[Any, ...], program: Program, seed: int) -> tuple[Any, ...]:
+    """Returns random arguments, but for scalars of Python, which take any dtype."""
+    drawn = random_arguments(program.arguments(), seed)
+    return jax.tree.map(
+        lambda arg, number: arg if isinstance(arg, complex | float | int) else number, args, drawn
+    )
 
 
 def _given(args: tuple[Any, ...], drawn: tuple[Any, ...]) -> tuple[Any, ...]:

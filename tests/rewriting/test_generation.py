@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 from experiments.rewrite import generating
-from gopt.rewriting.generated import generated, read_rules, spelled, write_rules
+from gopt.rewriting.generated_rules import generated, read_rules, spelled, write_rules
 from gopt.rewriting.generation.choosing import (
     Candidate,
     Generator,

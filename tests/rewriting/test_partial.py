@@ -73,13 +73,68 @@ def test_corrected_forms_of_convolutions_are_equal(name):
     found = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        given = GIVEN[seed % len(GIVEN)]
-        terms, number, arguments = conv(rng, **given)
+        terms, number, arguments = conv(rng, **GIVEN[seed % len(GIVEN)])
         form = corrected(terms, number, CONV[name])
         if form is not None:
             found += 1
             assert form != number and is_equal(terms, number, form, arguments)
     assert found
+
+
+@pytest.mark.parametrize("count", [3, 5, 6, 8, 9])
+@pytest.mark.parametrize("target", ["rows", "columns"])
+def test_kernels_that_reach_over_several_images_are_corrected(count, target):
+    """In so many images, of which fewer are tried, one may read another that is not the next."""
+    for dilation in (1, 2, 4):
+        padding = ((dilation, dilation), (dilation, dilation))
+        given = {**SAME, "dilation": (dilation, dilation), "padding": padding}
+        terms, number, arguments = conv(np.random.default_rng(count), **given, image=(count, 2, 1))
+        for part in ("all images", "halves of images"):
+            form = corrected(terms, number, CONV[f"{part} in {target}"])
+            assert form is None or is_equal(terms, number, form, arguments)
+    given = {**SAME, "dilation": (4, 1), "padding": ((4, 4), (0, 0)), "kernel": (3, 1)}
+    terms, number, arguments = conv(np.random.default_rng(0), **given, image=(8, 1, 4))
+    form = corrected(terms, number, CONV["all images in rows"])
+    assert form is None or is_equal(terms, number, form, arguments)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ("conv", (0, 8, 8, 3), (3, 3, 3, 4)),
+        ("conv", (2, 8, 8, 0), (3, 3, 0, 4)),
+        ("conv", (3, 1, 8, 4), (3, 3, 4, 4)),  # nothing comes out
+        ("matmul", (0, 8), (8, 8)),
+        ("matmul", (4, 0), (0, 8)),
+    ],
+)
+def test_where_there_is_nothing_there_are_no_forms(shapes):
+    operator, *both = shapes
+    own = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    attributes = {"precision": None, "dtype": None, **(own if operator == "conv" else {})}
+    terms, number, _ = product(np.random.default_rng(0), operator, *both, **attributes)
+    assert all(corrected(terms, number, each) is None for each in MUTATIONS[operator].values())
+
+
+def test_strides_that_step_over_all_but_padding_have_no_phases():
+    given = {**SAME, "strides": (1, 4), "padding": ((0, 0), (5, 0)), "kernel": (1, 5), "groups": 1}
+    terms, number, arguments = conv(np.random.default_rng(0), **given, image=(1, 4, 1))
+    form = corrected(terms, number, CONV["pixels of a step in channels"])
+    assert form is None or is_equal(terms, number, form, arguments)
+
+
+def test_a_form_of_other_sizes_alone_is_tried_with_these():
+    def thirds(terms, number):
+        x, kernel = terms[number].inputs
+        if terms.shape(x)[0] % 9:
+            return None
+        whole = terms.add(
+            "conv", [fold(terms, x, 0, 1, 3), kernel], **dict(terms[number].attributes)
+        )
+        return fold(terms, whole, 1, 0, 3)
+
+    terms, number, arguments = conv(np.random.default_rng(0), **SAME, image=(18, 4, 4))
+    assert is_equal(terms, number, corrected(terms, number, thirds), arguments)
 
 
 @pytest.mark.parametrize("name", MATMUL)
@@ -158,10 +213,12 @@ def test_a_form_that_is_wrong_everywhere_is_of_no_use():
 @pytest.mark.parametrize("source", range(3))
 @pytest.mark.parametrize("target", range(3))
 def test_what_is_folded_is_unfolded(source, target):
-    if source == target:
-        return
     terms = Terms()
     x = terms.argument(0, jax.ShapeDtypeStruct((4, 6, 8, 3), np.float32), constant=False)
+    if source == target:
+        with pytest.raises(ValueError, match="is both source and target"):
+            fold(terms, x, source, target, 2)
+        return
     there = fold(terms, x, source, target, 2)
     back = fold(terms, there, target, source, 2)
     assert terms.shape(back) == terms.shape(x)
@@ -214,7 +271,7 @@ def test_programs_of_forms_are_equal_and_cost_less():
 
 def test_it_finds_nothing_worse_than_backtracking():
     def program(x, a, b):
-        return (x @ a) @ b + x @ b
+        return (x @ a) @ b + x @ b  # rules alone lower the cost
 
     shapes = [jax.ShapeDtypeStruct((32, 32), jnp.float32)] * 3
     terms = Terms()

@@ -70,6 +70,33 @@ def test_arrays_are_on_the_device_before_anything_is_timed(monkeypatch):
     gopt.rewrite(chain, *jax.tree.map(np.asarray, (W, X)), constant_argnums=0)
 
 
+def test_values_on_given_arguments_count_as_well(takes):
+    """Of these numbers a product of constants alone is infinite; of random ones it is not."""
+
+    def fn(c, x):
+        return x * c[0] * c[0] * c[1]
+
+    takes(before=2.0, found=1.0)
+    given = [jnp.full(3, 1e30), jnp.full(3, 1e-30)], jnp.full((2, 3), 1e-30)
+    result = gopt.rewrite(fn, *given, constant_argnums=0)
+    assert result.refused == "its values differ by inf"
+    assert gopt.rewrite(fn, [jnp.ones(3)] * 2, given[1], constant_argnums=0).refused == ""
+
+
+def test_values_that_are_nowhere_finite_tell_nothing(takes):
+    takes(before=2.0, found=1.0)
+    result = gopt.rewrite(lambda x: jnp.log(-jnp.exp(x)), X)  # no rule changes anything
+    assert not result.tells and result.refused.startswith("its values tell nothing")
+
+
+def test_scalars_of_python_take_the_dtype_of_what_they_meet(takes):
+    takes(before=2.0, found=1.0)
+    narrow = [each.astype(jnp.bfloat16) for each in (X, W[0])]
+    result = gopt.rewrite(lambda s, x, w: (x * s) @ w, 2.0, *narrow)
+    assert result.refused == ""
+    assert result.apply()(2.0, *narrow).dtype == jnp.bfloat16
+
+
 def test_what_no_rule_knows_is_told(takes):
     def fn(x):
         x, _ = jax.lax.scan(lambda c, _: (jnp.tanh(c) + c, None), jnp.sin(x), None, length=3)

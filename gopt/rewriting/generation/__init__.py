@@ -1,6 +1,7 @@
 """A generator of rules: all small expressions, those that are equal, and the rules that these are.
 
-After TASO's, see `gopt.rewriting.generation.choosing`. What it found is `gopt.rewriting.generated`.
+After TASO's, see `gopt.rewriting.generation.choosing`. What it found is in
+`gopt.rewriting.generated_rules`.
 """
 
 from gopt.rewriting.generation.choosing import (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gopt.rewriting.generated import spelled
+from gopt.rewriting.generated_rules import spelled
 from gopt.rewriting.generation.enumeration import Expressions
 from gopt.rewriting.generation.equalities import Equality, equality, is_general, operators_of
 from gopt.rewriting.patterns import build

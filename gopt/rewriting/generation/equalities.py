@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gopt.rewriting.generated import rule_of
+from gopt.rewriting.generated_rules import rule_of
 from gopt.rewriting.generation.domains import FIXED, Letters, own_letters
 from gopt.rewriting.generation.enumeration import Expressions
 from gopt.rewriting.patterns import Apply, build
