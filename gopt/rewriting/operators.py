@@ -198,15 +198,15 @@ def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...])
     Raises:
       ValueError: the operator does not apply to inputs of these shapes.
     """
-    return _shapes_of(operator, attributes, shapes, jax.config.jax_enable_x64)
+    return _shapes_of(operator, attributes, shapes, jax.dtypes.canonicalize_dtype(np.float64))
 
 
 @functools.lru_cache(maxsize=100_000)
 def _shapes_of(
-    operator: str, attributes: Attributes, shapes: tuple[Shapes, ...], is_wide: bool
+    operator: str, attributes: Attributes, shapes: tuple[Shapes, ...], widest: Any
 ) -> Shapes:
-    """See `shapes_of`; what comes out of wide numbers is narrow where JAX has no others."""
-    del is_wide  # JAX knows
+    """See `shapes_of`; it depends on the widest dtype that JAX makes, which may be set anew."""
+    del widest
     try:
         return jax.eval_shape(lambda *values: run(operator, attributes, values), *shapes)
     except (TypeError, ValueError) as error:
