@@ -35,7 +35,10 @@ def read_onnx(
 ) -> OnnxModel:
     """Returns an ONNX model as a function.
 
-    The importer runs it once, on zeros, op by op: it takes seconds.
+    The importer runs it once, on zeros, op by op: it takes seconds. It has most ops of the opsets 9
+    to 12 and 14 to 21: export models with one of these, or bring older ones up to it with
+    `onnx.version_converter`. The package `jax2onnx`, which asks for an older `orbax-checkpoint` and
+    so for an environment of its own, writes what was rewritten as an ONNX model again.
 
     Args:
       model: a file, or what was read from one.
