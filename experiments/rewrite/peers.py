@@ -99,6 +99,7 @@ def _rewritten(case: Case, costs: dict[str, OpCost]) -> dict[str, Written]:
 def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
+    options.log_severity_level = 3  # it warns of shapes that nothing reads
     # Threads that wait for more take process time of what runs next.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(
