@@ -14,6 +14,7 @@ from scipy import stats
 from experiments import apply, cases, common, exact, large, placement, prediction, wired, workloads
 from gopt.graph import is_input
 from gopt.sources.jaxpr import trace
+from gopt.systems import go
 from gopt.workloads import WORKLOADS
 
 
@@ -120,6 +121,8 @@ def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
 def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(large, "apart", large.run)
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
+    sizes = dict(width=8, rounds=1, own=0, heads=2, levels=(8,))
+    monkeypatch.setattr(large.go, "Settings", functools.partial(go.Settings, **sizes))
     large.main(
         large.Settings(
             ops=(30,), candidates=2, population=10, evaluations=20, samples=2, folder=tmp_path
@@ -282,8 +285,10 @@ def test_equations_make_tensors_of_their_own():
     assert prediction.peak_beside_inputs(graph) == 2 * size
 
 
-def test_placements_are_measured(tmp_path, capsys):
+def test_placements_are_measured(tmp_path, capsys, monkeypatch):
     """With as many devices as there are; each device holds what was predicted."""
+    tables = functools.partial(cases.forward, "dlrm", rows=(100_000,) * 8)  # of 2 GiB otherwise
+    monkeypatch.setitem(placement.MODELS, "dlrm forward", tables)
     settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)
     placement.main(settings)
     (row,) = json.loads((tmp_path / "placement.json").read_text())

@@ -33,19 +33,21 @@ def pool():
 def params(pool):
     """Of a policy that prefers some moves to others."""
     first = jax.tree.map(lambda x: x[0], pool.inputs)
-    drawn = go.init_params(jax.random.key(0), first, settings=POLICY)
-    leaves, tree = jax.tree.flatten(drawn)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    noise = [jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(tree, [x + 0.3 * z for x, z in zip(leaves, noise, strict=True)])
+    drawn = jax.device_get(go.init_params(jax.random.key(0), first, settings=POLICY))
+    rng = np.random.default_rng(1)
+    return jax.tree.map(lambda x: x + np.float32(rng.normal(scale=0.3, size=x.shape)), drawn)
+
+
+@jax.jit
+def known_of(params, one):
+    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(one.start.decision)
+    embedding = go.embed(params, one.inputs, settings=POLICY)
+    return autoregressive.Seen(params, embedding, one.inputs, timing)
 
 
 def seen(pool, params, k=1):
-    one = jax.tree.map(lambda x: jnp.asarray(x)[k], pool)
-    decision = one.start.decision
-    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(decision)
-    embedding = go.embed(params, one.inputs, settings=POLICY)
-    return autoregressive.Seen(params, embedding, one.inputs, timing), decision
+    one = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[k]), pool)
+    return known_of(params, one), one.start.decision
 
 
 @pytest.mark.parametrize("kind", [0, SCHEDULING])
@@ -94,6 +96,7 @@ def test_one_after_another_a_move_is_made_up_alone(pool, params):
     fewer = tuple(x - 2 for x in known.embedding.changes)
     known = known._replace(embedding=known.embedding._replace(changes=fewer))
     draw = jax.jit(autoregressive.in_sequence, static_argnames=("kind", "policy"))
+    look = jax.jit(autoregressive.said, static_argnames=("kind", "policy"))
     group = np.asarray(known.inputs.group[0])
     made_up = 0
     for seed in range(12):
@@ -101,7 +104,7 @@ def test_one_after_another_a_move_is_made_up_alone(pool, params):
         found = draw(key, known, start, kind=0, policy=POLICY)
         changed = np.asarray(found.placement != start.placement)
         keys = jax.random.split(jax.random.fold_in(key, 1), POLICY.levels[0])
-        logits = autoregressive.said(known, start, 0, POLICY)
+        logits = look(known, start, kind=0, policy=POLICY)
         drawn = [int(jax.random.categorical(k, row)) for k, row in zip(keys, logits, strict=True)]
         if not any(drawn):  # so that none sees another decision than the start
             made_up += 1

@@ -16,12 +16,20 @@ LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 MODELS = (("rnnlm", {"length": 2, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
 POLICY = go.Settings(
     **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
-    **dict(levels=(4, 16), samples=2, tasks=("scheduling", "placement")),
+    **dict(levels=(4, 16), samples=2, tasks=("scheduling", "placement"), learning_rate=0.03),
 )
 TRAINING = training.Training(
     **dict(steps=4, devices=(2,), graphs=2, checkpoint_every=2),
     **dict(iterations=3, samples=2, epochs=1, life=4, starts=("one device", "a cut")),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _learning_is_traced_once():
+    learn = jax.jit(imitation._learn, static_argnames=("shown", "policy"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(imitation, "_learn", learn)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +40,26 @@ def pool():
 
 
 def row(pool, k):
-    return jax.tree.map(lambda x: jnp.asarray(x)[k], pool)
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[k]), pool)
+
+
+@jax.jit
+def cost_of(one, placement):
+    decision = one.start.decision._replace(placement=placement)
+    cost = go.simulator_of(one.problem, OBJECTIVE, one.order).cost
+    return cost(jax.tree.map(lambda x: x[None], decision))[0]
+
+
+@jax.jit
+def observed(one, decision):
+    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(decision)
+    return go.observe(one.inputs, decision, timing, settings=POLICY)
 
 
 def test_targets_cost_no_more_than_where_searches_begin(pool):
     wanted = imitation.targets(pool)
     assert wanted.shape == pool.inputs.share.shape
-    costs = []
-    for k in range(len(wanted)):
-        one = row(pool, k)
-        decision = one.start.decision._replace(placement=wanted[k])
-        cost = go.simulator_of(one.problem, OBJECTIVE, one.order).cost
-        costs.append(float(cost(jax.tree.map(lambda x: x[None], decision))[0]))
+    costs = [float(cost_of(row(pool, k), wanted[k])) for k in range(len(wanted))]
     start = np.asarray(pool.start.cost)
     assert (np.array(costs) <= start[1::2].repeat(2)).all()  # METIS is one of the heuristics
     assert min(costs / start) < 1
@@ -63,9 +79,8 @@ def test_moves_to_where_most_of_a_group_is_wanted_are_right(pool, level):
     ops = len(one.inputs.share)
     placement, wanted = (jnp.asarray(rng.integers(0, 2, ops), jnp.int32) for _ in range(2))
     decision = one.start.decision._replace(placement=placement)
-    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(decision)
     kind = POLICY.moves.index((1, level))
-    groups = go.observe(one.inputs, decision, timing, settings=POLICY)[kind]
+    groups = observed(one, decision)[kind]
     group, time = (np.asarray(x) for x in (one.inputs.group[level], one.inputs.share + 1e-9))
     found = np.asarray(imitation.still_right(one.inputs, group, groups, wanted))
     expected = np.zeros_like(found)
@@ -103,19 +118,20 @@ def test_what_is_shown_is_part_of_the_way(pool):
 
 def test_what_is_taught_says_right_moves_more_often(pool, tmp_path):
     taught = training.Training(**vars(TRAINING) | dict(steps=150, checkpoint_every=150))
-    policy = go.Settings(**vars(POLICY) | dict(learning_rate=0.03))
-    params = imitation.imitated(taught, policy, 0, tmp_path, [pool])
+    params = imitation.imitated(taught, POLICY, 0, tmp_path, [pool])
     one = row(pool, 0)
     (wanted,) = imitation.targets(jax.tree.map(lambda x: x[:1], pool))
-    timing = go.simulator_of(one.problem, OBJECTIVE, one.order).timing(one.start.decision)
-    seen = go.observe(one.inputs, one.start.decision, timing, settings=policy)
+    seen = observed(one, one.start.decision)
+
+    @jax.jit
+    def looked(params):
+        embedding = go.embed(params, one.inputs, settings=POLICY)
+        return go.moves(params, embedding, seen, settings=POLICY)
 
     def odds(params):
-        embedding = go.embed(params, one.inputs, settings=policy)
-        said = go.moves(params, embedding, seen, settings=policy)
-        found = []
+        said, found = looked(params), []
         for kind in (2, 3):  # of placement
-            group = one.inputs.group[policy.moves[kind][1]]
+            group = one.inputs.group[POLICY.moves[kind][1]]
             right = imitation.still_right(one.inputs, group, seen[kind], wanted)
             assert 0 < right.sum() < seen[kind].is_move.sum()
             chance = jax.nn.softmax(said[kind].logits[:, 1:], (0, 1))
@@ -123,7 +139,7 @@ def test_what_is_taught_says_right_moves_more_often(pool, tmp_path):
         return np.array(found)
 
     first = jax.tree.map(lambda x: x[0], pool.inputs)
-    untaught = go.init_params(jax.random.key(1), first, settings=policy)
+    untaught = go.init_params(jax.random.key(1), first, settings=POLICY)
     assert (odds(params) > 1.15 * odds(untaught)).all()
     for name in ("score", "budget"):  # of priorities nothing is learned
         assert not np.asarray(params["params"]["head_scheduling"][name]["kernel"]).any()

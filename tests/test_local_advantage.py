@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+from functools import cache
 
 import jax
 import numpy as np
@@ -24,19 +26,23 @@ NETWORK = advantage.Settings(width=8, rounds=1, steps=6, configurations=2)
 SAMPLING = advantage.Sampling(chains=2, records=2)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Small graphs; devices and cache are as the tests have set them up."""
-    monkeypatch.setitem(graphs.SPLITS, "train", TRAIN)
-    monkeypatch.setitem(graphs.SPLITS, "test", TEST)
-    monkeypatch.setattr(common, "start", lambda: None)
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Small graphs; devices, cache and compiled programs are as the tests have set them up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(graphs.SPLITS, "train", TRAIN)
+        patch.setitem(graphs.SPLITS, "test", TEST)
+        patch.setattr(common, "start", lambda: None)
+        patch.setattr(jax, "clear_caches", lambda: None)
+        yield
 
 
 @pytest.fixture
 def few(monkeypatch):
-    """One graph, and random search alone beside what is learned: less to compile."""
+    """One graph each, and random search alone beside what is learned: less to compile."""
     all_of_them = methods.unguided
     monkeypatch.setattr(methods, "unguided", lambda e: {"random": all_of_them(e)["random"]})
+    monkeypatch.setitem(graphs.SPLITS, "train", TRAIN[:1])
     monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
 
 
@@ -46,14 +52,10 @@ def settings(folder, **changes):
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
+def first(small, tmp_path_factory):
     """A run that trains, and what it printed is of no matter."""
     folder = tmp_path_factory.mktemp("runs") / "first"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(graphs.SPLITS, "train", TRAIN)
-        patch.setitem(graphs.SPLITS, "test", TEST)
-        patch.setattr(common, "start", lambda: None)
-        experiment.main(settings(folder, train=True))
+    experiment.main(settings(folder, train=True))
     return folder
 
 
@@ -94,7 +96,8 @@ def test_shards_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypat
         training.shards(TRAIN, sampling=other, seed=0, folder=tmp_path, label="")
 
 
-def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
+def test_interrupted_training_goes_on_as_if_it_had_not_been(first, tmp_path, monkeypatch):
+    shutil.copytree(first / "data" / "train", tmp_path / "d")
     data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
     whole, losses = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "whole")
@@ -125,7 +128,8 @@ def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
     )
 
 
-def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatch, few):
+def test_the_ablation_ranks_and_searches_with_every_variant(first, tmp_path, monkeypatch, few):
+    shutil.copytree(first / "data", tmp_path / "data")
     monkeypatch.setattr(ablation, "PATHS", 4)
     experiment.main(settings(tmp_path, table="ablation"))
     for name in ("ranks.md", "paths.md", "improvement.md"):
@@ -135,9 +139,10 @@ def test_the_ablation_ranks_and_searches_with_every_variant(tmp_path, monkeypatc
     assert all(name in header for name in names)
 
 
-def test_other_routes_are_trained_and_compared(tmp_path, few):
+def test_other_routes_are_trained_and_compared(first, tmp_path, few):
+    shutil.copytree(first / "data", tmp_path / "data")
     network = dataclasses.replace(NETWORK, steps=3)
-    experiment.main(settings(tmp_path, table="routes", network=network, evaluations=40))
+    experiment.main(settings(tmp_path, table="routes", network=network))
     header = (tmp_path / "improvement.md").read_text().splitlines()[2]
     for name in ("guided", "cost model", "policy, zero-shot", "policy, fine-tuned", "random"):
         assert f"| {name} |" in header
@@ -178,20 +183,26 @@ def test_the_best_flips_save_all_that_can_be_saved():
     assert ablation._best(-saved, saved) == -40  # harm counts
 
 
+@cache
+def searched():
+    """A graph, and what searches that have learned nothing reach on it."""
+    case = graphs.case(TEST[0])
+    searches = {name: methods.many(s) for name, s in methods.unguided(130).items()}
+    return case, runs.run(case, searches, {}, seeds=2, key=jax.random.key(0))
+
+
 @pytest.mark.parametrize("start", ["default", "random"])
 def test_all_searches_start_from_what_they_are_given(start):
-    case = graphs.case(TEST[0])
-    searches = {name: methods.many(s) for name, s in methods.unguided(110).items()}
-    row = runs.run(case, searches, {}, seeds=2, key=jax.random.key(0))
+    case, row = searched()
     given = methods.starts(
         jax.random.split(jax.random.key(0))[0], case.found[graphs.DEFAULT], case.problem, 2
     )[start]
     costs = [int(fusion_cost(case.problem, fuse)) for fuse in given]
     expected = 1 - np.array(costs) / case.costs[graphs.DEFAULT]
-    for name in searches:
+    for name in methods.unguided(130):
         found = row[start, name]
         np.testing.assert_allclose(found.improvement[:, 0], expected, err_msg=name)
-        assert found.improvement.shape == (2, 110) and found.seconds > 0
+        assert found.improvement.shape == (2, 130) and found.seconds > 0
 
 
 TARGETED = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])

@@ -42,8 +42,9 @@ METHODS = methods.SEARCHES
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
-    """Small graphs; devices and cache are as the tests have set them up."""
+    """Small graphs; devices, cache and compiled programs are as the tests have set them up."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "clear_caches", lambda: None)
         patch.setitem(graphs.SPLITS, "train", TRAIN)
         patch.setitem(graphs.SPLITS, "test", TEST)
         patch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
@@ -142,6 +143,8 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     few = ("placement", "graph as sequence (GAS)", "autoregressive head")
     monkeypatch.setattr(variants, "VARIANTS", {name: variants.VARIANTS[name] for name in few})
     monkeypatch.setattr(variants, "SPLITS", ("validation", "test"))
+    every = regal._pools
+    monkeypatch.setattr(regal, "_pools", lambda *args: every(*args)[:1])
     monkeypatch.setitem(graphs.SPLITS, "validation", TEST[:1])
     both = dataclasses.replace(TRAINING, splits=("train", "validation"))
     regal.main(settings(tmp_path, table="3", training=both))

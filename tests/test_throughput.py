@@ -28,7 +28,7 @@ from experiments.throughput import evaluations, timing
 from experiments.throughput import report as throughput_report
 from experiments.throughput.peers import compiled, evolution, obvious
 
-evaluate_obvious = jax.jit(obvious.evaluate)
+evaluate, evaluate_obvious = jax.jit(execution.evaluate), jax.jit(obvious.evaluate)
 
 
 def check_compiled(case: Case, shape: strategies.Shape, queue: str, **asked: bool) -> None:
@@ -70,7 +70,7 @@ def test_nasty_graphs(name, kind):
     graph, shape = (NASTY[name](), SMALL) if name in NASTY else (HUBS[name](), LARGE)
     case = strategies.random_case(np.random.default_rng(0), graph, 2, keys=kind)
     problem, keys = case.problem(shape), case.padded_keys(shape)
-    expected = execution.evaluate(problem, keys)
+    expected = evaluate(problem, keys)
     population = jax.tree.map(lambda leaf: leaf[None], keys)
     for queue in compiled.QUEUES:
         found = compiled.evaluate(compiled.tables(problem), population, queue=queue)

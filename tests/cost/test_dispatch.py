@@ -35,7 +35,7 @@ def check(case, shape=SMALL):
         assert_schedule(run(problem, candidate), *fast(problem, candidate))
 
 
-@pytest.mark.parametrize("devices", range(1, 9))
+@pytest.mark.parametrize("devices", (1, 2, 3, 5, 8))
 def test_random_problems_match_the_reference(devices):
     @quick(60)
     @given(strategies.cases(devices))

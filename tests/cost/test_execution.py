@@ -78,7 +78,7 @@ def check(case: Case, shape=SMALL):
     assert_matches(problem, keys, *fast(problem, keys))
 
 
-@pytest.mark.parametrize("devices", range(1, 9))
+@pytest.mark.parametrize("devices", (1, 2, 3, 5, 8))
 def test_random_problems_match_the_reference(devices):
     @quick(80)
     @given(strategies.cases(devices))

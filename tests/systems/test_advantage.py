@@ -22,6 +22,11 @@ from tests.reference import advantage as reference
 from tests.strategies import NASTY
 
 SETTINGS = advantage.Settings(width=8, rounds=2, steps=20, configurations=2)
+predict, loss = (
+    jax.jit(function, static_argnames="settings")
+    for function in (advantage.predict, advantage.loss)
+)
+cost_of, advantages = jax.jit(fusion_cost), jax.jit(advantage.advantages)
 READ, REPEATED = (advantage.USE_FEATURES.index(name) for name in ("read", "times"))
 
 
@@ -82,9 +87,8 @@ def test_nasty_graphs_have_finite_features(name):
 
 
 def predictions(params, problem, found, fuse):
-    return np.asarray(advantage.predict(params, found, np.int32(fuse)[None], settings=SETTINGS)[0])[
-        : int(problem.num_ops)
-    ]
+    made = predict(params, found, np.int32(fuse)[None], settings=SETTINGS)[0]
+    return np.asarray(made)[: int(problem.num_ops)]
 
 
 def test_padding_changes_no_prediction():
@@ -109,7 +113,7 @@ def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
     nodes = rng.normal(size=(rows, settings.width)).astype(np.float32)
     decisions = rng.integers(0, values, rows)
     expected = reference.predicted(params["advantages"], nodes, graph, decisions)
-    made = predicted(params, nodes, graph, decisions, settings=settings)
+    made = jax.jit(partial(predicted, settings=settings))(params, nodes, graph, decisions)
     assert made.shape == (rows, values - 1) and expected.std() > 0.1
     np.testing.assert_allclose(made[: len(expected)], expected, rtol=1e-4, atol=1e-4)
 
@@ -138,10 +142,10 @@ def test_the_own_decision_does_not_count_and_those_near_do(seed):
 def test_advantages_are_what_fusing_adds():
     _, problem, _ = case()
     fuse = np.random.default_rng(0).random(32) < 0.5
-    found = advantage.advantages(problem, fuse)
+    found = advantages(problem, fuse)
     for op in np.flatnonzero(problem.configurable):
         here = np.arange(32) == op
-        expected = int(fusion_cost(problem, fuse | here)) - int(fusion_cost(problem, fuse & ~here))
+        expected = int(cost_of(problem, fuse | here)) - int(cost_of(problem, fuse & ~here))
         assert int(found[op]) == expected
     assert not np.any(found[~problem.configurable])
 
@@ -153,8 +157,8 @@ def test_records_hold_what_they_say():
     found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
     assert found.fuse.shape == (12, 32) and found.cost.shape == (12,)
     for fuse, cost, adds in zip(*found, strict=True):
-        assert int(fusion_cost(problem, fuse)) == cost
-        np.testing.assert_array_equal(advantage.advantages(problem, fuse), adds)
+        assert int(cost_of(problem, fuse)) == cost
+        np.testing.assert_array_equal(advantages(problem, fuse), adds)
         assert not fuse[~problem.configurable].any()
     starts = found.fuse.reshape(4, 3, 32)[:, 0]
     np.testing.assert_array_equal(starts[:2], [default, default])
@@ -355,23 +359,21 @@ def test_decisions_of_three_values_are_not_of_fusion():
 def test_the_loss_is_a_weighted_square():
     data = training_samples()
     params = advantage.init_params(jax.random.key(0), data.graphs, settings=SETTINGS)
-    found = np.asarray(
-        advantage.predict(params, data.graphs, data.decisions, settings=SETTINGS), np.float64
-    )
+    made = predict(params, data.graphs, data.decisions, settings=SETTINGS)
+    found = np.asarray(made, np.float64)
     expected = (data.weight * (found - data.target) ** 2).sum() / len(data.target)
-    assert float(advantage.loss(params, data, settings=SETTINGS)) == pytest.approx(
-        expected, rel=1e-4
-    )
+    assert float(loss(params, data, settings=SETTINGS)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_steps_lower_the_loss():
     data = jax.tree.map(jnp.asarray, training_samples())
-    state = advantage.init(jax.random.key(0), data.graphs, settings=SETTINGS)
-    before = advantage.loss(state.params, data, settings=SETTINGS)
+    init = jax.jit(partial(advantage.init, settings=SETTINGS))
+    state = init(jax.random.key(0), data.graphs)
+    before = loss(state.params, data, settings=SETTINGS)
     step = jax.jit(partial(advantage.step, settings=SETTINGS))
     for k in range(SETTINGS.steps):
         state, _ = step(state, jax.random.key(k), data)
-    assert advantage.loss(state.params, data, settings=SETTINGS) < 0.9 * before
+    assert loss(state.params, data, settings=SETTINGS) < 0.9 * before
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
@@ -382,7 +384,7 @@ def test_a_guide_promises_what_the_other_decision_saves(is_signed):
     fuse = np.random.default_rng(0).random(32) < 0.5
     guide = advantage.guide(params, found, problem.configurable, settings=settings)
     scores = np.asarray(guide(jnp.int32(fuse)))
-    adds = np.asarray(advantage.predict(params, found, np.int32(fuse)[None], settings=settings)[0])
+    adds = np.asarray(predict(params, found, np.int32(fuse)[None], settings=settings)[0])
     promise = np.where(fuse, adds, -adds) if is_signed else adds
     can = problem.configurable
     np.testing.assert_allclose(scores[can], promise[can], rtol=1e-5)

@@ -28,6 +28,10 @@ GRAPHS = {"layered": lambda: layered(0, 40), **NASTY}
 log_prob, sample = (
     jax.jit(function, static_argnames="settings") for function in (hdp.log_prob, hdp.sample)
 )
+members, group_embedding = (
+    jax.jit(function, static_argnums=2) for function in (hdp.members, hdp.group_embedding)
+)
+placements = jax.jit(hdp.placements)
 
 
 def placement_cost(problem, objective):
@@ -106,11 +110,11 @@ def test_groups_are_embedded_as_said(name, more):
     graph, inputs = case(name, more=more)
     n, groups = int(graph.num_ops), 5
     group = np.random.default_rng(2).integers(0, groups, len(inputs.kind))
-    member = hdp.members(inputs, jnp.asarray(group), groups)
+    member = members(inputs, jnp.asarray(group), groups)
     expected = [groups if g is None else g for g in reference.member_of(inputs.problem, group)]
     assert np.asarray(member[:n]).tolist() == expected
     assert (np.asarray(member[n:]) == groups).all()
-    found = hdp.group_embedding(inputs, member, groups)
+    found = group_embedding(inputs, member, groups)
     expected = reference.group_embedding(graph, inputs.problem, group, groups)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -214,7 +218,7 @@ def test_ops_go_with_their_group_and_inputs_with_their_first_reader(name):
     graph, inputs = case(name, 3)
     n = int(graph.num_ops)
     actions = random_actions(inputs, n)
-    placed = np.asarray(hdp.placements(inputs, actions)).reshape(2, 3, -1)
+    placed = np.asarray(placements(inputs, actions)).reshape(2, 3, -1)
     for m, p in itertools.product(range(2), range(3)):
         member = reference.member_of(inputs.problem, actions.group[m])
         for op, group in enumerate(member):
@@ -227,21 +231,21 @@ def test_ops_go_only_where_they_may():
     allowed = np.ones((40, 3), bool)
     allowed[7] = allowed[12] = [False, True, False]
     inputs = hdp.read(graph, prepare(graph, homogeneous(3), allowed=allowed))
-    placed = np.asarray(hdp.placements(inputs, random_actions(inputs, 40)))
+    placed = np.asarray(placements(inputs, random_actions(inputs, 40)))
     assert (placed[:, [7, 12]] == 1).all() and len(np.unique(placed[:, :40])) == 3
 
 
 def test_a_step_is_one_of_reinforce():
     _, inputs = case("layered")
     settings = dataclasses.replace(SETTINGS, temperature=10.0)
-    cost = placement_cost(inputs.problem, "makespan")
-    state = hdp.init(jax.random.key(0), inputs, settings=settings)
+    cost = jax.jit(placement_cost(inputs.problem, "makespan"))
+    state = jax.jit(partial(hdp.init, settings=settings))(jax.random.key(0), inputs)
     unit = float(cost(jnp.zeros((1, len(inputs.kind)), jnp.int32))[0])
     state = state._replace(baseline=jnp.float32(-1.2), unit=jnp.float32(unit))
     key = jax.random.key(5)
     after, costs = jax.jit(partial(hdp.step, cost=cost, settings=settings))(key, state, inputs)
     actions, _ = sample(key, state.params, inputs, settings=settings)
-    np.testing.assert_allclose(costs, cost(hdp.placements(inputs, actions)))
+    np.testing.assert_allclose(costs, cost(placements(inputs, actions)))
     rewards = -np.sqrt(np.asarray(costs) / unit)
     assert len(costs) == 3 and np.ptp(rewards) > 0.01
 
@@ -252,8 +256,8 @@ def test_a_step_is_one_of_reinforce():
     adam = optax.adam(settings.learning_rate)
     optimizer = optax.chain(optax.clip_by_global_norm(settings.norm), adam)
     gradient = jax.jit(jax.grad(loss))(state.params)
-    updates, _ = optimizer.update(gradient, optimizer.init(state.params))
-    leaves = map(jax.tree.leaves, (after.params, state.params, updates, gradient))
+    updates, _ = jax.jit(optimizer.update)(gradient, jax.jit(optimizer.init)(state.params))
+    leaves = map(jax.tree.leaves, jax.device_get((after.params, state.params, updates, gradient)))
     for found, before, update, slope in zip(*leaves, strict=True):
         # The first step of Adam is as large for rounding errors.
         sure = np.abs(slope) > 1e-2 * np.abs(slope).max()

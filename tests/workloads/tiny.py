@@ -217,7 +217,7 @@ def random_like(seed: int, tree: Tree, integers: tuple[int, int] = (0, 2)) -> Tr
 
     def draw(path: tuple[Any, ...], x: jax.ShapeDtypeStruct) -> jax.Array:
         if jnp.issubdtype(x.dtype, jnp.integer):
-            return jnp.asarray(rng.integers(*integers, x.shape), x.dtype)
+            return jnp.asarray(rng.integers(*integers, x.shape).astype(x.dtype))
         noise = rng.standard_normal(x.shape, np.float32)
         match getattr(path[-1], "key", None) if path else None:
             case "kernel":
@@ -232,7 +232,7 @@ def random_like(seed: int, tree: Tree, integers: tuple[int, int] = (0, 2)) -> Tr
                 values = noise
             case _:
                 values = noise / 2
-        return jnp.asarray(values, x.dtype)
+        return jnp.asarray(values.astype(x.dtype))
 
     return jax.tree_util.tree_map_with_path(draw, tree)
 
@@ -294,7 +294,7 @@ def stepped(name: str) -> Stepped:
     """One step of a tiny workload from `compiled(name)`, without momentum before."""
     _, variables, inputs = compiled(name)
     _, momentum, _, targets = traced(name).step_shapes
-    momentum = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), momentum)
+    momentum = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), momentum)
     targets = random_like(2, targets, TINY[name].integers)
     after, gradients, loss = traced(name).step(variables, momentum, inputs, targets)
     return Stepped(after, gradients, loss, targets)
