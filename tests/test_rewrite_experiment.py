@@ -12,9 +12,9 @@ import pytest
 from experiments.cases import Case, floats
 from experiments.rewrite import __main__ as experiment
 from experiments.rewrite import batches, networks, peers, searching, transformers
+from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import MODELS
-from gopt.program import trace_program
-from gopt.rewriting import Terms, read, roofline
+from gopt.rewriting import roofline
 from gopt.verification import is_telling, random_arguments
 
 SMALL = {"layers": 1, "length": 5, "hidden": 8, "inner": 12, "heads": 2}
@@ -59,11 +59,7 @@ def test_models_have_their_sizes(name, parameters, result):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_all_models_are_read_as_terms(name):
-    case = MODELS[name]()
-    program = trace_program(case.fn, *case.args)
-    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
-    terms = Terms()
-    (root, *_) = read(terms, program, constant)
+    terms, (root, *_), _ = read_model(MODELS[name]())
     operators = {terms[k].operator for k in terms.live([root])}
     assert operators & {"matmul", "conv"}
     assert not terms.constant[root]

@@ -11,12 +11,20 @@ import jax
 import gopt
 from experiments.cases import Case
 from gopt.measure import Times, median_ratio, turns
-from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms
+from gopt.program import Program, trace_program
+from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms, read
 from gopt.verification import random_arguments
 
 # XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
 # takes twice as long on some machines, and then whatever keeps it from doing so seems a gain.
 PLAIN = {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
+    """Returns a model as terms, its results in them, and its equations; weights are constants."""
+    terms, program = Terms(), trace_program(case.fn, *case.args)
+    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
+    return terms, read(terms, program, constant), program
 
 
 def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int) -> dict[str, Any]:

@@ -25,12 +25,11 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, check_names
-from experiments.rewrite.measuring import PLAIN
+from experiments.rewrite.measuring import PLAIN, read_model
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from gopt.fusion import KernelTimes
 from gopt.measure import cores, median_ratio, turns
-from gopt.program import trace_program
-from gopt.rewriting import OpCost, Terms, Written, measured, read, roofline
+from gopt.rewriting import OpCost, Written, measured, roofline
 from gopt.rewriting.saturation import saturation
 from gopt.verification import largest_difference, random_arguments
 
@@ -88,9 +87,7 @@ def measure(name: str, costs: dict[str, OpCost], settings: Settings) -> list[dic
 
 def _rewritten(case: Case, costs: dict[str, OpCost]) -> dict[str, Written]:
     """Returns a model as it is read, and after saturation by each cost."""
-    terms, program = Terms(), trace_program(case.fn, *case.args)
-    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
-    roots = read(terms, program, constant)
+    terms, roots, program = read_model(case)
     found = {name: saturation(terms, roots, cost).roots for name, cost in costs.items()}
     programs = {"XLA, folded": roots, **found}
     return {name: Written(terms, each, program, {0}) for name, each in programs.items()}

@@ -19,16 +19,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import jax
 import tyro
 from rich.progress import track
 
 from experiments import common
 from experiments.cases import check_names
+from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
-from gopt.program import trace_program
-from gopt.rewriting import RULES, Match, Matcher, Terms, read, roofline
+from gopt.rewriting import RULES, Match, Matcher, roofline
 from gopt.rewriting.pricing import Prices
 
 
@@ -53,7 +52,7 @@ class Settings:
 
 def run(name: str, search: str) -> dict[str, Any]:
     """Returns what a search takes, and what it finds; call it in a new process."""
-    terms, roots = _read(name)
+    terms, roots, _ = read_model(EVERY[name]())
     cost, size = roofline(), len(terms.live(roots))
     before = Prices(terms, cost).program(roots)
     begin, memory = time.perf_counter(), _peak()
@@ -72,7 +71,7 @@ def run(name: str, search: str) -> dict[str, Any]:
 
 def match(name: str) -> dict[str, Any]:
     """Returns what it takes to find all matches of all rules, and those after one rewrite."""
-    terms, roots = _read(name)
+    terms, roots, _ = read_model(EVERY[name]())
     matcher = Matcher(terms)
     found, first = _timed(lambda: matcher.matches(roots))
     after = (matcher.apply(roots, each) for each in found)
@@ -85,14 +84,6 @@ def match(name: str) -> dict[str, Any]:
         "first s": first,
         "again s": again,
     }
-
-
-def _read(name: str) -> tuple[Terms, tuple[int, ...]]:
-    """Returns a model as terms, its weights as constants."""
-    case, terms = EVERY[name](), Terms()
-    program = trace_program(case.fn, *case.args)
-    constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
-    return terms, read(terms, program, constant)
 
 
 def _timed(call: Callable[[], list[Match]]) -> tuple[list[Match], float]:

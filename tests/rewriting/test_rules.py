@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from gopt.rewriting.generated_rules import generated
 from gopt.rewriting.matching import Matcher
 from gopt.rewriting.operators import run
 from gopt.rewriting.patterns import add, apply, concat, conv, given, matmul, mul, relu
@@ -16,11 +17,12 @@ from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
 from tests.rewriting.programs import check_rule, sample
 
-every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+EVERY = (*RULES, *generated())
+every_rule = pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)
 
 
 def test_names_are_unique():
-    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert len({rule.name for rule in EVERY}) == len(EVERY)
 
 
 @every_rule
