@@ -1,7 +1,7 @@
 """Where the rules apply in a program.
 
-What a term has of a rule depends on the term alone. So it is looked for once, and after a rewrite
-only in terms that are new.
+What a term has of a rule, and what it is made of, depends on the term alone. So both are found
+once, and after a rewrite only for terms that are new.
 """
 
 from collections import defaultdict
@@ -28,7 +28,10 @@ class Matcher:
     def __init__(self, terms: Terms, rules: Sequence[Rule] = RULES):
         """Takes the rules to be looked for."""
         self.terms, self.rules = terms, tuple(rules)
-        self._found: dict[tuple[int, int, int], list[Bound]] = {}  # by rule, pattern and term
+        self._found: dict[int, list[tuple[int, int, Bound]]] = {}  # by term: rule, pattern, names
+        # Terms that have a pattern of a rule of several, a bit for each, and what terms need of it.
+        self._bit: dict[int, int] = {}
+        self._needs: dict[int, int] = {}
         self._of: dict[str, list[tuple[int, int]]] = defaultdict(list)  # rule and pattern
         for k, rule in enumerate(self.rules):
             for j, pattern in enumerate(rule.source):
@@ -42,44 +45,62 @@ class Matcher:
             for k, rule in enumerate(self.rules)
             if len(rule.source) > 1
         }
-        live, readers = self.terms.live(roots), self.terms.readers(roots)
-        for number in live:
-            for k, j in self._of.get(self.terms[number].operator, ()):
-                for bound in self._look(k, j, number):
-                    if k in parts:
-                        parts[k][j].append((number, bound))
-                    elif is_alone(self.rules[k], bound, readers):
-                        found.append(Match(self.rules[k], (number,), bound))
-        bit = {number: 1 << k for k, number in enumerate(_numbers(parts))}
-        needs = self._needs(live, bit) if bit else {}
+        readers = self.terms.readers(roots)
+        for number in self.terms.live(roots):
+            for k, j, bound in self._look(number):
+                if k in parts:
+                    parts[k][j].append((number, bound))
+                elif is_alone(self.rules[k], bound, readers):
+                    found.append(Match(self.rules[k], (number,), bound))
         for k, patterns in parts.items():
-            found.extend(_joined(self.rules[k], patterns, bit, needs))
+            found.extend(self._joined(self.rules[k], patterns))
         return found
 
     def apply(self, roots: Sequence[int], found: Match) -> tuple[int, ...] | None:
         """Returns the program after a rewrite, given its results; nothing if that has a cycle."""
         return self.terms.replace(roots, replacements(self.terms, found))
 
-    def _needs(self, live: Sequence[int], bit: dict[int, int]) -> dict[int, int]:
-        """Returns the bits of what each term of a program depends on, given all, inputs first."""
-        needs: dict[int, int] = {}
-        for number in live:
-            needs[number] = 0
-            for i in self.terms[number].inputs:
-                needs[number] |= needs[i] | bit.get(i, 0)
-        return needs
-
-    def _look(self, k: int, j: int, number: int) -> list[Bound]:
-        known = self._found.get((k, j, number))
+    def _look(self, number: int) -> list[tuple[int, int, Bound]]:
+        """Returns what a term has of the rules, once its inputs were looked at."""
+        known = self._found.get(number)
         if known is None:
-            rule = self.rules[k]
-            known = [
-                bound
+            known = self._found[number] = [
+                (k, j, bound)
+                for k, j in self._of.get(self.terms[number].operator, ())
+                for rule in (self.rules[k],)
                 for bound in match(self.terms, rule.source[j], number, rule.shapes, {})
                 if applies(self.terms, rule, j, number, bound)
             ]
-            self._found[k, j, number] = known
+            if any(len(self.rules[k].source) > 1 for k, *_ in known):
+                self._bit[number] = 1 << len(self._bit)
+            needs = 0
+            for i in self.terms[number].inputs:
+                needs |= self._needs[i] | self._bit.get(i, 0)
+            self._needs[number] = needs
         return known
+
+    def _joined(self, rule: Rule, patterns: list[list[tuple[int, Bound]]]) -> Iterator[Match]:
+        """Yields the matches of a rule of two patterns, of different terms that agree in all names.
+
+        Neither may depend on the other: what is put in their place would depend on itself.
+        """
+        first, second = patterns
+        shared = sorted(rule.source[0].names() & rule.source[1].names())
+        by: dict[tuple[int, ...], list[tuple[int, Bound]]] = defaultdict(list)
+        for number, bound in second:
+            by[tuple(bound[name] for name in shared)].append((number, bound))
+        seen = set()
+        for number, bound in first:
+            for other, also in by.get(tuple(bound[name] for name in shared), ()):
+                both = frozenset((number, other))
+                if other == number or both in seen:
+                    continue
+                if self._needs[number] & self._bit[other] or self._needs[other] & self._bit[number]:
+                    continue
+                names = bound.keys() & also.keys() - {"inside"}
+                if all(also[name] == bound[name] for name in names):
+                    seen.add(both)
+                    yield Match(rule, (number, other), bound | also)
 
 
 def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool:
@@ -126,36 +147,3 @@ def replacements(terms: Terms, found: Match) -> dict[int, int]:
         if before != after:
             raise ValueError(f"{found.rule.name!r} puts {after} in the place of {before}")
     return {old: new for old, new in by.items() if old != new}
-
-
-def _numbers(parts: dict[int, list[list[tuple[int, Bound]]]]) -> list[int]:
-    """Returns the terms that have one of the patterns of a rule of two."""
-    return sorted({number for p in parts.values() for q in p for number, _ in q})
-
-
-def _joined(
-    rule: Rule,
-    patterns: list[list[tuple[int, Bound]]],
-    bit: dict[int, int],
-    needs: dict[int, int],
-) -> Iterator[Match]:
-    """Yields the matches of a rule of two patterns, of different terms that agree in all names.
-
-    Neither may depend on the other: what is put in their place would depend on itself.
-    """
-    first, second = patterns
-    shared = sorted(rule.source[0].names() & rule.source[1].names())
-    by: dict[tuple[int, ...], list[tuple[int, Bound]]] = defaultdict(list)
-    for number, bound in second:
-        by[tuple(bound[name] for name in shared)].append((number, bound))
-    seen = set()
-    for number, bound in first:
-        for other, also in by.get(tuple(bound[name] for name in shared), ()):
-            both = frozenset((number, other))
-            if other == number or both in seen:
-                continue
-            if bit[other] & needs[number] or bit[number] & needs[other]:
-                continue
-            if all(also[name] == bound[name] for name in bound.keys() & also.keys() - {"inside"}):
-                seen.add(both)
-                yield Match(rule, (number, other), bound | also)

@@ -55,17 +55,17 @@ def corrected(terms: Terms, number: int, mutation: Mutation) -> int | None:
         return None
     rows, columns = runs
 
-    def pieces(axis: int, runs: Runs, exact: int, form: int) -> Iterator[int]:
+    def pieces(axis: int, runs: Runs, form: int) -> Iterator[int]:
         for start, stop, is_wrong in runs:
             if is_wrong:
-                yield _stretch(terms, exact, axis, start, stop)
+                yield _stretch(terms, number, axis, start, stop)
             else:
                 yield terms.add("slice", [form], axis=axis, start=start, stop=stop)
 
     if any(is_wrong for *_, is_wrong in columns):
-        form = terms.add("concat", list(pieces(2, columns, number, form)), axis=2)
+        form = terms.add("concat", list(pieces(2, columns, form)), axis=2)
     if any(is_wrong for *_, is_wrong in rows):
-        form = terms.add("concat", list(pieces(1, rows, number, form)), axis=1)
+        form = terms.add("concat", list(pieces(1, rows, form)), axis=1)
     return form
 
 
