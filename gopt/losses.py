@@ -85,3 +85,36 @@ def ppo(
     ratio = jnp.exp(jnp.clip(change, -_CHANGE, _CHANGE))
     clipped = jnp.clip(ratio, 1 - clip, 1 + clip)
     return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
+
+
+def generalized_advantages(
+    reward: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    *,
+    discount: float = 0.99,
+    trace: float = 0.95,
+) -> jax.Array:
+    """Returns generalised advantages of an episode, A_t = Σ_k (γλ)^k δ_(t+k), `[..., T]`.
+
+    δ_t = r_t + γ V(s_(t+1)) - V(s_t). Values plus advantages are what values are trained towards.
+
+    Args:
+      reward: r_t, `[..., T]`.
+      value: V(s_t), `[..., T]`.
+      next_value: V(s_(t+1)), `[..., T]`; of the last step 0 if the episode has ended there, and the
+        value of what comes next if it was only cut off.
+      discount: γ.
+      trace: λ.
+
+    Source: Schulman et al., "High-dimensional continuous control using generalized advantage
+    estimation", ICLR 2016, eq. 16.
+    """
+    error = jnp.moveaxis(reward + discount * next_value - value, -1, 0)
+
+    def step(after: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = now + discount * trace * after
+        return found, found
+
+    _, found = lax.scan(step, jnp.zeros_like(error[0]), error, reverse=True)
+    return jnp.moveaxis(found, 0, -1)

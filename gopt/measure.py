@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jaxlib
 import numpy as np
 
 FEWEST_TURNS = 6  # that tell where a median lies: all are on one side of it in 2 of 2**6 cases, 3 %
@@ -79,6 +80,17 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def conditions() -> dict[str, Any]:
+    """Returns what times on this CPU depend on, besides the program, as JSON values."""
+    return {
+        "machine": platform.machine(),
+        "processor": processor(),
+        "cores": cores(),
+        "jaxlib": jaxlib.__version__,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
 
 
 def seconds(

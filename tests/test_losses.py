@@ -191,3 +191,23 @@ def test_ppo_is_finite_however_likely_an_action_has_become(advantage):
 
     value, gradient = jax.value_and_grad(loss)(jnp.float32([-200.0, 200.0]))
     assert np.isfinite(value) and np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (2, 5)])
+def test_generalized_advantages_equal_the_reference(shape):
+    rng = np.random.default_rng(len(shape))
+    reward, value, after = np.float32(rng.normal(size=(3, *shape)))
+    for discount, trace in ((0.99, 0.95), (1, 1), (0.5, 0), (0, 0.5)):
+        found = losses.generalized_advantages(reward, value, after, discount=discount, trace=trace)
+        expected = reference.advantages(reward, value, after, discount, trace)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_episode_that_was_cut_off_is_told_from_one_that_has_ended():
+    reward, value = jnp.zeros(3), jnp.ones(3)
+    ended, cut = (
+        losses.generalized_advantages(reward, value, jnp.array([1, 1, last]), discount=1, trace=1)
+        for last in (0.0, 1.0)
+    )
+    np.testing.assert_allclose(ended, -np.ones(3))
+    np.testing.assert_allclose(cut, np.zeros(3), atol=1e-7)

@@ -4,26 +4,22 @@ Configurations that a search tries share nearly all of their kernels. So the tim
 of the times of its kernels, of which few are new.
 """
 
-import json
 import math
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 from jax.extend.core import JaxprEqn
 
 from gopt.cost.cells import check_units
-from gopt.files import write_whole
 from gopt.fusion import alone
 from gopt.fusion.programs import kernel_of
 from gopt.kernels.grouping import Group, group
-from gopt.measure import cores, processor
+from gopt.ledger import Ledger
+from gopt.measure import conditions
 from gopt.program import Program
 
 # Of how kernels are timed. Since 2, those of opaque ops are no calls; since 4, they take turns,
@@ -70,25 +66,20 @@ class KernelTimes:
             raise ValueError(f"longest is {longest}: expected a positive number of seconds")
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
-        self._path, self._turns, self._longest = path, turns, longest
+        self._turns, self._longest = turns, longest
         self._call: Callable[[], float] | None = None
-        self._header = {
+        self._ledger: Ledger | None = None
+        if path is None:
+            return
+        header = {
             "version": _VERSION,
-            "machine": platform.machine(),
-            "processor": processor(),
-            "cores": cores(),
-            "jaxlib": jaxlib.__version__,
-            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+            **conditions(),
             "turns": turns,
             "longest": longest,
         }
-        if path is None:
-            return
-        if path.exists():
-            self._load(path)
-        else:
-            with write_whole(path) as temporary:
-                temporary.write_text(json.dumps(self._header) + "\n")
+        self._ledger = Ledger(path, header, "times")
+        for place, row in self._ledger.rows():
+            self._load(place, row)
 
     def of(self, program: Program, parts: Sequence[Group]) -> float:
         """Returns the time of a configuration, in s; infinite if a kernel of it failed.
@@ -157,51 +148,21 @@ class KernelTimes:
         self._save(text)
 
     def _save(self, text: str) -> None:
-        if self._path is None:
+        if self._ledger is None:
             return
         seconds = self.seconds[text]
-        line = {"kernel": text, "seconds": seconds if math.isfinite(seconds) else None}
+        row = {"kernel": text, "seconds": seconds if math.isfinite(seconds) else None}
         if text in self.failures:
-            line["failure"] = self.failures[text]
-        with self._path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            row["failure"] = self.failures[text]
+        self._ledger.append(row)
 
-    def _load(self, path: Path) -> None:
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder: expected a file of the times of kernels")
-        content = path.read_text(errors="replace")
-        if not content:
-            raise ValueError(f"{path} is empty: expected a line that says what the times depend on")
-        header, *lines = content.splitlines(keepends=True)
-        found = _parsed(path, 1, header)
-        if not found.keys() & self._header.keys():
-            raise ValueError(f"{path}, line 1: does not say what the times depend on")
-        for name, expected in self._header.items():
-            if found.get(name) != expected:
-                raise ValueError(
-                    f"{path} has times with {name} = {found.get(name)!r}, expected {expected!r}: "
-                    "use another file"
-                )
-        if lines and not lines[-1].endswith("\n"):  # a run was stopped while it wrote
-            lines.pop()
-            with write_whole(path) as temporary:
-                temporary.write_text("".join([header, *lines]))
-        for number, line in enumerate(lines, 2):
-            row = _parsed(path, number, line)
+    def _load(self, place: str, row: Any) -> None:
+        if isinstance(row, dict):
             text, seconds = row.get("kernel"), row.get("seconds")
             is_time = isinstance(seconds, float | int) and math.isfinite(seconds) and seconds >= 0
-            if not isinstance(text, str) or not (is_time or (seconds is None and "failure" in row)):
-                raise ValueError(f"{path}, line {number}: not the time of a kernel")
-            self.seconds[text] = math.inf if seconds is None else float(seconds)
-            if "failure" in row:
-                self.failures[text] = row["failure"]
-
-
-def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{path}, line {number}: not a line of JSON") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}, line {number}: not the time of a kernel")
-    return found
+            if isinstance(text, str) and (is_time or (seconds is None and "failure" in row)):
+                self.seconds[text] = math.inf if seconds is None else float(seconds)
+                if "failure" in row:
+                    self.failures[text] = row["failure"]
+                return
+        raise ValueError(f"{place}: not the time of a kernel")

@@ -73,7 +73,7 @@ def backtracking(
             if cost_then < least:
                 best, least = way, cost_then
         visited += 1
-        change = Change(terms, prices, way.roots)
+        change = Change(terms, prices.term, way.roots)
         for found in matcher.matches(way.roots):
             by = replacements(terms, found)
             then = cost_then + change.of(by)

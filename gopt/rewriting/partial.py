@@ -185,7 +185,7 @@ def mutated(
       prices: of terms.
       mutations: by operator, and by name.
     """
-    change, by, used = Change(terms, prices, roots), dict[int, int](), list[str]()
+    change, by, used = Change(terms, prices.term, roots), dict[int, int](), list[str]()
     visited = 0
     for number in terms.live(roots):
         if terms.constant[number]:

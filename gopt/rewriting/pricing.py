@@ -1,6 +1,6 @@
 """What programs cost: the sum of their terms, without what depends on constants alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gopt.rewriting.costs import OpCost
 from gopt.rewriting.terms import Terms
@@ -37,9 +37,15 @@ class Change:
     that was replaced costs the same as before, unless it becomes simpler.
     """
 
-    def __init__(self, terms: Terms, prices: Prices, roots: Sequence[int]):
-        """Counts the readers of all terms of the program."""
-        self._terms, self._prices = terms, prices
+    def __init__(self, terms: Terms, price: Callable[[int], float], roots: Sequence[int]):
+        """Counts the readers of all terms of the program.
+
+        Args:
+          terms: those of the program, and others.
+          price: of a term, as `Prices.term` has it.
+          roots: results of the program.
+        """
+        self._terms, self._price = terms, price
         self._readers = terms.readers(roots)
 
     def of(self, by: dict[int, int]) -> float:
@@ -57,7 +63,7 @@ class Change:
             while stack:  # what is new reads its inputs
                 number, more = stack.pop()
                 if not count(number):
-                    change += self._prices.term(number)
+                    change += self._price(number)
                     stack.extend((i, 1) for i in self._terms[number].inputs)
                 readers[number] = count(number) + more
         for old in by:
@@ -65,7 +71,7 @@ class Change:
             readers[old] = 0
             while gone:
                 number = gone.pop()
-                change -= self._prices.term(number)
+                change -= self._price(number)
                 for i in self._terms[number].inputs:
                     readers[i] = count(i) - 1
                     if not readers[i]:

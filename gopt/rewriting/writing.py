@@ -21,6 +21,9 @@ class Written:
 
     Values are those of the function. Its derivatives need not be, for rules of differentiation and
     `stop_gradient` are gone: to differentiate, rewrite the gradient.
+
+    Attributes:
+      constant: positions of the arguments that are known before.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class Written:
         live = terms.live(roots)
         self._terms = {k: terms[k] for k in live}  # without those of other programs
         self._roots, self._program = tuple(roots), program
-        self._constant = frozenset(constant)
+        self.constant = frozenset(constant)
         read = {i for k in live if not terms.constant[k] for i in terms.terms[k].inputs}
         read.update(roots)
         self._folded = sorted(k for k in read if terms.constant[k])
@@ -82,12 +85,12 @@ class Written:
         """Returns flat arguments by position, given those that are constant or the others."""
         shapes = self._program.arguments()
         given = iter(args)
-        count = sum((k in self._constant) == constant for k in range(len(shapes)))
+        count = sum((k in self.constant) == constant for k in range(len(shapes)))
         if len(args) != count:
             kind = "constant" if constant else "other"
             raise ValueError(f"there are {len(args)} {kind} arguments: expected {count}")
         both = tuple(
-            next(given) if (k in self._constant) == constant else shape
+            next(given) if (k in self.constant) == constant else shape
             for k, shape in enumerate(shapes)
         )
         return dict(enumerate(self._program.check_arguments(both)))

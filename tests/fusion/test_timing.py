@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gopt import measure
 from gopt.cost.fusion import kernels_of
-from gopt.fusion import alone, timing
+from gopt.fusion import alone
 from gopt.fusion.programs import groups_of, members
 from gopt.fusion.timing import KernelTimes
 from gopt.fusion_problem import prepare_fusion
@@ -160,12 +161,12 @@ def test_bad_settings_and_files_are_refused(tmp_path):
 
 def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
     path = tmp_path / "times.jsonl"
-    monkeypatch.setattr(timing, "processor", lambda: "this one")
+    monkeypatch.setattr(measure, "processor", lambda: "this one")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     KernelTimes(path)
     header = json.loads(path.read_text())
     assert (header["version"], header["processor"], header["cores"]) == (4, "this one", 3)
-    monkeypatch.setattr(timing, "processor", lambda: "another")
+    monkeypatch.setattr(measure, "processor", lambda: "another")
     with pytest.raises(ValueError, match="processor = 'this one', expected 'another'"):
         KernelTimes(path)
     del header["version"]  # as before there were versions

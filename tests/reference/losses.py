@@ -126,3 +126,16 @@ def ppo(
         ratio = np.exp(np.float64(new) - np.float64(old))
         total += min(ratio * gain, min(max(ratio, 1 - clip), 1 + clip) * gain)
     return -total / np.size(log_prob)
+
+
+def advantages(
+    reward: np.ndarray, value: np.ndarray, after: np.ndarray, discount: float, trace: float
+) -> np.ndarray:
+    """Generalised advantages `[..., T]`: of each step the weighted sum of all errors from there."""
+    result = np.zeros(np.shape(reward))
+    for *row, t in np.ndindex(*result.shape):
+        for k in range(t, result.shape[-1]):
+            at = (*row, k)
+            error = float(reward[at]) + discount * float(after[at]) - float(value[at])
+            result[(*row, t)] += (discount * trace) ** (k - t) * error
+    return result

@@ -86,7 +86,7 @@ def test_a_change_is_what_the_program_costs_more(name):
     assert before == pytest.approx(reference.cost(terms, roots, COST), rel=1e-9)
     found = matcher.matches(roots)
     rng = np.random.default_rng(0)
-    change, simpler, known = Change(terms, prices, roots), 0, 0
+    change, simpler, known = Change(terms, prices.term, roots), 0, 0
     for k in rng.permutation(len(found))[:40]:
         after = matcher.apply(roots, found[k])
         if after is None:

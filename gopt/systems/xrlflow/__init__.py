@@ -1,0 +1,65 @@
+"""X-RLflow: an agent rewrites programs, and is rewarded by how much faster they become.
+
+    import gopt
+    from gopt.systems import xrlflow
+
+    search = xrlflow.agent(*xrlflow.load_agent())
+    gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
+
+A step of an episode applies one rule at one place. A graph attention network reads the program and
+all that a rewrite could make of it, scores each, and says what will still be gained; it is trained
+by PPO. `RewriteEnv` is an environment of gymnasium, for other agents.
+
+Source: He et al., "X-RLflow: Graph reinforcement learning for neural network subgraphs
+transformation", MLSys 2023, and its public code. What is ours:
+
+- candidates are seen as patches of the program (`observation`), which gives the same and is several
+  times as fast;
+- the score of a candidate does not depend on the order of candidates, nor on how many there are,
+  and tells what is new in it, and what a cost model makes of it (`Settings` has the paper's ways);
+- values are in units, and an episode that was cut off goes on with the value of what it reached.
+
+Needs the extra `xrlflow`.
+"""
+
+from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
+from gopt.systems.xrlflow.environment import NOTHING, RewriteEnv
+from gopt.systems.xrlflow.episodes import Episode, play, policy, uniform
+from gopt.systems.xrlflow.measuring import ProgramTimes, end_to_end
+from gopt.systems.xrlflow.network import Said, init_params, say
+from gopt.systems.xrlflow.observation import Observation, Size, observe, pad, size_of
+from gopt.systems.xrlflow.search import agent
+from gopt.systems.xrlflow.settings import Settings
+from gopt.systems.xrlflow.training import TrainState, Watched, improve, init
+from gopt.systems.xrlflow.weights import load_agent, save_agent, smallest
+
+__all__ = [
+    "NOTHING",
+    "Candidate",
+    "Episode",
+    "Observation",
+    "ProgramTimes",
+    "RewriteEnv",
+    "Said",
+    "Settings",
+    "Size",
+    "TrainState",
+    "Watched",
+    "agent",
+    "candidates",
+    "end_to_end",
+    "improve",
+    "in_order",
+    "init",
+    "init_params",
+    "load_agent",
+    "observe",
+    "pad",
+    "play",
+    "policy",
+    "save_agent",
+    "say",
+    "size_of",
+    "smallest",
+    "uniform",
+]

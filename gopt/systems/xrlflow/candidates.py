@@ -1,0 +1,82 @@
+"""Candidates: what one rewrite makes of a program."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gopt.rewriting.matching import Matcher, replacements
+from gopt.rewriting.pricing import Change
+from gopt.rewriting.terms import Terms
+
+
+class Candidate(NamedTuple):
+    """A rewrite of a program: terms that are replaced, and what is put there."""
+
+    rule: str  # its name
+    by: tuple[tuple[int, int], ...]  # terms before and after
+
+
+def in_order(terms: Terms, roots: Sequence[int]) -> list[int]:
+    """Returns the terms of a program, inputs first, in an order that depends on nothing else.
+
+    Numbers of terms depend on which programs were made before.
+
+    Args:
+      terms: those of the program, and others.
+      roots: its results.
+    """
+    found: dict[int, None] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        number, is_ready = stack.pop()
+        if number in found:
+            continue
+        if is_ready:
+            found[number] = None
+            continue
+        stack.append((number, True))
+        stack.extend((i, False) for i in reversed(terms[number].inputs) if i not in found)
+    return list(found)
+
+
+def candidates(
+    matcher: Matcher, roots: Sequence[int], order: Sequence[int], most: int
+) -> list[Candidate]:
+    """Returns all that one rewrite makes of a program, each once, in the order of the program.
+
+    Rewrites that replace the same terms by the same are one. There is none after which something
+    would depend on itself, and none of what is known before the program runs.
+
+    Args:
+      matcher: of the rules.
+      roots: results of the program.
+      order: its terms, see `in_order`.
+      most: how many terms a candidate may have.
+    """
+    terms, found = matcher.terms, dict[tuple[tuple[int, int], ...], Candidate]()
+    place = {number: k for k, number in enumerate(order)}
+    names = {rule.name: k for k, rule in enumerate(matcher.rules)}
+    matches = sorted(
+        matcher.matches(roots),
+        key=lambda one: (tuple(place[number] for number in one.terms), names[one.rule.name]),
+    )
+    size = Change(terms, lambda number: 1.0, roots)
+    for match in matches:
+        by = replacements(terms, match)
+        key = tuple(sorted(by.items()))
+        is_new = key not in found and not all(terms.constant[old] for old in by)
+        if is_new and len(order) + size.of(by) <= most and not _is_cyclic(terms, by):
+            found[key] = Candidate(match.rule.name, key)
+    return list(found.values())
+
+
+def _is_cyclic(terms: Terms, by: dict[int, int]) -> bool:
+    """Returns whether what replaces a term is made of one that is replaced."""
+    least, seen, stack = min(by), set[int](), list(by.values())
+    while stack:
+        number = stack.pop()
+        if number in by:
+            return True
+        if number > least and number not in seen:
+            seen.add(number)
+            stack.extend(terms[number].inputs)
+    return False

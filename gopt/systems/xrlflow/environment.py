@@ -1,0 +1,215 @@
+"""The environment: a program is rewritten step after step, and measured now and then.
+
+Needs the extra `xrlflow`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from gopt.rewriting.costs import OpCost
+from gopt.rewriting.matching import Matcher
+from gopt.rewriting.pricing import Prices
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.rules import RULES
+from gopt.rewriting.terms import Terms
+from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
+from gopt.systems.xrlflow.observation import (
+    LARGEST,
+    NODE_KINDS,
+    RANK,
+    Observation,
+    Size,
+    observe,
+    pad,
+    size_of,
+)
+from gopt.systems.xrlflow.settings import Settings
+
+NOTHING = 0  # the action that ends an episode
+_KEPT = 512  # programs whose candidates are remembered
+
+
+class View(NamedTuple):
+    """A program, its candidates, and what there is to see of them, without padding."""
+
+    roots: tuple[int, ...]
+    found: list[Candidate]
+    seen: Observation
+
+
+class Slots(spaces.Discrete):
+    """Actions, of which those are drawn that there are: all below a number."""
+
+    def __init__(self, slots: int, there: int):
+        """Takes how many slots there are, with padding and without."""
+        super().__init__(slots)
+        self.there = there
+
+    def sample(self, mask: Any = None, probability: Any = None) -> np.int64:
+        """Returns an action at random; of those that there are if no mask is given."""
+        if mask is None and probability is None:
+            mask = (np.arange(self.n) < self.there).astype(np.int8)
+        return super().sample(mask, probability)
+
+
+class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
+    """Episodes of rewrites of one program.
+
+    An action is a slot: 0 ends the episode, the others are candidates, made by the rules that
+    `info["rules"]` has. Where there are more of them than slots, there are more slots from then on,
+    in buckets, so that spaces change; `mask` in what is seen tells which slots there are.
+
+    The reward is, after each `every` rewrites and at the end, by how much the program has become
+    faster since it was measured the last time, as a hundredth of its time in the beginning; and a
+    bonus after all others. Where a program cannot be measured, the reward is 0, and the next one
+    counts from what was measured before. An episode is truncated after `horizon` rewrites, and
+    terminated by action 0 or where there is nothing to be rewritten.
+
+    Attributes:
+      settings: of episodes.
+      start: results of the program as it is.
+      first: how long that takes, in s.
+      view: the program that has been reached.
+      size: how much room there is in what is seen; it grows where it has to, see `make_room`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as gymnasium declares it)
+
+    def __init__(
+        self,
+        terms: Terms,
+        roots: Sequence[int],
+        seconds: Callable[[tuple[int, ...]], float],
+        *,
+        cost: OpCost,
+        rules: Sequence[Rule] = RULES,
+        settings: Settings | None = None,
+    ):
+        """Takes a program, and what it is rewarded by.
+
+        Args:
+          terms: those of the program, to which those of others are added.
+          roots: its results.
+          seconds: how long a program takes, given its results: the cost of a model, or what was
+            measured, see `gopt.systems.xrlflow.measuring`. Not finite where it failed.
+          cost: of an op, by which candidates are told apart if the network takes hints.
+          rules: what may be put in the place of what.
+          settings: of episodes.
+
+        Raises:
+          ValueError: the program as it is takes no time, or cannot be measured.
+        """
+        self.settings = settings or Settings()
+        self.start = tuple(roots)
+        self._terms, self._seconds = terms, seconds
+        self._matcher, self._prices = Matcher(terms, rules), Prices(terms, cost)
+        self._most = 2 * len(terms.live(roots))
+        self._views: dict[tuple[int, ...], View] = {}
+        self.size = self._shown = Size()
+        self.first = seconds(self.start)
+        if not 0 < self.first < np.inf:
+            raise ValueError(f"the program takes {self.first} s: expected a positive number")
+        self.view = self._view(self.start)
+        self._last, self._done, self._is_over = self.first, 0, False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Begins an episode with the program as it is. Nothing in it is random, but actions."""
+        super().reset(seed=seed, options=options)
+        self.view = self._view(self.start)
+        self._last, self._done, self._is_over = self.first, 0, False
+        return self._observation(), self._info(self.first)
+
+    def step(
+        self, action: np.int64 | int
+    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Takes a candidate, or ends the episode.
+
+        Raises:
+          ValueError: there is no such candidate, or the episode is over.
+        """
+        if self._is_over:
+            raise ValueError("the episode is over: expected reset()")
+        there = len(self.view.found)
+        if not 0 <= int(action) <= there:
+            raise ValueError(f"action is {action}: expected 0 to {there}, as the mask tells")
+        if int(action) != NOTHING:
+            by = dict(self.view.found[int(action) - 1].by)
+            after = self._terms.replace(self.view.roots, by)
+            if after is None:
+                raise RuntimeError("a candidate depends on itself")
+            self.view, self._done = self._view(after), self._done + 1
+        is_terminated = int(action) == NOTHING or not self.view.found
+        is_truncated = self._done >= self.settings.horizon and not is_terminated
+        self._is_over = is_terminated or is_truncated
+        seconds, reward = np.nan, self.settings.bonus
+        if self._is_over or self._done % self.settings.every == 0:
+            seconds = self._seconds(self.view.roots)
+            reward = 0.0
+            if np.isfinite(seconds):
+                reward = 100 * (self._last - seconds) / self.first
+                self._last = seconds
+        return self._observation(), reward, is_terminated, is_truncated, self._info(seconds)
+
+    def make_room(self, size: Size) -> None:
+        """Makes room in what is seen for a size, as it was in another environment, say."""
+        self.size = self.size.holding(size)
+        self._make_spaces(self.view)
+
+    def _view(self, roots: tuple[int, ...]) -> View:
+        """Returns a program, its candidates, and what there is to see; makes room for them."""
+        view = self._views.pop(roots, None)
+        if view is None:
+            order = in_order(self._terms, roots)
+            found = candidates(self._matcher, roots, order, self._most)
+            seen = observe(
+                self._terms, roots, order, found, self._prices.term, reach=self.settings.layers
+            )
+            view = View(roots, found, seen)
+        self._views[roots] = view  # the last one now
+        if len(self._views) > _KEPT:
+            del self._views[next(iter(self._views))]
+        self.size = self.size.holding(size_of(view.seen))
+        self._make_spaces(view)
+        return view
+
+    def _make_spaces(self, view: View) -> None:
+        nodes, edges, left, slots = self.size
+        self.action_space = Slots(slots, len(view.found) + 1)
+        if self._shown == self.size:
+            return
+        self._shown = self.size
+
+        def below(count: int, *shape: int) -> spaces.Box:
+            return spaces.Box(0, count - 1, shape, np.int32)
+
+        self.observation_space: Any = spaces.Dict(
+            {
+                "kind": below(len(NODE_KINDS), nodes),
+                "slot": below(slots + 1, nodes),
+                "sender": below(nodes, edges),
+                "receiver": below(nodes, edges),
+                "size": spaces.Box(0, LARGEST, (edges, RANK), np.float32),
+                "left": below(nodes, left),
+                "left_slot": below(slots + 1, left),
+                "change": spaces.Box(-1, 1, (slots,), np.float32),
+                "mask": spaces.MultiBinary(slots),
+            }
+        )
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        seen = pad(self.view.seen, self.size)
+        return seen._replace(mask=seen.mask.astype(np.int8))._asdict()
+
+    def _info(self, seconds: float) -> dict[str, Any]:
+        """Returns the program, how long it takes if it was measured, and the rules of slots."""
+        return {
+            "roots": self.view.roots,
+            "seconds": seconds,
+            "rules": tuple(one.rule for one in self.view.found),
+        }

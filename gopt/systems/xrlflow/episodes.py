@@ -1,0 +1,167 @@
+"""Episodes: what a policy does in an environment."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt import losses
+from gopt.systems.xrlflow.network import say
+from gopt.systems.xrlflow.observation import Observation, Size, pad
+from gopt.systems.xrlflow.settings import Settings
+
+if TYPE_CHECKING:
+    from gopt.systems.xrlflow.environment import RewriteEnv
+
+Tree = Any
+Policy = Callable[[Tree, Observation], tuple[Any, Any]]  # to probabilities [S], and a value
+
+
+class Episode(NamedTuple):
+    """What was seen, done and gained in `T` steps."""
+
+    seen: list[Observation]  # without padding
+    action: np.ndarray  # int32 [T]
+    log_prob: np.ndarray  # float32 [T]
+    value: np.ndarray  # float32 [T]
+    reward: np.ndarray  # float32 [T]
+    last: float  # value of what was reached, 0 if the episode has ended there
+    seconds: np.ndarray  # float64 [T], what programs take after each step; no number: not measured
+    roots: list[tuple[int, ...]]  # results of the program after each step
+    rules: list[str]  # that were applied
+
+    def best(self) -> int | None:
+        """Returns after which step the program took least; nothing if it was never measured."""
+        known = np.where(np.isfinite(self.seconds), self.seconds, np.inf)
+        return int(np.argmin(known)) if np.isfinite(known).any() else None
+
+
+def policy(settings: Settings) -> Policy:
+    """Returns what tells the probabilities of slots and a value; compile it once."""
+
+    @jax.jit
+    def told(params: Tree, seen: Observation) -> tuple[jax.Array, jax.Array]:
+        said = say(params, seen, settings=settings)
+        return jax.nn.softmax(said.logits), said.value
+
+    return told
+
+
+def uniform(params: Tree, seen: Observation) -> tuple[np.ndarray, float]:
+    """Is the policy of random episodes: all candidates alike, and never an end."""
+    there = np.array(seen.mask, np.float64)
+    there[0] = there.sum() == 1
+    return there / there.sum(), 0.0
+
+
+def play(
+    env: "RewriteEnv",
+    choose: Policy,
+    params: Tree,
+    rng: np.random.Generator,
+    *,
+    greedy: bool = False,
+) -> Episode:
+    """Returns an episode.
+
+    Args:
+      env: where it is played.
+      choose: as of `policy`, or `uniform`.
+      params: of the policy.
+      rng: of actions.
+      greedy: whether the likeliest action is taken.
+    """
+    env.reset()
+    seen, roots, rules, steps = list[Observation](), list[tuple[int, ...]](), list[str](), []
+    is_over, is_truncated = False, False
+    while not is_over:
+        view = env.view
+        probabilities, value = choose(params, pad(view.seen, env.size))
+        chances = np.asarray(probabilities, np.float64)[: len(view.found) + 1]
+        action = int(np.argmax(chances)) if greedy else _drawn(chances, rng)
+        _, reward, is_terminated, is_truncated, info = env.step(action)
+        is_over = is_terminated or is_truncated
+        seen.append(view.seen)
+        roots.append(info["roots"])
+        rules += [view.found[action - 1].rule] if action else []
+        log_prob = np.log(max(chances[action], 1e-30))
+        steps.append((action, log_prob, float(value), reward, info["seconds"]))
+    last = float(choose(params, pad(env.view.seen, env.size))[1]) if is_truncated else 0.0
+    actions, *figures, seconds = map(np.array, zip(*steps, strict=True))
+    log_probs, values, rewards = (each.astype(np.float32) for each in figures)
+    return Episode(
+        *(seen, actions.astype(np.int32), log_probs, values, rewards, last, seconds, roots, rules)
+    )
+
+
+def _drawn(chances: np.ndarray, rng: np.random.Generator) -> int:
+    """Returns a slot; which one does not depend on padding."""
+    edges = np.cumsum(chances)
+    found = int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
+    return min(found, int(np.flatnonzero(chances)[-1]))
+
+
+class Decisions(NamedTuple):
+    """What PPO learns from; every leaf has an axis `[B]`."""
+
+    seen: Observation
+    action: Any  # int32
+    log_prob: Any  # float32, when it was taken
+    advantage: Any  # float32
+    target: Any  # float32, of the value
+    weight: Any  # float32, 0 for padding
+
+
+def advantages(episode: Episode, settings: Settings) -> np.ndarray:
+    """Returns generalised advantages of the steps of an episode, float32 `[T]`."""
+    following = np.append(episode.value[1:], episode.last).astype(np.float32)
+    found = losses.generalized_advantages(
+        jnp.asarray(episode.reward),
+        jnp.asarray(episode.value),
+        jnp.asarray(following),
+        discount=settings.discount,
+        trace=settings.trace,
+    )
+    return np.asarray(found)
+
+
+def batches(
+    episodes: list[tuple[Episode, Size]], rng: np.random.Generator, settings: Settings
+) -> list[Decisions]:
+    """Returns all decisions of some episodes in random batches; those of a batch have one size.
+
+    Advantages are of mean 0 and deviation 1 in all together.
+
+    Args:
+      episodes: with the size that what was seen is padded to.
+      rng: of the order.
+      settings: of the training.
+    """
+    found = [advantages(episode, settings) for episode, _ in episodes]
+    every = np.concatenate(found)
+    middle, spread = every.mean(), every.std() + 1e-8
+    rows: dict[Size, list[tuple[Any, ...]]] = {}
+    for (episode, size), advantage in zip(episodes, found, strict=True):
+        target = advantage + episode.value
+        parts = (episode.action, episode.log_prob, (advantage - middle) / spread, target)
+        rows.setdefault(size, []).extend(zip(episode.seen, *parts, strict=True))
+    made = []
+    for size, own in rows.items():
+        order = rng.permutation(len(own))
+        for first in range(0, len(own), settings.batch):
+            chosen = [own[k] for k in order[first : first + settings.batch]]
+            made.append(_stacked(chosen, size, settings.batch))
+    return [made[k] for k in rng.permutation(len(made))]
+
+
+def _stacked(rows: list[tuple[Any, ...]], size: Size, count: int) -> Decisions:
+    weight = np.zeros(count, np.float32)
+    weight[: len(rows)] = 1
+    rows = rows + rows[:1] * (count - len(rows))
+    seen, *others = zip(*rows, strict=True)
+    padded = [pad(one, size) for one in seen]
+    stacked = Observation(*(np.stack(leaves) for leaves in zip(*padded, strict=True)))
+    action, log_prob, advantage, target = map(np.array, others)
+    return Decisions(stacked, action, log_prob, advantage, target, weight)

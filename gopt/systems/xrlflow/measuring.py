@@ -1,0 +1,192 @@
+"""What whole programs take, measured once each, in a process that may fail or hang."""
+
+import math
+import multiprocessing
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from gopt.ledger import Ledger
+from gopt.measure import conditions, seconds
+from gopt.program import Program
+from gopt.rewriting.digests import digest
+from gopt.rewriting.terms import Terms
+from gopt.rewriting.writing import Written
+from gopt.verification import random_arguments
+
+_VERSION = 1  # of how programs are timed
+_STARTING = 120.0  # s, that a process may take until it answers for the first time
+
+
+class ProgramTimes:
+    """What whole programs take through XLA, by their digests; see `gopt.rewriting.digests`.
+
+    What depends on constants alone is computed before. A program that fails, or takes too long, is
+    remembered as one, and the next is measured by a new process.
+
+    Attributes:
+      seconds: of each program; infinite if it failed.
+      failures: why, by the same.
+      spent: how often a program was measured here, not counting what was known.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        turns: int = 6,
+        patience: float = 120.0,
+        seed: int = 0,
+        start: Callable[[], Any] | None = None,
+    ):
+        """Reads what was measured before, by this run or others.
+
+        Args:
+          path: where times are written, one by one, and what others write is read; by default
+            nowhere.
+          turns: how often each program is timed; the least counts, of the process on a CPU.
+          patience: how long it may take to compile and time a program, in s.
+          seed: of the numbers that it computes with.
+          start: what a process does before it measures; a function of a module.
+
+        Raises:
+          ValueError: `turns` or `patience` is not positive, or the file is not one of times on this
+            machine with these settings; see `gopt.ledger.Ledger`.
+        """
+        if turns < 1:
+            raise ValueError(f"turns is {turns}: expected 1 at least")
+        if not patience > 0:
+            raise ValueError(f"patience is {patience}: expected a positive number of seconds")
+        self.seconds: dict[str, float] = {}
+        self.failures: dict[str, str] = {}
+        self.spent = 0
+        self._turns, self._patience, self._seed, self._start = turns, patience, seed, start
+        self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
+        self._ledger: Ledger | None = None
+        if path is not None:
+            device = jax.devices()[0].device_kind
+            header = {"version": _VERSION, **conditions(), "device": device, "turns": turns}
+            self._ledger = Ledger(path, header, "times of programs")
+            self._read()
+
+    def of(
+        self, terms: Terms, roots: Sequence[int], program: Program, constant: Collection[int]
+    ) -> float:
+        """Returns what a program takes, in s; infinite if it failed.
+
+        Args:
+          terms: those of the program, and others.
+          roots: its results.
+          program: whose arguments and results these are.
+          constant: positions of the arguments that are known before.
+        """
+        name = digest(terms, roots)
+        if name not in self.seconds:
+            self._read()
+        if name not in self.seconds:
+            self._measure(name, Written(terms, roots, program, constant), program)
+        return self.seconds[name]
+
+    def close(self) -> None:
+        """Ends the process that measures; the next program gets a new one."""
+        if self._worker is not None:
+            process, connection = self._worker
+            connection.close()
+            process.kill()
+            process.join()
+            self._worker = None
+
+    def _measure(self, name: str, written: Written, program: Program) -> None:
+        self.spent += 1
+        try:
+            found = self._ask(_exported(written, program))
+        except Exception as error:  # the search goes on, whatever it was
+            found = f"{type(error).__name__}: {error}"
+        row: dict[str, Any] = {"program": name, "seconds": None}
+        if isinstance(found, float):
+            row["seconds"] = self.seconds[name] = found
+        else:
+            self.seconds[name] = math.inf
+            row["failure"] = self.failures[name] = found
+        if self._ledger is not None:
+            self._ledger.append(row)
+
+    def _ask(self, exported: bytes) -> float | str:
+        """Returns how long a program takes, or why it could not be measured."""
+        is_new = self._worker is None
+        if self._worker is None:
+            spawn = multiprocessing.get_context("spawn")
+            ours, theirs = spawn.Pipe()
+            args = theirs, self._turns, self._seed, self._start
+            process = spawn.Process(target=_serve, args=args, daemon=True)
+            process.start()
+            theirs.close()
+            self._worker = process, ours
+        _, connection = self._worker
+        try:
+            connection.send_bytes(exported)
+            if connection.poll(self._patience + is_new * _STARTING):
+                answer = connection.recv()
+                return answer if isinstance(answer, float | str) else repr(answer)
+            why = f"no answer within {self._patience} s"
+        except (EOFError, OSError):
+            why = "the process that measured it died"
+        self.close()
+        return why
+
+    def _read(self) -> None:
+        """Reads what was written to the file since the last time."""
+        for place, row in self._ledger.rows() if self._ledger else ():
+            name = row.get("program") if isinstance(row, dict) else None
+            if not isinstance(name, str) or not isinstance(row.get("seconds"), float | None):
+                raise ValueError(f"{place}: not the time of a program")
+            taken = row["seconds"]
+            self.seconds[name] = math.inf if taken is None else taken
+            if taken is None:
+                self.failures[name] = str(row.get("failure"))
+
+
+def end_to_end(
+    times: ProgramTimes, terms: Terms, program: Program, constant: Collection[int]
+) -> Callable[[tuple[int, ...]], float]:
+    """Returns what tells how long a program takes, given its results; see `ProgramTimes.of`."""
+    known: dict[tuple[int, ...], float] = {}
+
+    def taken(roots: tuple[int, ...]) -> float:
+        if roots not in known:
+            known[roots] = times.of(terms, roots, program, constant)
+        return known[roots]
+
+    return taken
+
+
+def _exported(written: Written, program: Program) -> bytes:
+    """Returns a program as XLA takes it, without what depends on constants alone."""
+    args = program.arguments()
+    constants = [arg for k, arg in enumerate(args) if k in written.constant]
+    others = [arg for k, arg in enumerate(args) if k not in written.constant]
+    folded = jax.eval_shape(written.fold, *constants)
+    return bytes(jax.export.export(jax.jit(written.run))(folded, *others).serialize())
+
+
+def _serve(connection: Connection, turns: int, seed: int, start: Callable[[], Any] | None) -> None:
+    """Measures programs that are sent, until nobody sends any."""
+    if start is not None:
+        start()
+    while True:
+        try:
+            sent = connection.recv_bytes()
+        except EOFError:
+            return
+        try:
+            exported = jax.export.deserialize(bytearray(sent))
+            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in exported.in_avals]
+            args = jax.tree.unflatten(exported.in_tree, random_arguments(shapes, seed))[0]
+            call = partial(jax.jit(exported.call), *args)
+            connection.send(seconds({"program": call}, repeats=turns)["program"])
+        except Exception as error:
+            connection.send(f"{type(error).__name__}: {error}")

@@ -1,0 +1,129 @@
+"""The network: which candidate to take, and what an episode will still gain.
+
+A graph attention network reads the program and all candidates at once, as one graph. What is said
+of each as a whole goes to an actor, which scores it, and to a critic.
+
+Source: the public code of X-RLflow; see `gopt.systems.xrlflow.settings.Settings` for what is ours.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.nets.graphs import graph_attention
+from gopt.systems.xrlflow.observation import NODE_KINDS, Observation
+from gopt.systems.xrlflow.settings import Settings
+
+Tree = Any
+NEVER = -1e10  # the logit of a slot that is not there
+
+
+class Said(NamedTuple):
+    """What is said of a program and its candidates."""
+
+    logits: jax.Array  # float32 [S], of slots; `NEVER` for those that are not there
+    value: jax.Array  # float32 [], what an episode gains from here, in rewards
+
+
+class MLP(nn.Module):
+    """Layers with tanh, and a linear one of little weight."""
+
+    hidden: tuple[int, ...]
+    outputs: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns float32 `[..., outputs]` for `[..., F]`."""
+        for width in self.hidden:
+            x = nn.tanh(nn.Dense(width)(x))
+        return nn.Dense(self.outputs, kernel_init=nn.initializers.orthogonal(0.01))(x)
+
+
+class Network(nn.Module):
+    """The network; call it through `say`."""
+
+    settings: Settings
+
+    @nn.compact
+    def __call__(self, seen: Observation) -> Said:
+        """Returns what is said of a program and its candidates."""
+        graphs = self._graphs(self._nodes(seen), seen)
+        first = jnp.broadcast_to(graphs[0], graphs.shape)
+        mask = seen.mask[:, None]
+        mean = jnp.sum(jnp.where(mask, graphs, 0), 0) / jnp.maximum(mask.sum(), 1)
+        most = jnp.max(jnp.where(mask, graphs, -jnp.inf), 0)
+        value = MLP(self.settings.hidden, 1)(jnp.concatenate([graphs[0], mean, most]))[0]
+        if self.settings.head == "flat":
+            scores = self._flat(jnp.where(mask, graphs, 0))
+        else:
+            both = jnp.concatenate([graphs, first], -1)
+            scores = MLP(self.settings.hidden, 1)(both)[:, 0]
+        if self.settings.hints:
+            # An agent begins with what the cost model says, and learns where that is wrong.
+            scores -= self.param("trust", nn.initializers.ones, ()) * _logarithm(seen.change)
+        there = seen.mask & (jnp.arange(len(scores)) < self._slots(len(scores)))
+        return Said(jnp.where(there, scores, NEVER), self.settings.unit * value)
+
+    def _nodes(self, seen: Observation) -> jax.Array:
+        """Returns what each node has heard, float32 `[N, width]`."""
+        settings = self.settings
+        sizes = jnp.asarray(seen.size) / settings.largest
+        if settings.sizes == "log":
+            sizes = jnp.log1p(seen.size) / jnp.log1p(settings.largest)
+        read = jax.ops.segment_sum(sizes, seen.receiver, len(seen.kind))
+        kind = nn.Embed(len(NODE_KINDS), settings.width)(seen.kind)
+        nodes = nn.relu(kind + nn.Dense(settings.width)(read))
+        for _ in range(settings.layers):
+            query, logit = nn.Dense(settings.width, use_bias=False), nn.Dense(1, use_bias=False)
+            nodes = graph_attention(nodes, seen.sender, seen.receiver, query, logit)
+        return nodes
+
+    def _graphs(self, nodes: jax.Array, seen: Observation) -> jax.Array:
+        """Returns what is said of the program and of each candidate, float32 `[S, summary]`."""
+        slots = len(seen.mask)
+        own = jax.ops.segment_sum(nodes, seen.slot, slots)
+        left = jax.ops.segment_sum(nodes[seen.left], seen.left_slot, slots)
+        whole, more = own[:1], (own - left).at[0].set(0)
+        columns = [whole + more]
+        if self.settings.pooling == "difference":
+            count = jnp.sum(jnp.asarray(seen.slot) == 0)
+            columns = [more, jnp.broadcast_to(whole / count, more.shape)]
+        if self.settings.hints:
+            columns.append(_logarithm(seen.change)[:, None])
+        graphs = jnp.concatenate(columns, -1)
+        return nn.relu(nn.Dense(self.settings.summary)(graphs))
+
+    def _slots(self, slots: int) -> int:
+        return self.settings.slots if self.settings.head == "flat" else slots
+
+    def _flat(self, graphs: jax.Array) -> jax.Array:
+        """Returns scores of slots by all of them side by side, `[S]`; others get none."""
+        count, most = len(graphs), self.settings.slots
+        rows = jnp.pad(graphs[:most], ((0, max(most - count, 0)), (0, 0)))
+        scores = MLP(self.settings.hidden, most)(rows.reshape(-1))
+        return jnp.pad(scores[:count], (0, max(count - most, 0)))
+
+
+def _logarithm(change: jax.Array) -> jax.Array:
+    """Returns changes of a cost by their sizes: a ten thousandth is about 1, a tenth about 8."""
+    return jnp.arcsinh(1e4 * jnp.asarray(change))
+
+
+def say(params: Tree, seen: Observation, *, settings: Settings) -> Said:
+    """Returns what is said of a program and its candidates.
+
+    Args:
+      params: of the network.
+      seen: as of `gopt.systems.xrlflow.observation.observe`.
+      settings: of the network.
+    """
+    return cast(Said, Network(settings).apply(params, seen))
+
+
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
+def init_params(key: jax.Array, seen: Observation, *, settings: Settings) -> Tree:
+    """Returns random parameters; `seen` only gives shapes."""
+    return Network(settings).init(key, seen)

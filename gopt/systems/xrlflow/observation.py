@@ -1,0 +1,269 @@
+"""What the agent sees: a program and all its candidates, as one graph.
+
+Nodes are the terms of the program that do not depend on constants alone, and the constants that
+they read. A candidate is nearly the same program, and a node hears only of what it is made of, one
+edge further in each layer of the network. So a candidate is seen as a patch: what it has anew, and
+what is so near behind that it hears of it. All others are nodes of the program.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gopt.kinds import KINDS, kind_index
+from gopt.rewriting.operators import OPERATORS
+from gopt.rewriting.pricing import Change
+from gopt.rewriting.terms import Terms
+from gopt.systems.xrlflow.candidates import Candidate
+
+# What nodes can be: operators that rules know, and primitives.
+NODE_KINDS = ("constant", "argument", *(name for name in OPERATORS if name != "equation"), *KINDS)
+_KIND = {name: k for k, name in enumerate(NODE_KINDS[: -len(KINDS)])}
+RANK = 4  # axes of an array that are told; more are one with the first
+LARGEST = 2**40  # that an axis is told to be
+
+
+class Observation(NamedTuple):
+    """A program and its candidates: N nodes, E edges, S slots; slot 0 is the program as it is.
+
+    Padding is nodes of slot S, edges and what is left out at the last node, and slots that are not
+    in the mask.
+    """
+
+    kind: Any  # int32 [N], of `NODE_KINDS`
+    slot: Any  # int32 [N], of which candidate's patch it is; 0, of the program
+    sender: Any  # int32 [E]
+    receiver: Any  # int32 [E], what reads it
+    size: Any  # float32 [E, 4], of the axes of the array that is read, the last ones behind
+    left: Any  # int32 [L], nodes of the program that a candidate has not, or as its own
+    left_slot: Any  # int32 [L], which candidate
+    change: Any  # float32 [S], of the cost, as a share of that of the program, -1 to 1
+    mask: Any  # bool [S], which slots there are
+
+
+class Size(NamedTuple):
+    """How much room there is in an observation."""
+
+    nodes: int = 1
+    edges: int = 1
+    left: int = 1
+    slots: int = 1
+
+    def holding(self, other: "Size") -> "Size":
+        """Returns this size, or where the other is larger, the least bucket that holds it.
+
+        Buckets are 16, 24, 32, 48, 64, 96… so that there are few sizes, and little padding.
+        """
+        pairs = zip(self, other, strict=True)
+        return Size(*(have if need <= have else _bucket(need) for have, need in pairs))
+
+
+def size_of(observation: Observation) -> Size:
+    """Returns the size of an observation, with its padding."""
+    rows = (observation.kind, observation.sender, observation.left, observation.mask)
+    return Size(*map(len, rows))
+
+
+def observe(
+    terms: Terms,
+    roots: Sequence[int],
+    order: Sequence[int],
+    found: Sequence[Candidate],
+    price: Callable[[int], float],
+    *,
+    reach: int | None,
+) -> Observation:
+    """Returns what there is to see of a program and its candidates, with a node of padding.
+
+    Args:
+      terms: those of the program, and others.
+      roots: its results.
+      order: its terms, see `gopt.systems.xrlflow.candidates.in_order`.
+      found: its candidates; their slots are 1, 2, …
+      price: of a term, in any unit.
+      reach: how far what is new is heard of, which is the number of layers of the network; `None`
+        shows all of each candidate: the same, but for rounding, and slower.
+    """
+    graph = _Graph(terms, roots, order)
+    for number, node in graph.index.items():
+        graph.link(node, number, {}, {})
+    for slot, candidate in enumerate(found, 1):
+        graph.add(slot, dict(candidate.by), reach)
+    change, total = Change(terms, price, roots), sum(map(price, order)) or 1.0
+    more = np.array([0.0, *(change.of(dict(one.by)) for one in found)]) / total
+    last = len(graph.kind)
+    return Observation(
+        kind=np.array([*graph.kind, 0], np.int32),
+        slot=np.array([*graph.slot, len(found) + 1], np.int32),
+        sender=np.array([*graph.sender, last], np.int32),
+        receiver=np.array([*graph.receiver, last], np.int32),
+        size=np.array([*graph.size, (0,) * RANK], np.float32),
+        left=np.array([*graph.left, last], np.int32),
+        left_slot=np.array([*graph.left_slot, len(found) + 1], np.int32),
+        change=np.clip(np.nan_to_num(more, nan=1.0), -1, 1).astype(np.float32),
+        mask=np.ones(len(found) + 1, bool),
+    )
+
+
+def pad(observation: Observation, size: Size) -> Observation:
+    """Returns an observation with more padding, up to a size that holds it."""
+    nodes, edges, left, slots = size
+    whole = len(observation.mask)
+
+    def rows(values: np.ndarray, count: int, fill: int) -> np.ndarray:
+        more = np.full((count - len(values), *values.shape[1:]), fill, values.dtype)
+        return np.concatenate([values, more])
+
+    def of_slots(values: np.ndarray) -> np.ndarray:
+        return np.where(values == whole, slots, values).astype(values.dtype)
+
+    return Observation(
+        kind=rows(observation.kind, nodes, 0),
+        slot=rows(of_slots(observation.slot), nodes, slots),
+        sender=rows(observation.sender, edges, nodes - 1),
+        receiver=rows(observation.receiver, edges, nodes - 1),
+        size=rows(observation.size, edges, 0),
+        left=rows(observation.left, left, nodes - 1),
+        left_slot=rows(of_slots(observation.left_slot), left, slots),
+        change=rows(observation.change, slots, 0),
+        mask=rows(observation.mask, slots, False),
+    )
+
+
+class _Graph:
+    """Nodes and edges so far, as lists."""
+
+    def __init__(self, terms: Terms, roots: Sequence[int], order: Sequence[int]):
+        """Begins with the nodes of the program, without edges."""
+        self.terms, self.roots = terms, roots
+        self.kind, self.slot = list[int](), list[int]()
+        self.sender, self.receiver = list[int](), list[int]()
+        self.size = list[tuple[int, ...]]()
+        self.left, self.left_slot = list[int](), list[int]()
+        self._sizes: dict[int, tuple[int, ...]] = {}
+        shown = set(roots)
+        for number in order:
+            if not terms.constant[number]:
+                shown.add(number)
+                shown.update(terms[number].inputs)
+        self.index = {number: k for k, number in enumerate(n for n in order if n in shown)}
+        self.readers: dict[int, list[int]] = {number: [] for number in self.index}
+        for number in self.index:
+            for i in self.inputs(number):
+                self.readers[i].append(number)
+        for number in self.index:
+            self._node(number, 0)
+
+    def inputs(self, number: int) -> tuple[int, ...]:
+        """Returns what a node reads; constants are known before."""
+        return () if self.terms.constant[number] else self.terms[number].inputs
+
+    def link(self, node: int, number: int, own: dict[int, int], by: dict[int, int]) -> None:
+        """Adds the edges to a node: what its term reads.
+
+        Args:
+          node: of the program, or of a patch.
+          number: its term.
+          own: nodes of the patch, by term.
+          by: a term for each that is replaced.
+        """
+        for i in self.inputs(number):
+            i = by.get(i, i)
+            self.sender.append(own[i] if i in own else self.index[i])
+            self.receiver.append(node)
+            self.size.append(self._size(i))
+
+    def add(self, slot: int, by: dict[int, int], reach: int | None) -> None:
+        """Adds the patch of a candidate."""
+        new, gone = self._new(by), self._gone(by)
+        near = self._behind(by, gone, reach)
+        own: dict[int, int] = {}
+        for number in (*new, *near):
+            own[number] = len(self.kind)
+            self._node(number, slot)
+        for number, node in own.items():
+            self.link(node, number, own, by)
+        self.left.extend(self.index[number] for number in (*gone, *near))
+        self.left_slot.extend([slot] * (len(gone) + len(near)))
+
+    def _new(self, by: dict[int, int]) -> dict[int, None]:
+        """Returns the terms that the program has not had."""
+        found, stack = dict[int, None](), list(by.values())
+        while stack:
+            number = stack.pop()
+            if number not in self.index and number not in found:
+                found[number] = None
+                stack.extend(self.inputs(number))
+        return found
+
+    def _gone(self, by: dict[int, int]) -> dict[int, None]:
+        """Returns the terms that nobody reads any more; see `gopt.rewriting.pricing.Change`."""
+        more: dict[int, int] = {}
+        for new in {*self._new(by), *by.values()}:
+            if new in self.index:
+                more[new] = 1
+            else:
+                for i in self.inputs(new):
+                    more[i] = more.get(i, 0) + 1
+        found, stack = dict[int, None](), list(by)
+        while stack:
+            number = stack.pop()
+            found[number] = None
+            for i in self.inputs(number):
+                if i not in by:
+                    more[i] = more.get(i, 0) - 1
+                    if len(self.readers[i]) + self.roots.count(i) + more[i] == 0:
+                        stack.append(i)
+        return found
+
+    def _behind(self, by: dict[int, int], gone: dict[int, None], reach: int | None) -> list[int]:
+        """Returns the nodes that hear of what is new; all that are left if there is no reach."""
+        if reach is None:
+            return [number for number in self.index if number not in gone]
+        far = dict.fromkeys(by, 0)
+        queue = deque(by)
+        while queue:
+            number = queue.popleft()
+            if far[number] < reach:
+                for reader in self.readers[number]:
+                    if reader not in far and reader not in gone:
+                        far[reader] = far[number] + 1
+                        queue.append(reader)
+        return [number for number in far if number not in gone]
+
+    def _node(self, number: int, slot: int) -> None:
+        self.kind.append(_kind(self.terms, number))
+        self.slot.append(slot)
+
+    def _size(self, number: int) -> tuple[int, ...]:
+        found = self._sizes.get(number)
+        if found is None:
+            shape = self.terms.shapes[number]
+            axes = (0,) if isinstance(shape, tuple) else shape.shape
+            many = len(axes) - RANK + 1
+            if many > 1:
+                axes = (math.prod(axes[:many]), *axes[many:])
+            found = (0,) * (RANK - len(axes)) + tuple(min(axis, LARGEST) for axis in axes)
+            self._sizes[number] = found
+        return found
+
+
+def _kind(terms: Terms, number: int) -> int:
+    """Returns the index of what a node is in `NODE_KINDS`."""
+    if terms.constant[number]:
+        return _KIND["constant"]
+    operator, _, _ = term = terms[number]
+    if operator == "equation":
+        primitive = term.attribute("equation").equation.primitive
+        return len(_KIND) + kind_index(primitive.name)
+    return _KIND[operator]
+
+
+def _bucket(need: int) -> int:
+    size = 16
+    while size < need:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size

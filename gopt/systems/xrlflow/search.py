@@ -1,0 +1,60 @@
+"""The agent as a search of `gopt.rewrite`."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gopt.rewriting.costs import OpCost
+from gopt.rewriting.found import Found, Search
+from gopt.rewriting.pricing import Prices
+from gopt.rewriting.rule import Rule
+from gopt.rewriting.terms import Terms
+from gopt.systems.xrlflow.environment import RewriteEnv
+from gopt.systems.xrlflow.episodes import play, policy
+from gopt.systems.xrlflow.settings import Settings
+
+Tree = Any
+
+
+def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> Search:
+    """Returns a search in which an agent rewrites programs, and the cheapest is kept.
+
+        gopt.rewrite(model, weights, x, constant_argnums=0, search=agent(*load_agent()))
+
+    What programs cost is known without measuring them, so that each step of an episode counts.
+
+    Args:
+      params: of the network.
+      settings: of the agent.
+      episodes: how many there are; in the first the likeliest rewrites are taken, in the others
+        they are drawn.
+      seed: of what is drawn.
+
+    Raises:
+      ValueError: `episodes` is less than 1.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes}: expected 1 at least")
+    every = dataclasses.replace(settings, every=1)
+    choose = policy(settings)
+
+    def search(terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]) -> Found:
+        prices = Prices(terms, cost)
+        best = Found(tuple(roots), prices.program(roots), (), 0, "")
+        if best.cost == 0:
+            return best._replace(stopped="there is nothing that costs anything")
+        env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
+        visited = 0
+        for index in range(episodes):
+            rng = np.random.default_rng((seed, index))
+            played = play(env, choose, params, rng, greedy=index == 0)
+            visited += len(played.action)
+            step = played.best()
+            if step is not None and played.seconds[step] < best.cost:
+                found = played.roots[step], float(played.seconds[step])
+                best = Found(*found, tuple(played.rules[: step + 1]), 0, "")
+        return best._replace(visited=visited, stopped=f"{episodes} episodes are played")
+
+    return search

@@ -1,0 +1,86 @@
+"""Settings of the agent and of its training."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The network, episodes, and PPO.
+
+    Attributes:
+      width: of nodes.
+      layers: of attention; how far a node hears.
+      summary: width of what is said of a whole graph.
+      hidden: widths of the layers of actor and critic.
+      sizes: how the axes of arrays are told: "linear", as shares of `largest`, as in the paper; or
+        "log", by their logarithms as shares of that of `largest`.
+      largest: M of the paper.
+      pooling: "whole", of each graph the sum of its nodes, as in the paper; or "difference", what a
+        candidate has more than the program, and the mean of that.
+      hints: whether what the cost model makes of candidates is told; not in the paper.
+      head: "shared", which scores each candidate by itself; or "flat", which takes `slots` of them
+        side by side, as the code of the paper does, and cannot choose others.
+      slots: of a flat head.
+      every: rewrites between measurements, N of the paper.
+      horizon: most rewrites in an episode.
+      bonus: reward of rewrites after which nothing is measured.
+      discount: γ.
+      trace: λ of generalised advantages.
+      clip: ε of PPO.
+      critic: weight of the error of values, c1 of the paper.
+      entropy: weight of the entropy, c2.
+      episodes: between updates.
+      epochs: how often what was drawn is used, at most.
+      batch: decisions in a step of the optimizer.
+      divergence: epochs end when the policy is further than this from the one that drew, in nats.
+      learning_rate: of Adam.
+      unit: of values, in rewards: a network says multiples of it.
+    """
+
+    width: int = 64
+    layers: int = 5
+    summary: int = 32
+    hidden: tuple[int, ...] = (256, 64)
+    sizes: Literal["linear", "log"] = "log"
+    largest: float = 4096.0
+    pooling: Literal["whole", "difference"] = "difference"
+    hints: bool = True
+    head: Literal["shared", "flat"] = "shared"
+    slots: int = 500
+    every: int = 5
+    horizon: int = 100
+    bonus: float = 0.1
+    discount: float = 0.99
+    trace: float = 0.95
+    clip: float = 0.2
+    critic: float = 0.5
+    entropy: float = 0.01
+    episodes: int = 10
+    epochs: int = 4
+    batch: int = 16
+    divergence: float = 0.05
+    learning_rate: float = 5e-4
+    unit: float = 10.0
+
+    def __post_init__(self) -> None:
+        counts = ("width", "layers", "summary", "slots", "every", "horizon")
+        for name in (*counts, "episodes", "epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError(f"hidden is {self.hidden}: expected some widths, of 1 at least")
+        for name in ("discount", "trace"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 to 1")
+        for name in ("largest", "clip", "divergence", "learning_rate", "unit"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected a positive number")
+        for name, known in (
+            ("sizes", ("linear", "log")),
+            ("pooling", ("whole", "difference")),
+            ("head", ("shared", "flat")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: expected one of {known}")
