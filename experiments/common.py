@@ -97,6 +97,12 @@ def save_settings(folder: Path, settings: Any) -> None:
     save_json(folder / "settings.json", {**dataclasses.asdict(settings), "versions": versions()})
 
 
+def origin(settings: Any, **more: Any) -> dict[str, Any]:
+    """Returns how something was made, as JSON values: settings, what else there is, versions."""
+    described = {**dataclasses.asdict(settings), **more, "versions": versions()}
+    return dict(json.loads(json.dumps(described, default=str)))
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """Returns a table to print: the first column to the left, figures to the right."""
     result = Table(title=title)

@@ -12,7 +12,6 @@ and saves them with settings, versions, figures of every run and plots in one fo
 """
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -94,12 +93,11 @@ def trained(settings: Settings, name: str = "network") -> Network:
         label=f"training {name}",
     )
     common.save_json(settings.folder / f"{name}.json", losses)
-    origin = {**dataclasses.asdict(settings), "versions": common.versions()}
     advantage.save_network(
         settings.folder / f"{name}.npz",
         params,
         settings.network,
-        origin=json.loads(json.dumps(origin, default=str)),
+        origin=common.origin(settings),
     )
     return params, settings.network
 

@@ -24,13 +24,13 @@ Needs the extra `xrlflow`.
 
 from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
 from gopt.systems.xrlflow.environment import NOTHING, RewriteEnv
-from gopt.systems.xrlflow.episodes import Episode, play, policy, uniform
+from gopt.systems.xrlflow.episodes import Episode, Policy, play, policy, uniform
 from gopt.systems.xrlflow.measuring import ProgramTimes, end_to_end
 from gopt.systems.xrlflow.network import Said, init_params, say
 from gopt.systems.xrlflow.observation import Observation, Size, observe, pad, size_of
 from gopt.systems.xrlflow.search import agent
 from gopt.systems.xrlflow.settings import Settings
-from gopt.systems.xrlflow.training import TrainState, Watched, improve, init
+from gopt.systems.xrlflow.training import TrainState, Watched, improve, init, optimizer
 from gopt.systems.xrlflow.weights import load_agent, save_agent, smallest
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Candidate",
     "Episode",
     "Observation",
+    "Policy",
     "ProgramTimes",
     "RewriteEnv",
     "Said",
@@ -54,6 +55,7 @@ __all__ = [
     "init_params",
     "load_agent",
     "observe",
+    "optimizer",
     "pad",
     "play",
     "policy",

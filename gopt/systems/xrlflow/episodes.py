@@ -80,7 +80,7 @@ def play(
         view = env.view
         probabilities, value = choose(params, pad(view.seen, env.size))
         chances = np.asarray(probabilities, np.float64)[: len(view.found) + 1]
-        action = int(np.argmax(chances)) if greedy else _drawn(chances, rng)
+        action = int(np.argmax(chances)) if greedy else drawn(chances, rng)
         _, reward, is_terminated, is_truncated, info = env.step(action)
         is_over = is_terminated or is_truncated
         seen.append(view.seen)
@@ -96,8 +96,8 @@ def play(
     )
 
 
-def _drawn(chances: np.ndarray, rng: np.random.Generator) -> int:
-    """Returns a slot; which one does not depend on padding."""
+def drawn(chances: np.ndarray, rng: np.random.Generator) -> int:
+    """Returns a slot, given how likely each is, `[S]`; which one does not depend on padding."""
     edges = np.cumsum(chances)
     found = int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
     return min(found, int(np.flatnonzero(chances)[-1]))

@@ -1,0 +1,1 @@
+"""X-RLflow against the searches that it is compared with."""

@@ -1,0 +1,63 @@
+"""Hill climbing by whole programs: some rewrites more, kept if they are measured to be faster."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from experiments.xrlflow.training import Best, Played, Seat
+from gopt.systems import xrlflow
+from gopt.systems.xrlflow.episodes import drawn
+
+STEPS = 5  # rewrites at once, at most
+
+
+def climb(seat: Seat, choose: xrlflow.Policy, params: Any, *, seed: int) -> Played:
+    """Returns the fastest program that is found until all measurements are spent.
+
+    Args:
+      seat: the game, in whose episodes nothing is measured before the end.
+      choose: as of `gopt.systems.xrlflow.policy`; by which rewrites are drawn.
+      params: of the policy.
+      seed: of what is drawn.
+    """
+    game, budget, env = seat
+    rng, best, begin = np.random.default_rng(seed), Best([], 1.0), time.perf_counter()
+    history = list[dict[str, Any]]()
+    # What is drawn may have been measured before: so there is an end to tries as well.
+    for _ in range(10 * budget.most):
+        if budget.is_spent:
+            break
+        actions = _followed(env, best.actions, choose, params, rng)
+        share = float(budget(env.view.roots) / env.first)
+        if share < best.share:
+            best = Best(actions, share)
+        taken = time.perf_counter() - begin
+        history.append({"measured": len(budget.known), "best": best.share, "s": taken})
+    return Played(params, {game.name: best}, history)
+
+
+def _followed(
+    env: xrlflow.RewriteEnv,
+    actions: list[int],
+    choose: xrlflow.Policy,
+    params: Any,
+    rng: np.random.Generator,
+) -> list[int]:
+    """Returns some actions, and a few more that are drawn, after the environment has taken them."""
+    env.reset()
+    for action in actions:
+        env.step(action)
+    more = list[int]()
+    for _ in range(int(rng.integers(STEPS)) + 1):
+        view, last = env.view, len(actions) + len(more) + 1 == env.settings.horizon
+        if last or not view.found:
+            break
+        chances, _ = choose(params, xrlflow.pad(view.seen, env.size))
+        chances = np.array(chances, np.float64)[: len(view.found) + 1]
+        chances[xrlflow.NOTHING] = 0
+        if not chances.any():
+            break
+        more.append(drawn(chances, rng))
+        env.step(more[-1])
+    return [*actions, *more]

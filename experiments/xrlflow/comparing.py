@@ -1,0 +1,68 @@
+"""Programs of one model in turns: are they equal, and what do they take?"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+
+from experiments.xrlflow.games import Game
+from gopt.measure import median_ratio, turns
+from gopt.rewriting import Written
+from gopt.verification import is_telling, largest_difference, random_arguments, tolerance
+
+
+def compare(
+    played: Game, programs: Mapping[str, tuple[int, ...]], *, repeats: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Returns of each program by how much its values differ, and what it takes in each turn.
+
+    The model as it is, with its weights as arguments, is there as "before". Programs that are the
+    same are timed once.
+
+    Args:
+      played: the model.
+      programs: results of programs, by name.
+      repeats: turns.
+      seed: of weights and inputs.
+    """
+    case = played.case
+    draws = [random_arguments(case.args, seed + k) for k in range(2)]
+    expected = [jax.tree.leaves(jax.jit(case.fn)(*drawn)) for drawn in draws]
+    calls: dict[str, Any] = {"before": partial(jax.jit(case.fn), *draws[0])}
+    first: dict[tuple[int, ...], str] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, roots in programs.items():
+        if roots in first:
+            continue
+        first[roots] = name
+        written = Written(played.terms, roots, played.program, (0,))
+        run, fold = jax.jit(written.run), jax.jit(written.fold)
+        values = [jax.tree.leaves(run(fold(weights), *inputs)) for weights, *inputs in draws]
+        weights, *inputs = draws[0]
+        calls[name] = partial(run, fold(weights), *inputs)
+        found[name] = {
+            "difference": largest_difference(values, expected),
+            "tolerance": tolerance(expected),
+            "tells": is_telling(*expected),
+        }
+    times = turns(calls, repeats=repeats)
+    before = times["before"]
+    for name in found:
+        found[name] |= {
+            "times": times[name]._asdict(),
+            "ratio": median_ratio(times[name].process, before.process),
+            "wall ratio": median_ratio(times[name].wall, before.wall),
+        }
+    return {
+        name: found[first[roots]] | {"same as": first[roots]} for name, roots in programs.items()
+    }
+
+
+def against(
+    found: Mapping[str, dict[str, Any]], name: str, base: str
+) -> tuple[float, float, float]:
+    """Returns the time of a program as a share of another one's, and its 95 % interval."""
+    if found[name]["same as"] == found[base]["same as"]:
+        return 1.0, 1.0, 1.0
+    return median_ratio(found[name]["times"]["process"], found[base]["times"]["process"])

@@ -1,0 +1,93 @@
+"""Models to be rewritten, and what their programs take."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments import common
+from experiments.cases import Case
+from experiments.rewrite.measuring import read_model
+from gopt.fusion import KernelTimes
+from gopt.program import Program
+from gopt.rewriting import OpCost, Terms, measured, roofline
+from gopt.rewriting.digests import digest
+from gopt.rewriting.pricing import Prices
+from gopt.systems import xrlflow
+
+REWARDS = ("end to end", "summed ops", "analytic")
+Seconds = Callable[[tuple[int, ...]], float]
+
+
+class Game(NamedTuple):
+    """A model whose programs are rewritten; its weights are constants."""
+
+    name: str
+    case: Case
+    terms: Terms
+    roots: tuple[int, ...]
+    program: Program
+
+
+def game(name: str, case: Case) -> Game:
+    """Returns a model to be rewritten."""
+    return Game(name, case, *read_model(case))
+
+
+class Clocks(NamedTuple):
+    """What tells how long ops and programs take on this machine, once each."""
+
+    ops: KernelTimes
+    programs: xrlflow.ProgramTimes
+
+    def cost(self, reward: str = "summed ops") -> OpCost:
+        """Returns what an op costs: as measured, or, for analytic rewards, by a roofline."""
+        return roofline() if reward == "analytic" else measured(self.ops)
+
+    def seconds(self, played: Game, reward: str) -> Seconds:
+        """Returns what a program takes, by one of `REWARDS`."""
+        if reward == "end to end":
+            return xrlflow.end_to_end(self.programs, played.terms, played.program, (0,))
+        return Prices(played.terms, self.cost(reward)).program
+
+
+def clocks(folder: Path) -> Clocks:
+    """Returns clocks that keep what they have measured in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    programs = xrlflow.ProgramTimes(folder / "programs.jsonl", start=prepare)
+    return Clocks(KernelTimes(folder / "ops.jsonl"), programs)
+
+
+def prepare() -> None:
+    """Sets up a process that measures programs."""
+    common.start(1)
+    common.keep_memory()
+
+
+class Budget:
+    """What programs take, of so many of them; of others there is no number.
+
+    Attributes:
+      known: what programs take, by their digests.
+      most: how many may be measured.
+    """
+
+    def __init__(self, played: Game, seconds: Seconds, most: int):
+        """Takes what tells how long a program takes, and how many may be measured."""
+        self.known: dict[str, float] = {}
+        self.most = most
+        self._seconds, self._digest = seconds, partial(digest, played.terms)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no other program is measured."""
+        return len(self.known) >= self.most
+
+    def __call__(self, roots: tuple[int, ...]) -> float:
+        """Returns what a program takes, in s, given its results."""
+        name = self._digest(roots)
+        if name not in self.known:
+            if self.is_spent:
+                return float("nan")
+            self.known[name] = self._seconds(roots)
+        return self.known[name]

@@ -1,0 +1,124 @@
+"""All that rewrites a model: searches, agents, and episodes at random."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from experiments.rewrite.searches import SEARCHES
+from experiments.xrlflow import comparing, training
+from experiments.xrlflow.climbing import climb
+from experiments.xrlflow.games import Clocks, Game
+from gopt.rewriting import RULES
+from gopt.rewriting.pricing import Prices
+from gopt.systems import xrlflow
+
+BASELINES = {
+    "greedy": "greedy",
+    "TASO": "backtracking",
+    "Tensat": "saturation",
+    "PET": "partial equivalence",
+}
+# An agent that learns, the same that does not, hill climbing by what that proposes, and chance.
+PLAYERS = {"X-RLflow": "learning", "agent": "agent", "climbing": "", "random": "random"}
+
+
+class Program(NamedTuple):
+    """What one of them has found."""
+
+    roots: tuple[int, ...]
+    rules: tuple[str, ...]
+    seconds: float  # that it took to find it
+    history: list[dict[str, Any]]  # of a player, by rounds of episodes
+    params: Any = None  # of an agent
+
+
+@dataclass(frozen=True)
+class Play:
+    """How players play.
+
+    Attributes:
+      params: of the agent that they begin with.
+      settings: of the agent.
+      reward: of `experiments.xrlflow.games.REWARDS`.
+      measurements: programs that each may measure.
+      updates: rounds of episodes, at most.
+      seed: of everything random.
+      folder: of checkpoints.
+    """
+
+    params: Any
+    settings: xrlflow.Settings
+    reward: str
+    measurements: int
+    updates: int
+    seed: int
+    folder: Path
+
+
+def search(name: str, played: Game, clocks: Clocks) -> Program:
+    """Returns what one of `BASELINES` finds, by sums of measured ops."""
+    begin = time.perf_counter()
+    found = SEARCHES[BASELINES[name]](played.terms, played.roots, clocks.cost(), RULES)
+    return Program(found.roots, found.rewrites, time.perf_counter() - begin, [])
+
+
+def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
+    """Returns what one of `PLAYERS` finds."""
+    begin, settings = time.perf_counter(), play.settings
+    if name == "climbing":
+        settings = dataclasses.replace(settings, every=settings.horizon)
+    seconds = clocks.seconds(played, play.reward)
+    seat = training.seat(played, seconds, clocks.cost(), settings, play.measurements)
+    if name == "climbing":
+        came = climb(seat, xrlflow.policy(settings), play.params, seed=play.seed)
+    else:
+        playing = training.Playing(PLAYERS[name], play.updates, play.measurements, play.seed)
+        folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
+        came = training.play([seat], play.params, settings, playing, folder)
+    roots, rules = training.program_of(seat.env, came.best[played.name].actions)
+    taken = time.perf_counter() - begin
+    return Program(roots, tuple(rules), taken, came.history, came.params)
+
+
+def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrlflow.Settings]:
+    """Returns the parameters and settings of an agent.
+
+    Args:
+      weights: a file of it; empty for the agent that ships, "none" for a random one.
+      settings: of episodes and training; of a random one its sizes as well.
+      seed: of random parameters.
+    """
+    if weights == "none":
+        key = jax.random.key(seed)
+        return xrlflow.init_params(key, xrlflow.smallest(), settings=settings), settings
+    params, found = xrlflow.load_agent(weights or None)
+    names = ("width", "layers", "summary", "hidden", "sizes", "largest", "pooling", "hints")
+    kept = {name: getattr(found, name) for name in (*names, "head", "slots", "unit")}
+    return params, dataclasses.replace(settings, **kept)
+
+
+def finished(
+    played: Game, found: Mapping[str, Program], clocks: Clocks, *, repeats: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Returns of each program what it costs, and what it takes in turns with all others."""
+    prices = Prices(played.terms, clocks.cost())
+    programs = {name: one.roots for name, one in found.items()}
+    measured = comparing.compare(played, programs, repeats=repeats, seed=seed)
+    before = prices.program(played.roots)
+    rows = {}
+    for name, one in found.items():
+        rows[name] = {
+            **measured[name],
+            "cost": prices.program(one.roots) / before,
+            "rules": one.rules,
+            "s": one.seconds,
+            "history": one.history,
+        }
+        if "TASO" in found:
+            rows[name]["of TASO"] = comparing.against(measured, name, "TASO")
+    return rows

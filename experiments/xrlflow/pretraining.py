@@ -1,0 +1,90 @@
+"""The agent that ships: trained on models of families that are not in the tables.
+
+    python -m experiments.xrlflow.pretraining --folder runs/xrlflow/pretraining
+
+Rewards are sums of measured times of ops, after each rewrite, so that no program has to be
+compiled. Resumes where it was interrupted; the file is `agent.npz` in the folder. Needs the extra
+`xrlflow`.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+
+from experiments import common
+from experiments.cases import check_names, forward
+from experiments.xrlflow import games, training
+from gopt.systems import xrlflow
+
+MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with their sizes
+    "conformer": {"batch": 1, "length": 160, "text_length": 20, "layers": 1},
+    "densenet": {"size": 128, "blocks": (2, 4)},
+    "efficientnet": {"size": 128, "blocks": (1,) * 7},
+    "gpt2": {"batch": 1, "length": 64, "layers": 2, "vocabulary": 1000},
+    "hrnet": {"size": 128, "modules": (1,), "blocks": 1},
+    "mlp_mixer": {"size": 128, "layers": 2},
+    "mobilenet_v2": {"size": 128, "blocks": (1,) * 7},
+    "random_network": {"batch": 1, "length": 64, "layers": 8, "seed": 3},
+    "randwire": {"batch": 1, "size": 128, "stages": 2, "nodes": 8},
+    "t5": {"batch": 1, "source_length": 64, "target_length": 32, "layers": 2, "vocabulary": 1000},
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How it is trained.
+
+    Attributes:
+      models: of `MODELS`.
+      reward: of `experiments.xrlflow.games.REWARDS`.
+      updates: rounds of episodes.
+      seed: of everything random.
+      folder: of checkpoints, times, and the result.
+      agent: sizes of the network, episodes, and training.
+    """
+
+    models: tuple[str, ...] = tuple(MODELS)
+    reward: str = "summed ops"
+    updates: int = 100
+    seed: int = 0
+    folder: Path = Path("runs/xrlflow/pretraining")
+    agent: xrlflow.Settings = field(
+        default_factory=lambda: xrlflow.Settings(every=1, horizon=40, episodes=10)
+    )
+
+    def __post_init__(self) -> None:
+        check_names("models", self.models, MODELS)
+        check_names("reward", [self.reward], games.REWARDS)
+
+
+def main(settings: Settings) -> None:
+    """Trains an agent, and saves it."""
+    clocks, agent = games.clocks(settings.folder), settings.agent
+    cost, seats = clocks.cost(settings.reward), []
+    for name in settings.models:
+        played = games.game(name, forward(name, **MODELS[name]))
+        seconds = clocks.seconds(played, settings.reward)
+        seats.append(training.seat(played, seconds, cost, agent, 10**9))
+    params = xrlflow.init_params(jax.random.key(settings.seed), xrlflow.smallest(), settings=agent)
+    playing = training.Playing(updates=settings.updates, seed=settings.seed)
+    came = training.play(seats, params, agent, playing, settings.folder / "play")
+    clocks.programs.close()
+    saved = settings.folder / "agent.npz"
+    xrlflow.save_agent(saved, came.params, agent, origin=common.origin(settings))
+    common.save_json(settings.folder / "history.json", came.history)
+    common.show(
+        "The best program of each model, as a share of the model as it is",
+        ("model", "sum of ops"),
+        [(name, f"{best.share:.4f}") for name, best in came.best.items()],
+        settings.folder / "models.md",
+    )
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Settings, description=__doc__)
+    common.start()
+    common.keep_memory()
+    main(given)

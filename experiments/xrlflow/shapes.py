@@ -1,0 +1,136 @@
+"""Shapes that an agent was not trained on: other image sizes and lengths of sequences.
+
+    python -m experiments.xrlflow                 # trains an agent for each model first
+    python -m experiments.xrlflow.shapes
+
+The agent of each model plays on other shapes, without learning, with few measurements; beside it
+are searches, and an agent that is trained there. Needs the extras `rewriting` and `xrlflow`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+
+from experiments import common
+from experiments.cases import check_names
+from experiments.rewrite.models import EVERY
+from experiments.xrlflow import games, methods
+from gopt.systems import xrlflow
+
+SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how much
+    "DALL-E": ("length", (8, 32, 64)),
+    "DALL-E, matrices alone": ("length", (8, 32, 64)),
+    "BERT, matrices alone": ("length", (32, 128)),
+    "Inception-v3": ("size", (225, 256)),
+    "SqueezeNet": ("size", (160, 256)),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared.
+
+    Attributes:
+      models: of `SHAPES`.
+      baselines: of `experiments.xrlflow.methods.BASELINES`.
+      few: measurements of the agent that was trained on another shape.
+      measurements: of the one that is trained there.
+      updates: rounds of episodes, at most.
+      repeats: turns in which programs are timed in the end.
+      weights: what the latter begins with, see `experiments.xrlflow`.
+      agents: folder of agents that were trained, a file for each model.
+      seed: of everything random.
+      folder: where figures, tables, checkpoints and times are kept.
+      agent: settings of episodes and training.
+    """
+
+    models: tuple[str, ...] = tuple(SHAPES)
+    baselines: tuple[str, ...] = ("greedy", "TASO", "Tensat")
+    few: int = 20
+    measurements: int = 100
+    updates: int = 40
+    repeats: int = 12
+    weights: str = ""
+    agents: Path = Path("runs/xrlflow/agents")
+    seed: int = 0
+    folder: Path = Path("runs/xrlflow/shapes")
+    agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
+
+    def __post_init__(self) -> None:
+        check_names("models", self.models, SHAPES)
+        check_names("baselines", self.baselines, methods.BASELINES)
+
+
+def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
+    """Returns what all make of a model of another shape."""
+    axis, _ = SHAPES[name]
+    make = partial(EVERY[name], **{axis: value})
+    played = games.game(f"{name}, {axis} {value}", make())
+    clocks = games.clocks(settings.folder)
+    found = {each: methods.search(each, played, clocks) for each in settings.baselines}
+    params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
+    there = methods.Play(
+        params,
+        agent,
+        "end to end",
+        settings.measurements,
+        settings.updates,
+        settings.seed,
+        settings.folder / "play",
+    )
+    trained = str(settings.agents / f"{name}.npz")
+    params, agent = methods.begin(trained, settings.agent, settings.seed)
+    elsewhere = dataclasses.replace(there, params=params, settings=agent, measurements=settings.few)
+    found["trained there"] = methods.player("X-RLflow", played, clocks, there)
+    found["trained elsewhere"] = methods.player("agent", played, clocks, elsewhere)
+    clocks.programs.close()
+    rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
+    return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
+
+
+def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Prints the table, and saves it."""
+    by = (*settings.baselines, "trained there", "trained elsewhere")
+
+    def kept(found: dict[str, Any]) -> str:
+        there, elsewhere = (1 - found[name]["ratio"][0] for name in by[-2:])
+        return f"{elsewhere / there:.2f}" if there > 0.02 else ""
+
+    common.show(
+        f"Process time as a share of that before (95 %), {settings.repeats} turns",
+        ("model", "shape", *by, "kept"),
+        [
+            (
+                *(row["model"], row["shape"]),
+                *(common.interval(row["found"][name]["ratio"]) for name in by),
+                kept(row["found"]),
+            )
+            for row in rows
+        ],
+        settings.folder / "shapes.md",
+    )
+
+
+def main(settings: Settings) -> None:
+    """Runs all on all shapes, prints the table and saves it."""
+    common.save_settings(settings.folder, settings)
+    rows = list[dict[str, Any]]()
+    for name in settings.models:
+        for value in SHAPES[name][1]:
+            rows.append(run(name, value, settings))
+            common.save_json(settings.folder / "shapes.json", rows)
+            jax.clear_caches()
+    show(rows, settings)
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Settings, description=__doc__)
+    common.start()
+    common.keep_memory()
+    main(given)

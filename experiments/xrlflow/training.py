@@ -1,0 +1,211 @@
+"""Agents that play: training, and what they find while they do."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.progress import Progress
+
+from experiments import common
+from experiments.xrlflow.games import Budget, Game, Seconds
+from gopt.checkpoints import Checkpoints
+from gopt.rewriting import OpCost
+from gopt.systems import xrlflow
+
+POLICIES = ("learning", "agent", "random")  # of those the last two learn nothing
+
+
+@dataclasses.dataclass(frozen=True)
+class Playing:
+    """How long an agent plays, and whether it learns.
+
+    Attributes:
+      policy: of `POLICIES`.
+      updates: rounds of `Settings.episodes` episodes, at most.
+      measurements: programs of each game that may be measured; rounds end when all are.
+      seed: of everything random.
+    """
+
+    policy: str = "learning"
+    updates: int = 40
+    measurements: int = 10**9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy is {self.policy!r}: expected one of {', '.join(POLICIES)}")
+        for name in ("updates", "measurements"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+
+
+class Best(NamedTuple):
+    """The fastest program that was measured."""
+
+    actions: list[int]  # that lead there
+    share: float  # of the time of the program as it is
+
+
+class Played(NamedTuple):
+    """What came of it."""
+
+    params: Any
+    best: dict[str, Best]  # by game, of all
+    history: list[dict[str, Any]]  # a row for each round and game
+
+
+class Seat(NamedTuple):
+    """A game that is played, and what its programs take."""
+
+    game: Game
+    budget: Budget
+    env: xrlflow.RewriteEnv
+
+
+def seat(
+    game: Game, seconds: Seconds, cost: OpCost, settings: xrlflow.Settings, measurements: int
+) -> Seat:
+    """Returns a game that can be played; the program as it is is measured."""
+    budget = Budget(game, seconds, measurements)
+    env = xrlflow.RewriteEnv(game.terms, game.roots, budget, cost=cost, settings=settings)
+    return Seat(game, budget, env)
+
+
+def play(
+    seats: Sequence[Seat],
+    params: Any,
+    settings: xrlflow.Settings,
+    playing: Playing,
+    folder: Path,
+) -> Played:
+    """Plays games in turn, and learns from them if it is to.
+
+    Resumes from the newest checkpoint in `folder`, if there is one; what comes of it is the same as
+    without an interruption, if programs take the same.
+
+    Args:
+      seats: games.
+      params: to begin with.
+      settings: of the agent.
+      playing: how long.
+      folder: of checkpoints.
+
+    Raises:
+      ValueError: the folder holds checkpoints of other settings.
+    """
+    names = [each.game.name for each in seats]
+    described = {**dataclasses.asdict(settings), **dataclasses.asdict(playing), "games": names}
+    checkpoints = Checkpoints(folder, described)
+    state = xrlflow.TrainState(params, xrlflow.optimizer(settings).init(params))
+    rooms = np.array([each.env.size for each in seats])
+    done, (state, rooms) = checkpoints.restore((state, rooms))
+    history, best = list[dict[str, Any]](), {name: Best([], 1.0) for name in names}
+    if done:
+        kept = json.loads((folder / f"{done}.json").read_text())
+        history = kept["history"]
+        best = {name: Best(*each) for name, each in kept["best"].items()}
+        for each, room in zip(seats, rooms, strict=True):
+            each.budget.known.update(kept["known"][each.game.name])
+            each.env.make_room(xrlflow.Size(*map(int, room)))
+    choose = xrlflow.uniform if playing.policy == "random" else xrlflow.policy(settings)
+    with Progress() as progress:
+        task = progress.add_task(f"{playing.policy}, {names[0]}", total=playing.updates)
+        for update in range(done, playing.updates):
+            if all(each.budget.is_spent for each in seats):
+                break
+            episodes, rows = _round(seats, choose, state.params, settings, playing, update, best)
+            begin = time.perf_counter()
+            told: dict[str, Any] = {}
+            if playing.policy == "learning":
+                rng = np.random.default_rng((playing.seed, update))
+                state, watched = xrlflow.improve(state, episodes, rng, settings=settings)
+                told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
+            history += [{**row, **told} for row in rows]
+            _keep(checkpoints, folder, update + 1, state, seats, best, history)
+            progress.update(task, completed=update + 1, description=_described(playing, rows))
+    checkpoints.close()
+    return Played(jax.device_get(state.params), best, history)
+
+
+def _round(
+    seats: Sequence[Seat],
+    choose: xrlflow.Policy,
+    params: Any,
+    settings: xrlflow.Settings,
+    playing: Playing,
+    update: int,
+    best: dict[str, Best],
+) -> tuple[list[tuple[xrlflow.Episode, xrlflow.Size]], list[dict[str, Any]]]:
+    """Returns the episodes of a round, which games have in turn, and a row for each game."""
+    played: dict[str, list[xrlflow.Episode]] = {}
+    taken = dict.fromkeys((each.game.name for each in seats), 0.0)
+    for index in range(settings.episodes):
+        game, budget, env = seats[(update * settings.episodes + index) % len(seats)]
+        if budget.is_spent:
+            continue
+        begin = time.perf_counter()
+        rng = np.random.default_rng((playing.seed, update, index))
+        episode = xrlflow.play(env, choose, params, rng)
+        taken[game.name] += time.perf_counter() - begin
+        played.setdefault(game.name, []).append(episode)
+        step = episode.best()
+        if step is not None:
+            share = float(episode.seconds[step] / env.first)
+            if share < best[game.name].share:
+                best[game.name] = Best(episode.action[: step + 1].tolist(), share)
+    by = {each.game.name: each for each in seats}
+    rows = [
+        {
+            "game": name,
+            "update": update,
+            "reward": float(np.mean([each.reward.sum() for each in own])),
+            "steps": int(sum(len(each.action) for each in own)),
+            "measured": len(by[name].budget.known),
+            "best": best[name].share,
+            "playing s": taken[name],
+        }
+        for name, own in played.items()
+    ]
+    episodes = [(each, by[name].env.size) for name, own in played.items() for each in own]
+    return episodes, rows
+
+
+def _keep(
+    checkpoints: Checkpoints,
+    folder: Path,
+    done: int,
+    state: xrlflow.TrainState,
+    seats: Sequence[Seat],
+    best: dict[str, Best],
+    history: list[dict[str, Any]],
+) -> None:
+    """Writes what it takes to go on; the checkpoint last, which says that all is there."""
+    known = {each.game.name: each.budget.known for each in seats}
+    common.save_json(folder / f"{done}.json", {"history": history, "best": best, "known": known})
+    checkpoints.save(done, (state, np.array([each.env.size for each in seats])))
+    (folder / f"{done - 2}.json").unlink(missing_ok=True)
+
+
+def _described(playing: Playing, rows: Sequence[dict[str, Any]]) -> str:
+    told = ", ".join(f"{row['game']} {row['best']:.3f}" for row in rows)
+    return f"{playing.policy}: {told}"
+
+
+def program_of(
+    env: xrlflow.RewriteEnv, actions: Sequence[int]
+) -> tuple[tuple[int, ...], list[str]]:
+    """Returns the results of the program that some actions lead to, and the rules that do."""
+    _, info = env.reset()
+    rules = []
+    for action in actions:
+        if action:
+            rules.append(info["rules"][action - 1])
+        _, _, is_terminated, is_truncated, info = env.step(action)
+        if is_terminated or is_truncated:
+            break
+    return info["roots"], rules
