@@ -1,0 +1,212 @@
+"""The experiment of X-RLflow, on small models."""
+
+import dataclasses
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.cases import Case, floats
+from experiments.xrlflow import __main__ as table
+from experiments.xrlflow import games, methods, shapes, speed, training
+from experiments.xrlflow.climbing import climb
+from experiments.xrlflow.comparing import compare
+from gopt.rewriting import roofline
+from gopt.rewriting.pricing import Prices
+from gopt.systems import xrlflow
+
+AGENT = xrlflow.Settings(width=8, layers=2, summary=4, hidden=(8,), every=2, horizon=6, episodes=3)
+
+
+def attention(rows=8):
+    def model(w, x):
+        q, k, v = (x @ each for each in w)
+        return jax.nn.softmax(q @ k.T) @ v
+
+    return Case(model, ([floats(16, 16)] * 3, floats(rows, 16)))
+
+
+def layers():
+    def model(w, x):
+        for a, b in zip(w[::2], w[1::2], strict=True):
+            x = jnp.tanh(x @ a + x @ b) * 2 + x
+        return x
+
+    return Case(model, ([floats(16, 16)] * 4, floats(8, 16)))
+
+
+@pytest.fixture
+def models(monkeypatch):
+    known = {"attention": attention, "layers": layers}
+    for module in (table, shapes, speed):
+        monkeypatch.setattr(module, "EVERY", known)
+    monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
+    return known
+
+
+def seat(made=layers, settings=AGENT, measurements=10**9):
+    played = games.game(made.__name__, made())
+    prices = Prices(played.terms, roofline())
+    return training.seat(played, prices.program, roofline(), settings, measurements)
+
+
+def begin(settings=AGENT):
+    return xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=settings)
+
+
+def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+    playing = training.Playing(updates=3)
+    made = (attention, layers)
+    whole = training.play([seat(one) for one in made], begin(), AGENT, playing, tmp_path / "whole")
+
+    keep, calls = training._keep, []
+
+    def interrupted(*args):
+        keep(*args)
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_keep", interrupted)
+    folder = tmp_path / "parts"
+    with pytest.raises(KeyboardInterrupt):
+        training.play([seat(one) for one in made], begin(), AGENT, playing, folder)
+    seats = [seat(one) for one in made]
+    parts = training.play(seats, begin(), AGENT, playing, folder)
+    assert len(calls) == 3
+    for ours, theirs in zip(*map(jax.tree.leaves, (parts.params, whole.params)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert parts.best == whole.best
+    timed = ("playing s", "learning s")
+    told = [
+        [{key: value for key, value in row.items() if key not in timed} for row in came.history]
+        for came in (parts, whole)
+    ]
+    assert told[0] == told[1] and len(told[0]) >= 3
+    both = map(jax.tree.leaves, (whole.params, begin()))
+    moved = [np.abs(a - b).max() for a, b in zip(*both, strict=True)]
+    assert max(moved) > 1e-5
+    with pytest.raises(ValueError, match="holds a run with seed = 0"):
+        training.play(seats, begin(), AGENT, training.Playing(updates=3, seed=1), folder)
+
+
+@pytest.mark.parametrize("policy", ["learning", "agent", "random"])
+def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
+    one = seat(measurements=7)
+    playing = training.Playing(policy, updates=50, measurements=7)
+    came = training.play([one], begin(), AGENT, playing, tmp_path)
+    assert len(one.budget.known) == 7 and one.budget.is_spent
+    assert len(came.history) < 50
+    best = came.best["layers"]
+    roots, rules = training.program_of(one.env, best.actions)
+    share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
+    np.testing.assert_allclose(share, best.share)
+    assert len(rules) == sum(action != 0 for action in best.actions)
+    if policy != "learning":
+        for ours, theirs in zip(*map(jax.tree.leaves, (came.params, begin())), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_climbing_never_goes_down():
+    rare = dataclasses.replace(AGENT, every=AGENT.horizon)
+    one = seat(settings=rare, measurements=12)
+    came = climb(one, xrlflow.policy(rare), begin(), seed=0)
+    shares = [row["best"] for row in came.history]
+    assert shares == sorted(shares, reverse=True) and shares[-1] < 1
+    roots, _ = training.program_of(one.env, came.best["layers"].actions)
+    share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
+    np.testing.assert_allclose(share, shares[-1])
+
+
+def test_programs_of_a_model_are_compared_in_turns():
+    played = games.game("layers", layers())
+    one = seat()
+    _, _, _, _, info = one.env.step(1)
+    after = one.game.terms.replace(one.game.roots, dict(xrlflow_first(one)))
+    assert after == info["roots"]
+    programs = {"same": one.game.roots, "again": one.game.roots, "other": after}
+    found = compare(one.game, programs, repeats=6, seed=0)
+    assert found["again"]["same as"] == "same" and found["other"]["same as"] == "other"
+    for row in found.values():
+        assert row["difference"] <= row["tolerance"] and row["tells"]
+        assert len(row["times"]["process"]) == 6
+    wrong = played.terms.add("mul", [played.roots[0], played.roots[0]])
+    found = compare(played, {"wrong": (wrong,)}, repeats=1, seed=0)
+    assert found["wrong"]["difference"] > found["wrong"]["tolerance"]
+
+
+def xrlflow_first(one):
+    one.env.reset()
+    return one.env.view.found[0].by
+
+
+def test_the_experiment_runs_and_resumes(tmp_path, models, capsys):
+    settings = table.Settings(
+        models=("attention", "layers"),
+        baselines=("greedy", "TASO"),
+        measurements=3,
+        updates=2,
+        repeats=6,
+        weights="none",
+        folder=tmp_path,
+        agent=AGENT,
+    )
+    table.main(settings)
+    assert "attention" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "xrlflow.json").read_text())
+    assert [row["model"] for row in rows] == ["attention", "layers"]
+    assert set(rows[0]["found"]) == {"greedy", "TASO", *methods.PLAYERS}
+    for row in rows:
+        for one in row["found"].values():
+            assert one["difference"] <= one["tolerance"]
+            assert one["cost"] > 0
+    for name in ("models.md", "searches.md", "settings.json", "programs.jsonl", "ops.jsonl"):
+        assert (tmp_path / name).exists()
+    lines = (tmp_path / "programs.jsonl").read_text()
+    table.main(dataclasses.replace(settings, models=("attention",)))
+    assert (tmp_path / "programs.jsonl").read_text() == lines  # nothing was measured again
+    # The agent plays on another shape.
+    shapes.main(
+        shapes.Settings(
+            models=("attention",),
+            baselines=("greedy",),
+            few=2,
+            measurements=3,
+            updates=2,
+            repeats=6,
+            weights="none",
+            agents=tmp_path / "agents",
+            folder=tmp_path / "shapes",
+            agent=AGENT,
+        )
+    )
+    assert "rows 4" in (tmp_path / "shapes" / "shapes.md").read_text()
+
+
+def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
+    settings = speed.Settings(
+        models=("layers",), layers=(1,), repeats=1, folder=tmp_path, agent=AGENT, largest=2000
+    )
+    speed.main(settings)
+    rows = json.loads((tmp_path / "speed.json").read_text())
+    assert [row["how"] for row in rows] == ["patches", "whole"] * 2
+    assert rows[0]["nodes"] < rows[1]["nodes"]
+    assert all(row["seeing s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (partial(table.Settings, models=("no such",)), "models has 'no such'"),
+        (partial(table.Settings, players=("chess",)), "players has 'chess'"),
+        (partial(training.Playing, policy="chess"), "policy is 'chess'"),
+        (partial(training.Playing, updates=0), "updates is 0"),
+        (partial(speed.Settings, repeats=0), "repeats is 0"),
+    ],
+)
+def test_bad_settings_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
