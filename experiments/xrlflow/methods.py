@@ -73,7 +73,8 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     if name == "climbing":
         settings = dataclasses.replace(settings, every=settings.horizon)
     seconds = clocks.seconds(played, play.reward)
-    seat = training.seat(played, seconds, clocks.cost(), settings, play.measurements)
+    cost = clocks.cost(play.reward)
+    seat = training.seat(played, seconds, cost, settings, play.measurements)
     if name == "climbing":
         came = climb(seat, xrlflow.policy(settings), play.params, seed=play.seed)
     else:

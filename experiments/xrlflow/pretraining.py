@@ -2,8 +2,8 @@
 
     python -m experiments.xrlflow.pretraining --folder runs/xrlflow/pretraining
 
-Rewards are sums of measured times of ops, after each rewrite, so that no program has to be
-compiled. Resumes where it was interrupted; the file is `agent.npz` in the folder. Needs the extra
+The models are small, so that a program is soon compiled and measured, and a rewrite is a large part
+of it. Resumes where it was interrupted; the file is `agent.npz` in the folder. Needs the extra
 `xrlflow`.
 """
 
@@ -40,19 +40,23 @@ class Settings:
     Attributes:
       models: of `MODELS`.
       reward: of `experiments.xrlflow.games.REWARDS`.
-      updates: rounds of episodes.
+      measurements: programs of each model that are measured.
+      updates: rounds of episodes, at most.
       seed: of everything random.
       folder: of checkpoints, times, and the result.
       agent: sizes of the network, episodes, and training.
     """
 
     models: tuple[str, ...] = tuple(MODELS)
-    reward: str = "summed ops"
+    reward: str = "end to end"
+    measurements: int = 200
     updates: int = 100
     seed: int = 0
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(
-        default_factory=lambda: xrlflow.Settings(every=1, horizon=40, episodes=10)
+        default_factory=lambda: xrlflow.Settings(
+            width=32, every=2, horizon=24, episodes=10, learning_rate=1e-3
+        )
     )
 
     def __post_init__(self) -> None:
@@ -67,9 +71,9 @@ def main(settings: Settings) -> None:
     for name in settings.models:
         played = games.game(name, forward(name, **MODELS[name]))
         seconds = clocks.seconds(played, settings.reward)
-        seats.append(training.seat(played, seconds, cost, agent, 10**9))
+        seats.append(training.seat(played, seconds, cost, agent, settings.measurements))
     params = xrlflow.init_params(jax.random.key(settings.seed), xrlflow.smallest(), settings=agent)
-    playing = training.Playing(updates=settings.updates, seed=settings.seed)
+    playing = training.Playing("learning", settings.updates, settings.measurements, settings.seed)
     came = training.play(seats, params, agent, playing, settings.folder / "play")
     clocks.programs.close()
     saved = settings.folder / "agent.npz"
@@ -77,7 +81,7 @@ def main(settings: Settings) -> None:
     common.save_json(settings.folder / "history.json", came.history)
     common.show(
         "The best program of each model, as a share of the model as it is",
-        ("model", "sum of ops"),
+        ("model", settings.reward),
         [(name, f"{best.share:.4f}") for name, best in came.best.items()],
         settings.folder / "models.md",
     )

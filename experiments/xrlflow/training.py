@@ -164,7 +164,7 @@ def _round(
             "game": name,
             "update": update,
             "reward": float(np.mean([each.reward.sum() for each in own])),
-            "steps": int(sum(len(each.action) for each in own)),
+            "rewrites": int(sum(len(each.action) for each in own)),
             "measured": len(by[name].budget.known),
             "best": best[name].share,
             "playing s": taken[name],

@@ -322,6 +322,11 @@ def test_slots_grow_and_stay_large():
         assert all(now >= then for now, then in zip(env.size, sizes[-1], strict=True))
         sizes.append(env.size)
     assert len({size.slots for size in sizes}) > 1 and len(set(sizes)) > 2
+    rng = env.action_space.np_random
+    env.make_room(xrlflow.Size(slots=200))
+    assert env.action_space.n == 256 and env.action_space.np_random is rng
+    drawn = {int(env.action_space.sample()) for _ in range(200)}
+    assert drawn <= set(range(len(info["rules"]) + 1)) and len(drawn) > 5
     assert env.reset()[0]["mask"].shape == (env.size.slots,)
     env.make_room(xrlflow.Size(slots=1000))
     assert env.action_space.n == 1024 and len(env.reset()[0]["mask"]) == 1024

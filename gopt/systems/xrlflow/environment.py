@@ -42,12 +42,16 @@ class View(NamedTuple):
 
 
 class Slots(spaces.Discrete):
-    """Actions, of which those are drawn that there are: all below a number."""
+    """Actions, of which those are drawn that there are.
 
-    def __init__(self, slots: int, there: int):
-        """Takes how many slots there are, with padding and without."""
-        super().__init__(slots)
-        self.there = there
+    Attributes:
+      there: slots without padding.
+    """
+
+    def __init__(self, slots: int, seed: np.random.Generator | None = None):
+        """Takes how many slots there are, with padding."""
+        super().__init__(slots, seed=seed)
+        self.there = slots
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.int64:
         """Returns an action at random; of those that there are if no mask is given."""
@@ -56,7 +60,7 @@ class Slots(spaces.Discrete):
         return super().sample(mask, probability)
 
 
-class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
+class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     """Episodes of rewrites of one program.
 
     An action is a slot: 0 ends the episode, the others are candidates, made by the rules that
@@ -78,6 +82,8 @@ class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as gymnasium declares it)
+    action_space: Slots
+    observation_space: spaces.Dict
 
     def __init__(
         self,
@@ -110,6 +116,7 @@ class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
         self._most = 2 * len(terms.live(roots))
         self._views: dict[tuple[int, ...], View] = {}
         self.size = self._shown = Size()
+        self.action_space, self.observation_space = Slots(1), _space(Size())
         self.first = seconds(self.start)
         if not 0 < self.first < np.inf:
             raise ValueError(f"the program takes {self.first} s: expected a positive number")
@@ -118,7 +125,7 @@ class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode with the program as it is. Nothing in it is random, but actions."""
         super().reset(seed=seed, options=options)
         self.view = self._view(self.start)
@@ -127,7 +134,7 @@ class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
 
     def step(
         self, action: np.int64 | int
-    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Takes a candidate, or ends the episode.
 
         Raises:
@@ -179,30 +186,13 @@ class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
         return view
 
     def _make_spaces(self, view: View) -> None:
-        nodes, edges, left, slots = self.size
-        self.action_space = Slots(slots, len(view.found) + 1)
-        if self._shown == self.size:
-            return
-        self._shown = self.size
+        if self._shown != self.size:
+            self._shown = self.size
+            self.action_space = Slots(self.size.slots, self.action_space.np_random)
+            self.observation_space = _space(self.size)
+        self.action_space.there = len(view.found) + 1
 
-        def below(count: int, *shape: int) -> spaces.Box:
-            return spaces.Box(0, count - 1, shape, np.int32)
-
-        self.observation_space: Any = spaces.Dict(
-            {
-                "kind": below(len(NODE_KINDS), nodes),
-                "slot": below(slots + 1, nodes),
-                "sender": below(nodes, edges),
-                "receiver": below(nodes, edges),
-                "size": spaces.Box(0, LARGEST, (edges, RANK), np.float32),
-                "left": below(nodes, left),
-                "left_slot": below(slots + 1, left),
-                "change": spaces.Box(-1, 1, (slots,), np.float32),
-                "mask": spaces.MultiBinary(slots),
-            }
-        )
-
-    def _observation(self) -> dict[str, np.ndarray]:
+    def _observation(self) -> dict[str, Any]:
         seen = pad(self.view.seen, self.size)
         return seen._replace(mask=seen.mask.astype(np.int8))._asdict()
 
@@ -213,3 +203,25 @@ class RewriteEnv(gymnasium.Env[dict[str, np.ndarray], np.int64]):
             "seconds": seconds,
             "rules": tuple(one.rule for one in self.view.found),
         }
+
+
+def _space(size: Size) -> spaces.Dict:
+    """Returns the space of what is seen."""
+    nodes, edges, left, slots = size
+
+    def below(count: int, *shape: int) -> spaces.Box:
+        return spaces.Box(0, count - 1, shape, np.int32)
+
+    return spaces.Dict(
+        {
+            "kind": below(len(NODE_KINDS), nodes),
+            "slot": below(slots + 1, nodes),
+            "sender": below(nodes, edges),
+            "receiver": below(nodes, edges),
+            "size": spaces.Box(0, LARGEST, (edges, RANK), np.float32),
+            "left": below(nodes, left),
+            "left_slot": below(slots + 1, left),
+            "change": spaces.Box(-1, 1, (slots,), np.float32),
+            "mask": spaces.MultiBinary(slots),
+        }
+    )

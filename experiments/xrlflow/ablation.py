@@ -1,0 +1,138 @@
+"""What rewards, and what parts of the network are worth: agents that differ in one thing.
+
+    python -m experiments.xrlflow.ablation
+    python -m experiments.xrlflow.ablation --variants "every rewrite" "at the end" analytic
+
+All begin with random weights, have as many rounds of episodes, and, where whole programs are
+measured, as many of these. What each finds is measured end to end, in turns with all others. Needs
+the extra `xrlflow`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+
+from experiments import common
+from experiments.cases import check_names
+from experiments.rewrite.models import EVERY
+from experiments.xrlflow import games, methods
+from gopt.systems import xrlflow
+
+AT_THE_END = 10**6  # rewrites
+
+# Rewards, and settings of the agent that are others than those given.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("end to end", {}),
+    "every rewrite": ("end to end", {"every": 1}),
+    "at the end": ("end to end", {"every": AT_THE_END}),
+    "summed ops": ("summed ops", {}),
+    "summed ops, every rewrite": ("summed ops", {"every": 1}),
+    "analytic": ("analytic", {}),
+    "analytic, every rewrite": ("analytic", {"every": 1}),
+    "flat head": ("end to end", {"head": "flat"}),
+    "whole pooling": ("end to end", {"pooling": "whole"}),
+    "no hints": ("end to end", {"hints": False}),
+    "linear sizes": ("end to end", {"sizes": "linear"}),
+    "linear sizes, M 512": ("end to end", {"sizes": "linear", "largest": 512.0}),
+    "as published": (
+        "end to end",
+        {"head": "flat", "pooling": "whole", "hints": False, "sizes": "linear", "unit": 1.0},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared.
+
+    Attributes:
+      models: of `experiments.rewrite.models.EVERY`.
+      variants: of `VARIANTS`.
+      measurements: whole programs that a variant measures of each model.
+      updates: rounds of episodes, at most.
+      repeats: turns in which programs are timed in the end.
+      seed: of everything random.
+      folder: where figures, the table, checkpoints and times are kept.
+      agent: settings of the agent by default.
+    """
+
+    models: tuple[str, ...] = ("SqueezeNet", "NasRNN", "BERT, matrices alone")
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    measurements: int = 100
+    updates: int = 20
+    repeats: int = 12
+    seed: int = 0
+    folder: Path = Path("runs/xrlflow/ablation")
+    agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
+
+    def __post_init__(self) -> None:
+        check_names("models", self.models, EVERY)
+        check_names("variants", self.variants, VARIANTS)
+
+
+def run(name: str, settings: Settings) -> dict[str, Any]:
+    """Returns what all variants make of a model."""
+    played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
+    found = {"TASO": methods.search("TASO", played, clocks)}
+    for variant in settings.variants:
+        reward, changes = VARIANTS[variant]
+        agent = dataclasses.replace(settings.agent, **changes)
+        params, agent = methods.begin("none", agent, settings.seed)
+        play = methods.Play(
+            params,
+            agent,
+            reward,
+            settings.measurements if reward == "end to end" else 10**9,
+            settings.updates,
+            settings.seed,
+            settings.folder / "play" / variant.replace(" ", "_").replace(",", ""),
+        )
+        found[variant] = methods.player("X-RLflow", played, clocks, play)
+        jax.clear_caches()
+    clocks.programs.close()
+    rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
+    return {"model": name, "found": rows}
+
+
+def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Prints the table, and saves it."""
+    common.show(
+        f"Process time as a share of that before (95 %), {settings.repeats} turns",
+        ("variant", *(row["model"] for row in rows), "programs measured", "s"),
+        [
+            (
+                name,
+                *(common.interval(row["found"][name]["ratio"]) for row in rows),
+                ", ".join(_measured(row["found"][name]) for row in rows),
+                ", ".join(f"{row['found'][name]['s']:.0f}" for row in rows),
+            )
+            for name in ("TASO", *settings.variants)
+        ],
+        settings.folder / "ablation.md",
+    )
+
+
+def _measured(found: dict[str, Any]) -> str:
+    return str(found["history"][-1]["measured"]) if found["history"] else ""
+
+
+def main(settings: Settings) -> None:
+    """Runs all variants on all models, prints the table and saves it."""
+    common.save_settings(settings.folder, settings)
+    rows = list[dict[str, Any]]()
+    for name in settings.models:
+        rows.append(run(name, settings))
+        common.save_json(settings.folder / "ablation.json", rows)
+    show(rows, settings)
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Settings, description=__doc__)
+    common.start()
+    common.keep_memory()
+    main(given)
