@@ -100,7 +100,8 @@ def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
     came = training.play([one], begin(), AGENT, playing, tmp_path)
     assert len(one.budget.known) == 7 and one.budget.is_spent
     assert len(came.history) < 50
-    best = came.best["layers"]
+    best, *others = came.best["layers"]
+    assert [one.share for one in (best, *others)] == sorted(one.share for one in (best, *others))
     roots, rules = training.program_of(one.env, best.actions)
     share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, best.share)
@@ -116,7 +117,7 @@ def test_climbing_never_goes_down():
     came = climb(one, xrlflow.policy(rare), begin(), seed=0)
     shares = [row["best"] for row in came.history]
     assert shares == sorted(shares, reverse=True) and shares[-1] < 1
-    roots, _ = training.program_of(one.env, came.best["layers"].actions)
+    roots, _ = training.program_of(one.env, came.best["layers"][0].actions)
     share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, shares[-1])
 

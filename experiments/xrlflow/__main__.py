@@ -59,7 +59,9 @@ class Settings:
     weights: str = ""
     seed: int = 0
     folder: Path = Path("runs/xrlflow")
-    agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
+    agent: xrlflow.Settings = field(
+        default_factory=lambda: xrlflow.Settings(episodes=4, learning_rate=1e-3)
+    )
 
     def __post_init__(self) -> None:
         check_names("models", self.models, EVERY)
@@ -79,6 +81,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
         settings.reward,
         settings.measurements,
         settings.updates,
+        settings.repeats,
         settings.seed,
         settings.folder / "play",
     )

@@ -89,6 +89,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
             reward,
             settings.measurements if reward == "end to end" else 10**9,
             settings.updates,
+            settings.repeats,
             settings.seed,
             settings.folder / "play" / variant.replace(" ", "_").replace(",", ""),
         )

@@ -47,6 +47,7 @@ class Play:
       reward: of `experiments.xrlflow.games.REWARDS`.
       measurements: programs that each may measure.
       updates: rounds of episodes, at most.
+      repeats: turns in which the fastest are measured once more.
       seed: of everything random.
       folder: of checkpoints.
     """
@@ -56,6 +57,7 @@ class Play:
     reward: str
     measurements: int
     updates: int
+    repeats: int
     seed: int
     folder: Path
 
@@ -68,7 +70,7 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 
 
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
-    """Returns what one of `PLAYERS` finds."""
+    """Returns what one of `PLAYERS` finds: of the fastest programs, the one that is so again."""
     begin, settings = time.perf_counter(), play.settings
     if name == "climbing":
         settings = dataclasses.replace(settings, every=settings.horizon)
@@ -81,7 +83,16 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
         playing = training.Playing(PLAYERS[name], play.updates, play.measurements, play.seed)
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         came = training.play([seat], play.params, settings, playing, folder)
-    roots, rules = training.program_of(seat.env, came.best[played.name].actions)
+    best = came.best[played.name]
+    finalists = [training.program_of(seat.env, one.actions) for one in best]
+    measured = comparing.compare(
+        played,
+        {str(k): roots for k, (roots, _) in enumerate(finalists)},
+        repeats=play.repeats,
+        seed=play.seed,
+    )
+    again = [measured[str(k)]["ratio"][0] for k in range(len(best))]
+    roots, rules = finalists[again.index(min(again))]
     taken = time.perf_counter() - begin
     return Program(roots, tuple(rules), taken, came.history, came.params)
 

@@ -82,7 +82,7 @@ def main(settings: Settings) -> None:
     common.show(
         "The best program of each model, as a share of the model as it is",
         ("model", settings.reward),
-        [(name, f"{best.share:.4f}") for name, best in came.best.items()],
+        [(name, f"{best[0].share:.4f}") for name, best in came.best.items()],
         settings.folder / "models.md",
     )
 

@@ -81,6 +81,7 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
         "end to end",
         settings.measurements,
         settings.updates,
+        settings.repeats,
         settings.seed,
         settings.folder / "play",
     )

@@ -44,18 +44,28 @@ class Playing:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
 
 
-class Best(NamedTuple):
-    """The fastest program that was measured."""
+class Reached(NamedTuple):
+    """A program that was measured."""
 
     actions: list[int]  # that lead there
     share: float  # of the time of the program as it is
+
+
+START = Reached([], 1.0)
+FINALISTS = 5  # programs that are measured once more: the fastest of many is often luck
+
+
+def fastest(known: Sequence[Reached], new: Reached) -> list[Reached]:
+    """Returns the fastest of some programs and one more, in order; equal times count once."""
+    by_share = {one.share: one for one in (new, *known)}
+    return [by_share[share] for share in sorted(by_share)][:FINALISTS]
 
 
 class Played(NamedTuple):
     """What came of it."""
 
     params: Any
-    best: dict[str, Best]  # by game, of all
+    best: dict[str, list[Reached]]  # by game, the fastest programs
     history: list[dict[str, Any]]  # a row for each round and game
 
 
@@ -104,11 +114,11 @@ def play(
     state = xrlflow.TrainState(params, xrlflow.optimizer(settings).init(params))
     rooms = np.array([each.env.size for each in seats])
     done, (state, rooms) = checkpoints.restore((state, rooms))
-    history, best = list[dict[str, Any]](), {name: Best([], 1.0) for name in names}
+    history, best = list[dict[str, Any]](), {name: [START] for name in names}
     if done:
         kept = json.loads((folder / f"{done}.json").read_text())
         history = kept["history"]
-        best = {name: Best(*each) for name, each in kept["best"].items()}
+        best = {name: [Reached(*one) for one in own] for name, own in kept["best"].items()}
         for each, room in zip(seats, rooms, strict=True):
             each.budget.known.update(kept["known"][each.game.name])
             each.env.make_room(xrlflow.Size(*map(int, room)))
@@ -139,7 +149,7 @@ def _round(
     settings: xrlflow.Settings,
     playing: Playing,
     update: int,
-    best: dict[str, Best],
+    best: dict[str, list[Reached]],
 ) -> tuple[list[tuple[xrlflow.Episode, xrlflow.Size]], list[dict[str, Any]]]:
     """Returns the episodes of a round, which games have in turn, and a row for each game."""
     played: dict[str, list[xrlflow.Episode]] = {}
@@ -153,11 +163,10 @@ def _round(
         episode = xrlflow.play(env, choose, params, rng)
         taken[game.name] += time.perf_counter() - begin
         played.setdefault(game.name, []).append(episode)
-        step = episode.best()
-        if step is not None:
+        for step in np.flatnonzero(np.isfinite(episode.seconds)):
             share = float(episode.seconds[step] / env.first)
-            if share < best[game.name].share:
-                best[game.name] = Best(episode.action[: step + 1].tolist(), share)
+            reached = Reached(episode.action[: step + 1].tolist(), share)
+            best[game.name] = fastest(best[game.name], reached)
     by = {each.game.name: each for each in seats}
     rows = [
         {
@@ -166,7 +175,7 @@ def _round(
             "reward": float(np.mean([each.reward.sum() for each in own])),
             "rewrites": int(sum(len(each.action) for each in own)),
             "measured": len(by[name].budget.known),
-            "best": best[name].share,
+            "best": best[name][0].share,
             "playing s": taken[name],
         }
         for name, own in played.items()
@@ -181,7 +190,7 @@ def _keep(
     done: int,
     state: xrlflow.TrainState,
     seats: Sequence[Seat],
-    best: dict[str, Best],
+    best: dict[str, list[Reached]],
     history: list[dict[str, Any]],
 ) -> None:
     """Writes what it takes to go on; the checkpoint last, which says that all is there."""
