@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -101,6 +102,16 @@ def origin(settings: Any, **more: Any) -> dict[str, Any]:
     """Returns how something was made, as JSON values: settings, what else there is, versions."""
     described = {**dataclasses.asdict(settings), **more, "versions": versions()}
     return dict(json.loads(json.dumps(described, default=str)))
+
+
+def digest(tree: Any) -> str:
+    """Returns what tells arrays, of parameters or a problem, from others."""
+    import jax
+
+    every = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        every.update(np.asarray(leaf).tobytes())
+    return every.hexdigest()[:16]
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

@@ -27,9 +27,12 @@ class Ledger:
         self._number = 0  # of lines
         if path.is_dir():
             raise ValueError(f"{path} is a folder: expected a file of {what}")
-        if not path.exists():
-            with write_whole(path) as temporary:
-                temporary.write_text(json.dumps(self._header) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("x") as file:  # only one of several that begin together makes it
+                file.write(json.dumps(self._header) + "\n")
+        except FileExistsError:
+            pass
         self._check()
         content = path.read_bytes()
         if not content.endswith(b"\n"):  # a run was stopped while it wrote

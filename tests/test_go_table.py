@@ -17,7 +17,6 @@ from experiments.go import __main__ as table
 from experiments.go import (
     ablations,
     heuristics,
-    keeping,
     methods,
     report,
     runs,
@@ -41,7 +40,7 @@ POLICY = go.Settings(
     **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
     **dict(levels=(16,), samples=2, iterations=2, epochs=1),
 )
-PLACING = dataclasses.replace(POLICY, tasks=("placement",), levels=(4, 16))
+PLACING = dataclasses.replace(POLICY, tasks=("placement",))
 FUSING = dataclasses.replace(POLICY, tasks=("fusion",))
 TRAINING = training.Training(
     **dict(steps=4, devices=(1,), graphs=2, checkpoint_every=2),
@@ -72,7 +71,7 @@ def first(small, tmp_path_factory):
     settings = table.Settings(
         table="fusion",
         rows=("small",),
-        searches=("GO untrained", "GO fine-tuned"),
+        searches=("GO untrained", "GO"),  # one program
         evaluations=31,
         seeds=2,
         train=True,
@@ -87,12 +86,12 @@ def first(small, tmp_path_factory):
 
 def test_a_run_trains_evaluates_and_saves(first):
     folder, printed = first
-    assert "GO fine-tuned" in printed and "over priority fusion" in printed
+    assert "GO untrained" in printed and "over priority fusion" in printed
     assert "published" not in printed  # nothing is, for this table
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
-        *("settings.json", "rows.md", "summary.md", "found.json", "convergence.png"),
-        *("small", "policy"),
+        *("settings.json", "rows.md", "summary.md", "found.json"),
+        *("convergence.png", "seconds.png", "small", "policy"),
     }
     (row,) = json.loads((folder / "found.json").read_text())
     known = tables.fusion(build(ROW), 1, None)
@@ -427,28 +426,29 @@ def test_profiled_networks_may_be_the_rows(tmp_path):
     path, weights = tmp_path / "profiled.json", tmp_path / "policy.npz"
     path.write_text(json.dumps([PROFILE]))
     go.save_policy(weights, parameters(PLACING), PLACING)
+    rows = profiled(path)
+    names = ["fork, 2 devices", "fork, 4 devices"]
+    assert list(rows) == names and [row.devices for row in rows.values()] == [2, 4]
     settings = table.Settings(
         **dict(profiled=path, weights=weights, searches=("GO",), evaluations=13, seeds=2),
+        rows=tuple(names[:1]),
         **dict(folder=tmp_path / "runs", policy=FUSING, training=TRAINING),
     )
     with redirect_stdout(StringIO()) as printed:
         table.main(settings)
     assert "published" not in printed.getvalue()
     folder = tmp_path / "runs" / "placement, profiled"
-    found = json.loads((folder / "found.json").read_text())
-    rows = ["fork, 2 devices", "fork, 4 devices"]
-    assert [row["name"] for row in found] == rows
-    assert json.loads((folder / "settings.json").read_text())["rows"] == rows
-    for row in found:
-        assert row["ops"] == 10 and row["family"] == "fork"
-        assert row["given"]["one device"]["makespan"] == pytest.approx(20e-3, rel=1e-6)
-        # Both branches at once, and what is sent: about 10 µs each time.
-        for step in (row["given"]["HEFT"]["makespan"], *row["found"]["GO"]["makespan"]):
-            assert 12e-3 < step < 12.2e-3
+    (row,) = json.loads((folder / "found.json").read_text())
+    assert row["name"] == names[0] and row["ops"] == 10 and row["family"] == "fork"
+    assert json.loads((folder / "settings.json").read_text())["rows"] == names[:1]
+    assert row["given"]["one device"]["makespan"] == pytest.approx(20e-3, rel=1e-6)
+    # Both branches at once, and what is sent: about 10 µs each time.
+    for step in (row["given"]["HEFT"]["makespan"], *row["found"]["GO"]["makespan"]):
+        assert 12e-3 < step < 12.2e-3
     with pytest.raises(ValueError, match="of measured times: expected no table with fusion"):
         table.main(dataclasses.replace(settings, table="joint", train=True))
     with pytest.raises(ValueError, match="the times of ops were measured"):
-        tables.fusion(build(profiled(path)["fork, 2 devices"]), 1, None)
+        tables.fusion(build(rows[names[0]]), 1, None)
     with pytest.raises(ValueError, match="rows has 'RNNLM, 2 layers'"):
         table.main(dataclasses.replace(settings, rows=("RNNLM, 2 layers",)))
 
@@ -657,7 +657,7 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     assert lines[2].split("|")[5].strip() == f"{mean:.1f} ± {error:.1f}" and len(lines) == 4
 
 
-PARTS = "no schedule", ablations.AS_IT_IS, "warm start", "priorities first"
+PARTS = "no schedule", ablations.AS_IT_IS, "warm start"
 
 
 def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, monkeypatch):
@@ -674,17 +674,15 @@ def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, m
     saved = json.loads((tmp_path / "gains.json").read_text())
     found = {name: np.array(x) for name, x in saved["log"].items()}
     ways = ablations.AS_IT_IS, ablations.ONE_GROUP, ablations.ONE_SHOT
-    also = "warm start, not trained since", "warm start", "priorities first"
+    also = "warm start, not trained since", "warm start"
     assert list(found) == ["no schedule", *ways, *also, "untrained"]
     assert {x.shape for x in found.values()} == {(1, 2, 2, 2)}
     assert all((x <= 0).all() and x.min() < 0 for x in found.values())
     for other in (*ways[1:], "untrained"):
         assert not np.allclose(found[ablations.AS_IT_IS], found[other])
     # Parts are left out of what is trained, or come before it.
-    weights = [go.load_policy(tmp_path / part / "0" / "policy.npz")[0] for part in PARTS[:3]]
-    assert len({keeping.digest(each) for each in weights}) == 3
-    before, alone = go.load_policy(tmp_path / PARTS[3] / "0" / "before" / "policy.npz")
-    assert alone.tasks == ("scheduling",) and "head_scheduling" in before["params"]
+    weights = [go.load_policy(tmp_path / part / "0" / "policy.npz")[0] for part in PARTS]
+    assert len({common.digest(each) for each in weights}) == 3
     line = (tmp_path / "table.md").read_text().splitlines()[4].split("|")
     mean = 100 * (1 - np.exp(found["no schedule"][0, :, 1::2, 0].mean()))
     assert line[1].strip() == "no schedule" and line[4].startswith(f" {mean:.1f} ({mean:.1f} to")

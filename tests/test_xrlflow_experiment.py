@@ -26,7 +26,7 @@ def attention(rows=8):
         q, k, v = (x @ each for each in w)
         return jax.nn.softmax(q @ k.T) @ v
 
-    return Case(model, ([floats(16, 16)] * 3, floats(rows, 16)))
+    return Case(model, ([floats(16, width) for width in (16, 16, 24)], floats(rows, 16)))
 
 
 def layers():
@@ -89,8 +89,13 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     both = map(jax.tree.leaves, (whole.params, begin()))
     moved = [np.abs(a - b).max() for a, b in zip(*both, strict=True)]
     assert max(moved) > 1e-5
-    with pytest.raises(ValueError, match="holds a run with seed = 0"):
-        training.play(seats, begin(), AGENT, training.Playing(updates=3, seed=1), folder)
+    for other, params, match in (
+        (dataclasses.replace(playing, seed=1), begin(), "seed = 0"),
+        (dataclasses.replace(playing, reward="end to end"), begin(), "reward = 'analytic'"),
+        (playing, whole.params, "begun = "),
+    ):
+        with pytest.raises(ValueError, match=f"holds a run with {match}"):
+            training.play(seats, params, AGENT, other, folder)
 
 
 @pytest.mark.parametrize("policy", ["learning", "agent", "random"])
@@ -109,6 +114,15 @@ def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
     if policy != "learning":
         for ours, theirs in zip(*map(jax.tree.leaves, (came.params, begin())), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_games_that_are_spent_make_room_for_others(tmp_path):
+    seats = [seat(attention, measurements=2), seat(layers, measurements=9)]
+    few = dataclasses.replace(AGENT, episodes=1)
+    playing = training.Playing(updates=60, measurements=9)
+    came = training.play(seats, begin(), few, playing, tmp_path)
+    assert [len(each.budget.known) for each in seats] == [2, 9]
+    assert {row["game"] for row in came.history[-2:]} == {"layers"}
 
 
 def test_climbing_never_goes_down():
@@ -146,28 +160,27 @@ def xrlflow_first(one):
 
 def test_the_experiment_runs_and_resumes(tmp_path, models, capsys):
     settings = table.Settings(
-        models=("attention", "layers"),
+        models=("attention",),
         baselines=("greedy", "TASO"),
         measurements=3,
         updates=2,
         repeats=6,
-        weights="none",
         folder=tmp_path,
         agent=AGENT,
     )
     table.main(settings)
     assert "attention" in capsys.readouterr().out
     rows = json.loads((tmp_path / "xrlflow.json").read_text())
-    assert [row["model"] for row in rows] == ["attention", "layers"]
-    assert set(rows[0]["found"]) == {"greedy", "TASO", *methods.PLAYERS}
+    assert [row["model"] for row in rows] == ["attention"]
+    assert set(rows[0]["found"]) == {"as read", "greedy", "TASO", *methods.PLAYERS}
     for row in rows:
         for one in row["found"].values():
-            assert one["difference"] <= one["tolerance"]
+            assert one["difference"] <= one["tolerance"] and one["equal"]
             assert one["cost"] > 0
     for name in ("models.md", "searches.md", "settings.json", "programs.jsonl", "ops.jsonl"):
         assert (tmp_path / name).exists()
     lines = (tmp_path / "programs.jsonl").read_text()
-    table.main(dataclasses.replace(settings, models=("attention",)))
+    table.main(settings)
     assert (tmp_path / "programs.jsonl").read_text() == lines  # nothing was measured again
     # The agent plays on another shape.
     shapes.main(
@@ -178,7 +191,6 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys):
             measurements=3,
             updates=2,
             repeats=6,
-            weights="none",
             agents=tmp_path / "agents",
             folder=tmp_path / "shapes",
             agent=AGENT,

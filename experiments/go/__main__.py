@@ -27,7 +27,7 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import check_names
 from experiments.go import case as cases
-from experiments.go import heuristics, keeping, methods, report, runs
+from experiments.go import heuristics, methods, report, runs
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, Row, build, profiled
 from experiments.go.tables import TABLES, rank, seconds_of
@@ -137,7 +137,7 @@ def search(
     about = {
         "row": row.family,
         "sizes": row.sizes,
-        "case": keeping.digest((case.problem, case.start, case.order)),
+        "case": common.digest((case.problem, case.start, case.order)),
         "evaluations": settings.evaluations,
         "seed": settings.seed,
         "seeds": settings.seeds,
@@ -147,7 +147,7 @@ def search(
     for method in settings.searches or searches:
         is_learned = method in methods.LEARNED
         run = partial(runs.run, searches[method], keys, case, learned if is_learned else first)
-        weights = {"weights": keeping.digest(trained) if is_learned else None}
+        weights = {"weights": common.digest(trained) if is_learned else None}
         found[method], _ = runs.kept(settings.folder / name / f"{method}.npz", about | weights, run)
     return found
 

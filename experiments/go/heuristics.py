@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import common
 from experiments.go import experts, keeping
 from experiments.go.rows import Row, Step
 from gopt.classical import critical_path, etf, fit_memory, heft, memory_etf
@@ -49,7 +50,7 @@ def kept(path: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict
         return {"method": list(found), **columns}
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
-    about = {"problem": keeping.digest(problem), "partitioned": PARTITIONED} | tried
+    about = {"problem": common.digest(problem), "partitioned": PARTITIONED} | tried
     arrays = keeping.kept(path, about, make)
     rows = zip(*(arrays[name].tolist() for name in Placed._fields[1:]), strict=True)
     each = zip(arrays["method"].tolist(), arrays["device"], rows, strict=True)

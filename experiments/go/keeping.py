@@ -1,12 +1,10 @@
 """Figures that took long to find, kept in files with what they are of, so that nothing is lost."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from experiments import common
@@ -50,11 +48,3 @@ def _read(path: Path, about: dict[str, Any]) -> dict[str, np.ndarray]:
                 "another folder, or the old settings"
             )
     return arrays
-
-
-def digest(tree: Any) -> str:
-    """Returns what tells arrays, of parameters or a problem, from others."""
-    every = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree):
-        every.update(np.asarray(leaf).tobytes())
-    return every.hexdigest()[:16]

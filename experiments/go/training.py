@@ -13,7 +13,6 @@ import numpy as np
 from rich.progress import Progress, track
 
 from experiments import common
-from experiments.go import keeping
 from experiments.go.case import OBJECTIVE
 from gopt import padding
 from gopt.checkpoints import Checkpoints
@@ -251,7 +250,7 @@ def train(
     """
     settings = described(training, policy, seed) | {"simulate": simulate.__name__}
     if begun is not None:
-        settings["begun"] = keeping.digest(begun)
+        settings["begun"] = common.digest(begun)
     origin = settings | {"versions": common.versions()}
     checkpoints = Checkpoints(folder, settings)
     every = every or pools(TRAIN, training.devices, policy, training.starts)

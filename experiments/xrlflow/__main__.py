@@ -4,9 +4,10 @@
     python -m experiments.xrlflow --models SqueezeNet --measurements 50
 
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
-and episodes that learn nothing, measure whole programs now and then, as many of them each. What
-comes out is measured again, all programs of a model in turns. An agent starts from the weights that
-ship with gopt, which other models have trained, or from none (`--weights none`).
+and episodes that learn nothing, measure whole programs now and then, as many of them each; of the
+five fastest of each the one that is so again is taken. What comes out is measured in the end, all
+programs of a model in turns. Agents start from random weights, or from a file of
+`experiments.xrlflow.pretraining` (`--weights`).
 
 Resumes where it was interrupted. Needs the extras `rewriting` and `xrlflow`.
 """
@@ -43,7 +44,7 @@ class Settings:
       measurements: whole programs that each player measures of each model.
       updates: rounds of episodes, at most.
       repeats: turns in which programs are timed in the end.
-      weights: of an agent to begin with; by default the one that ships; "none" for random ones.
+      weights: a file of an agent to begin with; by default random ones.
       seed: of everything random.
       folder: where figures, tables, checkpoints and times are kept.
       agent: its settings, where it begins with random weights; and those of episodes and training.
@@ -97,19 +98,27 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
 
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the tables, and saves them."""
-    by = (*settings.players, *settings.baselines)
+    by = ("as read", *settings.players, *settings.baselines)
     common.show(
-        f"Process time as a share of that before (95 %), {settings.repeats} turns",
+        f"Process time as a share of that before (95 % of {settings.repeats} turns, one seed)",
         ("model", *by),
-        [
-            (row["model"], *(common.interval(row["found"][name]["ratio"]) for name in by))
-            for row in rows
-        ],
+        [(row["model"], *(methods.ratio(row["found"][name]) for name in by)) for row in rows],
         settings.folder / "models.md",
     )
     common.show(
         "Each search",
-        ("model", "search", "cost", "process", "wall", "of TASO's", "differs", "s", "rules"),
+        (
+            "model",
+            "search",
+            "cost",
+            "process",
+            "wall",
+            "of TASO's",
+            "differs",
+            "s",
+            "rules",
+            "rounds",
+        ),
         [
             (
                 row["model"],
@@ -120,6 +129,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
                 f"{one['difference']:.0e}",
                 f"{one['s']:.1f}",
                 len(one["rules"]),
+                len(one["history"]) or "",
             )
             for row in rows
             for name, one in row["found"].items()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.xrlflow.training import START, Played, Reached, Seat, fastest
+from experiments.xrlflow.training import Played, Reached, Seat, fastest, start
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import drawn
 
@@ -22,7 +22,7 @@ def climb(seat: Seat, choose: xrlflow.Policy, params: Any, *, seed: int) -> Play
       seed: of what is drawn.
     """
     game, budget, env = seat
-    rng, best, begin = np.random.default_rng(seed), [START], time.perf_counter()
+    rng, best, begin = np.random.default_rng(seed), [start(seat)], time.perf_counter()
     history = list[dict[str, Any]]()
     # What is drawn may have been measured before: so there is an end to tries as well.
     for _ in range(10 * budget.most):
@@ -31,7 +31,7 @@ def climb(seat: Seat, choose: xrlflow.Policy, params: Any, *, seed: int) -> Play
         actions = _followed(env, best[0].actions, choose, params, rng)
         share = float(budget(env.view.roots) / env.first)
         if np.isfinite(share):
-            best = fastest(best, Reached(actions, share))
+            best = fastest(best, Reached(actions, share, budget.name(env.view.roots)))
         taken = time.perf_counter() - begin
         history.append({"measured": len(budget.known), "best": best[0].share, "s": taken})
     return Played(params, {game.name: best}, history)

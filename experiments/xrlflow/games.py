@@ -1,7 +1,6 @@
 """Models to be rewritten, and what their programs take."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +75,11 @@ class Budget:
         """Takes what tells how long a program takes, and how many may be measured."""
         self.known: dict[str, float] = {}
         self.most = most
-        self._seconds, self._digest = seconds, partial(digest, played.terms)
+        self._seconds, self._terms = seconds, played.terms
+
+    def name(self, roots: tuple[int, ...]) -> str:
+        """Returns the digest of a program, given its results."""
+        return digest(self._terms, roots)
 
     @property
     def is_spent(self) -> bool:
@@ -85,7 +88,7 @@ class Budget:
 
     def __call__(self, roots: tuple[int, ...]) -> float:
         """Returns what a program takes, in s, given its results."""
-        name = self._digest(roots)
+        name = self.name(roots)
         if name not in self.known:
             if self.is_spent:
                 return float("nan")

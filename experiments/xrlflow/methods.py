@@ -4,11 +4,13 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
+from experiments import common
 from experiments.rewrite.searches import SEARCHES
 from experiments.xrlflow import comparing, training
 from experiments.xrlflow.climbing import climb
@@ -63,9 +65,14 @@ class Play:
 
 
 def search(name: str, played: Game, clocks: Clocks) -> Program:
-    """Returns what one of `BASELINES` finds, by sums of measured ops."""
+    """Returns what one of `BASELINES` finds, by sums of measured ops.
+
+    It is searched twice: ops that are new are measured the first time, which is not counted.
+    """
+    run = partial(SEARCHES[BASELINES[name]], played.terms, played.roots, clocks.cost(), RULES)
+    run()
     begin = time.perf_counter()
-    found = SEARCHES[BASELINES[name]](played.terms, played.roots, clocks.cost(), RULES)
+    found = run()
     return Program(found.roots, found.rewrites, time.perf_counter() - begin, [])
 
 
@@ -80,7 +87,9 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     if name == "climbing":
         came = climb(seat, xrlflow.policy(settings), play.params, seed=play.seed)
     else:
-        playing = training.Playing(PLAYERS[name], play.updates, play.measurements, play.seed)
+        playing = training.Playing(
+            PLAYERS[name], play.reward, play.updates, play.measurements, play.seed
+        )
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         came = training.play([seat], play.params, settings, playing, folder)
     best = came.best[played.name]
@@ -101,24 +110,34 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
     """Returns the parameters and settings of an agent.
 
     Args:
-      weights: a file of it; empty for the agent that ships, "none" for a random one.
+      weights: a file of it; empty for a random one.
       settings: of episodes and training; of a random one its sizes as well.
       seed: of random parameters.
     """
-    if weights == "none":
+    if not weights:
         key = jax.random.key(seed)
         return xrlflow.init_params(key, xrlflow.smallest(), settings=settings), settings
-    params, found = xrlflow.load_agent(weights or None)
+    params, found = xrlflow.load_agent(weights)
     names = ("width", "layers", "summary", "hidden", "sizes", "largest", "pooling", "hints")
     kept = {name: getattr(found, name) for name in (*names, "head", "slots", "unit")}
     return params, dataclasses.replace(settings, **kept)
 
 
+def ratio(row: dict[str, Any]) -> str:
+    """Returns what a program takes, as a share of the model, or that its values are wrong."""
+    return common.interval(row["ratio"]) if row["equal"] else "wrong values"
+
+
 def finished(
     played: Game, found: Mapping[str, Program], clocks: Clocks, *, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns of each program what it costs, and what it takes in turns with all others."""
+    """Returns of each program what it costs, and what it takes in turns with all others.
+
+    There is one more, "as read", the model as terms have it: without what depends on weights alone,
+    with images in one layout. All others begin there.
+    """
     prices = Prices(played.terms, clocks.cost())
+    found = {"as read": Program(played.roots, (), 0.0, []), **found}
     programs = {name: one.roots for name, one in found.items()}
     measured = comparing.compare(played, programs, repeats=repeats, seed=seed)
     before = prices.program(played.roots)
@@ -126,6 +145,7 @@ def finished(
     for name, one in found.items():
         rows[name] = {
             **measured[name],
+            "equal": measured[name]["difference"] <= measured[name]["tolerance"],
             "cost": prices.program(one.roots) / before,
             "rules": one.rules,
             "s": one.seconds,

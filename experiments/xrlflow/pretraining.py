@@ -1,4 +1,4 @@
-"""The agent that ships: trained on models of families that are not in the tables.
+"""An agent for others to begin with: trained on models that are not in the tables.
 
     python -m experiments.xrlflow.pretraining --folder runs/xrlflow/pretraining
 
@@ -73,7 +73,9 @@ def main(settings: Settings) -> None:
         seconds = clocks.seconds(played, settings.reward)
         seats.append(training.seat(played, seconds, cost, agent, settings.measurements))
     params = xrlflow.init_params(jax.random.key(settings.seed), xrlflow.smallest(), settings=agent)
-    playing = training.Playing("learning", settings.updates, settings.measurements, settings.seed)
+    playing = training.Playing(
+        "learning", settings.reward, settings.updates, settings.measurements, settings.seed
+    )
     came = training.play(seats, params, agent, playing, settings.folder / "play")
     clocks.programs.close()
     saved = settings.folder / "agent.npz"

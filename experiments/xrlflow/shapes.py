@@ -3,8 +3,9 @@
     python -m experiments.xrlflow                 # trains an agent for each model first
     python -m experiments.xrlflow.shapes
 
-The agent of each model plays on other shapes, without learning, with few measurements; beside it
-are searches, and an agent that is trained there. Needs the extras `rewriting` and `xrlflow`.
+The agent of each model plays on other shapes, without learning, with few measurements, as do one
+that was not trained, and hill climbing; beside them are searches, and an agent that is trained
+there. Needs the extras `rewriting` and `xrlflow`.
 """
 
 import dataclasses
@@ -31,6 +32,8 @@ SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how m
     "SqueezeNet": ("size", (160, 256)),
 }
 
+FEW = ("trained elsewhere", "not trained", "climbing")  # with few measurements
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -43,7 +46,8 @@ class Settings:
       measurements: of the one that is trained there.
       updates: rounds of episodes, at most.
       repeats: turns in which programs are timed in the end.
-      weights: what the latter begins with, see `experiments.xrlflow`.
+      weights: what the latter, and that which is not trained, begin with, see
+        `experiments.xrlflow`.
       agents: folder of agents that were trained, a file for each model.
       seed: of everything random.
       folder: where figures, tables, checkpoints and times are kept.
@@ -88,8 +92,13 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     trained = str(settings.agents / f"{name}.npz")
     params, agent = methods.begin(trained, settings.agent, settings.seed)
     elsewhere = dataclasses.replace(there, params=params, settings=agent, measurements=settings.few)
+    few = dataclasses.replace(there, measurements=settings.few)
     found["trained there"] = methods.player("X-RLflow", played, clocks, there)
     found["trained elsewhere"] = methods.player("agent", played, clocks, elsewhere)
+    found["not trained"] = methods.player(
+        "agent", played, clocks, dataclasses.replace(few, folder=settings.folder / "not trained")
+    )
+    found["climbing"] = methods.player("climbing", played, clocks, few)
     clocks.programs.close()
     rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
@@ -97,19 +106,20 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
 
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
-    by = (*settings.baselines, "trained there", "trained elsewhere")
+    by = ("as read", *settings.baselines, "trained there", *FEW)
 
     def kept(found: dict[str, Any]) -> str:
-        there, elsewhere = (1 - found[name]["ratio"][0] for name in by[-2:])
-        return f"{elsewhere / there:.2f}" if there > 0.02 else ""
+        names = ("as read", "trained there", "trained elsewhere")
+        read, there, elsewhere = (found[name]["ratio"][0] for name in names)
+        return f"{(read - elsewhere) / (read - there):.2f}" if read - there > 0.02 else ""
 
     common.show(
-        f"Process time as a share of that before (95 %), {settings.repeats} turns",
+        f"Process time as a share of that before (95 % of {settings.repeats} turns, one seed)",
         ("model", "shape", *by, "kept"),
         [
             (
                 *(row["model"], row["shape"]),
-                *(common.interval(row["found"][name]["ratio"]) for name in by),
+                *(methods.ratio(row["found"][name]) for name in by),
                 kept(row["found"]),
             )
             for row in rows

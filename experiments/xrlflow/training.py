@@ -26,12 +26,14 @@ class Playing:
 
     Attributes:
       policy: of `POLICIES`.
+      reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
       updates: rounds of `Settings.episodes` episodes, at most.
       measurements: programs of each game that may be measured; rounds end when all are.
       seed: of everything random.
     """
 
     policy: str = "learning"
+    reward: str = "analytic"
     updates: int = 40
     measurements: int = 10**9
     seed: int = 0
@@ -49,16 +51,16 @@ class Reached(NamedTuple):
 
     actions: list[int]  # that lead there
     share: float  # of the time of the program as it is
+    name: str  # its digest
 
 
-START = Reached([], 1.0)
 FINALISTS = 5  # programs that are measured once more: the fastest of many is often luck
 
 
 def fastest(known: Sequence[Reached], new: Reached) -> list[Reached]:
-    """Returns the fastest of some programs and one more, in order; equal times count once."""
-    by_share = {one.share: one for one in (new, *known)}
-    return [by_share[share] for share in sorted(by_share)][:FINALISTS]
+    """Returns the fastest of some programs and one more, in order."""
+    by_name = {one.name: one for one in (new, *known)}
+    return sorted(by_name.values(), key=lambda one: one.share)[:FINALISTS]
 
 
 class Played(NamedTuple):
@@ -86,6 +88,11 @@ def seat(
     return Seat(game, budget, env)
 
 
+def start(seat: Seat) -> Reached:
+    """Returns the program as it is."""
+    return Reached([], 1.0, seat.budget.name(seat.game.roots))
+
+
 def play(
     seats: Sequence[Seat],
     params: Any,
@@ -109,12 +116,17 @@ def play(
       ValueError: the folder holds checkpoints of other settings.
     """
     names = [each.game.name for each in seats]
-    described = {**dataclasses.asdict(settings), **dataclasses.asdict(playing), "games": names}
+    described = {
+        **dataclasses.asdict(settings),
+        **dataclasses.asdict(playing),
+        "games": [[each.game.name, each.budget.name(each.game.roots)] for each in seats],
+        "begun": common.digest(params),
+    }
     checkpoints = Checkpoints(folder, described)
     state = xrlflow.TrainState(params, xrlflow.optimizer(settings).init(params))
     rooms = np.array([each.env.size for each in seats])
     done, (state, rooms) = checkpoints.restore((state, rooms))
-    history, best = list[dict[str, Any]](), {name: [START] for name in names}
+    history, best = list[dict[str, Any]](), {each.game.name: [start(each)] for each in seats}
     if done:
         kept = json.loads((folder / f"{done}.json").read_text())
         history = kept["history"]
@@ -131,7 +143,7 @@ def play(
             episodes, rows = _round(seats, choose, state.params, settings, playing, update, best)
             begin = time.perf_counter()
             told: dict[str, Any] = {}
-            if playing.policy == "learning":
+            if playing.policy == "learning" and episodes:
                 rng = np.random.default_rng((playing.seed, update))
                 state, watched = xrlflow.improve(state, episodes, rng, settings=settings)
                 told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
@@ -154,10 +166,12 @@ def _round(
     """Returns the episodes of a round, which games have in turn, and a row for each game."""
     played: dict[str, list[xrlflow.Episode]] = {}
     taken = dict.fromkeys((each.game.name for each in seats), 0.0)
+    episodes: list[tuple[xrlflow.Episode, xrlflow.Size]] = []
     for index in range(settings.episodes):
-        game, budget, env = seats[(update * settings.episodes + index) % len(seats)]
-        if budget.is_spent:
-            continue
+        still = [each for each in seats if not each.budget.is_spent]
+        if not still:
+            break
+        game, budget, env = still[(update * settings.episodes + index) % len(still)]
         begin = time.perf_counter()
         rng = np.random.default_rng((playing.seed, update, index))
         episode = xrlflow.play(env, choose, params, rng)
@@ -165,8 +179,11 @@ def _round(
         played.setdefault(game.name, []).append(episode)
         for step in np.flatnonzero(np.isfinite(episode.seconds)):
             share = float(episode.seconds[step] / env.first)
-            reached = Reached(episode.action[: step + 1].tolist(), share)
+            name = budget.name(episode.roots[step])
+            reached = Reached(episode.action[: step + 1].tolist(), share, name)
             best[game.name] = fastest(best[game.name], reached)
+        if not budget.is_spent:  # the rewards of others are not known to their end
+            episodes.append((episode, env.size))
     by = {each.game.name: each for each in seats}
     rows = [
         {
@@ -180,7 +197,6 @@ def _round(
         }
         for name, own in played.items()
     ]
-    episodes = [(each, by[name].env.size) for name, own in played.items() for each in own]
     return episodes, rows
 
 

@@ -1,6 +1,7 @@
 """Digests: what tells programs apart, in this process and in others."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ def digest(terms: Terms, roots: Sequence[int]) -> str:
     """Returns a text of 64 letters that equal programs share, and no others.
 
     It does not depend on which other programs were made before. Parameters of primitives count as
-    they are printed.
+    they are printed, without addresses of functions. Arrays that the program closes over are
+    arguments, which count by their shapes.
 
     Args:
       terms: those of the program, and others.
@@ -30,10 +32,12 @@ def digest(terms: Terms, roots: Sequence[int]) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, Equation):
-        parameters = sorted(value.equation.params.items())
-        return f"{value.equation.primitive.name} {parameters}"
+        equation = value.equation
+        printed = re.sub(r" at 0x[0-9a-f]+", "", str(sorted(equation.params.items())))
+        return f"{equation.primitive.name} {printed}"
     if isinstance(value, Literal):
-        return f"{value.value.dtype} {value.value.shape} {value.value.tobytes().hex()}"
+        number = value.value
+        return f"{number.dtype} {number.shape} {number.tobytes().hex()}"
     return repr(value)
 
 

@@ -29,16 +29,21 @@ class Matcher:
         """Takes the rules to be looked for."""
         self.terms, self.rules = terms, tuple(rules)
         self._found: dict[int, list[tuple[int, int, Bound]]] = {}  # by term: rule, pattern, names
-        # Terms that have a pattern of a rule of several, a bit for each, and what terms need of it.
-        self._bit: dict[int, int] = {}
-        self._needs: dict[int, int] = {}
+        self._depth: dict[int, int] = {}  # by term: of the longest way to it
+        self._depends: dict[tuple[int, int], bool] = {}  # by pair, the deeper one first
         self._of: dict[str, list[tuple[int, int]]] = defaultdict(list)  # rule and pattern
         for k, rule in enumerate(self.rules):
             for j, pattern in enumerate(rule.source):
                 self._of[pattern.operator].append((k, j))
 
-    def matches(self, roots: Sequence[int]) -> list[Match]:
-        """Returns all matches in a program, given its results."""
+    def matches(self, roots: Sequence[int], order: Sequence[int] | None = None) -> list[Match]:
+        """Returns all matches in a program.
+
+        Args:
+          roots: its results.
+          order: its terms, inputs first, in whose order matches are returned, of each rule of two
+            patterns after all others; by default that of their numbers.
+        """
         found: list[Match] = []
         parts: dict[int, list[list[tuple[int, Bound]]]] = {
             k: [[] for _ in rule.source]
@@ -46,7 +51,7 @@ class Matcher:
             if len(rule.source) > 1
         }
         readers = self.terms.readers(roots)
-        for number in self.terms.live(roots):
+        for number in self.terms.live(roots) if order is None else order:
             for k, j, bound in self._look(number):
                 if k in parts:
                     parts[k][j].append((number, bound))
@@ -71,13 +76,24 @@ class Matcher:
                 for bound in match(self.terms, rule.source[j], number, rule.shapes, {})
                 if applies(self.terms, rule, j, number, bound)
             ]
-            if any(len(self.rules[k].source) > 1 for k, *_ in known):
-                self._bit[number] = 1 << len(self._bit)
-            needs = 0
-            for i in self.terms[number].inputs:
-                needs |= self._needs[i] | self._bit.get(i, 0)
-            self._needs[number] = needs
+            inputs = self.terms[number].inputs
+            self._depth[number] = 1 + max((self._depth[i] for i in inputs), default=0)
         return known
+
+    def _is_apart(self, first: int, second: int) -> bool:
+        """Returns whether neither of two terms depends on the other."""
+        depth = self._depth
+        deep, other = (first, second) if depth[first] > depth[second] else (second, first)
+        if depth[deep] == depth[other]:
+            return True
+        if (deep, other) not in self._depends:
+            seen, stack = set[int](), [deep]
+            while stack and other not in seen:
+                near = (i for i in self.terms[stack.pop()].inputs if depth[i] >= depth[other])
+                stack.extend(new := [i for i in near if i not in seen])
+                seen.update(new)
+            self._depends[deep, other] = other in seen
+        return not self._depends[deep, other]
 
     def _joined(self, rule: Rule, patterns: list[list[tuple[int, Bound]]]) -> Iterator[Match]:
         """Yields the matches of a rule of two patterns, of different terms that agree in all names.
@@ -95,7 +111,7 @@ class Matcher:
                 both = frozenset((number, other))
                 if other == number or both in seen:
                     continue
-                if self._needs[number] & self._bit[other] or self._needs[other] & self._bit[number]:
+                if not self._is_apart(number, other):
                     continue
                 names = bound.keys() & also.keys() - {"inside"}
                 if all(also[name] == bound[name] for name in names):

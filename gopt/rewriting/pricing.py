@@ -1,5 +1,6 @@
 """What programs cost: the sum of their terms, without what depends on constants alone."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from gopt.rewriting.costs import OpCost
@@ -26,8 +27,8 @@ class Prices:
         return known
 
     def program(self, roots: Sequence[int]) -> float:
-        """Returns the cost of a program, given its results."""
-        return sum(map(self.term, self._terms.live(roots)))
+        """Returns the cost of a program, given its results; it does not depend on their numbers."""
+        return math.fsum(map(self.term, self._terms.live(roots)))
 
 
 class Change:

@@ -62,6 +62,14 @@ def test_different_programs_have_different_digests():
     assert digest(terms, numbers[:1]) != digest(terms, numbers[1:])
 
 
+def test_functions_among_parameters_do_not_count_by_their_address():
+    def model(x):
+        return jax.lax.reduce(x, np.float32(0), lambda a, b: a * b + a, (0,))
+
+    first, second = (program(model, ((6,), F32)) for _ in range(2))
+    assert digest(*first) == digest(*second)
+
+
 def test_rewritten_programs_have_other_digests():
     terms, roots = program(lambda x, y: (x @ y) @ y, ((3, 3), F32), ((3, 3), F32))
     matcher = Matcher(terms)

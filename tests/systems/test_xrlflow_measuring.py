@@ -3,7 +3,7 @@
 import json
 import math
 import os
-import time
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,14 @@ def model(w, x):
     return jax.nn.relu((x @ w[0]) @ w[1])
 
 
-def program(size=64):
+def program(size=64, fn=model):
     shape = jax.ShapeDtypeStruct((size, size), jnp.float32)
-    terms, traced = Terms(), trace_program(model, [shape, shape], shape)
+    terms, traced = Terms(), trace_program(fn, [shape, shape], shape)
     return terms, read(terms, traced, [True, True, False]), traced
 
 
-def hang():
-    time.sleep(60)
+def endless(w, x):
+    return jax.lax.while_loop(lambda x: x[0, 0] < jnp.inf, lambda x: jnp.minimum(x @ w[0], 1.0), x)
 
 
 def die():
@@ -55,21 +55,74 @@ def test_a_program_is_measured_once_by_all(tmp_path):
         ProgramTimes(path)
 
 
-@pytest.mark.parametrize(
-    ("start", "why"), [(hang, "no answer within"), (die, "the process that measured it died")]
-)
-def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path, monkeypatch, start, why):
-    monkeypatch.setattr("gopt.systems.xrlflow.measuring._STARTING", 3.0)
+def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
     path = tmp_path / "programs.jsonl"
-    terms, roots, traced = program()
-    times = ProgramTimes(path, turns=1, patience=2.0, start=start)
-    assert times.of(terms, roots, traced, (0,)) == math.inf
-    assert [text.startswith(why) for text in times.failures.values()] == [True]
-    assert json.loads(path.read_text().splitlines()[1])["failure"].startswith(why)
-    # It is not tried again.
-    again = ProgramTimes(path, turns=1)
-    assert again.of(terms, roots, traced, (0,)) == math.inf and again.spent == 0
+    times = ProgramTimes(path, turns=1, patience=3.0)
+    try:
+        assert times.of(*program(fn=endless), (0,)) == math.inf
+        assert list(times.failures.values()) == ["no answer within 3.0 s"]
+        # The next has a new process, which is killed while it measures.
+        assert times.of(*program(), (0,)) < 1
+        process = times._worker[0]
+        threading.Timer(1.0, process.kill).start()
+        assert times.of(*program(8, fn=endless), (0,)) == math.inf
+        assert list(times.failures.values())[1:] == ["the process that measured it died"]
+        # One that is killed while it waits is no fault of the next program.
+        assert times.of(*program(24), (0,)) < 1
+        times._worker[0].kill()
+        times._worker[0].join()
+        assert times.of(*program(32), (0,)) < 1
+        assert len(times.failures) == 2 and times.spent == 5
+    finally:
+        times.close()
+    # Failures are not tried again, and said why.
+    again = ProgramTimes(path, turns=1, patience=3.0)
+    assert again.of(*program(fn=endless), (0,)) == math.inf and again.spent == 0
     assert again.failures == times.failures
+    assert json.loads(path.read_text().splitlines()[1])["failure"] == "no answer within 3.0 s"
+    with pytest.raises(ValueError, match=r"patience = 3.0, expected 120.0"):
+        ProgramTimes(path, turns=1)
+
+
+def test_what_never_starts_is_told_and_not_recorded(tmp_path):
+    times = ProgramTimes(tmp_path / "programs.jsonl", turns=1, start=die)
+    with pytest.raises(RuntimeError, match="has died at its start"):
+        times.of(*program(), (0,))
+    assert not times.seconds and len((tmp_path / "programs.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_answer_is_never_that_of_a_program_before(monkeypatch):
+    times = ProgramTimes(turns=1)
+    try:
+        assert times.of(*program(8), (0,)) < 1
+        connection = times._worker[1]
+
+        class Interrupted:
+            def send_bytes(self, sent):
+                connection.send_bytes(sent)
+
+            def poll(self, _):
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(times, "_ready", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            times.of(*program(1500), (0,))
+        monkeypatch.undo()
+        assert times.of(*program(16), (0,)) < 1e-2
+        assert len(times.seconds) == 2 and not times.failures
+    finally:
+        times.close()
+
+
+def test_programs_of_64_bits_are_measured():
+    with jax.enable_x64(True):
+        shape = jax.ShapeDtypeStruct((8, 8), jnp.float64)
+        terms, traced = Terms(), trace_program(model, [shape, shape], shape)
+        roots, times = read(terms, traced, [True, True, False]), ProgramTimes(turns=1)
+        try:
+            assert times.of(terms, roots, traced, (0,)) < 1 and not times.failures
+        finally:
+            times.close()
 
 
 def test_after_a_failure_the_next_is_measured(monkeypatch):

@@ -12,7 +12,7 @@ class Candidate(NamedTuple):
     """A rewrite of a program: terms that are replaced, and what is put there."""
 
     rule: str  # its name
-    by: tuple[tuple[int, int], ...]  # terms before and after
+    by: tuple[tuple[int, int], ...]  # terms before and after, in the order of the program
 
 
 def in_order(terms: Terms, roots: Sequence[int]) -> list[int]:
@@ -44,7 +44,7 @@ def candidates(
     """Returns all that one rewrite makes of a program, each once, in the order of the program.
 
     Rewrites that replace the same terms by the same are one. There is none after which something
-    would depend on itself, and none of what is known before the program runs.
+    would depend on itself, and none that replaces what is known before the program runs.
 
     Args:
       matcher: of the rules.
@@ -56,14 +56,14 @@ def candidates(
     place = {number: k for k, number in enumerate(order)}
     names = {rule.name: k for k, rule in enumerate(matcher.rules)}
     matches = sorted(
-        matcher.matches(roots),
+        matcher.matches(roots, order),
         key=lambda one: (tuple(place[number] for number in one.terms), names[one.rule.name]),
     )
     size = Change(terms, lambda number: 1.0, roots)
     for match in matches:
         by = replacements(terms, match)
-        key = tuple(sorted(by.items()))
-        is_new = key not in found and not all(terms.constant[old] for old in by)
+        key = tuple(sorted(by.items(), key=lambda pair: place[pair[0]]))
+        is_new = key not in found and by and not any(terms.constant[old] for old in by)
         if is_new and len(order) + size.of(by) <= most and not _is_cyclic(terms, by):
             found[key] = Candidate(match.rule.name, key)
     return list(found.values())

@@ -3,6 +3,7 @@
 Needs the extra `xrlflow`.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -119,7 +120,10 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self.action_space, self.observation_space = Slots(1), _space(Size())
         self.first = seconds(self.start)
         if not 0 < self.first < np.inf:
-            raise ValueError(f"the program takes {self.first} s: expected a positive number")
+            raise ValueError(
+                f"the program takes {self.first} s as it is: expected a positive number, which it "
+                "has if an op of it costs anything, and it can be measured"
+            )
         self.view = self._view(self.start)
         self._last, self._done, self._is_over = self.first, 0, False
 
@@ -142,16 +146,16 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         """
         if self._is_over:
             raise ValueError("the episode is over: expected reset()")
-        there = len(self.view.found)
-        if not 0 <= int(action) <= there:
+        there, action = len(self.view.found), operator.index(action)
+        if not 0 <= action <= there:
             raise ValueError(f"action is {action}: expected 0 to {there}, as the mask tells")
-        if int(action) != NOTHING:
-            by = dict(self.view.found[int(action) - 1].by)
+        if action != NOTHING:
+            by = dict(self.view.found[action - 1].by)
             after = self._terms.replace(self.view.roots, by)
             if after is None:
                 raise RuntimeError("a candidate depends on itself")
             self.view, self._done = self._view(after), self._done + 1
-        is_terminated = int(action) == NOTHING or not self.view.found
+        is_terminated = action == NOTHING or not self.view.found
         is_truncated = self._done >= self.settings.horizon and not is_terminated
         self._is_over = is_terminated or is_truncated
         seconds, reward = np.nan, self.settings.bonus

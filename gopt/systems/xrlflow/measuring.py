@@ -19,14 +19,15 @@ from gopt.rewriting.writing import Written
 from gopt.verification import random_arguments
 
 _VERSION = 1  # of how programs are timed
-_STARTING = 120.0  # s, that a process may take until it answers for the first time
+_STARTING = 120.0  # s, that a process may take to start
 
 
 class ProgramTimes:
     """What whole programs take through XLA, by their digests; see `gopt.rewriting.digests`.
 
     What depends on constants alone is computed before. A program that fails, or takes too long, is
-    remembered as one, and the next is measured by a new process.
+    remembered as one, and the next is measured by a new process. Where programs are measured by a
+    script, it has to begin under `if __name__ == "__main__":`, as processes import it.
 
     Attributes:
       seconds: of each program; infinite if it failed.
@@ -48,7 +49,8 @@ class ProgramTimes:
         Args:
           path: where times are written, one by one, and what others write is read; by default
             nowhere.
-          turns: how often each program is timed; the least counts, of the process on a CPU.
+          turns: how often each program is timed; its time is the least of them, of the process on a
+            CPU, elsewhere on the wall.
           patience: how long it may take to compile and time a program, in s.
           seed: of the numbers that it computes with.
           start: what a process does before it measures; a function of a module.
@@ -64,12 +66,19 @@ class ProgramTimes:
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         self.spent = 0
-        self._turns, self._patience, self._seed, self._start = turns, patience, seed, start
+        self._patience = patience
+        self._asked = turns, seed, bool(jax.config.read("jax_enable_x64")), start
         self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
         self._ledger: Ledger | None = None
         if path is not None:
-            device = jax.devices()[0].device_kind
-            header = {"version": _VERSION, **conditions(), "device": device, "turns": turns}
+            header = {
+                "version": _VERSION,
+                **conditions(),
+                "device": jax.devices()[0].device_kind,
+                "turns": turns,
+                "patience": patience,
+                "x64": self._asked[2],
+            }
             self._ledger = Ledger(path, header, "times of programs")
             self._read()
 
@@ -83,6 +92,9 @@ class ProgramTimes:
           roots: its results.
           program: whose arguments and results these are.
           constant: positions of the arguments that are known before.
+
+        Raises:
+          RuntimeError: no process can be started that measures.
         """
         name = digest(terms, roots)
         if name not in self.seconds:
@@ -95,15 +107,16 @@ class ProgramTimes:
         """Ends the process that measures; the next program gets a new one."""
         if self._worker is not None:
             process, connection = self._worker
+            self._worker = None
             connection.close()
             process.kill()
             process.join()
-            self._worker = None
 
     def _measure(self, name: str, written: Written, program: Program) -> None:
+        connection = self._ready()
         self.spent += 1
         try:
-            found = self._ask(_exported(written, program))
+            found = self._ask(connection, _exported(written, program))
         except Exception as error:  # the search goes on, whatever it was
             found = f"{type(error).__name__}: {error}"
         row: dict[str, Any] = {"program": name, "seconds": None}
@@ -115,26 +128,42 @@ class ProgramTimes:
         if self._ledger is not None:
             self._ledger.append(row)
 
-    def _ask(self, exported: bytes) -> float | str:
-        """Returns how long a program takes, or why it could not be measured."""
-        is_new = self._worker is None
+    def _ready(self) -> Connection:
+        """Returns the connection to a process that waits for a program."""
+        if self._worker is not None and not self._worker[0].is_alive():
+            self.close()  # by no fault of the next program
         if self._worker is None:
             spawn = multiprocessing.get_context("spawn")
             ours, theirs = spawn.Pipe()
-            args = theirs, self._turns, self._seed, self._start
-            process = spawn.Process(target=_serve, args=args, daemon=True)
+            process = spawn.Process(target=_serve, args=(theirs, *self._asked), daemon=True)
             process.start()
             theirs.close()
             self._worker = process, ours
-        _, connection = self._worker
+            try:
+                if not ours.poll(_STARTING):
+                    raise RuntimeError(f"no process that measures has started in {_STARTING} s")
+                ours.recv()
+            except EOFError as error:
+                self.close()
+                raise RuntimeError("the process that measures has died at its start") from error
+            except BaseException:
+                self.close()
+                raise
+        return self._worker[1]
+
+    def _ask(self, connection: Connection, exported: bytes) -> float | str:
+        """Returns how long a program takes, or why it could not be measured."""
         try:
             connection.send_bytes(exported)
-            if connection.poll(self._patience + is_new * _STARTING):
-                answer = connection.recv()
-                return answer if isinstance(answer, float | str) else repr(answer)
+            if connection.poll(self._patience):
+                answer: float | str = connection.recv()
+                return answer
             why = f"no answer within {self._patience} s"
         except (EOFError, OSError):
             why = "the process that measured it died"
+        except BaseException:  # an interrupt: the answer would be taken for that of the next
+            self.close()
+            raise
         self.close()
         return why
 
@@ -173,10 +202,14 @@ def _exported(written: Written, program: Program) -> bytes:
     return bytes(jax.export.export(jax.jit(written.run))(folded, *others).serialize())
 
 
-def _serve(connection: Connection, turns: int, seed: int, start: Callable[[], Any] | None) -> None:
+def _serve(
+    connection: Connection, turns: int, seed: int, x64: bool, start: Callable[[], Any] | None
+) -> None:
     """Measures programs that are sent, until nobody sends any."""
+    jax.config.update("jax_enable_x64", x64)
     if start is not None:
         start()
+    connection.send("ready")
     while True:
         try:
             sent = connection.recv_bytes()

@@ -89,7 +89,7 @@ class Network(nn.Module):
         whole, more = own[:1], (own - left).at[0].set(0)
         columns = [whole + more]
         if self.settings.pooling == "difference":
-            count = jnp.sum(jnp.asarray(seen.slot) == 0)
+            count = jnp.maximum(jnp.sum(jnp.asarray(seen.slot) == 0), 1)
             columns = [more, jnp.broadcast_to(whole / count, more.shape)]
         if self.settings.hints:
             columns.append(_logarithm(seen.change)[:, None])

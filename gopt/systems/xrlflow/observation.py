@@ -24,6 +24,7 @@ NODE_KINDS = ("constant", "argument", *(name for name in OPERATORS if name != "e
 _KIND = {name: k for k, name in enumerate(NODE_KINDS[: -len(KINDS)])}
 RANK = 4  # axes of an array that are told; more are one with the first
 LARGEST = 2**40  # that an axis is told to be
+FAILED = 1e3  # s, that what could not be measured counts
 
 
 class Observation(NamedTuple):
@@ -83,16 +84,21 @@ def observe(
       roots: its results.
       order: its terms, see `gopt.systems.xrlflow.candidates.in_order`.
       found: its candidates; their slots are 1, 2, …
-      price: of a term, in any unit.
+      price: of a term, in s.
       reach: how far what is new is heard of, which is the number of layers of the network; `None`
-        shows all of each candidate: the same, but for rounding, and slower.
+        shows all of each candidate: the same, but for rounding, and slower. In neither is what
+        reads something new made simpler, as it may be when the program is rewritten.
     """
     graph = _Graph(terms, roots, order)
     for number, node in graph.index.items():
         graph.link(node, number, {}, {})
     for slot, candidate in enumerate(found, 1):
         graph.add(slot, dict(candidate.by), reach)
-    change, total = Change(terms, price, roots), sum(map(price, order)) or 1.0
+
+    def known(number: int) -> float:
+        return min(price(number), FAILED)
+
+    change, total = Change(terms, known, roots), sum(map(known, order)) or 1.0
     more = np.array([0.0, *(change.of(dict(one.by)) for one in found)]) / total
     last = len(graph.kind)
     return Observation(
@@ -103,7 +109,7 @@ def observe(
         size=np.array([*graph.size, (0,) * RANK], np.float32),
         left=np.array([*graph.left, last], np.int32),
         left_slot=np.array([*graph.left_slot, len(found) + 1], np.int32),
-        change=np.clip(np.nan_to_num(more, nan=1.0), -1, 1).astype(np.float32),
+        change=np.clip(more, -1, 1).astype(np.float32),
         mask=np.ones(len(found) + 1, bool),
     )
 

@@ -1,6 +1,7 @@
 """The agent as a search of `gopt.rewrite`."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ Tree = Any
 def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> Search:
     """Returns a search in which an agent rewrites programs, and the cheapest is kept.
 
-        gopt.rewrite(model, weights, x, constant_argnums=0, search=agent(*load_agent()))
+        search = agent(*load_agent("agent.npz"))
+        gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
 
     What programs cost is known without measuring them, so that each step of an episode counts.
 
@@ -43,8 +45,8 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
     def search(terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]) -> Found:
         prices = Prices(terms, cost)
         best = Found(tuple(roots), prices.program(roots), (), 0, "")
-        if best.cost == 0:
-            return best._replace(stopped="there is nothing that costs anything")
+        if not 0 < best.cost < math.inf:
+            return best._replace(stopped=f"the program costs {best.cost} s: there is no reward")
         env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
         visited = 0
         for index in range(episodes):

@@ -17,8 +17,8 @@ class Settings:
       sizes: how the axes of arrays are told: "linear", as shares of `largest`, as in the paper; or
         "log", by their logarithms as shares of that of `largest`.
       largest: M of the paper.
-      pooling: "whole", of each graph the sum of its nodes, as in the paper; or "difference", what a
-        candidate has more than the program, and the mean of that.
+      pooling: "whole", of each graph the sum of its nodes, as in the paper; or "difference", by how
+        much that is more than of the program, and the mean of the nodes of the program.
       hints: whether what the cost model makes of candidates is told; not in the paper.
       head: "shared", which scores each candidate by itself; or "flat", which takes `slots` of them
         side by side, as the code of the paper does, and cannot choose others.

@@ -36,7 +36,7 @@ class Watched(NamedTuple):
     divergence: float  # nats, of the policy from the one that drew
     entropy: float  # nats
     error: float  # of values, in rewards
-    steps: int  # of the optimizer
+    batches: int  # that were looked at; the last one may have been left out
 
 
 def optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -125,4 +125,4 @@ def improve(
 
 def _mean(watched: list[dict[str, float]]) -> Watched:
     means = {name: float(np.mean([each[name] for each in watched])) for name in watched[0]}
-    return Watched(**means, steps=len(watched))
+    return Watched(**means, batches=len(watched))

@@ -1,9 +1,8 @@
-"""Agents as files, and the one that ships with gopt."""
+"""Agents as files."""
 
 import dataclasses
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +16,6 @@ from gopt.systems.xrlflow.settings import Settings
 
 Tree = Any
 VERSION = 1  # of what an agent sees and says
-_SHIPPED = Path(__file__).with_name("agent.npz")
 
 
 def save_agent(
@@ -39,17 +37,16 @@ def save_agent(
     save_weights(path, params, values)
 
 
-def load_agent(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settings]:
+def load_agent(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
     """Returns the parameters and settings of an agent.
 
     Args:
-      path: a file of `save_agent`; by default the agent that ships with gopt.
+      path: a file of `save_agent`.
 
     Raises:
       ValueError: the file is truncated, foreign, or of another version of gopt.
       FileNotFoundError: there is no such file.
     """
-    path = path or _SHIPPED
     params, values = load_weights(path)
     check_weights(path, "an agent", values, _known())
     try:
