@@ -128,14 +128,18 @@ def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
     )
 
 
-def test_the_ablation_ranks_and_searches_with_every_variant(first, tmp_path, monkeypatch, few):
+def test_the_ablation_ranks_and_searches_with_variants(first, tmp_path, monkeypatch, few):
     shutil.copytree(first / "data", tmp_path / "data")
     monkeypatch.setattr(ablation, "PATHS", 4)
+    every = ablation.variants(NETWORK)
+    # That of the paper is "absolute" and "prioritised" at once.
+    chosen = {name: every[name] for name in ("guided", "raw", "network of the paper")}
+    monkeypatch.setattr(ablation, "variants", lambda network: chosen)
     experiment.main(settings(tmp_path, table="ablation"))
     for name in ("ranks.md", "paths.md", "improvement.md"):
         assert (tmp_path / name).stat().st_size > 200
     header = (tmp_path / "improvement.md").read_text().splitlines()[2]
-    names = (*ablation.variants(NETWORK), "flips only", "as in the paper")
+    names = (*chosen, "flips only", "as in the paper")
     assert all(name in header for name in names)
 
 

@@ -131,9 +131,8 @@ def test_any_placement_has_the_values_of_the_function(name, seed, devices, place
 @pytest.mark.parametrize(
     ("name", "mode", "sizes", "objective"),
     [
-        ("randwire", "forward", {"size": 64, "nodes": 12}, "peak_memory"),
-        ("nasnet_a", "forward", {"cells": 1, "size": 64}, "makespan"),
-        ("dlrm", "forward", {"rows": (100,) * 8}, "peak_memory"),
+        ("randwire", "forward", {"size": 64, "nodes": 10}, "peak_memory"),
+        ("squeezenet", "forward", {"size": 64}, "makespan"),
         ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
         ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
     ],

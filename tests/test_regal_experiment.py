@@ -140,7 +140,7 @@ def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, mo
 
 
 def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
-    few = ("placement", "graph as sequence (GAS)", "autoregressive head")
+    few = ("placement", "graph as sequence (GAS)")
     monkeypatch.setattr(variants, "VARIANTS", {name: variants.VARIANTS[name] for name in few})
     monkeypatch.setattr(variants, "SPLITS", ("validation", "test"))
     every = regal._pools
@@ -155,7 +155,7 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     costs = figures["test"]["costs"]
     before = figures["test"]["untrained"]
     assert set(costs) == {"BRKGA", *few} and set(before) == set(few)
-    assert len({tuple(cost) for cost in [*costs.values(), *before.values()]}) == 7
+    assert len({tuple(cost) for cost in [*costs.values(), *before.values()]}) == 5
     lines = (folder / "variants.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
     assert [row[0] for row in rows] == list(few)
@@ -467,12 +467,13 @@ def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatc
     more = {"long": 600, "solver_seconds": 1.0, "equal_seconds": True}
     budgets = {name: 200 if name == "BRKGA" else 150 for name in METHODS}  # 150 is compiled already
     monkeypatch.setattr(runs, "equal_budgets", lambda found, names: budgets)
+    monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
     regal.main(settings(tmp_path / "long", weights=first[0] / "peak_memory.npz", **more))
     assert not (tmp_path / "long" / "checkpoints").exists()
     before, after = (
         json.loads((folder / "runs.json").read_text()) for folder in (first[0], tmp_path / "long")
     )
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(before[:1], after, strict=True):
         assert set(new["found"]) == {*old["found"], "GP + DFS", "CP-SAT"}
         assert all(new["found"][name]["cost"] == old["found"][name]["cost"] for name in METHODS)
         assert not old["long"] and set(new["long"]) == {*methods.STRONGEST}
@@ -484,7 +485,7 @@ def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatc
         assert all(found["evaluations"][-1] == 600 for found in new["long"].values())
         assert not old["timed"] and set(new["timed"]) == {*METHODS}
         assert budgets == {name: run["evaluations"][-1] for name, run in new["timed"].items()}
-    assert any(new["known"] < old["known"] for old, new in zip(before, after, strict=True))
+        assert new["known"] < old["known"]
     rows = (tmp_path / "long" / "table.md").read_text().splitlines()[4:]
     assert [row.split("|")[1].strip() for row in rows][2:4] == ["GP + DFS", "CP-SAT"]
 

@@ -526,7 +526,7 @@ def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(
     shared = machine._replace(channel=np.zeros((3, 3), np.int32), synchronous=True)
     problem = prepare(graph, shared if objective == "capped_makespan" else machine)
     given = dict(graph=graph, problem=problem, params=params, settings=BARE)
-    run = partial(go.schedule, **given, objective=objective, evaluations=2000)
+    run = partial(go.schedule, **given, objective=objective, evaluations=500)
     keys = run(jax.random.key(0))
     cost = execution.population_cost(problem, objective)
     best = cost(heuristic_keys(problem)).min()
@@ -569,7 +569,7 @@ def test_on_one_device_nothing_is_placed(monkeypatch):
     monkeypatch.setattr(scheduling, "_search", record)
     graph = padding.pad(layered(0, 60), SHAPE)
     problem = prepare(graph, homogeneous(1))
-    given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=2000)
+    given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=500)
     cost = execution.population_cost(problem, "peak_memory")
     best = cost(heuristic_keys(problem)).min()
     for settings in (BARE, SMALL):  # the second only places
