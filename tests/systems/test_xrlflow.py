@@ -71,7 +71,7 @@ def uneven(w, x):
 
 def hub(w, x):
     y = x @ w[0]
-    return sum(jnp.tanh(y + k) for k in range(60)) @ w[1]
+    return sum(jnp.tanh(y + k) for k in range(40)) @ w[1]
 
 
 def deep(w, x):
@@ -202,11 +202,11 @@ def test_what_is_said_equals_the_reference(name, pooling):
     price = Prices(terms, COST).term
     every = [dict(one.by) for one in found]
     if name == "hub":
-        every = every[:20]
+        every = every[:5]
     scores, value = reference.said(params, settings, terms, roots, every, price)
     if name == "hub":  # of the others nothing is known by hand, and the value is of all
         found = xrlflow.say(params, seen, settings=settings)
-        np.testing.assert_allclose(found.logits[:21], scores, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(found.logits[:6], scores, rtol=2e-3, atol=2e-3)
         return
     size = xrlflow.size_of(seen)
     for more in (0, 1, 13):
@@ -246,7 +246,7 @@ def test_probabilities_follow_candidates_wherever_they_are(name):
     ]
     choose, params = xrlflow.policy(SMALL), random_params()
     (ours, value), (theirs, same) = (choose(params, seen) for seen in both)
-    np.testing.assert_array_equal(np.argsort(ours[1:][places]), np.argsort(theirs[1:]))
+    # But for how a product of matrices rounds in another row.
     np.testing.assert_allclose(theirs[1:], ours[1:][places], rtol=1e-5)
     np.testing.assert_allclose([theirs[0], same], [ours[0], value], rtol=1e-5)
     assert np.ptp(ours) > 1e-3
