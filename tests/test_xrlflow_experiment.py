@@ -177,7 +177,8 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys):
         for one in row["found"].values():
             assert one["difference"] <= one["tolerance"] and one["equal"]
             assert one["cost"] > 0
-    for name in ("models.md", "searches.md", "settings.json", "programs.jsonl", "ops.jsonl"):
+    names = "models.md", "searches.md", "settings.json", "curves/attention.png"
+    for name in (*names, "programs.jsonl", "ops.jsonl"):
         assert (tmp_path / name).exists()
     lines = (tmp_path / "programs.jsonl").read_text()
     table.main(settings)

@@ -24,6 +24,7 @@ from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games, methods
+from gopt.plots.style import COLOURS, legend, new_figure
 from gopt.systems import xrlflow
 
 MODELS = (
@@ -138,6 +139,19 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     )
 
 
+def draw(row: dict[str, Any], path: Path) -> None:
+    """Draws how fast the fastest program is, by how many were measured, for each player."""
+    figure, (axes,) = new_figure([2.4])
+    players = [(name, one["history"]) for name, one in row["found"].items() if one["history"]]
+    for (name, history), colour in zip(players, COLOURS[: len(players)], strict=True):
+        measured, best = zip(*((each["measured"], each["best"]) for each in history), strict=True)
+        axes.step((1, *measured), (1.0, *best), where="post", label=name, color=colour)
+    axes.set_xlabel(f"programs of {row['model']} that were measured")
+    axes.set_ylabel("time of the fastest, of as read")
+    legend(axes, columns=4)
+    common.save_figure(path, figure)
+
+
 def main(settings: Settings) -> None:
     """Runs all on all models, prints the tables and saves them."""
     common.save_settings(settings.folder, settings)
@@ -145,6 +159,7 @@ def main(settings: Settings) -> None:
     for name in settings.models:
         rows.append(run(name, settings))
         common.save_json(settings.folder / "xrlflow.json", rows)
+        draw(rows[-1], settings.folder / "curves" / f"{name}.png")
         jax.clear_caches()  # programs of all models at once are more than a process may map
     show(rows, settings)
 
