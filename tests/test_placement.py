@@ -133,7 +133,6 @@ def test_any_placement_has_the_values_of_the_function(name, seed, devices, place
     [
         ("randwire", "forward", {"size": 64, "nodes": 10}, "peak_memory"),
         ("squeezenet", "forward", {"size": 64}, "makespan"),
-        ("rnnlm", "train_step", {"length": 3, "hidden": 64, "vocabulary": 100}, "makespan"),
         ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "peak_memory"),
     ],
 )
