@@ -1,0 +1,205 @@
+"""Which rewrites XLA for GPUs makes by itself, by its programs of models and of single rules.
+
+    python -m experiments.rewrite.gpu
+    python -m experiments.rewrite.gpu --target h100_sxm.txtpb
+
+Programs are compiled and not run. That takes a compiler for GPUs (`pip install "jax[cuda12]"`), and
+a GPU or its description: XLA has some in its repository, at `xla/backends/gpu/target_config/specs`.
+Needs the extra `rewriting`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import tyro
+from jax import lax
+from jax.experimental import topologies
+from jax.sharding import Sharding, SingleDeviceSharding
+from rich.progress import track
+
+from experiments import common
+from experiments.cases import Case, check_names, floats
+from experiments.rewrite.measuring import read_model
+from experiments.rewrite.models import EVERY, MODELS
+from gopt.hardware import h100s
+from gopt.rewriting import RULES, Matcher, Written, roofline
+from gopt.rewriting.saturation import saturation
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compiled.
+
+    Attributes:
+      models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
+      target: a file that describes a GPU, a `GpuTargetConfigProto` as text; by default the GPU of
+        this machine.
+      folder: where the tables and the figures are saved.
+    """
+
+    models: tuple[str, ...] = ()
+    target: Path | None = None
+    folder: Path = Path("runs/rewrite/gpu")
+
+    def __post_init__(self) -> None:
+        check_names("models", self.models, EVERY)
+
+
+class Kernels(NamedTuple):
+    """How many kernels a program has on a GPU."""
+
+    products: int
+    convolutions: int
+    others: int
+
+
+def convolve(x: jax.Array, kernel: jax.Array, groups: int = 1) -> jax.Array:
+    """Returns a convolution of images (B, H, W, C) with a kernel (K, K, C / groups, O)."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=layout, feature_group_count=groups
+    )
+
+
+X, MATRIX, IMAGES = floats(512, 1024), floats(1024, 1024), floats(8, 56, 56, 64)
+KERNEL, CHANNELS = floats(3, 3, 64, 64), floats(64)
+# What a rule is applied to once; the first argument are weights.
+EXAMPLES = {
+    "xa, xb are parts of x[a|b]": Case(lambda w, x: (x @ w[0], x @ w[1]), ((MATRIX,) * 2, X)),
+    "xa, ya are parts of [x|y]a": Case(lambda a, x, y: (x @ a, y @ a), (MATRIX, X, X)),
+    "(xa)b = x(ab)": Case(lambda w, x: x @ w[0] @ w[1], ((MATRIX,) * 2, X)),
+    "xa + yb = [x|y][a|b]": Case(lambda w, x, y: x @ w[0] + y @ w[1], ((MATRIX,) * 2, X, X)),
+    "a scale of a product is in its matrix": Case(lambda a, x: x @ a * 0.125, (MATRIX, X)),
+    "conv(x, a), conv(x, b) are parts of conv(x, [a|b])": Case(
+        lambda w, x: (convolve(x, w[0]), convolve(x, w[1])), ((KERNEL,) * 2, IMAGES)
+    ),
+    "a norm of a convolution is in its kernel": Case(
+        lambda w, x: (convolve(x, w[0]) - w[1]) * w[2] + w[3],
+        ((KERNEL, *(CHANNELS,) * 3), IMAGES),
+    ),
+    "a convolution of pixels is a product": Case(
+        lambda a, x: convolve(x, a), (floats(1, 1, 64, 64), IMAGES)
+    ),
+    "a convolution of each channel is a sum of shifted images": Case(
+        lambda a, x: convolve(x, a, 64), (floats(3, 3, 1, 64), IMAGES)
+    ),
+    "two groups of a convolution are one": Case(
+        lambda a, x: convolve(x, a, 16), (floats(3, 3, 4, 64), IMAGES)
+    ),
+}
+
+
+def placed_on(target: Path | None) -> Sharding:
+    """Returns where programs are compiled for.
+
+    Raises:
+      ValueError: there is no GPU, and none is described.
+    """
+    if target is None:
+        try:
+            return SingleDeviceSharding(jax.devices("gpu")[0])
+        except RuntimeError as error:
+            raise ValueError("no GPU is here: expected a target, which describes one") from error
+    topology = topologies.get_topology_desc(
+        platform="cuda", target_config=target.read_text(), topology="1x1x1"
+    )
+    return SingleDeviceSharding(topology.devices[0])
+
+
+def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> Kernels:
+    """Returns what XLA makes of a function.
+
+    Args:
+      fn: the function.
+      args: its arguments, as shapes.
+      where: a GPU, of this machine or described.
+    """
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), args)
+    traced = jax.jit(fn).trace(*shapes)
+    return count(traced.lower(lowering_platforms=("cuda",)).compile().as_text())
+
+
+def count(text: str) -> Kernels:
+    """Counts the kernels of an XLA module for a GPU.
+
+    Args:
+      text: of the module. Products are calls of cuBLAS, or are in a fusion, by Triton.
+    """
+    products = len(re.findall(r" dot\(|\"__cublas", text))
+    convolutions = len(re.findall(r"\"__cudnn\$conv", text))
+    (entry,) = re.findall(r"^ENTRY .*?^}", text, re.MULTILINE | re.DOTALL)
+    launched = re.findall(r" = .*? (fusion|copy|custom-call|reduce|sort|scatter)\(", entry)
+    return Kernels(products, convolutions, len(launched) - products - convolutions)
+
+
+def compare(case: Case, found: Written, where: Sharding) -> tuple[Kernels, Kernels]:
+    """Returns what XLA makes of a function as it is, and as it was rewritten, weights folded."""
+    weights, *inputs = case.args
+    folded = jax.eval_shape(found.fold, weights)
+    return kernels(case.fn, case.args, where), kernels(found.run, (folded, *inputs), where)
+
+
+def of_rules(where: Sharding) -> list[dict[str, Any]]:
+    """Returns what XLA makes of what each rule is applied to, and of what it returns."""
+    rules, rows = {rule.name: rule for rule in RULES}, []
+    for name, case in track(EXAMPLES.items(), "rules"):
+        terms, roots, program = read_model(case)
+        matcher = Matcher(terms, [rules[name]])
+        rewritten = matcher.apply(roots, matcher.matches(roots)[0])
+        before, after = compare(case, Written(terms, rewritten, program, {0}), where)
+        rows.append({"rule": name, "before": before._asdict(), "after": after._asdict()})
+    return rows
+
+
+def of_models(names: Sequence[str], where: Sharding) -> list[dict[str, Any]]:
+    """Returns what XLA makes of models, and of what saturation makes of them."""
+    rows = []
+    for name in track(names, "models"):
+        case = EVERY[name]()
+        terms, roots, program = read_model(case)
+        found = saturation(terms, roots, roofline(h100s(1)))
+        before, after = compare(case, Written(terms, found.roots, program, {0}), where)
+        rows.append({"model": name, "before": before._asdict(), "after": after._asdict()})
+    return rows
+
+
+def show(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Prints a table of kernels, and saves it."""
+    columns = next(iter(rows[0])), *Kernels._fields, *(f"{name}, then" for name in Kernels._fields)
+    cells = [
+        (
+            row[columns[0]],
+            *(row[side][name] for side in ("before", "after") for name in Kernels._fields),
+        )
+        for row in rows
+    ]
+    common.show(title, columns, cells, path)
+
+
+def main(settings: Settings) -> None:
+    """Prints and saves what XLA makes of rules and of models."""
+    where = placed_on(settings.target)
+    device = next(iter(where.device_set)).device_kind
+    rules, models = of_rules(where), of_models(settings.models or MODELS, where)
+    common.save_settings(settings.folder, settings)
+    common.save_json(
+        settings.folder / "gpu.json", {"device": device, "rules": rules, "models": models}
+    )
+    show(
+        f"Kernels of XLA for {device}, before and after one rule",
+        rules,
+        settings.folder / "rules.md",
+    )
+    show(
+        f"Kernels of XLA for {device}, before and after saturation",
+        models,
+        settings.folder / "models.md",
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
