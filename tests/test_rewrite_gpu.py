@@ -8,7 +8,7 @@ from gopt.rewriting import RULES, Matcher
 
 MODULE = """HloModule jit_f, is_scheduled=true
 
-%gemm_fusion_dot.1_computation (p0: f32[8,4], p1: f32[4,6]) -> f32[8,6] {
+%gemm_computation (p0: f32[8,4], p1: f32[4,6]) -> f32[8,6] {
   %p0 = f32[8,4]{1,0} parameter(0)
   %p1 = f32[4,6]{1,0} parameter(1)
   ROOT %dot.1 = f32[8,6]{1,0} dot(%p0, %p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
@@ -22,12 +22,12 @@ MODULE = """HloModule jit_f, is_scheduled=true
 ENTRY %main.1 (x: f32[8,4], a: f32[4,6]) -> (f32[8,6], f32[8,6]) {
   %x = f32[8,4]{1,0} parameter(0)
   %a = f32[4,6]{1,0} parameter(1)
-  %gemm_fusion_dot.1 = f32[8,6]{1,0} fusion(%x, %a), kind=kCustom, calls=%gemm_fusion_dot.1_computation
+  %gemm = f32[8,6]{1,0} fusion(%x, %a), kind=kCustom, calls=%gemm_computation
   %cublas = (f32[8,6]{1,0}, s8[32]{0}) custom-call(%x, %a), custom_call_target="__cublas$lt$matmul"
   %conv = (f32[8,6]{1,0}, u8[0]{0}) custom-call(%x, %a), custom_call_target="__cudnn$convForward"
   %part = f32[8,6]{1,0} get-tuple-element(%conv), index=0
   %add = f32[8,6]{1,0} fusion(%part), kind=kLoop, calls=%fused_add
-  ROOT %tuple = (f32[8,6]{1,0}, f32[8,6]{1,0}) tuple(%gemm_fusion_dot.1, %add)
+  ROOT %tuple = (f32[8,6]{1,0}, f32[8,6]{1,0}) tuple(%gemm, %add)
 }
 """
 

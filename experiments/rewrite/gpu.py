@@ -93,21 +93,21 @@ EXAMPLES = {
 }
 
 
-def placed_on(target: Path | None) -> Sharding:
-    """Returns where programs are compiled for.
+def gpu(target: Path | None) -> Any:
+    """Returns the device that programs are compiled for.
 
     Raises:
       ValueError: there is no GPU, and none is described.
     """
     if target is None:
         try:
-            return SingleDeviceSharding(jax.devices("gpu")[0])
+            return jax.devices("gpu")[0]
         except RuntimeError as error:
             raise ValueError("no GPU is here: expected a target, which describes one") from error
     topology = topologies.get_topology_desc(
         platform="cuda", target_config=target.read_text(), topology="1x1x1"
     )
-    return SingleDeviceSharding(topology.devices[0])
+    return topology.devices[0]
 
 
 def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> Kernels:
@@ -150,6 +150,7 @@ def of_rules(where: Sharding) -> list[dict[str, Any]]:
         terms, roots, program = read_model(case)
         matcher = Matcher(terms, [rules[name]])
         rewritten = matcher.apply(roots, matcher.matches(roots)[0])
+        assert rewritten is not None  # nothing else is there that could make a cycle
         before, after = compare(case, Written(terms, rewritten, program, {0}), where)
         rows.append({"rule": name, "before": before._asdict(), "after": after._asdict()})
     return rows
@@ -182,23 +183,17 @@ def show(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def main(settings: Settings) -> None:
     """Prints and saves what XLA makes of rules and of models."""
-    where = placed_on(settings.target)
-    device = next(iter(where.device_set)).device_kind
-    rules, models = of_rules(where), of_models(settings.models or MODELS, where)
+    device = gpu(settings.target)
+    where = SingleDeviceSharding(device)
+    found = {
+        "one rule": of_rules(where),
+        "saturation": of_models(settings.models or tuple(MODELS), where),
+    }
     common.save_settings(settings.folder, settings)
-    common.save_json(
-        settings.folder / "gpu.json", {"device": device, "rules": rules, "models": models}
-    )
-    show(
-        f"Kernels of XLA for {device}, before and after one rule",
-        rules,
-        settings.folder / "rules.md",
-    )
-    show(
-        f"Kernels of XLA for {device}, before and after saturation",
-        models,
-        settings.folder / "models.md",
-    )
+    common.save_json(settings.folder / "gpu.json", {"device": device.device_kind, **found})
+    for what, rows in found.items():
+        title = f"Kernels of XLA for {device.device_kind}, before and after {what}"
+        show(title, rows, settings.folder / f"{what}.md")
 
 
 if __name__ == "__main__":
