@@ -1,7 +1,7 @@
 """What programs cost: the sum of their terms, without what depends on constants alone."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gopt.rewriting.costs import OpCost
 from gopt.rewriting.terms import Terms
@@ -54,27 +54,39 @@ class Change:
 
         None of these may depend on another.
         """
-        change, readers = 0.0, dict[int, int]()
+        new, gone = replaced(by, self._readers, lambda number: self._terms[number].inputs)
+        return sum(map(self._price, new)) - sum(map(self._price, gone))
 
-        def count(number: int) -> int:
-            return readers.get(number, self._readers[number])
 
-        for old, new in by.items():
-            stack = [(new, count(old))]
-            while stack:  # what is new reads its inputs
-                number, more = stack.pop()
-                if not count(number):
-                    change += self._price(number)
-                    stack.extend((i, 1) for i in self._terms[number].inputs)
-                readers[number] = count(number) + more
-        for old in by:
-            gone = [old]
-            readers[old] = 0
-            while gone:
-                number = gone.pop()
-                change -= self._price(number)
-                for i in self._terms[number].inputs:
-                    readers[i] = count(i) - 1
-                    if not readers[i]:
-                        gone.append(i)
-        return change
+def replaced(
+    by: Mapping[int, int], readers: Mapping[int, int], inputs: Callable[[int], Sequence[int]]
+) -> tuple[list[int], list[int]]:
+    """Returns the terms that a program has anew, and those that it has no longer.
+
+    Args:
+      by: a term for each that is replaced, none of which depends on another.
+      readers: how often each term of the program is read.
+      inputs: of a term.
+    """
+    new, gone, counts = list[int](), list[int](), dict[int, int]()
+
+    def count(number: int) -> int:
+        return counts.get(number, readers.get(number, 0))
+
+    for old, one in by.items():
+        stack = [(one, count(old))]
+        while stack:  # what is new reads its inputs
+            number, more = stack.pop()
+            if not count(number):
+                new.append(number)
+                stack.extend((i, 1) for i in inputs(number))
+            counts[number] = count(number) + more
+    for old in by:
+        stack = [(old, count(old))]
+        while stack:
+            number, less = stack.pop()
+            counts[number] = count(number) - less
+            if not counts[number]:
+                gone.append(number)
+                stack.extend((i, 1) for i in inputs(number))
+    return new, gone

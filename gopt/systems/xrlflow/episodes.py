@@ -73,27 +73,31 @@ def play(
       rng: of actions.
       greedy: whether the likeliest action is taken.
     """
-    env.reset()
+    shown, _ = env.reset()
     seen, roots, rules, steps = list[Observation](), list[tuple[int, ...]](), list[str](), []
     is_over, is_truncated = False, False
     while not is_over:
         view = env.view
-        probabilities, value = choose(params, pad(view.seen, env.size))
+        probabilities, value = choose(params, _read(shown))
         chances = np.asarray(probabilities, np.float64)[: len(view.found) + 1]
         action = int(np.argmax(chances)) if greedy else drawn(chances, rng)
-        _, reward, is_terminated, is_truncated, info = env.step(action)
+        shown, reward, is_terminated, is_truncated, info = env.step(action)
         is_over = is_terminated or is_truncated
         seen.append(view.seen)
         roots.append(info["roots"])
         rules += [view.found[action - 1].rule] if action else []
         log_prob = np.log(max(chances[action], 1e-30))
         steps.append((action, log_prob, float(value), reward, info["seconds"]))
-    last = float(choose(params, pad(env.view.seen, env.size))[1]) if is_truncated else 0.0
+    last = float(choose(params, _read(shown))[1]) if is_truncated else 0.0
     actions, *figures, seconds = map(np.array, zip(*steps, strict=True))
     log_probs, values, rewards = (each.astype(np.float32) for each in figures)
     return Episode(
         *(seen, actions.astype(np.int32), log_probs, values, rewards, last, seconds, roots, rules)
     )
+
+
+def _read(shown: dict[str, Any]) -> Observation:
+    return Observation(**{**shown, "mask": shown["mask"].astype(bool)})
 
 
 def drawn(chances: np.ndarray, rng: np.random.Generator) -> int:

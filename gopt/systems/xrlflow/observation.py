@@ -7,7 +7,7 @@ what is so near behind that it hears of it. All others are nodes of the program.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from gopt.kinds import KINDS, kind_index
 from gopt.rewriting.operators import OPERATORS
-from gopt.rewriting.pricing import Change
+from gopt.rewriting.pricing import Change, replaced
 from gopt.rewriting.terms import Terms
 from gopt.systems.xrlflow.candidates import Candidate
 
@@ -144,7 +144,7 @@ class _Graph:
 
     def __init__(self, terms: Terms, roots: Sequence[int], order: Sequence[int]):
         """Begins with the nodes of the program, without edges."""
-        self.terms, self.roots = terms, roots
+        self.terms = terms
         self.kind, self.slot = list[int](), list[int]()
         self.sender, self.receiver = list[int](), list[int]()
         self.size = list[tuple[int, ...]]()
@@ -160,6 +160,9 @@ class _Graph:
         for number in self.index:
             for i in self.inputs(number):
                 self.readers[i].append(number)
+        self._counts = Counter(roots)
+        for number, readers in self.readers.items():
+            self._counts[number] += len(readers)
         for number in self.index:
             self._node(number, 0)
 
@@ -184,8 +187,8 @@ class _Graph:
 
     def add(self, slot: int, by: dict[int, int], reach: int | None) -> None:
         """Adds the patch of a candidate."""
-        new, gone = self._new(by), self._gone(by)
-        near = self._behind(by, gone, reach)
+        new, gone = replaced(by, self._counts, self.inputs)
+        near = self._behind(by, set(gone), reach)
         own: dict[int, int] = {}
         for number in (*new, *near):
             own[number] = len(self.kind)
@@ -195,37 +198,7 @@ class _Graph:
         self.left.extend(self.index[number] for number in (*gone, *near))
         self.left_slot.extend([slot] * (len(gone) + len(near)))
 
-    def _new(self, by: dict[int, int]) -> dict[int, None]:
-        """Returns the terms that the program has not had."""
-        found, stack = dict[int, None](), list(by.values())
-        while stack:
-            number = stack.pop()
-            if number not in self.index and number not in found:
-                found[number] = None
-                stack.extend(self.inputs(number))
-        return found
-
-    def _gone(self, by: dict[int, int]) -> dict[int, None]:
-        """Returns the terms that nobody reads any more; see `gopt.rewriting.pricing.Change`."""
-        more: dict[int, int] = {}
-        for new in {*self._new(by), *by.values()}:
-            if new in self.index:
-                more[new] = 1
-            else:
-                for i in self.inputs(new):
-                    more[i] = more.get(i, 0) + 1
-        found, stack = dict[int, None](), list(by)
-        while stack:
-            number = stack.pop()
-            found[number] = None
-            for i in self.inputs(number):
-                if i not in by:
-                    more[i] = more.get(i, 0) - 1
-                    if len(self.readers[i]) + self.roots.count(i) + more[i] == 0:
-                        stack.append(i)
-        return found
-
-    def _behind(self, by: dict[int, int], gone: dict[int, None], reach: int | None) -> list[int]:
+    def _behind(self, by: dict[int, int], gone: set[int], reach: int | None) -> list[int]:
         """Returns the nodes that hear of what is new; all that are left if there is no reach."""
         if reach is None:
             return [number for number in self.index if number not in gone]
