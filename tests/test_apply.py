@@ -63,20 +63,20 @@ def close(ours, theirs):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_a_hundred_orders_are_obeyed_and_have_the_values_of_the_function():
+def test_fifty_orders_are_obeyed_and_have_the_values_of_the_function():
     program = kernels(step, WEIGHTS, X, donate_argnums=0)
     traced = kernel_graph(program, {}, overwritten(program, alone=True))
     expected = jax.jit(step)(WEIGHTS, X)
     rng = np.random.default_rng(0)
     seen = set()
-    for _ in range(100):
+    for _ in range(50):
         order = random_order(traced, rng)
         seen.add(tuple(order))
         function = jit_ordered(traced.with_order(order))
         compiled = function.lower(WEIGHTS, X).compile()
         check_order(traced.with_order(order), compiled)
         close(compiled([w + 0 for w in WEIGHTS], X), expected)
-    assert len(seen) == 100
+    assert len(seen) == 50
 
 
 def test_an_order_that_is_not_kept_is_named():

@@ -13,8 +13,10 @@ from scipy import stats
 
 from experiments import apply, cases, common, exact, large, placement, prediction, wired, workloads
 from gopt.graph import is_input
+from gopt.nets.graphs import to_graphs_tuple
 from gopt.sources.jaxpr import trace
-from gopt.systems import go
+from gopt.sources.synthetic import layered
+from gopt.systems import go, regal
 from gopt.workloads import WORKLOADS
 
 
@@ -123,9 +125,12 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
     sizes = dict(width=8, rounds=1, own=0, heads=2, levels=(8,))
     monkeypatch.setattr(large.go, "Settings", functools.partial(go.Settings, **sizes))
+    few, read = regal.Settings(width=8, rounds=1), to_graphs_tuple(layered(0, 30))
+    learned = regal.init_params(jax.random.key(0), read, settings=few), few
+    monkeypatch.setattr(large.regal, "load_policy", lambda *_, **__: learned)
     large.main(
         large.Settings(
-            ops=(30,), candidates=2, population=10, evaluations=20, samples=2, folder=tmp_path
+            ops=(30,), candidates=2, population=10, evaluations=10, samples=2, folder=tmp_path
         )
     )
     assert "gradient step" in capsys.readouterr().out
@@ -287,7 +292,7 @@ def test_equations_make_tensors_of_their_own():
 
 def test_placements_are_measured(tmp_path, capsys, monkeypatch):
     """With as many devices as there are; each device holds what was predicted."""
-    tables = functools.partial(cases.forward, "dlrm", rows=(100_000,) * 8)  # of 2 GiB otherwise
+    tables = functools.partial(cases.forward, "dlrm", rows=(10_000,) * 8)  # of 2 GiB otherwise
     monkeypatch.setitem(placement.MODELS, "dlrm forward", tables)
     settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)
     placement.main(settings)

@@ -36,11 +36,11 @@ def _learning_is_traced_once():
 def pool():
     """Two models, each from two starts."""
     (found,) = training.pools(MODELS, (2,), POLICY, TRAINING.starts)
-    return found
+    return jax.device_get(found)
 
 
 def row(pool, k):
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[k]), pool)
+    return jax.tree.map(lambda x: x[k], pool)
 
 
 @jax.jit
@@ -64,7 +64,7 @@ def test_targets_cost_no_more_than_where_searches_begin(pool):
     assert (np.array(costs) <= start[1::2].repeat(2)).all()  # METIS is one of the heuristics
     assert min(costs / start) < 1
     # Which device is which is as in the start.
-    other = jnp.asarray([1, 0])[pool.start.decision.placement]
+    other = 1 - pool.start.decision.placement
     flipped = pool._replace(
         start=pool.start._replace(decision=pool.start.decision._replace(placement=other))
     )
@@ -102,7 +102,8 @@ def test_what_is_shown_is_part_of_the_way(pool):
     start, ops = one.start.decision, int(one.problem.num_ops)
     wanted = jnp.ones_like(start.placement)  # all begin on device 0
     keys = jax.random.split(jax.random.key(0), 64)
-    shown = jax.vmap(lambda key: imitation._partway(key, one.inputs, start, wanted))(keys)
+    partway = jax.jit(jax.vmap(imitation._partway, (0, None, None, None)))
+    shown = partway(keys, one.inputs, start, wanted)
     there = np.asarray(shown.placement)[:, :ops]
     share = there.mean(1)
     assert share.min() < 0.2 and share.max() > 0.8 and 0.3 < share.mean() < 0.7

@@ -3,16 +3,17 @@
 import dataclasses
 import json
 import shutil
-from functools import cache
 
 import jax
 import numpy as np
 import pytest
 
 from experiments import common
+from experiments.cases import forward
 from experiments.local_advantage import __main__ as experiment
 from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
 from experiments.regal.graphs import Spec
+from gopt.checkpoints import Checkpoints
 from gopt.cost.fusion import fusion_cost
 from gopt.systems import advantage
 
@@ -22,8 +23,10 @@ TEST = (
     Spec("rnnlm", {"length": 3, **LSTM}, False),
     Spec("squeezenet", {"batch": 2, "size": 32}, False),
 )
+ROWS = (192, 384, 2048)  # of ops, accesses and visits: one shape for all graphs
 NETWORK = advantage.Settings(width=8, rounds=1, steps=6, configurations=2)
 SAMPLING = advantage.Sampling(chains=2, records=2)
+cost_of = jax.jit(fusion_cost)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,6 +35,8 @@ def small():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(graphs.SPLITS, "train", TRAIN)
         patch.setitem(graphs.SPLITS, "test", TEST)
+        patch.setattr(ablation, "PATHS", 20)
+        patch.setattr("gopt.fusion_problem.fusion_bucket", lambda *_: ROWS)
         patch.setattr(common, "start", lambda: None)
         patch.setattr(jax, "clear_caches", lambda: None)
         yield
@@ -100,18 +105,17 @@ def test_interrupted_training_goes_on_as_if_it_had_not_been(first, tmp_path, mon
     shutil.copytree(first / "data" / "train", tmp_path / "d")
     data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
-    whole, losses = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "whole")
-    step, taken = advantage.step, []
+    whole, _ = advantage.load_network(first / "network.npz")
+    losses = json.loads((first / "network.json").read_text())
+    save = Checkpoints.save
 
-    def stops(*args, **kwargs):
-        taken.append(1)
-        if len(taken) > 1:  # it is traced once for each shape of graph
+    def stops(self, step, state):
+        if step == 4:
             raise KeyboardInterrupt
-        return step(*args, **kwargs)
+        save(self, step, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(advantage, "step", stops)
-        patch.setattr(training, "CHECKPOINT_EVERY", 1)
+        patch.setattr(Checkpoints, "save", stops)
         with pytest.raises(KeyboardInterrupt):
             training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
     resumed, others = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
@@ -130,10 +134,9 @@ def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
 
 def test_the_ablation_ranks_and_searches_with_variants(first, tmp_path, monkeypatch, few):
     shutil.copytree(first / "data", tmp_path / "data")
-    monkeypatch.setattr(ablation, "PATHS", 4)
     every = ablation.variants(NETWORK)
     # That of the paper is "absolute" and "prioritised" at once.
-    chosen = {name: every[name] for name in ("guided", "raw", "network of the paper")}
+    chosen = {name: every[name] for name in ("guided", "network of the paper")}
     monkeypatch.setattr(ablation, "variants", lambda network: chosen)
     experiment.main(settings(tmp_path, table="ablation"))
     for name in ("ranks.md", "paths.md", "improvement.md"):
@@ -146,7 +149,8 @@ def test_the_ablation_ranks_and_searches_with_variants(first, tmp_path, monkeypa
 def test_other_routes_are_trained_and_compared(first, tmp_path, few):
     shutil.copytree(first / "data", tmp_path / "data")
     network = dataclasses.replace(NETWORK, steps=3)
-    experiment.main(settings(tmp_path, table="routes", network=network))
+    weights = first / "network.npz"
+    experiment.main(settings(tmp_path, table="routes", network=network, weights=weights))
     header = (tmp_path / "improvement.md").read_text().splitlines()[2]
     for name in ("guided", "cost model", "policy, zero-shot", "policy, fine-tuned", "random"):
         assert f"| {name} |" in header
@@ -156,26 +160,27 @@ def test_other_routes_are_trained_and_compared(first, tmp_path, few):
 
 
 @pytest.mark.parametrize("target", ["log", "raw"])
-def test_predictions_along_paths_are_in_ticks(target):
+def test_predictions_along_paths_are_in_ticks(target, first):
     """What a network predicts is added up in the unit of costs, whatever it has learned."""
     case = graphs.case(TEST[0])
     sizes = dataclasses.replace(NETWORK, target=target)
-    params = advantage.init_params(jax.random.key(0), case.graphs, settings=sizes)
+    params, _ = advantage.load_network(first / "network.npz")
     start, paths = case.found[graphs.DEFAULT], np.flatnonzero(case.problem.configurable)[None, :1]
-    once, true, _, _ = ablation._along(
-        params, case.problem, case.graphs, start, paths, settings=sizes
-    )
-    said = advantage.predict(params, case.graphs, start[None].astype(np.int32), settings=sizes)[0]
-    sigma = np.median(np.abs(true)[np.asarray(true) != 0])
+    along = jax.jit(ablation._along, static_argnames="settings")
+    once, true, _, _ = along(params, case.problem, case.graphs, start, paths, settings=sizes)
+    predict = jax.jit(advantage.predict, static_argnames="settings")
+    said = predict(params, case.graphs, start[None].astype(np.int32), settings=sizes)[0]
+    true, said = np.asarray(true), np.asarray(said)
+    sigma = np.median(np.abs(true)[true != 0])
     size = np.expm1(np.abs(said)) if target == "log" else np.abs(said)
     expected = np.where(start, -1, 1) * np.sign(said) * size * sigma
     np.testing.assert_allclose(once, expected, rtol=1e-4, atol=1e-4 * sigma)
 
 
-def test_sums_of_single_flips_are_exact():
+def test_sums_of_single_flips_are_exact(first):
     """True advantages predict paths of one flip: their rank correlation is 1."""
-    case = graphs.case(TEST[1])
-    params = advantage.init_params(jax.random.key(0), case.graphs, settings=NETWORK)
+    case = graphs.case(TEST[0])
+    params, _ = advantage.load_network(first / "network.npz")
     found = ablation._paths(params, case, NETWORK, 0)
     assert found["true ones at the start"][0] == pytest.approx(1)
     assert set(map(len, found.values())) == {len(ablation.LENGTHS)}
@@ -187,26 +192,22 @@ def test_the_best_flips_save_all_that_can_be_saved():
     assert ablation._best(-saved, saved) == -40  # harm counts
 
 
-@cache
-def searched():
-    """A graph, and what searches that have learned nothing reach on it."""
-    case = graphs.case(TEST[0])
-    searches = {name: methods.many(s) for name, s in methods.unguided(130).items()}
-    return case, runs.run(case, searches, {}, seeds=2, key=jax.random.key(0))
-
-
 @pytest.mark.parametrize("start", ["default", "random"])
-def test_all_searches_start_from_what_they_are_given(start):
-    case, row = searched()
-    given = methods.starts(
-        jax.random.split(jax.random.key(0))[0], case.found[graphs.DEFAULT], case.problem, 2
-    )[start]
-    costs = [int(fusion_cost(case.problem, fuse)) for fuse in given]
+def test_all_searches_start_from_what_they_are_given(start, first):
+    case = graphs.case(TEST[0])
+    key = jax.random.fold_in(jax.random.key(0), 0)  # of the first graph
+    given = methods.starts(jax.random.split(key)[0], case.found[graphs.DEFAULT], case.problem, 2)[
+        start
+    ]
+    costs = [int(cost_of(case.problem, fuse)) for fuse in given]
     expected = 1 - np.array(costs) / case.costs[graphs.DEFAULT]
-    for name in methods.unguided(130):
-        found = row[start, name]
-        np.testing.assert_allclose(found.improvement[:, 0], expected, err_msg=name)
-        assert found.improvement.shape == (2, 130) and found.seconds > 0
+    rows = json.loads((first / "runs.json").read_text())
+    found = [row for row in rows if (row["graph"], row["start"]) == (case.name, start)]
+    assert {row["method"] for row in found} == {"guided", *methods.unguided(130)}
+    for row in found:
+        begins = np.array(row["improvement"])[:, 0]
+        np.testing.assert_allclose(begins, expected, err_msg=row["method"])
+        assert row["evaluations"][-1] == 130 and row["seconds"] > 0
 
 
 TARGETED = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])
@@ -263,7 +264,7 @@ def test_where_most_runs_never_get_there_no_interval_is_given():
 
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
     monkeypatch.setitem(
-        real.BLOCKS, "tiny", lambda: real.step("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
+        real.BLOCKS, "tiny", lambda: forward("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
     )
     learned = advantage.load_network(first / "network.npz")
     real.compare(learned, evaluations=3, seeds=2, seed=0, folder=tmp_path, blocks=("tiny",))

@@ -37,7 +37,8 @@ TEST = (
     graphs.Spec("rnnlm", {"length": 3, **LSTM}, False),
     graphs.Spec("squeezenet", {"batch": 2, "size": 32}, False),
 )
-METHODS = methods.SEARCHES
+# Of `methods.SEARCHES`, each of which compiles for seconds.
+METHODS = ("random search", "BRKGA", "REGAL untrained", "REGAL", "best of gopt")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +46,8 @@ def small() -> Iterator[None]:
     """Small graphs; devices, cache and compiled programs are as the tests have set them up."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "clear_caches", lambda: None)
-        patch.setitem(graphs.SPLITS, "train", TRAIN)
+        patch.setattr(methods, "SEARCHES", METHODS)
+        patch.setitem(graphs.SPLITS, "train", TRAIN[:1])
         patch.setitem(graphs.SPLITS, "test", TEST)
         patch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
         patch.setattr(common, "start", lambda: None)
@@ -122,11 +124,14 @@ def test_a_run_trains_evaluates_and_saves(first):
 
 def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, monkeypatch):
     monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
+    # Annealing is the local search with other settings.
+    ways = tuple(name for name in methods.ABLATION if name != "annealing from the median")
+    monkeypatch.setattr(methods, "ABLATION", ways)
     regal.main(settings(tmp_path, table="ablation", weights=first[0] / "peak_memory.npz"))
     (graph,) = json.loads((tmp_path / "ablation" / "runs.json").read_text())
     table = (tmp_path / "ablation" / "table.md").read_text().splitlines()[4:]
     assert all(line.split("|")[4].strip() == "" for line in table)  # there is no tuned BRKGA
-    found = {name: graph["found"][name] for name in methods.ABLATION}
+    found = {name: graph["found"][name] for name in ways}
     assert found["median of the policy"]["evaluations"] == [
         policies.schedules_compared("peak_memory") + 1
     ]
@@ -135,16 +140,15 @@ def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, mo
     )
     median = found["median of the policy"]["cost"]
     assert len(set(median)) == 1  # nothing is drawn
-    for name in ("local search from the median", "annealing from the median"):
-        assert [row[0] for row in found[name]["history"]] == median
+    history = found["local search from the median"]["history"]
+    assert [row[0] for row in history] == median
 
 
 def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
-    few = ("placement", "graph as sequence (GAS)")
+    few = ("placement, scheduling", "graph as sequence (GAS)")
+    assert variants.settings(POLICY)[few[0]] == POLICY  # compiled already
     monkeypatch.setattr(variants, "VARIANTS", {name: variants.VARIANTS[name] for name in few})
     monkeypatch.setattr(variants, "SPLITS", ("validation", "test"))
-    every = regal._pools
-    monkeypatch.setattr(regal, "_pools", lambda *args: every(*args)[:1])
     monkeypatch.setitem(graphs.SPLITS, "validation", TEST[:1])
     both = dataclasses.replace(TRAINING, splits=("train", "validation"))
     regal.main(settings(tmp_path, table="3", training=both))
@@ -159,9 +163,7 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     lines = (folder / "variants.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
     assert [row[0] for row in rows] == list(few)
-    standard, last, first = (
-        np.array(x) for x in (costs["BRKGA"], costs["placement"], before["placement"])
-    )
+    standard, last, first = (np.array(x) for x in (costs["BRKGA"], costs[few[0]], before[few[0]]))
     for column, gain in ((2, 1 - last / standard), (4, (first - last) / standard)):
         middle, error = common.mean_interval(100 * gain)
         assert rows[0][column] == f"{middle:+.2f} ± {error:.2f}"
@@ -235,21 +237,38 @@ def test_capacities_bind_where_they_are_part_of_the_objective():
     assert tight.host.capacity.tolist() == [int(middle)] * 2
 
 
-def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypatch):
+@pytest.fixture
+def unlearned(monkeypatch):
+    """Nothing is learned in training."""
+
+    def learn(key: Any, params: Any, example: Any, **_: Any) -> tuple[Any, dict[str, float]]:
+        return jax.tree.map(np.zeros_like, params), {"reward": 0.0}
+
+    monkeypatch.setattr(training, "_learn", learn)
+
+
+def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypatch, unlearned):
     both = dataclasses.replace(TRAINING, splits=("train", "validation"))
     with pytest.raises(ValueError, match="split is 'validation', which the policy is to be"):
         settings(tmp_path, split="validation", train=True, training=both)
     settings(tmp_path, split="validation", train=True)
 
-    monkeypatch.setitem(graphs.SPLITS, "validation", TEST[:1])
+    seen: list[Any] = []
+    given = pools()
+
+    def made(train: list[Any], **_: Any) -> list[training.Pool]:
+        seen.extend(train)
+        return given
+
+    monkeypatch.setattr(training, "pools", made)
+    monkeypatch.setitem(graphs.SPLITS, "validation", TEST)
     regal.policy(settings(tmp_path, train=True, training=both))
+    every = [graphs.build(spec) for spec in (*TRAIN[:1], *TEST)]
+    assert [int(graph.num_ops) for graph in seen] == [int(graph.num_ops) for graph in every]
     weights = tmp_path / "peak_memory.npz"
     regal.policy(settings(tmp_path, weights=weights))
     with pytest.raises(ValueError, match="split is 'validation', which the policy was trained on"):
         regal.policy(settings(tmp_path, split="validation", weights=weights))
-    assert sum(len(pool.standard) for pool in regal._pools("peak_memory", both, 0)) == 3 * (
-        TRAINING.variants + 1
-    )
     for wrong in ((), ("train", "train")):
         with pytest.raises(ValueError, match=r"splits is .*: expected some, each once"):
             dataclasses.replace(TRAINING, splits=wrong)
@@ -296,15 +315,14 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
     assert relaxed[4:] == [objective == "capped_makespan"]
 
 
-def test_untrained_is_where_training_starts(tmp_path):
-    still = dataclasses.replace(POLICY, learning_rate=0.0, steps=1)
-    params, _ = train(tmp_path, policy=still, seed=3)
+def test_untrained_is_where_training_starts(tmp_path, unlearned):
+    params, _ = train(tmp_path, seed=3)
     case = runs.case(graphs.build(TEST[0]), "makespan")
-    starts = runs.starts(case, (params, still), 3)
+    starts = runs.starts(case, (params, POLICY), 3)
     jax.tree.map(
         np.testing.assert_array_equal, starts["REGAL untrained"].value, starts["REGAL"].value
     )
-    other = runs.starts(case, (params, still), 4)["REGAL untrained"].value[0]
+    other = runs.starts(case, (params, POLICY), 4)["REGAL untrained"].value[0]
     assert any((a != b).any() for a, b in zip(other, starts["REGAL"].value[0], strict=True))
 
 
@@ -465,8 +483,10 @@ def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatc
     pytest.importorskip("ortools")
     pytest.importorskip("pymetis")
     more = {"long": 600, "solver_seconds": 1.0, "equal_seconds": True}
-    budgets = {name: 200 if name == "BRKGA" else 150 for name in METHODS}  # 150 is compiled already
+    # 150 is compiled already, and random search compiles quickly.
+    budgets = {name: 200 if name == "random search" else 150 for name in METHODS}
     monkeypatch.setattr(runs, "equal_budgets", lambda found, names: budgets)
+    monkeypatch.setattr(methods, "STRONGEST", ("REGAL from heuristics",))
     monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
     regal.main(settings(tmp_path / "long", weights=first[0] / "peak_memory.npz", **more))
     assert not (tmp_path / "long" / "checkpoints").exists()

@@ -78,7 +78,7 @@ def test_nasty_graphs(name, kind):
         np.testing.assert_array_equal(found.peak[0], expected.peak)
 
 
-@pytest.mark.parametrize("devices", (1, 2, 3))
+@pytest.mark.parametrize("devices", (1, 3))
 def test_the_obvious_loop_agrees_with_the_reference(devices):
     @settings(max_examples=60, deadline=None)
     @given(strategies.cases(devices))
@@ -216,7 +216,7 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
         throughput.Settings(
             population=6,
             populations=(4,),
-            sizes=(30,),
+            sizes=(40,),
             size_population=4,
             obvious=2,
             evaluations=60,
@@ -236,7 +236,7 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     found = json.loads((tmp_path / "throughput.json").read_text())
     assert found["machine"] and len(found["graphs"]) == 3
     assert [r["population"] for r in found["populations"]] == [4, 4]
-    assert [r["ops"] for r in found["sizes"]] == [30, 30]
+    assert [r["ops"] for r in found["sizes"]] == [40, 40]
     for record in found["graphs"]:
         assert record["per_second"].keys() == {"gopt", "obvious", *compiled.QUEUES}
         assert record["queue"] in compiled.QUEUES

@@ -44,6 +44,7 @@ def models(monkeypatch):
     for module in (table, shapes, speed):
         monkeypatch.setattr(module, "EVERY", known)
     monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
+    monkeypatch.setattr(jax, "clear_caches", lambda: None)
     return known
 
 
@@ -206,12 +207,13 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
 
 def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
     settings = speed.Settings(
-        models=("layers",), layers=(1,), repeats=1, folder=tmp_path, agent=AGENT, largest=2000
+        models=("layers",), layers=(1,), repeats=1, folder=tmp_path, agent=AGENT, largest=150
     )
     speed.main(settings)
     rows = json.loads((tmp_path / "speed.json").read_text())
     assert [row["how"] for row in rows] == ["patches", "whole"] * 2
-    assert rows[0]["nodes"] < rows[1]["nodes"]
+    assert rows[0]["nodes"] < rows[3]["nodes"] < 150 < rows[1]["nodes"]
+    assert ["learning s" in row for row in rows] == [True, False, True, True]
     assert all(row["seeing s"] > 0 for row in rows)
 
 

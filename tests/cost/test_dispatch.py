@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from gopt import graph as graphs
+from gopt import padding
 from gopt import problem as problems
 from gopt.cost import dispatch, execution
 from gopt.graph import Op, Output
@@ -16,6 +17,7 @@ from gopt.problem import prepare
 from tests import strategies
 from tests.cost.test_execution import assert_schedule, golden, names, population, quick
 from tests.reference.dispatch import run
+from tests.reference.execution import run as run_by_rank
 from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
 
 
@@ -23,6 +25,12 @@ from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
 def fast(problem, keys):
     schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
     return schedule, dispatch.evaluate(problem, keys)
+
+
+def small(ops, devices, seconds, **settings):
+    """A problem of these ops, padded as random ones are, with transfers that take no time."""
+    padded = padding.pad(graphs.from_ops(ops), SMALL)
+    return prepare(padded, homogeneous(devices, latency=0.0, **settings), seconds=seconds)
 
 
 def placement(keys):
@@ -35,7 +43,7 @@ def check(case, shape=SMALL):
         assert_schedule(run(problem, candidate), *fast(problem, candidate))
 
 
-@pytest.mark.parametrize("devices", (1, 2, 3, 5, 8))
+@pytest.mark.parametrize("devices", (1, 2, 3, 8))
 def test_random_problems_match_the_reference(devices):
     @quick(60)
     @given(strategies.cases(devices))
@@ -88,36 +96,39 @@ def test_golden_example(synchronous, makespan, order, intervals):
     assert cost.makespan == schedule.makespan == makespan
 
 
+def on_second(*ops):
+    """Keys by which these ops run on device 1, all others on device 0; of four, op 2 is best."""
+    device = np.zeros((4, 2), np.float32)
+    device[list(ops)] = 0, 1
+    keys = execution.Keys(device, np.float32([0, 0.5, 0.1, 0.9]), np.zeros((0, 2), np.float32))
+    return strategies.pad_keys(keys, SMALL)
+
+
 def test_a_device_does_not_wait_for_the_best_op():
     """Op 2 is the best, and arrives at 5; op 1 is better than op 3; all run on device 0."""
     ops = [Op(outputs=(Output(0),)), Op(), Op(inputs=((0, 0),)), Op()]
-    seconds = [5.0, 4.0, 1.0, 4.0]
-    problem = prepare(graphs.from_ops(ops), homogeneous(2, latency=0.0), seconds=seconds)
-    device = np.zeros((5, 2), np.float32)
-    device[0] = 0, 1
-    transfer = np.zeros((problem.shape.tensors, 2), np.float32)
-    keys = execution.Keys(device, np.float32([0, 0.5, 0.1, 0.9, 1]), transfer)
+    problem = small(ops, 2, [5.0, 4.0, 1.0, 4.0])
+    keys = on_second(0)
     schedule, _ = fast(problem, keys)
     scale = float(problem.tick)
     starts = np.round(np.asarray(schedule.start)[:4] * scale, 6)
     assert starts.tolist() == [0, 0, 8, 4]
     # Issued by rank, everything on device 0 waits for it.
-    by_rank = execution.simulate(problem, execution.decode(problem, keys))
-    assert np.round(np.asarray(by_rank.start)[:4] * scale, 6).tolist() == [0, 6, 5, 10]
+    start = run_by_rank(problem, keys).start
+    assert np.round([start[i] * scale for i in range(4)], 6).tolist() == [0, 6, 5, 10]
 
 
 def test_first_come_first_served():
     """On device 0 op 3 runs until 4; op 1 arrives there at 3, op 2 at 2, though it is better."""
     ops = [Op(outputs=(Output(0),)), Op(inputs=((0, 0),)), Op(outputs=(Output(0),)), Op()]
     ops += [Op(inputs=((2, 0),))]
-    seconds = [3.0, 1.0, 2.0, 4.0, 1.0]
-    problem = prepare(graphs.from_ops(ops), homogeneous(3, latency=0.0), seconds=seconds)
-    device = np.zeros((6, 3), np.float32)
+    problem = small(ops, 3, [3.0, 1.0, 2.0, 4.0, 1.0])
+    device = np.zeros((SMALL.ops, 3), np.float32)
     device[0, 1] = device[2, 2] = 1
     schedule, _ = fast(problem, execution.Keys(device, None, None))
     starts = np.round(np.asarray(schedule.start)[:5] * float(problem.tick), 6)
     assert starts.tolist() == [0, 5, 0, 0, 4]
-    by_index = execution.Keys(device, np.zeros(6, np.float32), None)
+    by_index = execution.Keys(device, np.zeros(SMALL.ops, np.float32), None)
     starts = np.round(np.asarray(fast(problem, by_index)[0].start)[:5] * float(problem.tick), 6)
     assert starts.tolist() == [0, 4, 0, 0, 5]
 
@@ -126,13 +137,8 @@ def test_first_come_first_served():
 def test_a_synchronous_transfer_keeps_both_of_its_devices(synchronous, begin):
     """Op 0 (1 s) sends to device 1, which is busy for 100 s; op 1 waits on device 0 meanwhile."""
     ops = [Op(outputs=(Output(0),)), Op(), Op(), Op(inputs=((0, 0),))]
-    hardware = homogeneous(2, latency=0.0, synchronous=synchronous)
-    problem = prepare(graphs.from_ops(ops), hardware, seconds=[1.0, 10.0, 100.0, 1.0])
-    device = np.zeros((5, 2), np.float32)
-    device[2:4] = 0, 1
-    transfer = np.zeros((problem.shape.tensors, 2), np.float32)
-    keys = execution.Keys(device, np.float32([0, 0.5, 0.1, 0.9, 1]), transfer)
-    schedule, _ = fast(problem, keys)
+    problem = small(ops, 2, [1.0, 10.0, 100.0, 1.0], synchronous=synchronous)
+    schedule, _ = fast(problem, on_second(2, 3))
     assert float(schedule.start[1]) * float(problem.tick) == pytest.approx(begin, rel=1e-6)
 
 
@@ -209,7 +215,7 @@ def test_64_bit_mode_changes_nothing():
     problem, keys = golden(False)
     with jax.enable_x64(True):
         cost = jax.jit(lambda *args: dispatch.evaluate(*args))(problem, keys)
-    chex.assert_trees_all_equal(cost, dispatch.evaluate(problem, keys))
+    chex.assert_trees_all_equal(cost, fast(problem, keys)[1])
     chex.assert_type([*cost], jnp.int32)
 
 

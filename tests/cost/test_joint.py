@@ -122,12 +122,11 @@ def is_in_order(problem, before):
             assert (np.shape(new), new.dtype) == (np.shape(old), np.asarray(old).dtype), field
 
 
-@pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("seed", range(8))
-def test_random_graphs_match_the_reference(seed, devices):
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs_match_the_reference(seed):
     rng = np.random.default_rng(seed)
-    fused = check(problem_of(rng, sparse(rng, 31, KINDS), devices), rng)
-    check(problem_of(rng, random_graph(rng, int(rng.integers(1, 31))), devices), rng)
+    fused = check(problem_of(rng, sparse(rng, 31, KINDS), 3), rng)
+    check(problem_of(rng, random_graph(rng, int(rng.integers(1, 31))), 3), rng)
     assert fused > 0
 
 
@@ -136,7 +135,7 @@ def test_nasty_graphs_match_the_reference(name):
     rng = np.random.default_rng(0)
     graph = NASTY[name]()
     kind = np.where(graph.kind == INPUT, INPUT, kind_index("add"))
-    check(problem_of(rng, graph._replace(kind=kind), 2), rng)
+    check(problem_of(rng, graph._replace(kind=kind), 3), rng)
 
 
 def test_where_nothing_is_fused_the_schedule_is_as_it_was():

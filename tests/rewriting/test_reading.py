@@ -23,6 +23,11 @@ def written(fn, *args, constant=()):
     return terms, roots, Written(terms, roots, program, constant)
 
 
+def run(fn, *args):
+    """Calls a function, as one program."""
+    return jax.jit(lambda *args: fn(*args))(*args)
+
+
 def operators(terms, roots):
     return [terms[k].operator for k in terms.live(roots)]
 
@@ -77,7 +82,7 @@ def test_products_with_axes_in_any_order_are_products_of_matrices(contract, batc
     args = random(*x), random(*y, seed=1)
     terms, roots, back = written(fn, *args)
     assert operators(terms, roots).count("matmul") == 1
-    np.testing.assert_allclose(back(*args), fn(*args), rtol=1e-5)
+    np.testing.assert_allclose(run(back, *args), run(fn, *args), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_convolutions_with_axes_in_any_order_are_those_of_images(layout, groups)
 
     terms, roots, back = written(fn, x, y)
     assert operators(terms, roots).count("conv") == 1
-    np.testing.assert_allclose(back(x, y), fn(x, y), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(back, x, y), run(fn, x, y), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,8 @@ def test_what_equations_become(fn, names):
     terms, roots, back = written(fn, x)
     if names is not None:
         assert set(operators(terms, roots)) == {"argument", *names}
-    for ours, theirs in zip(jax.tree.leaves(back(x)), jax.tree.leaves(jax.jit(fn)(x)), strict=True):
+    found, expected = (jax.tree.leaves(run(each, x)) for each in (back, fn))
+    for ours, theirs in zip(found, expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
@@ -183,7 +189,7 @@ def test_images_keep_one_layout():
         terms[root].inputs[0] for root in roots if terms[root].operator == "transpose"
     }
     assert len(last) == 2  # a sum of images, and what of them is the largest of each row
-    for ours, theirs in zip(back(*args), images(*args), strict=True):
+    for ours, theirs in zip(run(back, *args), run(images, *args), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
@@ -210,7 +216,7 @@ def test_what_is_done_to_transposed_arrays_stays_the_same(seed):
     x = random(*shape)
     args = random(*x.transpose(permutation).shape, seed=1), x
     _, _, back = written(fn, *args, constant=(0,))
-    for ours, theirs in zip(back(*args), fn(*args), strict=True):
+    for ours, theirs in zip(run(back, *args), run(fn, *args), strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 

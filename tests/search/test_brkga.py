@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,8 +13,9 @@ from tests.search.watched import TEMPLATE, Watched, cost, genes, population
 SIZES = Settings(population=20, elites=5, mutants=3)
 
 
+@partial(jax.jit, static_argnames=("cost", "evaluations", "settings", "relaxed"))
 def run(key: jax.Array, cost: Any, **settings: Any) -> brkga.Result:
-    return jax.jit(lambda key: brkga.minimize(key, cost, TEMPLATE, **settings))(key)
+    return brkga.minimize(key, cost, TEMPLATE, **settings)
 
 
 def generation(seed: int = 0) -> State:
@@ -25,13 +27,10 @@ def generation(seed: int = 0) -> State:
     ("evaluations", "blocks"),
     [
         (1, [1]),
-        (7, [7]),
         (20, [20]),
         (21, [20, 1]),
-        (35, [20, 15]),
         (64, [20, 15, 15, 14]),
         (65, [20, 15, 15, 15]),
-        (66, [20, 15, 15, 15, 1]),
     ],
 )
 def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, blocks):
@@ -46,7 +45,7 @@ def test_default_sizes_are_exact_too():
     watched.assert_matches(result, [100, 80, 80, 40])
 
 
-@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize("count", [3, 20])
 def test_a_relaxed_cost_comes_first_and_hands_over_its_last_generation(count):
     def far(keys: Any) -> jax.Array:
         return jnp.sum((keys["a"] - 0.8) ** 2, -1)
@@ -71,7 +70,7 @@ def test_a_relaxed_cost_comes_first_and_hands_over_its_last_generation(count):
     last.assert_matches(tail, blocks)
 
 
-@pytest.mark.parametrize("evaluations", [1, 50, 79])
+@pytest.mark.parametrize("evaluations", [1, 79])
 def test_a_small_budget_is_not_shared_with_a_relaxed_cost(evaluations):
     watched = Watched()
     some = dict(evaluations=evaluations, settings=SIZES)

@@ -26,11 +26,20 @@ def alike(decisions):
     return jnp.zeros(len(decisions))
 
 
+def minimize(key, *args, **settings):
+    """Runs the search as one program."""
+    return jax.jit(lambda key: guided.minimize(key, *args, **settings))(key)
+
+
 def run(guide, evaluations, key=0, start=None, **settings):
     start = jnp.array([1, 0, 1, 0, 1, 0]) if start is None else start
-    settings = guided.Settings(**settings)
-    return guided.minimize(
-        jax.random.key(key), cost, start, guide, evaluations=evaluations, settings=settings
+    return minimize(
+        jax.random.key(key),
+        cost,
+        start,
+        guide,
+        evaluations=evaluations,
+        settings=guided.Settings(**settings),
     )
 
 
@@ -42,7 +51,7 @@ def taken(guide, evaluations, **settings):
         jax.debug.callback(lambda n: nodes.append(int(n)), node, ordered=True)
         return decisions  # nothing changes, so that what is taken depends on the guide alone
 
-    guided.minimize(
+    minimize(
         jax.random.key(0),
         cost,
         jnp.zeros(6, jnp.int32),
@@ -62,7 +71,7 @@ def test_a_perfect_guide_needs_one_evaluation_for_each_flip():
     assert found.cost == cost(found.decisions) == -7.0
 
 
-@pytest.mark.parametrize("evaluations", [1, 2, 40, 41, 42, 100])
+@pytest.mark.parametrize("evaluations", [1, 40, 41, 42])
 def test_as_many_are_evaluated_as_asked_for(evaluations):
     count = []
 
@@ -70,7 +79,7 @@ def test_as_many_are_evaluated_as_asked_for(evaluations):
         jax.debug.callback(lambda d: count.append(len(d)), decisions, ordered=True)
         return cost(decisions)
 
-    found = guided.minimize(
+    found = minimize(
         jax.random.key(0), counted, jnp.zeros(6, jnp.int32), alike, evaluations=evaluations
     )
     jax.effects_barrier()
@@ -113,7 +122,7 @@ def test_a_run_step_by_step(seed, settings):
     starts = jnp.asarray(rng.integers(0, 2, (50, count)))
     start = starts[jnp.argmax(cost(starts))]
     settings = guided.Settings(**settings)
-    found = guided.minimize(
+    found = minimize(
         jax.random.key(seed),
         cost,
         start,
@@ -182,7 +191,7 @@ def test_while_all_that_may_be_taken_rests_nothing_changes():
         jax.debug.callback(lambda n: nodes.append(int(n)), node, ordered=True)
         return guided.flip(key, decisions, node)
 
-    found = guided.minimize(
+    found = minimize(
         jax.random.key(0),
         lambda decisions: -jnp.sum(decisions, -1),
         jnp.zeros(6, jnp.int32),
@@ -198,7 +207,7 @@ def test_while_all_that_may_be_taken_rests_nothing_changes():
 
 def test_what_costs_the_same_is_kept():
     scores = jnp.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
-    found = guided.minimize(
+    found = minimize(
         jax.random.key(0),
         lambda decisions: jnp.full(len(decisions), 7),
         jnp.zeros(6, jnp.int32),
@@ -241,20 +250,21 @@ def test_the_guide_is_asked_every_so_many_steps(refresh):
 
 def test_many_runs_at_once_are_those_one_by_one():
     start = jnp.array([1, 0, 1, 0, 1, 0])
-    minimize = partial(guided.minimize, cost=cost, guide=alike, evaluations=30)
+
+    def one(key):
+        return guided.minimize(key, cost, start, alike, evaluations=30)
+
     keys = jax.random.split(jax.random.key(0), 4)
-    many = jax.jit(jax.vmap(lambda key: minimize(key, start=start)))(keys)
+    many, one = jax.jit(jax.vmap(one)), jax.jit(one)
     for k, key in enumerate(keys):
-        np.testing.assert_array_equal(many.history[k], minimize(key, start=start).history)
+        np.testing.assert_array_equal(many(keys).history[k], one(key).history)
 
 
 def test_large_int32_costs_are_told_apart():
     def large(decisions):
         return 2**30 - 1 - jnp.sum(decisions, -1).astype(jnp.int32)
 
-    found = guided.minimize(
-        jax.random.key(0), large, jnp.zeros(5, jnp.int32), alike, evaluations=60
-    )
+    found = minimize(jax.random.key(0), large, jnp.zeros(5, jnp.int32), alike, evaluations=60)
     assert int(found.cost) == 2**30 - 6
 
 
@@ -294,7 +304,7 @@ def moved(cost, evaluations, **settings):
         jax.debug.callback(lambda n: steps.append((which, int(n))), node, ordered=True)
         return guided.flip(key, decisions, node)
 
-    guided.minimize(
+    minimize(
         jax.random.key(0),
         cost,
         jnp.zeros(6, jnp.int32),

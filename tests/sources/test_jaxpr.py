@@ -260,29 +260,22 @@ def test_bad_orders_are_refused():
         traced.with_order([0, 1])
 
 
-# Settings of each workload, and bounds of our bytes as a share of XLA's. XLA's count of
-# a program before optimisation has broadcasts and views written out, and each function that it
-# expands (63 instructions of `erfc` in BERT and ViT) moved instruction by instruction; it has
-# transposes free, which dominate the gradient of the recurrent model. XLA counts one iteration of
-# a loop: Mamba has no second one here, and that of Conformer's loss is small.
+# Workloads that between them have all primitives of all of them, with settings and bounds of our
+# bytes as a share of XLA's. XLA's count of a program before optimisation has broadcasts and views
+# written out, and each function that it expands (63 instructions of `erfc` in BERT) moved
+# instruction by instruction; it has transposes free, which dominate the gradient of the recurrent
+# model. XLA counts one iteration of a loop: Mamba has no second one here, and that of Conformer's
+# loss is small.
 MODELS = {
     "squeezenet": ({"size": 64, "batch": 2}, (0.7, 0.9)),
     "unet": ({"size": 188}, (0.7, 0.8)),
-    "rnnlm": ({}, (0.9, 1.3)),
-    "wavenet": ({}, (0.65, 0.9)),
-    "bert": ({}, (0.1, 0.4)),
-    "randwire": ({"batch": 2, "size": 64, "stages": 2, "nodes": 6}, (0.6, 0.9)),
+    "rnnlm": ({"length": 8}, (0.9, 1.3)),
+    "wavenet": ({"layers": 6}, (0.65, 0.9)),
+    "bert": ({"layers": 4}, (0.1, 0.4)),
     "densenet": ({"size": 64, "blocks": (2, 3)}, (0.5, 0.8)),
-    "amoebanet": ({"size": 35, "cells": 1}, (0.6, 0.9)),
-    "mobilenet_v2": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.6, 0.9)),
     "efficientnet": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.5, 0.9)),
-    "mnasnet": ({"size": 64, "blocks": (1, 2, 1, 1, 1, 1, 1)}, (0.5, 0.9)),
-    "shufflenet_v2": ({"size": 64, "blocks": (1, 2, 1)}, (0.7, 0.9)),
     "hrnet": ({"size": 64, "modules": (1, 1), "blocks": 1}, (0.6, 0.9)),
     "mlp_mixer": ({"layers": 2}, (0.6, 0.9)),
-    "vit": ({"layers": 2}, (0.1, 0.6)),
-    "gpt2": ({"layers": 2}, (0.6, 0.9)),
-    "t5": ({"layers": 2}, (0.6, 0.9)),
     "switch": ({"layers": 2}, (0.6, 0.9)),
     "conformer": ({"layers": 2, "length": 200, "text_length": 5}, (0.5, 0.9)),
     "mamba": ({"layers": 2, "length": 64}, (0.8, 1.0)),

@@ -1,7 +1,7 @@
 """Learned local advantage functions: features, network, data, training, and the guide."""
 
 import dataclasses
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from tests.reference import advantage as reference
 from tests.strategies import NASTY
 
 SETTINGS = advantage.Settings(width=8, rounds=2, steps=20, configurations=2)
+SAMPLING = advantage.Sampling(chains=4, records=3, sweep=0.5)
 predict, loss = (
     jax.jit(function, static_argnames="settings")
     for function in (advantage.predict, advantage.loss)
@@ -93,16 +94,16 @@ def predictions(params, problem, found, fuse):
 
 def test_padding_changes_no_prediction():
     fuse = np.random.default_rng(1).random(400) < 0.5
+    params = advantage.init_params(jax.random.key(0), case()[2], settings=SETTINGS)
     first = None
-    for rows in ((26, 120, 400), (32, 128, 512), (400, 500, 900)):
+    for rows in ((26, 120, 400), ROWS[0], (400, 500, 900)):
         _, problem, found = case(rows=rows)
-        params = advantage.init_params(jax.random.key(0), found, settings=SETTINGS)
         made = predictions(params, problem, found, fuse[: rows[0]])
         first = made if first is None else first
         np.testing.assert_allclose(made, first, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("seed", "values"), [(0, 2), (1, 3), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("seed", "values"), [(0, 2), (1, 3)])
 def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
     settings = dataclasses.replace(SETTINGS, values=values)
     _, problem, graph = case(seed, rows=ROWS[seed % 2])
@@ -150,11 +151,18 @@ def test_advantages_are_what_fusing_adds():
     assert not np.any(found[~problem.configurable])
 
 
+@cache
+def records():
+    """Some records of a graph."""
+    _, problem, _ = case()
+    default = instruction_fusion(problem)
+    return advantage.sample(jax.random.key(0), problem, default, sampling=SAMPLING)
+
+
 def test_records_hold_what_they_say():
     _, problem, _ = case()
     default = instruction_fusion(problem)
-    sampling = advantage.Sampling(chains=4, records=3, sweep=0.5)
-    found = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
+    found = records()
     assert found.fuse.shape == (12, 32) and found.cost.shape == (12,)
     for fuse, cost, adds in zip(*found, strict=True):
         assert int(cost_of(problem, fuse)) == cost
@@ -163,7 +171,7 @@ def test_records_hold_what_they_say():
     starts = found.fuse.reshape(4, 3, 32)[:, 0]
     np.testing.assert_array_equal(starts[:2], [default, default])
     assert (starts[2] != starts[3]).any() and (found.fuse[1] != found.fuse[0]).any()
-    again = advantage.sample(jax.random.key(0), problem, default, sampling=sampling)
+    again = advantage.sample(jax.random.key(0), problem, default, sampling=SAMPLING)
     jax.tree.map(np.testing.assert_array_equal, found, again)
 
 
@@ -253,9 +261,7 @@ def test_a_share_of_the_ops_is_visited_between_records(monkeypatch, share, size,
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
-    _, problem, _ = case()
-    sampling = advantage.Sampling(chains=2, records=2)
-    found = advantage.sample(jax.random.key(0), problem, problem.configurable, sampling=sampling)
+    found = records()
     path = tmp_path / "records.npz"
     advantage.save_records(path, found)
     jax.tree.map(np.testing.assert_array_equal, found, advantage.load_records(path))
@@ -335,11 +341,7 @@ def test_equal_advantages_have_weights(adds, largest):
 
 def training_samples():
     _, problem, found = case()
-    sampling = advantage.Sampling(chains=2, records=3)
-    records = advantage.sample(
-        jax.random.key(0), problem, instruction_fusion(problem), sampling=sampling
-    )
-    return advantage.samples(found, problem.configurable, records, settings=SETTINGS)
+    return advantage.samples(found, problem.configurable, records(), settings=SETTINGS)
 
 
 def test_decisions_of_three_values_are_not_of_fusion():
@@ -413,7 +415,7 @@ def test_a_walk_changes_the_decision_and_some_near_it():
     assert others == {other for other in near[op] if can[other]}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_shift_moves_the_end_of_a_kernel_by_one_op(seed):
     """What an op reads, or what reads it, is decided as it was, and the op the other way."""
     _, problem, found = case(seed)

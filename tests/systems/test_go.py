@@ -27,10 +27,11 @@ from tests.strategies import NASTY
 
 SHAPE, ROWS = Shape(96, 96, 256), (256, 1024)  # of all graphs, so that few programs are compiled
 SETTINGS = go.Settings(
-    tasks=go.TASKS, width=16, heads=2, segment=16, levels=(4, 16), samples=6, explore=0.3
+    **dict(tasks=go.TASKS, width=16, rounds=1, heads=2, segment=16, levels=(4, 16)),
+    **dict(samples=6, explore=0.3),
 )
-LIGHT = dataclasses.replace(SETTINGS, rounds=1, own=0)  # it is compiled sooner
-BARE = dataclasses.replace(LIGHT, layers=0, levels=(8,))  # and this one even sooner
+LIGHT = dataclasses.replace(SETTINGS, layers=0, own=0)  # it is compiled sooner
+BARE = dataclasses.replace(LIGHT, levels=(8,))  # and this one even sooner
 SMALL = dataclasses.replace(BARE, tasks=("placement",), iterations=3)
 
 
@@ -56,20 +57,21 @@ def traced(name):
 
 
 @cache
-def case(name, devices, more=0):
+def case(name, devices, more=0, settings=SETTINGS):
     """A joint problem, its graph as the policy reads it, and random parameters."""
     graph = NASTY[name]() if name in NASTY else traced(name)
     graph = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
     machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
     joint = prepare_joint(graph, machine, rules=RULES["gpu"], rows=tuple(r + more for r in ROWS))
-    return joint, go.read(graph, joint, SETTINGS), parameters(SETTINGS)
+    return joint, go.read(graph, joint, settings), parameters(settings)
 
 
 @cache
 def parameters(settings):
     graph = padding.pad(layered(0, 20))
     inputs = go.read(graph, prepare(graph, homogeneous(2)), settings)
-    params = go.init_params(jax.random.key(0), inputs, settings=settings)
+    init = partial(go.init_params, jax.random.key(0), settings=settings)
+    params = jax.eval_shape(init, inputs)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
 
@@ -83,17 +85,13 @@ def random_decision(joint, devices):
     return go.Decision(**decided)
 
 
-@jax.jit
-def timing_of(problem, decision):
-    return go.simulator_of(problem, "makespan").timing(decision)
-
-
-@jax.jit
-def said(params, problem, inputs, decision):
+@partial(jax.jit, static_argnames="settings")
+def said(params, problem, inputs, decision, settings):
     """Returns what the policy makes of a graph, sees, and says of each kind of moves."""
-    embedding, timing = go.embed(params, inputs, settings=SETTINGS), timing_of(problem, decision)
-    groups = go.observe(inputs, decision, timing, settings=SETTINGS)
-    return embedding, groups, go.moves(params, embedding, groups, settings=SETTINGS)
+    timing = go.simulator_of(problem, "makespan").timing(decision)
+    embedding = go.embed(params, inputs, settings=settings)
+    groups = go.observe(inputs, decision, timing, settings=settings)
+    return embedding, timing, groups, go.moves(params, embedding, groups, settings=settings)
 
 
 def about(inputs, decision):
@@ -104,20 +102,22 @@ def about(inputs, decision):
     return [*zip(is_about, decision, counts, strict=True)]
 
 
-@pytest.mark.parametrize("devices", [1, 5])
-@pytest.mark.parametrize("name", ["layers", *NASTY])
-def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
-    joint, inputs, params = case(name, devices)
-    decision = random_decision(joint, devices)
-    biases = {task: np.float32([k, k + 0.5]) for k, task in enumerate(go.TASKS)}
+@pytest.mark.parametrize(
+    ("name", "devices", "settings"),
+    [*((name, 5, SETTINGS) for name in ("layers", *NASTY)), ("layers", 1, BARE)],
+)
+def test_groups_get_other_values_and_the_odds_are_as_said(name, devices, settings):
+    joint, inputs, params = case(name, devices, settings=settings)
+    decision, levels = random_decision(joint, devices), len(settings.levels)
+    biases = {task: np.float32(k + 0.5 * np.arange(levels)) for k, task in enumerate(go.TASKS)}
     heads = {
         f"head_{task}": params["params"][f"head_{task}"]
-        | {"budget": {"kernel": np.zeros((SETTINGS.width, 2), np.float32), "bias": bias}}
+        | {"budget": {"kernel": np.zeros((settings.width, levels), np.float32), "bias": bias}}
         for task, bias in biases.items()
     }
     params = {"params": params["params"] | heads}
-    _, _, found = said(params, joint, inputs, decision)
-    for (task, level), (logits, entropy) in zip(SETTINGS.moves, found, strict=True):
+    *_, found = said(params, joint, inputs, decision, settings)
+    for (task, level), (logits, entropy) in zip(settings.moves, found, strict=True):
         is_about, value, values = about(inputs, decision)[task]
         logits, count = np.asarray(logits), int(inputs.count[level])
         assert np.isfinite(logits[:, 0]).all() and 0 <= entropy < 1 + 1e-5
@@ -131,9 +131,9 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
             continue
         likely = np.exp(logits[:, 1:][can])
         assert likely.sum() == pytest.approx(1, rel=1e-4)
-        assert likely.min() >= 0.999 * SETTINGS.explore / can.sum()
+        assert likely.min() >= 0.999 * settings.explore / can.sum()
         odds = np.exp(logits[:, 1:] - logits[:, :1])  # against staying
-        changes = SETTINGS.changes * np.exp(biases[go.TASKS[task]][level])
+        changes = settings.changes * np.exp(biases[go.TASKS[task]][level])
         assert odds.sum() == pytest.approx(changes, rel=1e-2)
 
 
@@ -141,9 +141,8 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices):
 def test_groups_are_seen_as_by_the_reference(name):
     joint, inputs, params = case(name, 5)
     decision = random_decision(joint, 5)
-    timing = timing_of(joint, decision)
+    _, timing, found, _ = said(params, joint, inputs, decision, SETTINGS)
     assert (np.asarray(timing.slack) > 0).any() == (name != "chain")
-    _, found, _ = said(params, joint, inputs, decision)
     for (task, level), groups in zip(SETTINGS.moves, found, strict=True):
         is_about, value, values = about(inputs, decision)[task]
         args = inputs.group[level], value, values, is_about, timing
@@ -155,7 +154,7 @@ def test_groups_are_seen_as_by_the_reference(name):
 def test_before_training_all_moves_are_alike_and_as_many_as_is_said():
     joint, inputs, _ = case("layers", 5)
     params = go.init_params(jax.random.key(0), inputs, settings=SETTINGS)
-    embedding, _, found = said(params, joint, inputs, random_decision(joint, 5))
+    embedding, _, _, found = said(params, joint, inputs, random_decision(joint, 5), SETTINGS)
     np.testing.assert_allclose(np.exp(embedding.changes), SETTINGS.changes, rtol=1e-6)
     for logits, entropy in found:
         score = logits[:, 1:][logits[:, 1:] > -1e29]
@@ -165,7 +164,7 @@ def test_before_training_all_moves_are_alike_and_as_many_as_is_said():
 
 def test_the_tasks_have_moves():
     joint, inputs, params = case("layers", 5)
-    _, _, found = said(params, joint, inputs, random_decision(joint, 5))
+    *_, found = said(params, joint, inputs, random_decision(joint, 5), SETTINGS)
     assert all((logits[:, 1:] > -1e29).sum() > 4 for logits, _ in found)
 
 
@@ -173,33 +172,38 @@ def test_the_tasks_have_moves():
 def test_padding_changes_nothing(name):
     joint, inputs, params = case(name, 5)
     decision = random_decision(joint, 5)
-    _, _, found = said(params, joint, inputs, decision)
+    *_, found = said(params, joint, inputs, decision, SETTINGS)
     wide = jax.tree.map(lambda x: np.pad(x, (0, 9)), decision)
-    _, _, padded = said(params, *case(name, 5, more=9)[:2], wide)
+    *_, padded = said(params, *case(name, 5, more=9)[:2], wide, SETTINGS)
     for (_, level), one, other in zip(SETTINGS.moves, found, padded, strict=True):
         count = int(inputs.count[level])
         np.testing.assert_allclose(one.logits[:count], other.logits[:count], atol=1e-3)
         np.testing.assert_allclose(one.entropy, other.entropy, atol=1e-4)
 
 
+sample = jax.jit(go.sample, static_argnums=2)
+log_prob = jax.jit(go.log_prob)
+act = jax.jit(go.act, static_argnames=("name", "level"))
+
+
 def test_samples_follow_the_probabilities_and_move_something():
     logits = jnp.float32([[0.5, -1e30, 0.3], [1.0, 0.2, -1e30], [2.0, -1e30, -1e30]])
-    action = np.asarray(go.sample(jax.random.key(0), logits, 20_000))
+    action = np.asarray(sample(jax.random.key(0), logits, 20_000))
     assert (action != 0).any(1).all()
     assert not np.isin(action[:, 0], [1]).any() and not np.isin(action[:, 1], [2]).any()
     assert not action[:, 2].any()
     # As often as is said, the one that is drawn because none was included.
     drawn, count = np.unique(action, axis=0, return_counts=True)
-    said = np.exp(np.asarray(go.log_prob(logits, jnp.asarray(drawn))))
+    said = np.exp(np.asarray(log_prob(logits, drawn)))
     assert len(drawn) == 3 and said.sum() == pytest.approx(1, abs=1e-5)
     np.testing.assert_allclose(count / len(action), said, atol=0.015)
 
 
 def test_nothing_is_moved_where_nothing_can_be():
     logits = jnp.float32([[0.0, -1e30], [0.0, -1e30]])
-    action = go.sample(jax.random.key(0), logits, 5)
+    action = sample(jax.random.key(0), logits, 5)
     assert not np.asarray(action).any()
-    np.testing.assert_allclose(go.log_prob(logits, action), 0, atol=1e-6)
+    np.testing.assert_allclose(log_prob(logits, action), 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", go.TASKS)
@@ -207,7 +211,7 @@ def test_actions_change_whole_groups_by_one_task(name):
     value = jnp.int32([0, 1, 2, 0, 1])
     inputs = case("layers", 5)[1]._replace(
         group=jnp.int32([[0, 1, 0, 2, 9]]),  # the last is padding
-        graphs=case("one op", 5)[1].graphs._replace(nodes={"kind": jnp.zeros(5)}),
+        graphs=case("one op", 5)[1].graphs._replace(nodes={"kind": np.zeros(5)}),
         allowed=jnp.ones((5, 3), bool),
         runs=jnp.ones(5, bool),
         fusible=jnp.bool_([False, True, True, True, True]),
@@ -215,7 +219,7 @@ def test_actions_change_whole_groups_by_one_task(name):
     inputs = inputs._replace(graphs=inputs.graphs._replace(n_node=jnp.int32([4, 1])))
     action = jnp.int32([[0, 0, 0], [2, 0, 3], [0, 1, 0]])
     before = go.Decision(value, value + 1, value + 2)
-    after = go.act(inputs, before, action, name=name, level=0)
+    after = act(inputs, before, action, name=name, level=0)
     base = go.TASKS.index(name)
     expected = np.array([[0, 1, 2, 0, 1], [1, 1, 1, 2, 1], [0, 0, 2, 0, 1]])
     kept = np.array(action[:, inputs.group[0] % 3] == 0)
@@ -262,15 +266,15 @@ def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
     joint, inputs, _, order, start, (state, taken, history) = rolled(name, 3)
     costs = np.concatenate([[start.cost], history])
     assert (np.diff(costs) <= 0).all() and history[-1] == state.cost
-    decided = jax.tree.map(lambda x: x[None], state.decision)
-    assert cost_of(joint, decided, order)[0] == state.cost
+    decided = jax.tree.map(lambda x: np.stack(SETTINGS.samples * [x]), state.decision)
+    assert (cost_of(joint, decided, order) == state.cost).all()
     for step in range(5):
         lowest = float(np.asarray(taken.ratio)[step].min()) * costs[step]
         assert costs[step + 1] == pytest.approx(min(costs[step], lowest), rel=1e-6)
         before = jax.tree.map(lambda x, step=step: x[step], taken.decision)
         for k, (task, level) in enumerate(SETTINGS.moves):
             name = SETTINGS.tasks[task]
-            drawn = go.act(inputs, before, taken.action[k][step], name=name, level=level)
+            drawn = act(inputs, before, taken.action[k][step], name=name, level=level)
             found = np.asarray(cost_of(joint, drawn, order))
             ratio = np.where(found == costs[step], 1, found / max(costs[step], 1e-30))
             np.testing.assert_allclose(taken.ratio[step, k], ratio, rtol=1e-5)
@@ -296,11 +300,12 @@ def test_ops_go_only_where_they_may():
     allowed = np.ones((60, 3), bool)
     allowed[:, 2] = False
     problem = prepare(graph, homogeneous(3), allowed=allowed)
-    inputs, simulator = go.read(graph, problem, SETTINGS), go.simulator_of(problem, "makespan")
-    start = go.begin(problem, jnp.full(SHAPE.ops, 2, jnp.int32), simulator)
-    assert not np.asarray(start.decision.placement[:60]).any()
-    _, _, found = said(parameters(SETTINGS), problem, inputs, start.decision)
-    for (task, level), (logits, _) in zip(SETTINGS.moves, found, strict=True):
+    begin = jax.jit(lambda device: go.begin(problem, device, go.simulator_of(problem, "makespan")))
+    decision = begin(jnp.full(SHAPE.ops, 2, jnp.int32)).decision
+    assert not np.asarray(decision.placement[:60]).any()
+    inputs = go.read(graph, problem, BARE)
+    *_, found = said(parameters(BARE), problem, inputs, decision, BARE)
+    for (task, level), (logits, _) in zip(BARE.moves, found, strict=True):
         can = np.asarray(logits)[: inputs.count[level], 1:] > -1e29
         if go.TASKS[task] == "placement":
             assert can.any(0).tolist() == [False, True, False]
@@ -319,13 +324,14 @@ def small(devices=3):
 def roll_small(key, params, problem, inputs):
     simulator = go.simulator_of(problem, "makespan")
     start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), simulator)
-    return go.rollout(key, params, inputs, start, simulator, iterations=3, settings=SMALL)
+    run = partial(go.rollout, key, params, inputs, start, simulator)
+    return start, run(iterations=3, settings=SMALL)
 
 
 def test_64_bit_mode_keeps_types():
     args = jax.random.key(0), parameters(SMALL), *small()
     with jax.enable_x64(True):  # what is drawn is something else
-        state, _, history = roll_small(*args)
+        _, (state, _, history) = roll_small(*args)
     assert state.cost.dtype == jnp.float32 and history[-1] == state.cost
     assert all(value.dtype == jnp.int32 for value in state.decision)
 
@@ -386,7 +392,6 @@ def test_the_reward_is_that_of_the_paper_where_a_decision_is_better():
 
 def test_training_follows_what_was_better():
     _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3)
-    np.testing.assert_allclose(chances(params, inputs, taken), taken.log_prob, atol=1e-3)
     value = np.asarray(go.reward(taken.ratio), np.float64)  # [T, M, S]
     others = (value.sum(-1, keepdims=True) - value) / (LIGHT.samples - 1)
     advantage = (value - others) / (np.sqrt(np.mean((value - others) ** 2)) + LIGHT.quiet)
@@ -398,34 +403,22 @@ def test_training_follows_what_was_better():
         return jax.value_and_grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
 
     @jax.jit
-    @jax.grad
+    @partial(jax.grad, has_aux=True)
     def expected_of(params):  # nothing is clipped yet
-        return -jnp.mean(advantage * jnp.exp(chances(params, inputs, taken) - taken.log_prob))
+        said = chances(params, inputs, taken)
+        return -jnp.mean(advantage * jnp.exp(said - taken.log_prob)), said
 
     (without, watched), found = jax.device_get(gradient(0.0))
-    expected = jax.device_get(expected_of(params))
+    expected, said = jax.device_get(expected_of(params))
+    np.testing.assert_allclose(said, taken.log_prob, atol=1e-3)
     largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected))
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-3 * largest), found, expected)
     (value, _), slopes = gradient(LIGHT.entropy)
     bonus = LIGHT.entropy * watched["entropy"]
     assert value == pytest.approx(float(without - bonus), abs=1e-5) and bonus > 0.001
-    # Steps are those of the optimizer; those of two equal graphs are that of one.
-    optimizer = go.optimizer(LIGHT)
-    state = go.TrainState(params, jax.jit(optimizer.init)(params))
-    batch = jax.tree.map(lambda x: np.stack([x, x]), (inputs, taken))
-    improve = jax.jit(partial(go.improve, settings=dataclasses.replace(LIGHT, epochs=1)))
-    after, seen = improve(state, *batch)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4), seen, watched)
-    updates, _ = jax.jit(optimizer.update)(slopes, state.optimizer)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((slopes, after.params)))
-    leaves = map(jax.tree.leaves, jax.device_get((after.params, params, updates, slopes)))
-    for found, before, update, slope in zip(*leaves, strict=True):
-        # The first step of Adam is as large for rounding errors.
-        sure = np.abs(slope) > 1e-2 * max(np.abs(slope).max(), 1e-4)
-        np.testing.assert_allclose((found - before)[sure], update[sure], rtol=2e-2)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 
 
-@jax.jit
 def chances(params, inputs, taken):
     """Returns the log-probabilities of what was taken, `[T, M, S]`."""
     embedding = go.embed(params, inputs, settings=LIGHT)
@@ -442,8 +435,11 @@ def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
     # Steps of Adam would be as large for rounding errors.
     monkeypatch.setattr(training, "optimizer", lambda settings: optax.sgd(100.0))
     params, (problem, inputs) = parameters(SMALL), small()
-    _, taken, _ = roll_small(jax.random.key(0), params, problem, inputs)
-    batch = jax.tree.map(lambda x: jnp.asarray(x)[None], (inputs, taken))
+    _, (_, taken, _) = roll_small(jax.random.key(0), params, problem, inputs)
+    batch = jax.tree.map(lambda x: np.stack([x, x]), (inputs, taken))  # two graphs are as one
+    slopes, expected = jax.jit(jax.grad(partial(go.loss, settings=SMALL), has_aux=True))(
+        params, inputs, taken
+    )
     once, twice = (
         jax.jit(partial(go.improve, settings=dataclasses.replace(SMALL, epochs=epochs)))
         for epochs in (1, 2)
@@ -453,6 +449,8 @@ def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
     second, _ = once(first, *batch)
     found, watched = twice(start, *batch)
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-3)
+    jax.tree.map(close, first.params, jax.tree.map(lambda x, g: x - 100 * g, params, slopes))
+    jax.tree.map(close, seen, expected)
     jax.tree.map(close, found.params, second.params)
     jax.tree.map(close, watched, seen)  # before the first
     for one, other in ((first.params, params), (second.params, first.params)):
@@ -462,19 +460,18 @@ def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
 
 def test_tuning_searches_and_learns_meanwhile():
     params, (problem, inputs) = parameters(SMALL), small()
-    simulator = go.simulator_of(problem, "makespan")
-    start = go.begin(problem, jnp.zeros(SHAPE.ops, jnp.int32), simulator)
+    # The first step is a rollout with the parameters before.
+    first = jax.random.split(jax.random.key(0), 4)[0]
+    start, (_, _, costs) = roll_small(first, params, problem, inputs)
     state = go.TrainState(params, go.optimizer(SMALL).init(params))
+    simulator = go.simulator_of(problem, "makespan")
     run = jax.jit(partial(go.tune, simulator=simulator, steps=4, settings=SMALL))
     tuned, best, history = run(jax.random.key(0), state, inputs, start)
     assert history.shape == (12,) and (np.diff(history) <= 0).all() and history[-1] == best.cost
-    again = simulator.cost(jax.tree.map(lambda x: x[None], best.decision))
+    again = cost_of(problem, jax.tree.map(lambda x: x[None], best.decision), None)
     assert again[0] == best.cost < start.cost
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), tuned.params, params)
     assert 0 < max(jax.tree.leaves(moved)) < 0.1
-    # The first step is a rollout with the parameters before.
-    first = jax.random.split(jax.random.key(0), 4)[0]
-    _, _, costs = roll_small(first, params, problem, inputs)
     np.testing.assert_array_equal(costs, history[:3])
 
 
@@ -505,11 +502,15 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
             go.load_policy(path)
 
 
-@pytest.mark.parametrize("objective", ["makespan", "capped_makespan", "peak_memory"])
+@partial(jax.jit, static_argnames="objective")
+def scheduled_costs(problem, every, keys, objective):
+    """Returns what the heuristics' schedules cost, and then another one."""
+    both = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), every, keys)
+    return execution.population_cost(problem, objective)(both)
+
+
 @pytest.mark.parametrize("name", ["layered", "layers", "one op", "hub"])
-def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(
-    name, objective, monkeypatch
-):
+def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(name, monkeypatch):
     reached, search = [], scheduling._search
 
     def record(*args, **settings):
@@ -524,15 +525,14 @@ def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(
     machine = homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     # All transfers share a link, and keep devices busy.
     shared = machine._replace(channel=np.zeros((3, 3), np.int32), synchronous=True)
-    problem = prepare(graph, shared if objective == "capped_makespan" else machine)
+    problem = prepare(graph, shared)
     given = dict(graph=graph, problem=problem, params=params, settings=BARE)
-    run = partial(go.schedule, **given, objective=objective, evaluations=500)
+    run = partial(go.schedule, **given, objective="capped_makespan", evaluations=500)
     keys = run(jax.random.key(0))
-    cost = execution.population_cost(problem, objective)
-    best = cost(heuristic_keys(problem)).min()
-    found = cost(jax.tree.map(lambda x: x[None], keys))[0]
+    *every, found = scheduled_costs(problem, heuristic_keys(problem), keys, "capped_makespan")
+    best = min(every)
     assert found == min(best, *reached) and len(reached) == 1
-    if name == "layered" and objective == "makespan":
+    if name == "layered":
         assert found < best
         same, other = run(jax.random.key(0)), run(jax.random.key(1))
         np.testing.assert_array_equal(keys.priority, same.priority)
@@ -570,13 +570,11 @@ def test_on_one_device_nothing_is_placed(monkeypatch):
     graph = padding.pad(layered(0, 60), SHAPE)
     problem = prepare(graph, homogeneous(1))
     given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=500)
-    cost = execution.population_cost(problem, "peak_memory")
-    best = cost(heuristic_keys(problem)).min()
     for settings in (BARE, SMALL):  # the second only places
         run = partial(go.schedule, jax.random.key(0), settings=settings, **given)
         keys = run(params=parameters(settings))
-        found = cost(jax.tree.map(lambda x: x[None], keys))[0]
-        assert found == best if settings == SMALL else found <= best
+        *every, found = scheduled_costs(problem, heuristic_keys(problem), keys, "peak_memory")
+        assert found == min(every) if settings == SMALL else found <= min(every)
     assert decided == [("scheduling",)]
 
 

@@ -33,13 +33,15 @@ def problems(name):
     )
 
 
+settled = jax.jit(jax.vmap(dispatch.settled, (None, 0)))
+
+
 def random_decisions(rng, problem, count):
     """Decisions `[P, N]`, and an order."""
     rows, n = problem.shape.ops, int(problem.num_ops)
     drawn = (rng.integers(0, k, (count, rows)) for k in (3, len(go.SHIFTS), go.FUSIONS))
     decisions = go.Decision(*(x.astype(np.int32) for x in drawn))
-    place = jax.vmap(dispatch.settled, (None, 0))
-    decisions = decisions._replace(placement=place(problem, decisions.placement))
+    decisions = decisions._replace(placement=settled(problem, decisions.placement))
     return decisions, go.order_of(problem, rng.permutation(n))
 
 
@@ -110,15 +112,15 @@ def test_ops_run_when_their_kernels_do(name):
 def test_the_order_in_which_ops_start_is_first_come_first_served(name):
     rng = np.random.default_rng(1)
     problem, joint = problems(name)
-    decisions, _ = random_decisions(rng, problem, 3)
-    for row in range(3):
-        one = jax.tree.map(lambda x, row=row: x[row : row + 1], decisions)
-        one = one._replace(scheduling=jnp.full_like(one.scheduling, go.IN_ORDER))
-        single = jax.tree.map(lambda x: x[0], one)
-        for each in (problem, joint):
-            order = go.first_come_order(each, single)
+    decisions, _ = random_decisions(rng, problem, 4)
+    decisions = decisions._replace(scheduling=np.full_like(decisions.scheduling, go.IN_ORDER))
+    for each in (problem, joint):
+        expected = cost(each, decisions, None)
+        for row in range(4):
+            one = jax.tree.map(lambda x, row=row: np.asarray(x)[row], decisions)
+            order = np.asarray(go.first_come_order(each, one))
             assert ((order >= 0) & (order <= 1)).all()
-            assert cost(each, one, order)[0] == cost(each, one, None)[0]
+            assert cost(each, decisions, order)[row] == expected[row]
 
 
 def test_what_is_shifted_goes_first():
@@ -138,9 +140,14 @@ def test_what_is_shifted_goes_first():
         assert found == pytest.approx(expected, rel=1e-3)
     by_path = go.critical_path_order(problem)
     np.testing.assert_allclose(by_path[:3], [2 / 3, 0, 1 / 3], rtol=1e-6)
-    in_order = go.Decision(device[None], jnp.full((1, 4), go.IN_ORDER), jnp.zeros((1, 4), int))
+    in_order = decision._replace(scheduling=jnp.int32([4 * [go.IN_ORDER]]))
     found = float(cost(problem, in_order, by_path)[0]) * float(problem.tick)
     assert found == pytest.approx(6.0, rel=1e-3)
+
+
+@jax.jit
+def begin(problem, device, fused):
+    return go.begin(problem, device, go.simulator_of(problem, "makespan"), fused)
 
 
 def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
@@ -148,13 +155,13 @@ def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
     wanted = np.random.default_rng(0).integers(0, 3, SHAPE.ops)
     fused = np.random.default_rng(1).random(SHAPE.ops) < 0.5
     for each in (problem, joint):
-        found = go.begin(each, wanted, go.simulator_of(each, "makespan"), fused)
-        placed = dispatch.settled(problem, jnp.asarray(wanted, jnp.int32))
-        np.testing.assert_array_equal(found.decision.placement, placed)
+        found = begin(each, wanted, fused)
+        placed = settled(problem, np.int32([wanted]))
+        np.testing.assert_array_equal(found.decision.placement, placed[0])
         assert (found.decision.scheduling == go.IN_ORDER).all()
         np.testing.assert_array_equal(found.decision.fusion, fused)
-        again = cost(each, jax.tree.map(lambda x: x[None], found.decision), None)[0]
-        assert again == found.cost > 0
+        again = cost(each, jax.tree.map(lambda x: np.stack(4 * [x]), found.decision), None)
+        assert (again == found.cost).all() and found.cost > 0
 
 
 def test_another_objective_raises():

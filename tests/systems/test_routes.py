@@ -28,13 +28,16 @@ def data(seed=0, rows=ROWS[0]):
     return jax.tree.map(jnp.asarray, found._replace(spread=np.float32(np.std(costs(found)))))
 
 
+fusion_costs = jax.jit(jax.vmap(fusion_cost, (None, 0)))
+
+
 def costs(data, fuse=None):
     fuse = data.fuse if fuse is None else fuse
-    return np.asarray(jax.vmap(fusion_cost, (None, 0))(data.problem, fuse), np.float64)
+    return np.asarray(fusion_costs(data.problem, fuse), np.float64)
 
 
 def cost_of(data):
-    return lambda decisions: jax.vmap(fusion_cost, (None, 0))(data.problem, decisions > 0)
+    return lambda decisions: fusion_costs(data.problem, decisions > 0)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +62,10 @@ def trained(route, given):
     return state.params, found
 
 
+@jax.jit
 def predictions(params, given, fuse):
     nodes = advantage.encode(params, given.graphs, settings=SETTINGS)
-    return np.array(
-        [cost_model.predicted(params, nodes, given.graphs, bits * 1.0) for bits in fuse]
-    )
+    return jax.vmap(partial(cost_model.predicted, params, nodes, given.graphs))(fuse * 1.0)
 
 
 def test_a_cost_model_learns_what_configurations_cost(given, model):
@@ -90,7 +92,7 @@ def test_the_loss_is_of_differences_in_deviations(given, model):
     params, _ = model
     cost = jnp.asarray(costs(given), jnp.int32)
     error = predictions(params, given, given.fuse) - costs(given) / float(given.spread)
-    loss = partial(cost_model.loss, params, given, given.fuse, settings=SETTINGS)
+    loss = jax.jit(partial(cost_model.loss, params, given, given.fuse, settings=SETTINGS))
     np.testing.assert_allclose(loss(cost), np.var(error), rtol=1e-4)
     np.testing.assert_allclose(loss(cost + 2**20), loss(cost), rtol=1e-6)
 
@@ -100,7 +102,7 @@ def test_what_guides_is_the_slope_towards_the_other_decision(given, model):
     can = np.asarray(given.problem.configurable)
     guide = cost_model.guide(params, given.graphs, can, settings=SETTINGS)
     nodes = advantage.encode(params, given.graphs, settings=SETTINGS)
-    cost = partial(cost_model.predicted, params, nodes, given.graphs)
+    cost = jax.jit(partial(cost_model.predicted, params, nodes, given.graphs))
     decisions = np.asarray(given.fuse[0], np.int32)
     scores = np.asarray(guide(jnp.asarray(decisions)))
     assert (scores[~can] == -np.inf).all() and np.isfinite(scores[can]).all()
@@ -119,7 +121,7 @@ def test_configurations_are_drawn_as_often_as_the_log_odds_say(given):
     np.testing.assert_allclose(
         batch.fuse.mean(0), np.where(can, jax.nn.sigmoid(logits), 0), atol=0.04
     )
-    np.testing.assert_array_equal(batch.cost[:9], costs(given, batch.fuse[:9]))
+    np.testing.assert_array_equal(batch.cost[:8], costs(given, batch.fuse[:8]))
 
 
 def test_the_loss_of_a_policy_is_that_of_reinforce(given):
@@ -132,8 +134,9 @@ def test_the_loss_of_a_policy_is_that_of_reinforce(given):
     log_prob = np.where(can, np.log(np.where(drawn, p, 1 - p)), 0).sum(1)
     reward = -costs(given) / np.std(costs(given))
     others = (reward.sum() - reward) / (len(reward) - 1)
+    loss = jax.jit(partial(policy.loss, settings=SETTINGS))
     np.testing.assert_allclose(
-        policy.loss(state.params, given.graphs, can, batch, settings=SETTINGS),
+        loss(state.params, given.graphs, can, batch),
         -np.mean((reward - others) * log_prob),
         rtol=1e-3,
     )
@@ -141,12 +144,12 @@ def test_the_loss_of_a_policy_is_that_of_reinforce(given):
 
 def test_training_a_policy_lowers_what_it_draws(given):
     _, shares = trained(policy, given)
-    least = np.min(costs(given)) / costs(given, given.fuse[:1] & False)[0]
+    least = np.min(costs(given)) / costs(given, given.fuse & False)[0]
     assert np.mean(shares[-10:]) < np.mean(shares[:10]) and np.mean(shares[-10:]) < 1.02 * least
 
 
 @pytest.mark.parametrize("best", [policy.best_of, policy.minimize])
-@pytest.mark.parametrize("evaluations", [2, 3, 18, 100])
+@pytest.mark.parametrize("evaluations", [2, 100])
 def test_as_many_are_drawn_as_asked_for(given, evaluations, best):
     can, counted = given.problem.configurable, []
     state = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)

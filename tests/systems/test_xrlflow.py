@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,9 @@ from tests.reference import xrlflow as reference
 
 COST = roofline()
 SMALL = xrlflow.Settings(width=8, layers=2, summary=4, hidden=(8,), every=1, horizon=12, episodes=4)
+ROOM = xrlflow.Size(nodes=192, edges=256, left=192, slots=16)  # for all programs but the hub
+say = jax.jit(xrlflow.say, static_argnames="settings")
+choose = xrlflow.policy(SMALL)
 
 
 def shapes(*each):
@@ -205,16 +207,27 @@ def test_what_is_said_equals_the_reference(name, pooling):
         every = every[:5]
     scores, value = reference.said(params, settings, terms, roots, every, price)
     if name == "hub":  # of the others nothing is known by hand, and the value is of all
-        found = xrlflow.say(params, seen, settings=settings)
+        found = say(params, seen, settings=settings)
         np.testing.assert_allclose(found.logits[:6], scores, rtol=2e-3, atol=2e-3)
         return
-    size = xrlflow.size_of(seen)
-    for more in (0, 1, 13):
+    slots = len(seen.mask)
+    said = say(params, xrlflow.pad(seen, ROOM), settings=settings)
+    np.testing.assert_allclose(said.logits[:slots], scores, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(said.value, value, rtol=2e-4, atol=2e-4)
+    assert (said.logits[slots:] < -1e9).all()
+
+
+@pytest.mark.parametrize("name", ["tangled", "nothing in it"])
+def test_padding_changes_nothing_that_is_said(name):
+    *_, seen = parts(name)
+    params, size = random_params(), xrlflow.size_of(seen)
+    expected = say(params, xrlflow.pad(seen, ROOM), settings=SMALL)
+    for more in (0, 1):
         padded = xrlflow.pad(seen, xrlflow.Size(*(n + more for n in size)))
-        said = jax.jit(partial(xrlflow.say, settings=settings))(params, padded)
-        np.testing.assert_allclose(said.logits[: size.slots], scores, rtol=2e-4, atol=2e-4)
-        np.testing.assert_allclose(said.value, value, rtol=2e-4, atol=2e-4)
-        assert (said.logits[size.slots :] < -1e9).all()
+        said = say(params, padded, settings=SMALL)
+        logits = expected.logits[: len(said.logits)]
+        np.testing.assert_allclose(said.logits, logits, rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(said.value, expected.value, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["attention", "layers", "tangled", "images", "hub"])
@@ -227,8 +240,10 @@ def test_patches_say_what_whole_candidates_do(name):
         assert len(patches.kind) < len(whole.kind) / 5
     # What is heard less far is not the same.
     *_, near = parts(name, reach=0)
-    say = jax.jit(partial(xrlflow.say, settings=SMALL))
-    ours, less, theirs = (say(params, seen) for seen in (patches, near, whole))
+    every = patches, near, whole
+    if name != "hub":
+        every = (xrlflow.pad(seen, ROOM) for seen in every)
+    ours, less, theirs = (say(params, seen, settings=SMALL) for seen in every)
     np.testing.assert_allclose(ours.logits, theirs.logits, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-4, atol=1e-4)
     if len(near.kind) < len(patches.kind):
@@ -244,7 +259,7 @@ def test_probabilities_follow_candidates_wherever_they_are(name):
         xrlflow.observe(terms, roots, order, one, price, reach=SMALL.layers)
         for one in (found, [found[k] for k in places])
     ]
-    choose, params = xrlflow.policy(SMALL), random_params()
+    params = random_params()
     (ours, value), (theirs, same) = (choose(params, seen) for seen in both)
     # But for how a product of matrices rounds in another row.
     np.testing.assert_allclose(theirs[1:], ours[1:][places], rtol=1e-5)
@@ -252,8 +267,8 @@ def test_probabilities_follow_candidates_wherever_they_are(name):
     assert np.ptp(ours) > 1e-3
     # A flat head tells slots apart.
     flat = dataclasses.replace(SMALL, head="flat", slots=len(found) + 1)
-    choose, params = xrlflow.policy(flat), random_params(flat)
-    ours, theirs = (choose(params, seen)[0] for seen in both)
+    tell, params = xrlflow.policy(flat), random_params(flat)
+    ours, theirs = (tell(params, seen)[0] for seen in both)
     assert np.abs(theirs[1:] - ours[1:][places]).max() > 1e-3
 
 
@@ -270,7 +285,7 @@ def test_a_flat_head_chooses_among_its_slots_only():
 
 def test_of_nothing_there_is_something_to_say():
     *_, seen = parts("no results")
-    said = xrlflow.say(random_params(), seen, settings=SMALL)
+    said = say(random_params(), seen, settings=SMALL)
     assert np.isfinite(said.logits).all() and np.isfinite(said.value)
 
 
@@ -288,7 +303,6 @@ def test_the_checker_of_gymnasium_passes():
 
 def test_rewards_add_up_to_what_was_gained():
     env = environment("layers")
-    choose = xrlflow.policy(SMALL)
     params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
     for seed in range(3):
         played = xrlflow.play(env, choose, params, np.random.default_rng(seed))
@@ -372,8 +386,7 @@ def test_slots_grow_and_stay_large():
 
 
 def test_episodes_are_the_same_for_a_seed_whatever_was_played_before():
-    choose, params = xrlflow.policy(SMALL), random_params()
-    env = environment("layers")
+    env, params = environment("layers"), random_params()
     for seed in range(4):
         xrlflow.play(env, choose, params, np.random.default_rng(seed))
     after = xrlflow.play(env, choose, params, np.random.default_rng(7))
@@ -386,12 +399,12 @@ def test_episodes_are_the_same_for_a_seed_whatever_was_played_before():
 def test_nothing_but_candidates_is_ever_chosen():
     env = environment("attention")
     env.make_room(xrlflow.Size(slots=1000))
-    for choose in (xrlflow.policy(SMALL), xrlflow.uniform):
+    for tell in (choose, xrlflow.uniform):
         for seed in range(3):
             params, rng = random_params(seed=seed), np.random.default_rng(seed)
-            played = xrlflow.play(env, choose, params, rng)
+            played = xrlflow.play(env, tell, params, rng)
             for action, seen in zip(played.action, played.seen, strict=True):
-                chances, _ = choose(params, xrlflow.pad(seen, env.size))
+                chances, _ = tell(params, xrlflow.pad(seen, env.size))
                 assert action < len(seen.mask) and chances[action] > 0
                 assert len(chances) == 1024 and not np.asarray(chances)[len(seen.mask) :].any()
 

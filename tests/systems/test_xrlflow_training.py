@@ -11,13 +11,12 @@ from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import advantages, batches
 from gopt.systems.xrlflow.training import loss, optimizer, step
 from tests.reference import losses as reference
-from tests.systems.test_xrlflow import SMALL, environment, random_params
+from tests.systems.test_xrlflow import SMALL, choose, environment, random_params, say
 
 
 def played(settings=SMALL, count=3, name="layers", params=None):
     env = environment(name, settings)
     params = random_params(settings) if params is None else params
-    choose = xrlflow.policy(settings)
     every = [xrlflow.play(env, choose, params, np.random.default_rng(k)) for k in range(count)]
     return [(episode, env.size) for episode in every], params
 
@@ -83,7 +82,7 @@ def test_the_loss_is_that_of_the_paper():
     episodes, params = played(count=1)
     (batch, *_) = batches(episodes, np.random.default_rng(0), SMALL)
     one = jax.tree.map(lambda leaf: leaf[0], batch)
-    said = xrlflow.say(params, one.seen, settings=SMALL)
+    said = say(params, one.seen, settings=SMALL)
     logits = np.asarray(said.logits)[one.seen.mask]
     chance = reference.softmax(logits)[one.action]
     ratio = chance / np.exp(one.log_prob)
@@ -91,26 +90,27 @@ def test_the_loss_is_that_of_the_paper():
     expected = -min(ratio * one.advantage, clipped * one.advantage)
     expected += 0.5 * ((float(said.value) - one.target) / SMALL.unit) ** 2
     expected -= 0.01 * reference.entropy(logits)
-    np.testing.assert_allclose(loss(params, one, settings=SMALL)[0], expected, rtol=1e-4)
+    found = jax.jit(loss, static_argnames="settings")(params, one, settings=SMALL)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_it_learns_what_pays():
     settings = dataclasses.replace(
         SMALL, hints=False, learning_rate=1e-2, entropy=0.0, episodes=6, horizon=6, divergence=1.0
     )
-    env, choose = environment("attention", settings), xrlflow.policy(settings)
+    env, tell = environment("attention", settings), xrlflow.policy(settings)
     state = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=settings)
     gained = []
     for update in range(7):
         rngs = [np.random.default_rng((update, k)) for k in range(settings.episodes)]
-        episodes = [xrlflow.play(env, choose, state.params, rng) for rng in rngs]
+        episodes = [xrlflow.play(env, tell, state.params, rng) for rng in rngs]
         gained.append(np.mean([episode.reward.sum() for episode in episodes]))
         pairs = [(episode, env.size) for episode in episodes]
         rng = np.random.default_rng(update)
         state, watched = xrlflow.improve(state, pairs, rng, settings=settings)
         assert np.isfinite(watched).all()
     assert np.mean(gained[-2:]) > np.mean(gained[:2]) + 0.1 * abs(np.mean(gained[:2]))
-    greedy = xrlflow.play(env, choose, state.params, np.random.default_rng(0), greedy=True)
+    greedy = xrlflow.play(env, tell, state.params, np.random.default_rng(0), greedy=True)
     assert greedy.reward.sum() > 0
 
 

@@ -28,10 +28,9 @@ from gopt.workloads.squeezenet import squeezenet
 from gopt.workloads.unet import unet
 from gopt.workloads.vit import vit
 from tests.workloads.equations import convolutions, forward_jaxpr, size
-from tests.workloads.tiny import random_like, traced
+from tests.workloads.tiny import random_like
 
 nasnet_large = partial(nasnet_a, size=331, cells=6, filters=4032, stem=96, skip_reduction=True)
-amoebanet_large = partial(amoebanet, size=331, cells=6, filters=190)
 
 
 def output_shape(workload: Workload) -> tuple[int, ...]:
@@ -64,7 +63,6 @@ PUBLISHED: dict[str, tuple[Callable[[], Workload], int | None, float | None]] = 
     "mnasnet": (mnasnet, 3_887_038, 0.312e9),
     # torchvision; the paper, 146 M (table 5)
     "shufflenet": (shufflenet_v2, 2_278_604, 0.145e9),
-    "shufflenet-narrow": (partial(shufflenet_v2, width=48), 1_366_792, None),  # torchvision
     "shufflenet-wide": (partial(shufflenet_v2, width=176), 3_503_624, None),  # torchvision
     "vit": (vit, None, 17.564e9),  # torchvision
     # The paper, 59 million (table 1); timm, 59.88. OpenMMLab.
@@ -85,52 +83,18 @@ def test_the_size_is_the_published_one(
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "millions", "multiplications"),
-    [
-        (amoebanet, 5.1, 555e6),  # Liu et al., DARTS, table 3
-        (amoebanet_large, 86.7, 23.1e9),  # the paper, table 2
-    ],
-    ids=["mobile", "large"],
-)
-def test_the_size_of_amoebanet_is_the_published_one(
-    make: Callable[[], Workload], millions: float, multiplications: float
-) -> None:
-    found = size(make())
-    assert round(found.parameters / 1e6, 1) == millions
-    assert found.multiplications == pytest.approx(multiplications, rel=2e-3)
+def test_the_size_of_amoebanet_is_the_published_one() -> None:
+    found = size(amoebanet())  # Liu et al., DARTS, table 3
+    assert round(found.parameters / 1e6, 1) == 5.1
+    assert found.multiplications == pytest.approx(555e6, rel=2e-3)
 
 
 def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
     # The paper, table 2, over wirings: 5.6 ± 0.1 million parameters, 583 ± 6 million products.
-    for seed in range(4):
+    for seed in range(2):
         parameters, multiplications = size(randwire(seed=seed))
         assert parameters == pytest.approx(5.6e6, abs=0.15e6)
         assert multiplications == pytest.approx(583e6, abs=12e6)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "inception_v3",
-        "resnext",
-        "squeezenet",
-        "unet",
-        "nasnet_a",
-        "amoebanet",
-        "randwire",
-        "densenet",
-        "mobilenet_v2",
-        "efficientnet",
-        "mnasnet",
-        "shufflenet_v2",
-        "hrnet",
-        "mlp_mixer",
-    ],
-)
-def test_a_step_takes_two_more_for_each_convolution_but_none_for_the_images(name: str) -> None:
-    forward, step = (x.jaxpr for x in (traced(name).forward_trace, traced(name).step_trace))
-    assert len(convolutions(step)) == 3 * len(convolutions(forward)) - 1
 
 
 def test_a_dense_layer_keeps_what_came_before() -> None:
@@ -329,13 +293,15 @@ def test_a_node_of_randwire_weighs_its_inputs() -> None:
 
 
 def test_randwire_is_drawn_from_its_seed() -> None:
-    same, again, other = (str(forward_jaxpr(randwire(stages=2, seed=seed))) for seed in (1, 1, 2))
+    same, again, other = (
+        str(forward_jaxpr(randwire(stages=2, nodes=8, seed=seed))) for seed in (1, 1, 2)
+    )
     assert same == again
     assert same != other
 
 
 @pytest.mark.parametrize(
-    ("size", "depth", "out"), [(572, 4, 388), (188, 4, 4), (92, 3, 4), (44, 2, 4), (18, 1, 2)]
+    ("size", "depth", "out"), [(572, 4, 388), (188, 4, 4), (44, 2, 4), (18, 1, 2)]
 )
 def test_unet_loses_a_border(size: int, depth: int, out: int) -> None:
     workload = unet(size=size, depth=depth, width=1)
@@ -359,25 +325,13 @@ def test_nasnet_cell_after_a_reduction_skips_it(skip_reduction: bool, channels: 
     assert adjust["Conv_0"]["kernel"].shape == (1, 1, channels, 4)
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (partial(nasnet_a, cells=1), [(56, 44), (28, 88), (14, 352), (7, 704), (7, 1056)]),
-        (
-            partial(nasnet_large, cells=1),
-            [(83, 168), (42, 336), (21, 1344), (11, 2688), (11, 4032)],
-        ),
-    ],
-    ids=["mobile", "large"],
-)
-def test_nasnet_cells_have_the_published_shapes(
-    make: Callable[[], Workload], expected: list[tuple[int, int]]
-) -> None:
-    workload = make()
+def test_nasnet_cells_have_the_published_shapes() -> None:
+    workload = nasnet_large(cells=1)
     apply = partial(workload.module.apply, capture_intermediates=True, mutable="intermediates")
     _, state = jax.eval_shape(apply, *workload.forward()[1])
     cells = [*(f"ReductionCell_{i}" for i in range(4)), "NormalCell_2"]
     outputs = [state["intermediates"][cell]["__call__"][0] for cell in cells]
+    expected = [(83, 168), (42, 336), (21, 1344), (11, 2688), (11, 4032)]
     assert [(x.shape[1], x.shape[3]) for x in outputs] == expected
 
 

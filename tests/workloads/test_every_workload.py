@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gopt.workloads import WORKLOADS
+from tests.workloads.equations import convolutions
 from tests.workloads.tiny import TINY, compiled, stepped, traced
 
 every_workload = pytest.mark.parametrize("name", TINY)
@@ -56,6 +57,30 @@ def test_a_train_step_returns_what_it_takes_and_a_loss(name):
     variables, momentum, loss = tiny.step_trace.out_info
     assert signature((variables, momentum)) == signature(tiny.step_shapes[:2])
     assert signature(loss) == ((), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "inception_v3",
+        "resnext",
+        "squeezenet",
+        "unet",
+        "nasnet_a",
+        "amoebanet",
+        "randwire",
+        "densenet",
+        "mobilenet_v2",
+        "efficientnet",
+        "mnasnet",
+        "shufflenet_v2",
+        "hrnet",
+        "mlp_mixer",
+    ],
+)
+def test_a_step_takes_two_more_for_each_convolution_but_none_for_the_images(name):
+    forward, step = (x.jaxpr for x in (traced(name).forward_trace, traced(name).step_trace))
+    assert len(convolutions(step)) == 3 * len(convolutions(forward)) - 1
 
 
 @every_workload
