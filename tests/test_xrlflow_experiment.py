@@ -126,6 +126,15 @@ def test_games_that_are_spent_make_room_for_others(tmp_path):
     assert {row["game"] for row in came.history[-2:]} == {"layers"}
 
 
+def test_games_count_alike_whatever_they_gain():
+    one = xrlflow.play(seat().env, xrlflow.uniform, None, np.random.default_rng(0))
+    rewards = np.array([30.0, 0.1, 50.0], np.float32)
+    many = training.scaled(one._replace(reward=rewards), [80.0, -80.0])
+    np.testing.assert_allclose(many.reward, rewards / 80)
+    little = training.scaled(one._replace(reward=rewards / 100), [0.3])  # noise stays small
+    np.testing.assert_allclose(little.reward, rewards / 100)
+
+
 def test_climbing_never_goes_down():
     rare = dataclasses.replace(AGENT, every=AGENT.horizon)
     one = seat(settings=rare, measurements=12)

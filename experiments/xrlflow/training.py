@@ -126,10 +126,11 @@ def play(
     state = xrlflow.TrainState(params, xrlflow.optimizer(settings).init(params))
     rooms = np.array([each.env.size for each in seats])
     done, (state, rooms) = checkpoints.restore((state, rooms))
+    returns = dict[str, list[float]]()
     history, best = list[dict[str, Any]](), {each.game.name: [start(each)] for each in seats}
     if done:
         kept = json.loads((folder / f"{done}.json").read_text())
-        history = kept["history"]
+        history, returns = kept["history"], kept["returns"]
         best = {name: [Reached(*one) for one in own] for name, own in kept["best"].items()}
         for each, room in zip(seats, rooms, strict=True):
             each.budget.known.update(kept["known"][each.game.name])
@@ -140,7 +141,9 @@ def play(
         for update in range(done, playing.updates):
             if all(each.budget.is_spent for each in seats):
                 break
-            episodes, rows = _round(seats, choose, state.params, settings, playing, update, best)
+            episodes, rows = _round(
+                seats, choose, state.params, settings, playing, update, best, returns
+            )
             begin = time.perf_counter()
             told: dict[str, Any] = {}
             if playing.policy == "learning" and episodes:
@@ -148,7 +151,7 @@ def play(
                 state, watched = xrlflow.improve(state, episodes, rng, settings=settings)
                 told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
             history += [{**row, **told} for row in rows]
-            _keep(checkpoints, folder, update + 1, state, seats, best, history)
+            _keep(checkpoints, folder, update + 1, state, seats, best, returns, history)
             progress.update(task, completed=update + 1, description=_described(playing, rows))
     checkpoints.close()
     return Played(jax.device_get(state.params), best, history)
@@ -162,11 +165,12 @@ def _round(
     playing: Playing,
     update: int,
     best: dict[str, list[Reached]],
+    returns: dict[str, list[float]],
 ) -> tuple[list[tuple[xrlflow.Episode, xrlflow.Size]], list[dict[str, Any]]]:
     """Returns the episodes of a round, which games have in turn, and a row for each game."""
     played: dict[str, list[xrlflow.Episode]] = {}
     taken = dict.fromkeys((each.game.name for each in seats), 0.0)
-    episodes: list[tuple[xrlflow.Episode, xrlflow.Size]] = []
+    episodes: list[tuple[xrlflow.Episode, xrlflow.Size, str]] = []
     for index in range(settings.episodes):
         still = [each for each in seats if not each.budget.is_spent]
         if not still:
@@ -183,8 +187,10 @@ def _round(
             reached = Reached(episode.action[: step + 1].tolist(), share, name)
             best[game.name] = fastest(best[game.name], reached)
         if not budget.is_spent:  # the rewards of others are not known to their end
-            episodes.append((episode, env.size))
+            episodes.append((episode, env.size, game.name))
     by = {each.game.name: each for each in seats}
+    for name, own in played.items():
+        returns[name] = [*returns.get(name, []), *(float(each.reward.sum()) for each in own)]
     rows = [
         {
             "game": name,
@@ -197,7 +203,17 @@ def _round(
         }
         for name, own in played.items()
     ]
-    return episodes, rows
+    return [(scaled(one, returns[name]), size) for one, size, name in episodes], rows
+
+
+def scaled(episode: xrlflow.Episode, returns: Sequence[float]) -> xrlflow.Episode:
+    """Returns an episode whose rewards are shares of what episodes of its game have gained.
+
+    So a game whose programs become five times as fast counts as much as one that gains a
+    hundredth. What they gain is the root mean square of their returns, 1 at least.
+    """
+    most = max(1.0, float(np.sqrt(np.mean(np.square(returns)))))
+    return episode._replace(reward=(episode.reward / most).astype(np.float32))
 
 
 def _keep(
@@ -207,11 +223,13 @@ def _keep(
     state: xrlflow.TrainState,
     seats: Sequence[Seat],
     best: dict[str, list[Reached]],
+    returns: dict[str, list[float]],
     history: list[dict[str, Any]],
 ) -> None:
     """Writes what it takes to go on; the checkpoint last, which says that all is there."""
     known = {each.game.name: each.budget.known for each in seats}
-    common.save_json(folder / f"{done}.json", {"history": history, "best": best, "known": known})
+    kept = {"history": history, "best": best, "returns": returns, "known": known}
+    common.save_json(folder / f"{done}.json", kept)
     checkpoints.save(done, (state, np.array([each.env.size for each in seats])))
     (folder / f"{done - 2}.json").unlink(missing_ok=True)
 

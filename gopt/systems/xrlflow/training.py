@@ -62,11 +62,11 @@ def loss(
     log_prob = losses.categorical_log_prob(said.logits, decision.action)
     surrogate = losses.ppo(log_prob, decision.log_prob, decision.advantage, clip=settings.clip)
     error = (said.value - lax.stop_gradient(decision.target)) / settings.unit
-    entropy = losses.categorical_entropy(said.logits)
+    entropy, more = losses.categorical_entropy(said.logits), log_prob - decision.log_prob
     total = surrogate + settings.critic * error**2 - settings.entropy * entropy
     parts = {
         "loss": total,
-        "divergence": decision.log_prob - log_prob,
+        "divergence": jnp.expm1(more) - more,  # never negative, and its mean is the divergence
         "entropy": entropy,
         "error": jnp.abs(error) * settings.unit,
     }
@@ -104,7 +104,8 @@ def improve(
 ) -> tuple[TrainState, Watched]:
     """Returns the state after an update on some episodes, and what it was like.
 
-    Epochs end as soon as the policy of a batch has diverged too far, see `Settings.divergence`.
+    Epochs end as soon as a step has taken the policy too far, see `Settings.divergence`; that step
+    is taken back.
 
     Args:
       state: before.
@@ -113,13 +114,14 @@ def improve(
       settings: of the training.
     """
     watched: list[dict[str, float]] = []
+    before = state
     for _ in range(settings.epochs):
         for batch in batches(episodes, rng, settings):
             after, parts = step(state, batch, settings=settings)
             watched.append({name: float(value) for name, value in parts.items()})
             if watched[-1]["divergence"] > settings.divergence:
-                return state, _mean(watched)
-            state = after
+                return before, _mean(watched)
+            before, state = state, after
     return state, _mean(watched)
 
 
