@@ -41,7 +41,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear sizes, M 512": ("end to end", {"sizes": "linear", "largest": 512.0}),
     "as published": (
         "end to end",
-        {"head": "flat", "pooling": "whole", "hints": False, "sizes": "linear", "unit": 1.0},
+        {"head": "flat", "pooling": "whole", "hints": False, "sizes": "linear"},
     ),
 }
 
@@ -68,7 +68,7 @@ class Settings:
     repeats: int = 12
     seed: int = 0
     folder: Path = Path("runs/xrlflow/ablation")
-    agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
+    agent: xrlflow.Settings = field(default_factory=lambda: xrlflow.Settings(unit=1.0))
 
     def __post_init__(self) -> None:
         check_names("models", self.models, EVERY)

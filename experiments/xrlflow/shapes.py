@@ -64,7 +64,7 @@ class Settings:
     agents: Path = Path("runs/xrlflow/agents")
     seed: int = 0
     folder: Path = Path("runs/xrlflow/shapes")
-    agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
+    agent: xrlflow.Settings = field(default_factory=lambda: xrlflow.Settings(unit=1.0))
 
     def __post_init__(self) -> None:
         check_names("models", self.models, SHAPES)
