@@ -59,7 +59,7 @@ def begin(settings=AGENT):
 
 
 def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
-    playing = training.Playing(updates=3)
+    playing = training.Playing(restarts=0.5, updates=3)
     made = (attention, layers)
     whole = training.play([seat(one) for one in made], begin(), AGENT, playing, tmp_path / "whole")
 
@@ -102,12 +102,15 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
 @pytest.mark.parametrize("policy", ["learning", "agent", "random"])
 def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
     one = seat(measurements=7)
-    playing = training.Playing(policy, updates=50, measurements=7)
+    playing = training.Playing(policy, 0.5, updates=50, measurements=7)
     came = training.play([one], begin(), AGENT, playing, tmp_path)
     assert len(one.budget.known) == 7 and one.budget.is_spent
     assert len(came.history) < 50
     best, *others = came.best["layers"]
     assert [one.share for one in (best, *others)] == sorted(one.share for one in (best, *others))
+    for reached in others:
+        roots, _ = training.program_of(one.env, reached.actions)
+        assert one.budget.name(roots) == reached.name
     roots, rules = training.program_of(one.env, best.actions)
     share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, best.share)

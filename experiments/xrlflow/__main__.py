@@ -89,7 +89,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
     )
     for each in settings.players:
         found[each] = methods.player(each, played, clocks, play)
-        if methods.PLAYERS[each] == "learning":
+        if methods.PLAYERS[each][0] == "learning":
             saved = settings.folder / "agents" / f"{name}.npz"
             xrlflow.save_agent(saved, found[each].params, agent, origin=common.origin(settings))
     clocks.programs.close()

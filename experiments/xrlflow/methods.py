@@ -25,8 +25,15 @@ BASELINES = {
     "Tensat": "saturation",
     "PET": "partial equivalence",
 }
-# An agent that learns, the same that does not, hill climbing by what that proposes, and chance.
-PLAYERS = {"X-RLflow": "learning", "agent": "agent", "climbing": "", "random": "random"}
+# An agent that learns, the same that does not, hill climbing by what that proposes, and chance;
+# with the share of episodes that go on from the fastest program.
+PLAYERS = {
+    "X-RLflow": ("learning", 0.5),
+    "agent": ("agent", 0.5),
+    "climbing": ("", 0.0),
+    "random, going on": ("random", 0.5),
+    "random": ("random", 0.0),
+}
 
 
 class Program(NamedTuple):
@@ -88,7 +95,7 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
         came = climb(seat, xrlflow.policy(settings), play.params, seed=play.seed)
     else:
         playing = training.Playing(
-            PLAYERS[name], play.reward, play.updates, play.measurements, play.seed
+            *PLAYERS[name], play.reward, play.updates, play.measurements, play.seed
         )
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         came = training.play([seat], play.params, settings, playing, folder)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import tyro
 
 from experiments import common
 from experiments.cases import check_names, forward
-from experiments.xrlflow import games, training
+from experiments.xrlflow import games, methods, training
 from gopt.systems import xrlflow
 
 MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with their sizes
@@ -40,8 +39,10 @@ class Settings:
     Attributes:
       models: of `MODELS`.
       reward: of `experiments.xrlflow.games.REWARDS`.
-      measurements: programs of each model that are measured.
+      measurements: programs of each model that are measured, at most; a model that has no more is
+        not trained on any longer.
       updates: rounds of episodes, at most.
+      weights: a file of an agent to begin with; by default random ones.
       seed: of everything random.
       folder: of checkpoints, times, and the result.
       agent: sizes of the network, episodes, and training.
@@ -49,8 +50,9 @@ class Settings:
 
     models: tuple[str, ...] = tuple(MODELS)
     reward: str = "end to end"
-    measurements: int = 200
-    updates: int = 100
+    measurements: int = 1000
+    updates: int = 20
+    weights: str = ""
     seed: int = 0
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(
@@ -66,15 +68,15 @@ class Settings:
 
 def main(settings: Settings) -> None:
     """Trains an agent, and saves it."""
-    clocks, agent = games.clocks(settings.folder), settings.agent
+    clocks = games.clocks(settings.folder)
+    params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
     cost, seats = clocks.cost(settings.reward), []
     for name in settings.models:
         played = games.game(name, forward(name, **MODELS[name]))
         seconds = clocks.seconds(played, settings.reward)
         seats.append(training.seat(played, seconds, cost, agent, settings.measurements))
-    params = xrlflow.init_params(jax.random.key(settings.seed), xrlflow.smallest(), settings=agent)
     playing = training.Playing(
-        "learning", settings.reward, settings.updates, settings.measurements, settings.seed
+        "learning", 0.0, settings.reward, settings.updates, settings.measurements, settings.seed
     )
     came = training.play(seats, params, agent, playing, settings.folder / "play")
     clocks.programs.close()

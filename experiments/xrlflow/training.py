@@ -26,6 +26,8 @@ class Playing:
 
     Attributes:
       policy: of `POLICIES`.
+      restarts: share of the episodes that begin where the fastest program that is known was near,
+        before its last rewrite.
       reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
       updates: rounds of `Settings.episodes` episodes, at most.
       measurements: programs of each game that may be measured; rounds end when all are.
@@ -33,6 +35,7 @@ class Playing:
     """
 
     policy: str = "learning"
+    restarts: float = 0.0
     reward: str = "analytic"
     updates: int = 40
     measurements: int = 10**9
@@ -41,6 +44,8 @@ class Playing:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ValueError(f"policy is {self.policy!r}: expected one of {', '.join(POLICIES)}")
+        if not 0 <= self.restarts <= 1:
+            raise ValueError(f"restarts is {self.restarts}: expected 0 to 1")
         for name in ("updates", "measurements"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
@@ -178,15 +183,21 @@ def _round(
         game, budget, env = still[(update * settings.episodes + index) % len(still)]
         begin = time.perf_counter()
         rng = np.random.default_rng((playing.seed, update, index))
-        episode = xrlflow.play(env, choose, params, rng)
+        # What a policy thinks best is seen before anything is drawn; it is not learned from.
+        is_greedy = playing.policy != "random" and not (game.name in returns or game.name in played)
+        # The last action may end an episode, and is left out.
+        goes_on = rng.random() < playing.restarts
+        before = best[game.name][0].actions[:-1] if goes_on else []
+        episode = xrlflow.play(env, choose, params, rng, greedy=is_greedy, begin=before)
         taken[game.name] += time.perf_counter() - begin
         played.setdefault(game.name, []).append(episode)
         for step in np.flatnonzero(np.isfinite(episode.seconds)):
             share = float(episode.seconds[step] / env.first)
             name = budget.name(episode.roots[step])
-            reached = Reached(episode.action[: step + 1].tolist(), share, name)
+            reached = Reached([*before, *episode.action[: step + 1].tolist()], share, name)
             best[game.name] = fastest(best[game.name], reached)
-        if not budget.is_spent:  # the rewards of others are not known to their end
+        # Of what is over after the last measurement the rewards are not known to their end.
+        if not budget.is_spent and not is_greedy:
             episodes.append((episode, env.size, game.name))
     by = {each.game.name: each for each in seats}
     for name, own in played.items():

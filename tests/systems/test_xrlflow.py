@@ -396,6 +396,20 @@ def test_episodes_are_the_same_for_a_seed_whatever_was_played_before():
     np.testing.assert_allclose(after.reward, fresh.reward)
 
 
+def test_an_episode_goes_on_from_where_another_was():
+    env, params = environment("layers"), random_params()
+    whole = xrlflow.play(env, choose, params, np.random.default_rng(3))
+    begin = whole.action[:-1]
+    assert len(begin) >= 2
+    more = xrlflow.play(env, choose, params, np.random.default_rng(4), begin=begin)
+    np.testing.assert_array_equal(more.seen[0].change, whole.seen[-1].change)
+    assert len(begin) + len(more.action) <= SMALL.horizon
+    gained = 100 * (whole.seconds[len(begin) - 1] - more.seconds[-1]) / env.first
+    np.testing.assert_allclose(more.reward.sum(), gained, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="expected actions that do not end an episode"):
+        xrlflow.play(env, choose, params, np.random.default_rng(4), begin=[1, xrlflow.NOTHING])
+
+
 def test_nothing_but_candidates_is_ever_chosen():
     env = environment("attention")
     env.make_room(xrlflow.Size(slots=1000))

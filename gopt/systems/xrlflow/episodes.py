@@ -1,6 +1,6 @@
 """Episodes: what a policy does in an environment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -63,6 +63,7 @@ def play(
     rng: np.random.Generator,
     *,
     greedy: bool = False,
+    begin: Sequence[int] = (),
 ) -> Episode:
     """Returns an episode.
 
@@ -72,8 +73,16 @@ def play(
       params: of the policy.
       rng: of actions.
       greedy: whether the likeliest action is taken.
+      begin: actions before the episode, which do not end it.
+
+    Raises:
+      ValueError: nothing is left to do after `begin`.
     """
     shown, _ = env.reset()
+    for action in begin:
+        shown, _, is_terminated, is_truncated, _ = env.step(action)
+        if is_terminated or is_truncated:
+            raise ValueError(f"begin is {list(begin)}: expected actions that do not end an episode")
     seen, roots, rules, steps = list[Observation](), list[tuple[int, ...]](), list[str](), []
     is_over, is_truncated = False, False
     while not is_over:
