@@ -5,7 +5,7 @@
 
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; of the
-five fastest of each the one that is so again is taken. What comes out is measured in the end, all
+three fastest of each the one that is so again is taken. What comes out is measured in the end, all
 programs of a model in turns. Agents start from random weights, or from a file of
 `experiments.xrlflow.pretraining` (`--weights`).
 

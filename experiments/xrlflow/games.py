@@ -46,7 +46,8 @@ class Clocks(NamedTuple):
     def seconds(self, played: Game, reward: str) -> Seconds:
         """Returns what a program takes, by one of `REWARDS`."""
         if reward == "end to end":
-            return xrlflow.end_to_end(self.programs, played.terms, played.program, (0,))
+            times, beside = self.programs, played.roots
+            return xrlflow.end_to_end(times, played.terms, played.program, (0,), beside=beside)
         return Prices(played.terms, self.cost(reward)).program
 
 

@@ -59,7 +59,7 @@ class Reached(NamedTuple):
     name: str  # its digest
 
 
-FINALISTS = 5  # programs that are measured once more: the fastest of many is often luck
+FINALISTS = 3  # programs that are measured once more: the fastest of many is often luck
 
 
 def fastest(known: Sequence[Reached], new: Reached) -> list[Reached]:

@@ -25,6 +25,13 @@ def program(size=64, fn=model):
     return terms, read(terms, traced, [True, True, False]), traced
 
 
+def rewritten(terms, roots):
+    """Returns the results of the programs that one rewrite makes."""
+    matcher = Matcher(terms)
+    found = [matcher.apply(roots, match) for match in matcher.matches(roots)]
+    return [made for made in found if made is not None]
+
+
 def endless(w, x):
     return jax.lax.while_loop(lambda x: x[0, 0] < jnp.inf, lambda x: jnp.minimum(x @ w[0], 1.0), x)
 
@@ -51,8 +58,31 @@ def test_a_program_is_measured_once_by_all(tmp_path):
     finally:
         ours.close()
         theirs.close()
-    with pytest.raises(ValueError, match="turns = 2, expected 6"):
+    with pytest.raises(ValueError, match="turns = 2, expected 8"):
         ProgramTimes(path)
+
+
+def test_beside_another_a_time_is_the_ratio_of_both(monkeypatch):
+    terms, roots, traced = program()
+    (after,) = {made for made in rewritten(terms, roots) if made != roots}
+    times, asked = ProgramTimes(turns=1), []
+
+    def answers(_, exported):
+        asked.append(len(exported))
+        return [2.0] if len(exported) == 1 else [3.0, 4.0]
+
+    monkeypatch.setattr(times, "_ready", lambda: None)
+    monkeypatch.setattr(times, "_ask", answers)
+    taken = end_to_end(times, terms, traced, (0,), beside=roots)
+    assert taken(after) == 2.0 * 3.0 / 4.0 and taken(roots) == 2.0
+    assert asked == [1, 2] and times.spent == 2
+    # What cannot be measured is no measure of others.
+    monkeypatch.setattr(times, "_ask", lambda *_: "no")
+    other, others, again = program(8)
+    (after,) = {made for made in rewritten(other, others) if made != others}
+    assert times.of(other, others, again, (0,)) == math.inf
+    monkeypatch.setattr(times, "_ask", answers)
+    assert times.of(other, after, again, (0,), beside=others) == 2.0
 
 
 def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
@@ -98,8 +128,8 @@ def test_an_answer_is_never_that_of_a_program_before(monkeypatch):
         connection = times._worker[1]
 
         class Interrupted:
-            def send_bytes(self, sent):
-                connection.send_bytes(sent)
+            def send(self, sent):
+                connection.send(sent)
 
             def poll(self, _):
                 raise KeyboardInterrupt
@@ -127,12 +157,7 @@ def test_programs_of_64_bits_are_measured():
 
 def test_after_a_failure_the_next_is_measured(monkeypatch):
     terms, roots, traced = program()
-    after = next(
-        made
-        for matcher in (Matcher(terms),)
-        for match in matcher.matches(roots)
-        if (made := matcher.apply(roots, match)) not in (None, roots)
-    )
+    after = next(made for made in rewritten(terms, roots) if made != roots)
     times = ProgramTimes(turns=1)
 
     def fails(*args):
@@ -147,7 +172,7 @@ def test_after_a_failure_the_next_is_measured(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("gopt.systems.xrlflow.measuring._exported", lambda *_: b"nothing")
             assert times.of(*program(8), (0,)) == math.inf
-        assert times.of(terms, after, traced, (0,)) < 1
+        assert times.of(terms, after, traced, (0,), beside=roots) < 1
         assert times.spent == 3 and len(times.failures) == 2
     finally:
         times.close()

@@ -3,7 +3,7 @@
 import math
 import multiprocessing
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from gopt.rewriting.terms import Terms
 from gopt.rewriting.writing import Written
 from gopt.verification import random_arguments
 
-_VERSION = 1  # of how programs are timed
+_VERSION = 2  # of how programs are timed
 _STARTING = 120.0  # s, that a process may take to start
+_KEPT = 16  # programs that others are timed beside, which stay compiled
 
 
 class ProgramTimes:
@@ -39,7 +40,7 @@ class ProgramTimes:
         self,
         path: Path | None = None,
         *,
-        turns: int = 6,
+        turns: int = 8,
         patience: float = 120.0,
         seed: int = 0,
         start: Callable[[], Any] | None = None,
@@ -83,15 +84,25 @@ class ProgramTimes:
             self._read()
 
     def of(
-        self, terms: Terms, roots: Sequence[int], program: Program, constant: Collection[int]
+        self,
+        terms: Terms,
+        roots: Sequence[int],
+        program: Program,
+        constant: Collection[int],
+        *,
+        beside: Sequence[int] | None = None,
     ) -> float:
         """Returns what a program takes, in s; infinite if it failed.
+
+        A machine is faster at one time than at another, which another program tells that is timed
+        in turn: the time is the ratio of both, times what the other took when it was alone.
 
         Args:
           terms: those of the program, and others.
           roots: its results.
           program: whose arguments and results these are.
           constant: positions of the arguments that are known before.
+          beside: results of the program that it is timed beside; by default it is timed alone.
 
         Raises:
           RuntimeError: no process can be started that measures.
@@ -100,7 +111,12 @@ class ProgramTimes:
         if name not in self.seconds:
             self._read()
         if name not in self.seconds:
-            self._measure(name, Written(terms, roots, program, constant), program)
+            timed, alone = [roots], 1.0
+            if beside is not None and digest(terms, beside) != name:
+                alone = self.of(terms, beside, program, constant)
+                timed += [beside] if math.isfinite(alone) else []
+            written = [Written(terms, each, program, constant) for each in timed]
+            self._measure(name, written, program, alone)
         return self.seconds[name]
 
     def close(self) -> None:
@@ -112,16 +128,18 @@ class ProgramTimes:
             process.kill()
             process.join()
 
-    def _measure(self, name: str, written: Written, program: Program) -> None:
+    def _measure(self, name: str, written: list[Written], program: Program, alone: float) -> None:
+        """Measures a program, beside the second one if there is one, which takes `alone`."""
         connection = self._ready()
         self.spent += 1
         try:
-            found = self._ask(connection, _exported(written, program))
+            found = self._ask(connection, [_exported(each, program) for each in written])
         except Exception as error:  # the search goes on, whatever it was
             found = f"{type(error).__name__}: {error}"
         row: dict[str, Any] = {"program": name, "seconds": None}
-        if isinstance(found, float):
-            row["seconds"] = self.seconds[name] = found
+        if not isinstance(found, str):
+            taken, *other = found
+            row["seconds"] = self.seconds[name] = taken / other[0] * alone if other else taken
         else:
             self.seconds[name] = math.inf
             row["failure"] = self.failures[name] = found
@@ -151,12 +169,12 @@ class ProgramTimes:
                 raise
         return self._worker[1]
 
-    def _ask(self, connection: Connection, exported: bytes) -> float | str:
-        """Returns how long a program takes, or why it could not be measured."""
+    def _ask(self, connection: Connection, exported: list[bytes]) -> list[float] | str:
+        """Returns how long programs take, or why they could not be measured."""
         try:
-            connection.send_bytes(exported)
+            connection.send(exported)
             if connection.poll(self._patience):
-                answer: float | str = connection.recv()
+                answer: list[float] | str = connection.recv()
                 return answer
             why = f"no answer within {self._patience} s"
         except (EOFError, OSError):
@@ -180,14 +198,19 @@ class ProgramTimes:
 
 
 def end_to_end(
-    times: ProgramTimes, terms: Terms, program: Program, constant: Collection[int]
+    times: ProgramTimes,
+    terms: Terms,
+    program: Program,
+    constant: Collection[int],
+    *,
+    beside: Sequence[int] | None = None,
 ) -> Callable[[tuple[int, ...]], float]:
     """Returns what tells how long a program takes, given its results; see `ProgramTimes.of`."""
     known: dict[tuple[int, ...], float] = {}
 
     def taken(roots: tuple[int, ...]) -> float:
         if roots not in known:
-            known[roots] = times.of(terms, roots, program, constant)
+            known[roots] = times.of(terms, roots, program, constant, beside=beside)
         return known[roots]
 
     return taken
@@ -210,16 +233,23 @@ def _serve(
     if start is not None:
         start()
     connection.send("ready")
+    kept = lru_cache(_KEPT)(_call)
     while True:
         try:
-            sent = connection.recv_bytes()
+            first, *others = connection.recv()
         except EOFError:
             return
         try:
-            exported = jax.export.deserialize(bytearray(sent))
-            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in exported.in_avals]
-            args = jax.tree.unflatten(exported.in_tree, random_arguments(shapes, seed))[0]
-            call = partial(jax.jit(exported.call), *args)
-            connection.send(seconds({"program": call}, repeats=turns)["program"])
+            calls = [_call(first, seed), *(kept(each, seed) for each in others)]
+            found = seconds({str(k): call for k, call in enumerate(calls)}, repeats=turns)
+            connection.send(list(found.values()))
         except Exception as error:
             connection.send(f"{type(error).__name__}: {error}")
+
+
+def _call(sent: bytes, seed: int) -> Callable[[], Any]:
+    """Returns what calls a program that was exported, with random arguments."""
+    exported = jax.export.deserialize(bytearray(sent))
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in exported.in_avals]
+    args = jax.tree.unflatten(exported.in_tree, random_arguments(shapes, seed))[0]
+    return partial(jax.jit(exported.call), *args)
