@@ -182,6 +182,7 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
         measurements=3,
         updates=2,
         repeats=6,
+        weights="random",
         folder=tmp_path,
         agent=AGENT,
     )
@@ -209,6 +210,7 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
             measurements=3,
             updates=2,
             repeats=6,
+            weights="random",
             agents=tmp_path / "agents",
             folder=tmp_path / "shapes",
             agent=AGENT,
@@ -235,6 +237,7 @@ def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
         (partial(table.Settings, models=("no such",)), "models has 'no such'"),
         (partial(table.Settings, players=("chess",)), "players has 'chess'"),
         (partial(training.Playing, policy="chess"), "policy is 'chess'"),
+        (partial(training.Playing, restarts=1.5), "restarts is 1.5"),
         (partial(training.Playing, updates=0), "updates is 0"),
         (partial(speed.Settings, repeats=0), "repeats is 0"),
     ],

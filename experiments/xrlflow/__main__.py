@@ -6,8 +6,8 @@
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; of the
 three fastest of each the one that is so again is taken. What comes out is measured in the end, all
-programs of a model in turns. Agents start from random weights, or from a file of
-`experiments.xrlflow.pretraining` (`--weights`).
+programs of a model in turns. Agents start as the one that ships, from random weights, or from a
+file of `experiments.xrlflow.pretraining` (`--weights`).
 
 Resumes where it was interrupted. Needs the extras `rewriting` and `xrlflow`.
 """
@@ -45,7 +45,7 @@ class Settings:
       measurements: whole programs that each player measures of each model.
       updates: rounds of episodes, at most.
       repeats: turns in which programs are timed in the end.
-      weights: a file of an agent to begin with; by default random ones.
+      weights: of the agent to begin with: "shipped", "random", or a file.
       seed: of everything random.
       folder: where figures, tables, checkpoints and times are kept.
       agent: its settings, where it begins with random weights; and those of episodes and training.
@@ -58,7 +58,7 @@ class Settings:
     measurements: int = 100
     updates: int = 40
     repeats: int = 12
-    weights: str = ""
+    weights: str = "shipped"
     seed: int = 0
     folder: Path = Path("runs/xrlflow")
     agent: xrlflow.Settings = field(

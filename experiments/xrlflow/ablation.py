@@ -82,7 +82,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
     for variant in settings.variants:
         reward, changes = VARIANTS[variant]
         agent = dataclasses.replace(settings.agent, **changes)
-        params, agent = methods.begin("", agent, settings.seed)
+        params, agent = methods.begin("random", agent, settings.seed)
         play = methods.Play(
             params,
             agent,

@@ -117,14 +117,14 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
     """Returns the parameters and settings of an agent.
 
     Args:
-      weights: a file of it; empty for a random one.
+      weights: "shipped", "random", or a file.
       settings: of episodes and training; of a random one its sizes as well.
       seed: of random parameters.
     """
-    if not weights:
+    if weights == "random":
         key = jax.random.key(seed)
         return xrlflow.init_params(key, xrlflow.smallest(), settings=settings), settings
-    params, found = xrlflow.load_agent(weights)
+    params, found = xrlflow.load_agent(None if weights == "shipped" else weights)
     names = ("width", "layers", "summary", "hidden", "sizes", "largest", "pooling", "hints")
     kept = {name: getattr(found, name) for name in (*names, "head", "slots", "unit")}
     return params, dataclasses.replace(settings, **kept)

@@ -42,7 +42,7 @@ class Settings:
       measurements: programs of each model that are measured, at most; a model that has no more is
         not trained on any longer.
       updates: rounds of episodes, at most.
-      weights: a file of an agent to begin with; by default random ones.
+      weights: of the agent to begin with: "random", "shipped", or a file.
       seed: of everything random.
       folder: of checkpoints, times, and the result.
       agent: sizes of the network, episodes, and training.
@@ -52,7 +52,7 @@ class Settings:
     reward: str = "end to end"
     measurements: int = 1000
     updates: int = 20
-    weights: str = ""
+    weights: str = "random"
     seed: int = 0
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(

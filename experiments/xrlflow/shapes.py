@@ -60,7 +60,7 @@ class Settings:
     measurements: int = 100
     updates: int = 40
     repeats: int = 12
-    weights: str = ""
+    weights: str = "shipped"
     agents: Path = Path("runs/xrlflow/agents")
     seed: int = 0
     folder: Path = Path("runs/xrlflow/shapes")

@@ -457,6 +457,12 @@ def test_the_agent_is_a_search():
         xrlflow.agent(params, SMALL, episodes=0)
 
 
+def test_the_agent_that_ships_makes_programs_cheaper():
+    terms, roots, _ = program("layers")
+    found = xrlflow.agent(*xrlflow.load_agent(), episodes=1)(terms, roots, COST, RULES)
+    assert found.cost < Prices(terms, COST).program(roots) and found.rewrites
+
+
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [

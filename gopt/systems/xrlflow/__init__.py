@@ -3,7 +3,7 @@
     import gopt
     from gopt.systems import xrlflow
 
-    search = xrlflow.agent(*xrlflow.load_agent("agent.npz"))
+    search = xrlflow.agent(*xrlflow.load_agent())
     gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
 
 A step of an episode applies one rule at one place. A graph attention network reads the program and

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from gopt.systems.xrlflow.settings import Settings
 
 Tree = Any
 VERSION = 1  # of what an agent sees and says
+
+_SHIPPED = Path(__file__).parent / "agent.npz"
 
 
 def save_agent(
@@ -37,16 +40,18 @@ def save_agent(
     save_weights(path, params, values)
 
 
-def load_agent(path: str | os.PathLike[str]) -> tuple[Tree, Settings]:
+def load_agent(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settings]:
     """Returns the parameters and settings of an agent.
 
     Args:
-      path: a file of `save_agent`.
+      path: a file of `save_agent`; by default the agent that ships, which whole programs of ten
+        small models have trained, see `experiments.xrlflow.pretraining`.
 
     Raises:
       ValueError: the file is truncated, foreign, or of another version of gopt.
       FileNotFoundError: there is no such file.
     """
+    path = path or _SHIPPED
     params, values = load_weights(path)
     check_weights(path, "an agent", values, _known())
     try:
