@@ -11,7 +11,7 @@ import pytest
 
 from experiments.cases import Case, floats
 from experiments.xrlflow import __main__ as table
-from experiments.xrlflow import games, shapes, speed, training
+from experiments.xrlflow import games, methods, shapes, speed, training
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
@@ -59,7 +59,7 @@ def begin(settings=AGENT):
 
 
 def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
-    playing = training.Playing(restarts=0.5, updates=3)
+    playing = training.Playing(going_on=0.5, updates=3)
     made = (attention, layers)
     whole = training.play([seat(one) for one in made], begin(), AGENT, playing, tmp_path / "whole")
 
@@ -138,6 +138,33 @@ def test_games_count_alike_whatever_they_gain():
     np.testing.assert_allclose(little.reward, rewards / 100)
 
 
+def test_what_an_agent_makes_of_a_program_at_once_is_measured_once():
+    one, params = seat(measurements=3), begin()
+    found = training.likeliest(one, params)
+    assert found.share < 1 and len(one.budget.known) == 2
+    roots, _ = training.program_of(one.env, found.actions)
+    assert one.budget.name(roots) == found.name
+    np.testing.assert_allclose(one.budget(roots) / one.env.first, found.share)
+    assert training.likeliest(seat(measurements=1), params) == training.start(one)
+
+
+def test_episodes_go_on_where_the_fastest_program_was_measured_before(tmp_path, monkeypatch):
+    one, taken = seat(measurements=12), []
+    original = xrlflow.play
+
+    def play(env, choose, params, rng, *, begin):
+        taken.append(list(begin))
+        return original(env, choose, params, rng, begin=begin)
+
+    known = {"layers": [training.likeliest(one, begin())]}
+    actions = known["layers"][0].actions
+    monkeypatch.setattr(xrlflow, "play", play)
+    playing = training.Playing("agent", 1.0, updates=1, measurements=12)
+    training.play([one], begin(), AGENT, playing, tmp_path, known)
+    assert taken[0] == actions[: len(taken[0])] and 0 < len(actions) - len(taken[0]) <= 2
+    assert len(taken[0]) % AGENT.every == 0 and len(taken) == AGENT.episodes
+
+
 def test_climbing_never_goes_down():
     rare = dataclasses.replace(AGENT, every=AGENT.horizon)
     one = seat(settings=rare, measurements=12)
@@ -174,7 +201,7 @@ def xrlflow_first(one):
 def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     monkeypatch.setattr(training, "FINALISTS", 2)  # each is compiled
     monkeypatch.setattr("gopt.measure._TURN", 1e-3)  # s
-    players = "X-RLflow", "climbing", "random"
+    players = tuple(methods.PLAYERS)
     settings = table.Settings(
         models=("attention",),
         baselines=("TASO",),
@@ -237,7 +264,7 @@ def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
         (partial(table.Settings, models=("no such",)), "models has 'no such'"),
         (partial(table.Settings, players=("chess",)), "players has 'chess'"),
         (partial(training.Playing, policy="chess"), "policy is 'chess'"),
-        (partial(training.Playing, restarts=1.5), "restarts is 1.5"),
+        (partial(training.Playing, going_on=1.5), "going_on is 1.5"),
         (partial(training.Playing, updates=0), "updates is 0"),
         (partial(speed.Settings, repeats=0), "repeats is 0"),
     ],

@@ -68,7 +68,9 @@ class Settings:
     repeats: int = 12
     seed: int = 0
     folder: Path = Path("runs/xrlflow/ablation")
-    agent: xrlflow.Settings = field(default_factory=lambda: xrlflow.Settings(unit=1.0))
+    agent: xrlflow.Settings = field(
+        default_factory=lambda: xrlflow.Settings(episodes=4, learning_rate=1e-3, unit=1.0)
+    )
 
     def __post_init__(self) -> None:
         check_names("models", self.models, EVERY)

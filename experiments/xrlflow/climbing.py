@@ -1,6 +1,7 @@
 """Hill climbing by whole programs: some rewrites more, kept if they are measured to be faster."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,22 @@ from gopt.systems.xrlflow.episodes import drawn
 STEPS = 5  # rewrites at once, at most
 
 
-def climb(seat: Seat, choose: xrlflow.Policy, params: Any, *, seed: int) -> Played:
+def climb(
+    seat: Seat, choose: xrlflow.Policy, params: Any, known: Sequence[Reached] = (), *, seed: int
+) -> Played:
     """Returns the fastest program that is found until all measurements are spent.
 
     Args:
       seat: the game, in whose episodes nothing is measured before the end.
       choose: as of `gopt.systems.xrlflow.policy`; by which rewrites are drawn.
       params: of the policy.
+      known: programs that were measured before.
       seed: of what is drawn.
     """
     game, budget, env = seat
     rng, best, begin = np.random.default_rng(seed), [start(seat)], time.perf_counter()
+    for one in known:
+        best = fastest(best, one)
     history = list[dict[str, Any]]()
     # What is drawn may have been measured before: so there is an end to tries as well.
     for _ in range(10 * budget.most):
@@ -50,7 +56,7 @@ def _followed(
         env.step(action)
     more = list[int]()
     for _ in range(int(rng.integers(STEPS)) + 1):
-        view, last = env.view, len(actions) + len(more) + 1 == env.settings.horizon
+        view, last = env.view, len(actions) + len(more) + 1 >= env.settings.horizon
         if last or not view.found:
             break
         chances, _ = choose(params, xrlflow.pad(view.seen, env.size))

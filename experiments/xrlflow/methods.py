@@ -25,12 +25,13 @@ BASELINES = {
     "Tensat": "saturation",
     "PET": "partial equivalence",
 }
-# An agent that learns, the same that does not, hill climbing by what that proposes, and chance;
-# with the share of episodes that go on from the fastest program.
-PLAYERS = {
+CLIMBING = "climbing"
+# An agent that learns, the same that does not, hill climbing by what that proposes, and chance:
+# policies, and the share of episodes that go on from the fastest program.
+PLAYERS: dict[str, tuple[str, float]] = {
     "X-RLflow": ("learning", 0.5),
     "agent": ("agent", 0.5),
-    "climbing": ("", 0.0),
+    CLIMBING: ("agent", 1.0),
     "random, going on": ("random", 0.5),
     "random": ("random", 0.0),
 }
@@ -86,19 +87,22 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     """Returns what one of `PLAYERS` finds: of the fastest programs, the one that is so again."""
     begin, settings = time.perf_counter(), play.settings
-    if name == "climbing":
+    policy, going_on = PLAYERS[name]
+    if name == CLIMBING:
         settings = dataclasses.replace(settings, every=settings.horizon)
     seconds = clocks.seconds(played, play.reward)
     cost = clocks.cost(play.reward)
     seat = training.seat(played, seconds, cost, settings, play.measurements)
-    if name == "climbing":
-        came = climb(seat, xrlflow.policy(settings), play.params, seed=play.seed)
+    known = [] if policy == "random" else [training.likeliest(seat, play.params)]
+    if name == CLIMBING:
+        came = climb(seat, xrlflow.policy(settings), play.params, known, seed=play.seed)
     else:
         playing = training.Playing(
-            *PLAYERS[name], play.reward, play.updates, play.measurements, play.seed
+            policy, going_on, play.reward, play.updates, play.measurements, play.seed
         )
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
-        came = training.play([seat], play.params, settings, playing, folder)
+        given = {played.name: known}
+        came = training.play([seat], play.params, settings, playing, folder, given)
     best = came.best[played.name]
     finalists = [training.program_of(seat.env, one.actions) for one in best]
     measured = comparing.compare(

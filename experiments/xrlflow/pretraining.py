@@ -76,7 +76,10 @@ def main(settings: Settings) -> None:
         seconds = clocks.seconds(played, settings.reward)
         seats.append(training.seat(played, seconds, cost, agent, settings.measurements))
     playing = training.Playing(
-        "learning", 0.0, settings.reward, settings.updates, settings.measurements, settings.seed
+        reward=settings.reward,
+        updates=settings.updates,
+        measurements=settings.measurements,
+        seed=settings.seed,
     )
     came = training.play(seats, params, agent, playing, settings.folder / "play")
     clocks.programs.close()

@@ -3,8 +3,8 @@
     python -m experiments.xrlflow                 # trains an agent for each model first
     python -m experiments.xrlflow.shapes
 
-The agent of each model plays on other shapes, without learning, with few measurements, as do one
-that was not trained, and hill climbing; beside them are searches, and an agent that is trained
+The agent of each model plays on other shapes, without learning, with few measurements, as do the
+one that it began as, and hill climbing; beside them are searches, and an agent that is trained
 there. Needs the extras `rewriting` and `xrlflow`.
 """
 
@@ -32,7 +32,7 @@ SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how m
     "SqueezeNet": ("size", (160, 256)),
 }
 
-FEW = ("trained elsewhere", "not trained", "climbing")  # with few measurements
+FEW = ("trained elsewhere", "as it began", "climbing")  # with few measurements
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class Settings:
       measurements: of the one that is trained there.
       updates: rounds of episodes, at most.
       repeats: turns in which programs are timed in the end.
-      weights: what the latter, and that which is not trained, begin with, see
-        `experiments.xrlflow`.
+      weights: what agents begin as, see `experiments.xrlflow`.
       agents: folder of agents that were trained, a file for each model.
       seed: of everything random.
       folder: where figures, tables, checkpoints and times are kept.
@@ -64,7 +63,9 @@ class Settings:
     agents: Path = Path("runs/xrlflow/agents")
     seed: int = 0
     folder: Path = Path("runs/xrlflow/shapes")
-    agent: xrlflow.Settings = field(default_factory=lambda: xrlflow.Settings(unit=1.0))
+    agent: xrlflow.Settings = field(
+        default_factory=lambda: xrlflow.Settings(episodes=4, learning_rate=1e-3, unit=1.0)
+    )
 
     def __post_init__(self) -> None:
         check_names("models", self.models, SHAPES)
@@ -95,8 +96,8 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     few = dataclasses.replace(there, measurements=settings.few)
     found["trained there"] = methods.player("X-RLflow", played, clocks, there)
     found["trained elsewhere"] = methods.player("agent", played, clocks, elsewhere)
-    found["not trained"] = methods.player(
-        "agent", played, clocks, dataclasses.replace(few, folder=settings.folder / "not trained")
+    found["as it began"] = methods.player(
+        "agent", played, clocks, dataclasses.replace(few, folder=settings.folder / "as it began")
     )
     found["climbing"] = methods.player("climbing", played, clocks, few)
     clocks.programs.close()

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,8 @@ class Playing:
 
     Attributes:
       policy: of `POLICIES`.
-      restarts: share of the episodes that begin where the fastest program that is known was near,
-        before its last rewrite.
+      going_on: share of the episodes that begin near the fastest program that is known, where it
+        was measured the last time before.
       reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
       updates: rounds of `Settings.episodes` episodes, at most.
       measurements: programs of each game that may be measured; rounds end when all are.
@@ -35,7 +35,7 @@ class Playing:
     """
 
     policy: str = "learning"
-    restarts: float = 0.0
+    going_on: float = 0.0
     reward: str = "analytic"
     updates: int = 40
     measurements: int = 10**9
@@ -44,8 +44,8 @@ class Playing:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ValueError(f"policy is {self.policy!r}: expected one of {', '.join(POLICIES)}")
-        if not 0 <= self.restarts <= 1:
-            raise ValueError(f"restarts is {self.restarts}: expected 0 to 1")
+        if not 0 <= self.going_on <= 1:
+            raise ValueError(f"going_on is {self.going_on}: expected 0 to 1")
         for name in ("updates", "measurements"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
@@ -98,12 +98,30 @@ def start(seat: Seat) -> Reached:
     return Reached([], 1.0, seat.budget.name(seat.game.roots))
 
 
+def likeliest(seat: Seat, params: Any) -> Reached:
+    """Returns what an agent makes of a program at once, by its likeliest rewrites; measured once.
+
+    If nothing may be measured any longer, that is the program as it is.
+    """
+    game, budget, env = seat
+    settings = dataclasses.replace(env.settings, every=env.settings.horizon)
+    once = xrlflow.RewriteEnv(game.terms, game.roots, budget, cost=env.cost, settings=settings)
+    rng, choose = np.random.default_rng(0), xrlflow.policy(settings)
+    episode = xrlflow.play(once, choose, params, rng, greedy=True)
+    share = float(episode.seconds[-1] / env.first)
+    if not np.isfinite(share):
+        return start(seat)
+    actions = episode.action[episode.action != xrlflow.NOTHING]  # so that others can go on
+    return Reached(actions.tolist(), share, budget.name(episode.roots[-1]))
+
+
 def play(
     seats: Sequence[Seat],
     params: Any,
     settings: xrlflow.Settings,
     playing: Playing,
     folder: Path,
+    known: Mapping[str, Sequence[Reached]] | None = None,
 ) -> Played:
     """Plays games in turn, and learns from them if it is to.
 
@@ -116,6 +134,7 @@ def play(
       settings: of the agent.
       playing: how long.
       folder: of checkpoints.
+      known: by game, programs that were measured before, in order.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
@@ -133,6 +152,9 @@ def play(
     done, (state, rooms) = checkpoints.restore((state, rooms))
     returns = dict[str, list[float]]()
     history, best = list[dict[str, Any]](), {each.game.name: [start(each)] for each in seats}
+    for name, reached in (known or {}).items():
+        for one in reached:
+            best[name] = fastest(best[name], one)
     if done:
         kept = json.loads((folder / f"{done}.json").read_text())
         history, returns = kept["history"], kept["returns"]
@@ -183,12 +205,10 @@ def _round(
         game, budget, env = still[(update * settings.episodes + index) % len(still)]
         begin = time.perf_counter()
         rng = np.random.default_rng((playing.seed, update, index))
-        # What a policy thinks best is seen before anything is drawn; it is not learned from.
-        is_greedy = playing.policy != "random" and not (game.name in returns or game.name in played)
-        # The last action may end an episode, and is left out.
-        goes_on = rng.random() < playing.restarts
-        before = best[game.name][0].actions[:-1] if goes_on else []
-        episode = xrlflow.play(env, choose, params, rng, greedy=is_greedy, begin=before)
+        before = list[int]()
+        if rng.random() < playing.going_on:
+            before = _measured(best[game.name][0].actions, settings)
+        episode = xrlflow.play(env, choose, params, rng, begin=before)
         taken[game.name] += time.perf_counter() - begin
         played.setdefault(game.name, []).append(episode)
         for step in np.flatnonzero(np.isfinite(episode.seconds)):
@@ -196,8 +216,7 @@ def _round(
             name = budget.name(episode.roots[step])
             reached = Reached([*before, *episode.action[: step + 1].tolist()], share, name)
             best[game.name] = fastest(best[game.name], reached)
-        # Of what is over after the last measurement the rewards are not known to their end.
-        if not budget.is_spent and not is_greedy:
+        if not budget.is_spent:  # the rewards of others are not known to their end
             episodes.append((episode, env.size, game.name))
     by = {each.game.name: each for each in seats}
     for name, own in played.items():
@@ -215,6 +234,11 @@ def _round(
         for name, own in played.items()
     ]
     return [(scaled(one, returns[name]), size) for one, size, name in episodes], rows
+
+
+def _measured(actions: Sequence[int], settings: xrlflow.Settings) -> list[int]:
+    """Returns actions until the last measurement but that at their end, which may be for good."""
+    return list(actions[: (len(actions) - 1) // settings.every * settings.every if actions else 0])
 
 
 def scaled(episode: xrlflow.Episode, returns: Sequence[float]) -> xrlflow.Episode:

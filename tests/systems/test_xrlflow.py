@@ -397,15 +397,17 @@ def test_episodes_are_the_same_for_a_seed_whatever_was_played_before():
 
 
 def test_an_episode_goes_on_from_where_another_was():
-    env, params = environment("layers"), random_params()
-    whole = xrlflow.play(env, choose, params, np.random.default_rng(3))
-    begin = whole.action[:-1]
-    assert len(begin) >= 2
+    settings, params = dataclasses.replace(SMALL, every=3), random_params()
+    env = environment("layers", settings)
+    whole = xrlflow.play(env, xrlflow.uniform, None, np.random.default_rng(3))
+    begin = whole.action[: (len(whole.action) - 1) // 3 * 3]
+    assert len(begin) >= 3
     more = xrlflow.play(env, choose, params, np.random.default_rng(4), begin=begin)
-    np.testing.assert_array_equal(more.seen[0].change, whole.seen[-1].change)
+    np.testing.assert_array_equal(more.seen[0].change, whole.seen[len(begin)].change)
     assert len(begin) + len(more.action) <= SMALL.horizon
     gained = 100 * (whole.seconds[len(begin) - 1] - more.seconds[-1]) / env.first
-    np.testing.assert_allclose(more.reward.sum(), gained, rtol=1e-4, atol=1e-5)
+    bonus = SMALL.bonus * np.isnan(more.seconds).sum()
+    np.testing.assert_allclose(more.reward.sum(), gained + bonus, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="expected actions that do not end an episode"):
         xrlflow.play(env, choose, params, np.random.default_rng(4), begin=[1, xrlflow.NOTHING])
 

@@ -12,7 +12,7 @@ import pytest
 
 from gopt.program import trace_program
 from gopt.rewriting import Matcher, Terms, read
-from gopt.systems.xrlflow import ProgramTimes, end_to_end
+from gopt.systems.xrlflow import ProgramTimes, end_to_end, measuring
 
 
 def model(w, x):
@@ -83,6 +83,27 @@ def test_beside_another_a_time_is_the_ratio_of_both(monkeypatch):
     assert times.of(other, others, again, (0,)) == math.inf
     monkeypatch.setattr(times, "_ask", answers)
     assert times.of(other, after, again, (0,), beside=others) == 2.0
+
+
+def test_programs_are_timed_beside_one_that_is_compiled_once(monkeypatch):
+    terms, roots, traced = program(128)
+    (after,) = {made for made in rewritten(terms, roots) if made != roots}
+    squared = terms.add("mul", [roots[0], roots[0]])
+    exported, times = [], ProgramTimes(turns=2)
+    original = measuring._exported
+
+    def counted(written, program):
+        exported.append(written.roots)
+        return original(written, program)
+
+    monkeypatch.setattr(measuring, "_exported", counted)
+    try:
+        taken = end_to_end(times, terms, traced, (0,), beside=roots)
+        found = [taken(each) for each in (after, (squared,), roots)]
+        assert not times.failures and all(0 < each < 1 for each in found)
+        assert exported.count(tuple(roots)) == 2  # alone, and once as what others are beside
+    finally:
+        times.close()
 
 
 def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):

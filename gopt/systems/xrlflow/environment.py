@@ -78,6 +78,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
       settings: of episodes.
       start: results of the program as it is.
       first: how long that takes, in s.
+      cost: of an op.
       view: the program that has been reached.
       size: how much room there is in what is seen; it grows where it has to, see `make_room`.
     """
@@ -113,6 +114,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self.settings = settings or Settings()
         self.start = tuple(roots)
         self._terms, self._seconds = terms, seconds
+        self.cost = cost
         self._matcher, self._prices = Matcher(terms, rules), Prices(terms, cost)
         self._most = 2 * len(terms.live(roots))
         self._views: dict[tuple[int, ...], View] = {}

@@ -52,7 +52,7 @@ class ProgramTimes:
             nowhere.
           turns: how often each program is timed; its time is the least of them, of the process on a
             CPU, elsewhere on the wall.
-          patience: how long it may take to compile and time a program, in s.
+          patience: how long it may take to compile and time a program, in s; each, of two.
           seed: of the numbers that it computes with.
           start: what a process does before it measures; a function of a module.
 
@@ -67,6 +67,7 @@ class ProgramTimes:
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         self.spent = 0
+        self._references: dict[str, bytes] = {}  # as they were exported
         self._patience = patience
         self._asked = turns, seed, bool(jax.config.read("jax_enable_x64")), start
         self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
@@ -102,7 +103,8 @@ class ProgramTimes:
           roots: its results.
           program: whose arguments and results these are.
           constant: positions of the arguments that are known before.
-          beside: results of the program that it is timed beside; by default it is timed alone.
+          beside: results of the program that it is timed beside; if it has none, or that failed, it
+            is timed alone.
 
         Raises:
           RuntimeError: no process can be started that measures.
@@ -111,12 +113,11 @@ class ProgramTimes:
         if name not in self.seconds:
             self._read()
         if name not in self.seconds:
-            timed, alone = [roots], 1.0
-            if beside is not None and digest(terms, beside) != name:
-                alone = self.of(terms, beside, program, constant)
-                timed += [beside] if math.isfinite(alone) else []
-            written = [Written(terms, each, program, constant) for each in timed]
-            self._measure(name, written, program, alone)
+            reference = name if beside is None else digest(terms, beside)
+            if beside is not None and reference != name:
+                self.of(terms, beside, program, constant)
+                self._keep(reference, Written(terms, beside, program, constant), program)
+            self._measure(name, Written(terms, roots, program, constant), program, reference)
         return self.seconds[name]
 
     def close(self) -> None:
@@ -128,18 +129,25 @@ class ProgramTimes:
             process.kill()
             process.join()
 
-    def _measure(self, name: str, written: list[Written], program: Program, alone: float) -> None:
-        """Measures a program, beside the second one if there is one, which takes `alone`."""
+    def _keep(self, name: str, written: Written, program: Program) -> None:
+        """Exports a program once that others are timed beside, if it can be timed at all."""
+        if name not in self._references and math.isfinite(self.seconds[name]):
+            self._references[name] = _exported(written, program)
+
+    def _measure(self, name: str, written: Written, program: Program, reference: str) -> None:
+        """Measures a program, beside the reference if there is one."""
         connection = self._ready()
         self.spent += 1
+        beside = [self._references[reference]] if reference in self._references else []
         try:
-            found = self._ask(connection, [_exported(each, program) for each in written])
+            found = self._ask(connection, [_exported(written, program), *beside])
         except Exception as error:  # the search goes on, whatever it was
             found = f"{type(error).__name__}: {error}"
         row: dict[str, Any] = {"program": name, "seconds": None}
         if not isinstance(found, str):
             taken, *other = found
-            row["seconds"] = self.seconds[name] = taken / other[0] * alone if other else taken
+            more = self.seconds[reference] / other[0] if other else 1.0
+            row["seconds"] = self.seconds[name] = taken * more
         else:
             self.seconds[name] = math.inf
             row["failure"] = self.failures[name] = found
@@ -173,7 +181,7 @@ class ProgramTimes:
         """Returns how long programs take, or why they could not be measured."""
         try:
             connection.send(exported)
-            if connection.poll(self._patience):
+            if connection.poll(self._patience * len(exported)):
                 answer: list[float] | str = connection.recv()
                 return answer
             why = f"no answer within {self._patience} s"

@@ -51,7 +51,7 @@ def load_agent(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settin
       ValueError: the file is truncated, foreign, or of another version of gopt.
       FileNotFoundError: there is no such file.
     """
-    path = path or _SHIPPED
+    path = _SHIPPED if path is None else path
     params, values = load_weights(path)
     check_weights(path, "an agent", values, _known())
     try:
