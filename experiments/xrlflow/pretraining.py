@@ -50,8 +50,8 @@ class Settings:
 
     models: tuple[str, ...] = tuple(MODELS)
     reward: str = "end to end"
-    measurements: int = 1000
-    updates: int = 20
+    measurements: int = 200
+    updates: int = 18
     weights: str = "random"
     seed: int = 0
     folder: Path = Path("runs/xrlflow/pretraining")
