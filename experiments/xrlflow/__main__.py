@@ -4,8 +4,9 @@
     python -m experiments.xrlflow --models SqueezeNet --measurements 50
 
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
-and episodes that learn nothing, measure whole programs now and then, as many of them each; of the
-three fastest of each the one that is so again is taken. What comes out is measured in the end, all
+and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
+the episodes go on from the fastest program that is known, but those of "random". Of the three
+fastest of each the one that is so again is taken. What comes out is measured in the end, all
 programs of a model in turns. Agents start as the one that ships, from random weights, or from a
 file of `experiments.xrlflow.pretraining` (`--weights`).
 
