@@ -222,6 +222,9 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
         for one in row["found"].values():
             assert one["difference"] <= one["tolerance"] and one["equal"]
             assert one["cost"] > 0
+        for name in players:
+            assert len(row["found"][name]["measured"]) == settings.measurements
+            assert row["found"][name]["measured"][0] == 1.0
     names = "models.md", "searches.md", "settings.json", "curves/attention.png"
     for name in (*names, "programs.jsonl", "ops.jsonl"):
         assert (tmp_path / name).exists()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ class Program(NamedTuple):
     rules: tuple[str, ...]
     seconds: float  # that it took to find it
     history: list[dict[str, Any]]  # of a player, by rounds of episodes
+    measured: Sequence[float] = ()  # by a player, in turn, as shares of the program as it is
     params: Any = None  # of an agent
 
 
@@ -114,7 +115,8 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     again = [measured[str(k)]["ratio"][0] for k in range(len(best))]
     roots, rules = finalists[again.index(min(again))]
     taken = time.perf_counter() - begin
-    return Program(roots, tuple(rules), taken, came.history, came.params)
+    shares = [seconds / seat.env.first for seconds in seat.budget.known.values()]
+    return Program(roots, tuple(rules), taken, came.history, shares, came.params)
 
 
 def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrlflow.Settings]:
@@ -161,6 +163,7 @@ def finished(
             "rules": one.rules,
             "s": one.seconds,
             "history": one.history,
+            "measured": one.measured,
         }
         if "TASO" in found:
             rows[name]["of TASO"] = comparing.against(measured, name, "TASO")
