@@ -57,7 +57,7 @@ class Settings:
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(
         default_factory=lambda: xrlflow.Settings(
-            width=32, every=2, horizon=24, episodes=10, learning_rate=1e-3, unit=1.0
+            width=32, horizon=50, episodes=10, learning_rate=1e-3, unit=1.0
         )
     )
 
