@@ -6,27 +6,24 @@
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
 the episodes go on from the fastest program that is known, but those of "random". Of the three
-fastest of each the one that is so again is taken. What comes out is measured in the end, all
-programs of a model in turns. Agents start as the one that ships, from random weights, or from a
-file of `experiments.xrlflow.pretraining` (`--weights`).
+fastest of each, and the model as read, the one that is fastest again is taken. What comes out is
+measured in the end, all programs of a model in turns. Agents start as the one that ships, from
+random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
 
 Resumes where it was interrupted. Needs the extras `rewriting` and `xrlflow`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import tyro
 
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
-from experiments.xrlflow import games, methods
-from gopt.plots.style import COLOURS, legend, new_figure
+from experiments.xrlflow import games, methods, report
 from gopt.systems import xrlflow
 
 MODELS = (
@@ -48,7 +45,8 @@ class Settings:
       updates: rounds of episodes, at most.
       repeats: turns in which programs are timed in the end.
       weights: of the agent to begin with: "shipped", "random", or a file.
-      seed: of everything random.
+      seeds: runs of each player.
+      seed: of everything random in the first.
       folder: where figures, tables, checkpoints and times are kept.
       agent: its settings, where it begins with random weights; and those of episodes and training.
     """
@@ -61,6 +59,7 @@ class Settings:
     updates: int = 40
     repeats: int = 12
     weights: str = "shipped"
+    seeds: int = 3
     seed: int = 0
     folder: Path = Path("runs/xrlflow")
     agent: xrlflow.Settings = field(
@@ -72,87 +71,38 @@ class Settings:
         check_names("baselines", self.baselines, methods.BASELINES)
         check_names("players", self.players, methods.PLAYERS)
         check_names("reward", [self.reward], games.REWARDS)
+        if self.seeds < 1:
+            raise ValueError(f"seeds is {self.seeds}: expected 1 at least")
 
 
-def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Returns what all make of a model."""
+def run(name: str, settings: Settings) -> list[dict[str, Any]]:
+    """Returns what all make of a model, by seeds; searches draw nothing, and are run once."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
-    found = {each: methods.search(each, played, clocks) for each in settings.baselines}
-    params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
-    play = methods.Play(
-        params,
-        agent,
-        settings.reward,
-        settings.measurements,
-        settings.updates,
-        settings.repeats,
-        settings.seed,
-        settings.folder / "play",
-    )
-    for each in settings.players:
-        found[each] = methods.player(each, played, clocks, play)
-        if methods.PLAYERS[each][0] == "learning":
-            saved = settings.folder / "agents" / f"{name}.npz"
-            xrlflow.save_agent(saved, found[each].params, agent, origin=common.origin(settings))
+    searched = {each: methods.search(each, played, clocks) for each in settings.baselines}
+    rows = list[dict[str, Any]]()
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        params, agent = methods.begin(settings.weights, settings.agent, seed)
+        play = methods.Play(
+            params,
+            agent,
+            settings.reward,
+            settings.measurements,
+            settings.updates,
+            settings.repeats,
+            seed,
+            settings.folder / "play" / f"seed_{seed}",
+        )
+        found = {each: methods.player(each, played, clocks, play) for each in settings.players}
+        for each, one in found.items():
+            if methods.PLAYERS[each][0] == "learning" and seed == settings.seed:
+                saved = settings.folder / "agents" / f"{name}.npz"
+                xrlflow.save_agent(saved, one.params, agent, origin=common.origin(settings))
+        found |= searched
+        came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)
+        rows.append({"model": name, "seed": seed, "found": came})
+        jax.clear_caches()  # programs of all models at once are more than a process may map
     clocks.programs.close()
-    rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
-    return {"model": name, "found": rows}
-
-
-def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the tables, and saves them."""
-    by = ("as read", *settings.players, *settings.baselines)
-    common.show(
-        f"Process time as a share of that before (95 % of {settings.repeats} turns, one seed)",
-        ("model", *by),
-        [(row["model"], *(methods.ratio(row["found"][name]) for name in by)) for row in rows],
-        settings.folder / "models.md",
-    )
-    common.show(
-        "Each search",
-        (
-            "model",
-            "search",
-            "cost",
-            "process",
-            "wall",
-            "of TASO's",
-            "differs",
-            "s",
-            "rules",
-            "rounds",
-        ),
-        [
-            (
-                row["model"],
-                name,
-                f"{one['cost']:.4f}",
-                *(f"{one[ratio][0]:.3f}" for ratio in ("ratio", "wall ratio")),
-                common.interval(one["of TASO"]) if "of TASO" in one else "",
-                f"{one['difference']:.0e}",
-                f"{one['s']:.1f}",
-                len(one["rules"]),
-                len(one["history"]) or "",
-            )
-            for row in rows
-            for name, one in row["found"].items()
-        ],
-        settings.folder / "searches.md",
-    )
-
-
-def draw(row: dict[str, Any], path: Path) -> None:
-    """Draws how fast the fastest program is, by how many were measured, for each player."""
-    figure, (axes,) = new_figure([2.4])
-    players = [(name, one["measured"]) for name, one in row["found"].items() if one["measured"]]
-    for k, (name, measured) in enumerate(players):
-        best, width = np.minimum.accumulate(measured), 2.6 - 0.5 * k  # all are seen where they meet
-        count = np.arange(1, len(best) + 1)
-        axes.step(count, best, where="post", label=name, color=COLOURS[k], linewidth=width)
-    axes.set_xlabel(f"programs measured, {row['model']}")
-    axes.set_ylabel("time of the fastest, as read = 1")
-    legend(axes, columns=2)
-    common.save_figure(path, figure)
+    return rows
 
 
 def main(settings: Settings) -> None:
@@ -160,11 +110,11 @@ def main(settings: Settings) -> None:
     common.save_settings(settings.folder, settings)
     rows = list[dict[str, Any]]()
     for name in settings.models:
-        rows.append(run(name, settings))
+        rows += run(name, settings)
         common.save_json(settings.folder / "xrlflow.json", rows)
-        draw(rows[-1], settings.folder / "curves" / f"{name}.png")
-        jax.clear_caches()  # programs of all models at once are more than a process may map
-    show(rows, settings)
+        own = rows[-settings.seeds :]
+        report.draw(own, settings.players, settings.folder / "curves" / f"{name}.png")
+    report.show(rows, settings.baselines, settings.players, settings.repeats, settings.folder)
 
 
 if __name__ == "__main__":

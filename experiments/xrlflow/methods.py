@@ -86,7 +86,10 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 
 
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
-    """Returns what one of `PLAYERS` finds: of the fastest programs, the one that is so again."""
+    """Returns what one of `PLAYERS` finds.
+
+    Of the fastest programs and the program as it is, that is the one that is fastest again.
+    """
     begin, settings = time.perf_counter(), play.settings
     policy, going_on = PLAYERS[name]
     if name == CLIMBING:
@@ -104,15 +107,15 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         given = {played.name: known}
         came = training.play([seat], play.params, settings, playing, folder, given)
-    best = came.best[played.name]
-    finalists = [training.program_of(seat.env, one.actions) for one in best]
+    best = {one.name: one for one in (*came.best[played.name], training.start(seat))}
+    finalists = [training.program_of(seat.env, one.actions) for one in best.values()]
     measured = comparing.compare(
         played,
         {str(k): roots for k, (roots, _) in enumerate(finalists)},
         repeats=play.repeats,
         seed=play.seed,
     )
-    again = [measured[str(k)]["ratio"][0] for k in range(len(best))]
+    again = [measured[str(k)]["ratio"][0] for k in range(len(finalists))]
     roots, rules = finalists[again.index(min(again))]
     taken = time.perf_counter() - begin
     shares = [seconds / seat.env.first for seconds in seat.budget.known.values()]

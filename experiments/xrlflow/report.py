@@ -1,0 +1,121 @@
+"""Tables and curves of `experiments.xrlflow`: what came of a model, over seeds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import common
+from gopt.plots.style import COLOURS, legend, new_figure
+
+Rows = Sequence[Mapping[str, Any]]  # what came of a model, by seed
+
+
+def by_model(rows: Rows) -> dict[str, Rows]:
+    """Returns rows of all models and seeds by their models."""
+    names = dict.fromkeys(row["model"] for row in rows)
+    return {name: [row for row in rows if row["model"] == name] for name in names}
+
+
+def over_seeds(rows: Rows, name: str, key: str) -> str:
+    """Returns the median of a ratio over seeds, and the least and most; of one seed its interval.
+
+    Args:
+      rows: of one model.
+      name: of what was found.
+      key: of the ratio.
+    """
+    found = [row["found"][name] for row in rows]
+    if not all(one["equal"] for one in found):
+        return "wrong values"
+    ratios = [one[key] for one in found]
+    if len(ratios) == 1:
+        return common.interval(ratios[0])
+    middle = [ratio[0] for ratio in ratios]
+    return common.interval((float(np.median(middle)), min(middle), max(middle)))
+
+
+def show(
+    rows: Rows, baselines: Sequence[str], players: Sequence[str], repeats: int, folder: Path
+) -> None:
+    """Prints the tables, and saves them.
+
+    Args:
+      rows: of all models and seeds.
+      baselines: searches that are there.
+      players: that are there.
+      repeats: turns in which programs were timed.
+      folder: where tables are saved.
+    """
+    models = by_model(rows)
+    seeds = max(map(len, models.values()))
+    spread = f"95 % of {repeats} turns" if seeds == 1 else f"median, least to most of {seeds} seeds"
+    names = ("as read", *players, *baselines)
+    common.show(
+        f"Process time as a share of that before ({spread})",
+        ("model", *names),
+        [
+            (model, *(over_seeds(own, name, "ratio") for name in names))
+            for model, own in models.items()
+        ],
+        folder / "models.md",
+    )
+    if "TASO" in baselines:
+        others = [name for name in names if name != "TASO"]
+        common.show(
+            f"Process time as a share of that of TASO's program ({spread})",
+            ("model", *others),
+            [
+                (model, *(over_seeds(own, name, "of TASO") for name in others))
+                for model, own in models.items()
+            ],
+            folder / "taso.md",
+        )
+    common.show(
+        "What each has found: the sum of its measured ops and what it takes, as shares of before",
+        (
+            *("model", "seed", "by", "sum of ops", "process", "wall", "differs"),
+            *("s", "of which learning", "rewrites", "rounds", "measured"),
+        ),
+        [
+            (
+                *(row["model"], row["seed"], name, f"{one['cost']:.4f}"),
+                *(f"{one[ratio][0]:.3f}" for ratio in ("ratio", "wall ratio")),
+                f"{one['difference']:.0e}",
+                f"{one['s']:.1f}",
+                f"{sum(past.get('learning s', 0.0) for past in one['history']):.1f}",
+                len(one["rules"]),
+                len(one["history"]) or "",
+                len(one["measured"]) or "",
+            )
+            for row in rows
+            for name, one in row["found"].items()
+        ],
+        folder / "searches.md",
+    )
+
+
+def draw(rows: Rows, players: Sequence[str], path: Path) -> None:
+    """Draws what the fastest program takes by how many were measured: the median, and all seeds.
+
+    Args:
+      rows: of one model, by seed.
+      players: whose programs are drawn.
+      path: of the picture.
+    """
+    figure, (axes,) = new_figure([2.4])
+    for k, name in enumerate(players):
+        measured = [row["found"][name]["measured"] for row in rows]
+        most = max(map(len, measured))
+        count = np.arange(1, most + 1)
+        best = [np.minimum.accumulate([*one, *one[-1:] * (most - len(one))]) for one in measured]
+        width = 2.6 - 0.5 * k  # all are seen where they meet
+        middle, low, high = np.median(best, 0), np.min(best, 0), np.max(best, 0)
+        colour = COLOURS[k]
+        axes.step(count, middle, where="post", label=name, color=colour, linewidth=width)
+        axes.fill_between(count, low, high, step="post", color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlabel(f"programs measured, {rows[0]['model']}")
+    axes.set_ylabel("time of the fastest, as read = 1")
+    legend(axes, columns=2)
+    common.save_figure(path, figure)
