@@ -69,7 +69,7 @@ class Settings:
     seed: int = 0
     folder: Path = Path("runs/xrlflow/ablation")
     agent: xrlflow.Settings = field(
-        default_factory=lambda: xrlflow.Settings(episodes=4, learning_rate=1e-3, unit=1.0)
+        default_factory=lambda: xrlflow.Settings(episodes=2, learning_rate=1e-3, unit=1.0)
     )
 
     def __post_init__(self) -> None:
