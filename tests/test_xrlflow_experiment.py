@@ -11,7 +11,7 @@ import pytest
 
 from experiments.cases import Case, floats
 from experiments.xrlflow import __main__ as table
-from experiments.xrlflow import games, methods, shapes, speed, training
+from experiments.xrlflow import games, methods, pretraining, shapes, speed, training
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
@@ -41,7 +41,7 @@ def layers():
 @pytest.fixture
 def models(monkeypatch):
     known = {"attention": attention, "layers": layers}
-    for module in (table, shapes, speed):
+    for module in (table, shapes, speed, pretraining):
         monkeypatch.setattr(module, "EVERY", known)
     monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
@@ -248,6 +248,29 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
         )
     )
     assert "rows 4" in (tmp_path / "shapes" / "shapes.md").read_text()
+
+
+def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, monkeypatch):
+    sizes = {"batch": 1, "source_length": 8, "target_length": 4, "layers": 1, "vocabulary": 16}
+    monkeypatch.setattr(pretraining, "MODELS", {"t5": sizes | {"hidden": 16, "heads": 2}})
+    settings = pretraining.Settings(
+        models=("t5",),
+        reward="analytic",
+        updates=2,
+        validation=("attention", "layers"),
+        folder=tmp_path,
+        agent=AGENT,
+    )
+    pretraining.main(settings)
+    params, agent = xrlflow.load_agent(tmp_path / "agent.npz")
+    assert agent == AGENT
+    moved = [
+        np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (params, begin())), strict=True)
+    ]
+    assert max(moved) > 1e-5
+    rows = (tmp_path / "validation.md").read_text().splitlines()
+    assert [row.split("|")[1].strip() for row in rows[-2:]] == ["attention", "layers"]
+    assert all(0 < float(share) <= 1 for share in rows[-2].split("|")[2:4])
 
 
 def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):

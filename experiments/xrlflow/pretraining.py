@@ -3,10 +3,13 @@
     python -m experiments.xrlflow.pretraining --folder runs/xrlflow/pretraining
 
 The models are small, so that a program is soon compiled and measured, and a rewrite is a large part
-of it. Resumes where it was interrupted; the file is `agent.npz` in the folder. Needs the extra
-`xrlflow`.
+of it. In the end the agent and what it began as each rewrite models of other families at once, by
+their likeliest rewrites. Resumes where it was interrupted; the file is `agent.npz` in the folder.
+Needs the extras `rewriting` and `xrlflow`.
 """
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import tyro
 
 from experiments import common
 from experiments.cases import check_names, forward
+from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games, methods, training
 from gopt.systems import xrlflow
 
@@ -30,6 +34,8 @@ MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with the
     "randwire": {"batch": 1, "size": 128, "stages": 2, "nodes": 8},
     "t5": {"batch": 1, "source_length": 64, "target_length": 32, "layers": 2, "vocabulary": 1000},
 }
+# Of `experiments.rewrite.models.EVERY`, of families that are neither here nor in the tables.
+VALIDATION = ("NasRNN", "ShuffleNet, ONNX", "AlexNet, ONNX")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Settings:
       updates: rounds of episodes, at most.
       weights: of the agent to begin with: "random", "shipped", or a file.
       seed: of everything random.
+      validation: models that it rewrites in the end, of `experiments.rewrite.models.EVERY`.
       folder: of checkpoints, times, and the result.
       agent: sizes of the network, episodes, and training.
     """
@@ -54,6 +61,7 @@ class Settings:
     updates: int = 18
     weights: str = "random"
     seed: int = 0
+    validation: tuple[str, ...] = VALIDATION
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(
         default_factory=lambda: xrlflow.Settings(
@@ -63,7 +71,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_names("models", self.models, MODELS)
+        check_names("validation", self.validation, EVERY)
         check_names("reward", [self.reward], games.REWARDS)
+
+
+def at_once(
+    name: str, agents: Mapping[str, Any], clocks: games.Clocks, reward: str, agent: xrlflow.Settings
+) -> tuple[str, ...]:
+    """Returns the name of a model, and what agents make of it at once, as shares of it as it is."""
+    played = games.game(name, EVERY[name]())
+    agent = dataclasses.replace(agent, horizon=xrlflow.Settings.horizon)  # models are larger
+    seconds, cost = clocks.seconds(played, reward), clocks.cost(reward)
+    seat = training.seat(played, seconds, cost, agent, 1 + len(agents))
+    shares = [training.likeliest(seat, params).share for params in agents.values()]
+    return name, *(f"{share:.4f}" for share in shares)
 
 
 def main(settings: Settings) -> None:
@@ -82,7 +103,6 @@ def main(settings: Settings) -> None:
         seed=settings.seed,
     )
     came = training.play(seats, params, agent, playing, settings.folder / "play")
-    clocks.programs.close()
     saved = settings.folder / "agent.npz"
     xrlflow.save_agent(saved, came.params, agent, origin=common.origin(settings))
     common.save_json(settings.folder / "history.json", came.history)
@@ -92,6 +112,14 @@ def main(settings: Settings) -> None:
         [(name, f"{best[0].share:.4f}") for name, best in came.best.items()],
         settings.folder / "models.md",
     )
+    agents = {"before": params, "trained": came.params}
+    common.show(
+        "What an agent makes of other models at once, as a share of the model as it is",
+        ("model", *agents),
+        [at_once(name, agents, clocks, settings.reward, agent) for name in settings.validation],
+        settings.folder / "validation.md",
+    )
+    clocks.programs.close()
 
 
 if __name__ == "__main__":
