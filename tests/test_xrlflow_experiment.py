@@ -11,7 +11,7 @@ import pytest
 
 from experiments.cases import Case, floats
 from experiments.xrlflow import __main__ as table
-from experiments.xrlflow import games, methods, pretraining, shapes, speed, training
+from experiments.xrlflow import ablation, games, methods, pretraining, shapes, speed, training
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
@@ -41,7 +41,7 @@ def layers():
 @pytest.fixture
 def models(monkeypatch):
     known = {"attention": attention, "layers": layers}
-    for module in (table, shapes, speed, pretraining):
+    for module in (table, shapes, speed, pretraining, ablation):
         monkeypatch.setattr(module, "EVERY", known)
     monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
@@ -271,6 +271,37 @@ def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, mo
     rows = (tmp_path / "validation.md").read_text().splitlines()
     assert [row.split("|")[1].strip() for row in rows[-2:]] == ["attention", "layers"]
     assert all(0 < float(share) <= 1 for share in rows[-2].split("|")[2:4])
+
+
+def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch):
+    monkeypatch.setattr(training, "FINALISTS", 1)
+    monkeypatch.setattr("gopt.measure._TURN", 1e-3)  # s
+    settings = ablation.Settings(
+        models=("attention",),
+        variants=("every rewrite", "analytic"),
+        reward="summed ops",
+        updates=1,
+        repeats=6,
+        folder=tmp_path,
+        agent=AGENT,
+    )
+    ablation.main(settings)
+    (row,) = json.loads((tmp_path / "ablation.json").read_text())
+    told = {name: row["found"][name]["history"][0] for name in settings.variants}
+    for name, one in told.items():
+        assert one["best"] == min(row["found"][name]["measured"]) < 1
+    assert told["every rewrite"]["measured"] > told["analytic"]["measured"]
+    played = games.game("attention", attention())
+    analytic = Prices(played.terms, roofline()).program(played.roots)
+    names = "every_rewrite", "analytic"
+    kept = [
+        json.loads((tmp_path / "play" / name / "attention_X-RLflow" / "1.json").read_text())
+        for name in names
+    ]
+    first = [next(iter(one["known"]["attention"].values())) for one in kept]
+    assert first[1] == analytic != first[0]
+    rows = (tmp_path / "ablation.md").read_text().splitlines()[-2:]
+    assert [row.split("|")[1].strip() for row in rows] == list(settings.variants)
 
 
 def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):

@@ -2,6 +2,7 @@
 
     python -m experiments.xrlflow.ablation
     python -m experiments.xrlflow.ablation --variants "every rewrite" "at the end" analytic
+    python -m experiments.xrlflow.ablation --reward analytic --variants default "flat head"
 
 All begin with random weights, have as many rounds of episodes, and, where whole programs are
 measured, as many of these. What each finds is measured end to end, in turns with all others. Needs
@@ -25,22 +26,22 @@ from gopt.systems import xrlflow
 
 AT_THE_END = 10**6  # rewrites
 
-# Rewards, and settings of the agent that are others than those given.
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "default": ("end to end", {}),
-    "every rewrite": ("end to end", {"every": 1}),
-    "at the end": ("end to end", {"every": AT_THE_END}),
+# Rewards, if they are others than those given, and settings of the agent that are.
+VARIANTS: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "default": (None, {}),
+    "every rewrite": (None, {"every": 1}),
+    "at the end": (None, {"every": AT_THE_END}),
     "summed ops": ("summed ops", {}),
     "summed ops, every rewrite": ("summed ops", {"every": 1}),
     "analytic": ("analytic", {}),
     "analytic, every rewrite": ("analytic", {"every": 1}),
-    "flat head": ("end to end", {"head": "flat"}),
-    "whole pooling": ("end to end", {"pooling": "whole"}),
-    "no hints": ("end to end", {"hints": False}),
-    "linear sizes": ("end to end", {"sizes": "linear"}),
-    "linear sizes, M 512": ("end to end", {"sizes": "linear", "largest": 512.0}),
+    "flat head": (None, {"head": "flat"}),
+    "whole pooling": (None, {"pooling": "whole"}),
+    "no hints": (None, {"hints": False}),
+    "linear sizes": (None, {"sizes": "linear"}),
+    "linear sizes, M 512": (None, {"sizes": "linear", "largest": 512.0}),
     "as published": (
-        "end to end",
+        None,
         {"head": "flat", "pooling": "whole", "hints": False, "sizes": "linear"},
     ),
 }
@@ -53,6 +54,7 @@ class Settings:
     Attributes:
       models: of `experiments.rewrite.models.EVERY`.
       variants: of `VARIANTS`.
+      reward: of variants that have no other, of `experiments.xrlflow.games.REWARDS`.
       measurements: whole programs that a variant measures of each model.
       updates: rounds of episodes, at most.
       repeats: turns in which programs are timed in the end.
@@ -63,6 +65,7 @@ class Settings:
 
     models: tuple[str, ...] = ("NasRNN", "ResNet-18", "SqueezeNet, ONNX")
     variants: tuple[str, ...] = tuple(VARIANTS)
+    reward: str = "end to end"
     measurements: int = 100
     updates: int = 20
     repeats: int = 12
@@ -75,6 +78,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_names("models", self.models, EVERY)
         check_names("variants", self.variants, VARIANTS)
+        check_names("reward", [self.reward], games.REWARDS)
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
@@ -82,7 +86,8 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     found = {"TASO": methods.search("TASO", played, clocks)}
     for variant in settings.variants:
-        reward, changes = VARIANTS[variant]
+        other, changes = VARIANTS[variant]
+        reward = other or settings.reward
         agent = dataclasses.replace(settings.agent, **changes)
         params, agent = methods.begin("random", agent, settings.seed)
         play = methods.Play(
@@ -106,12 +111,18 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
     common.show(
         f"Process time as a share of that before (95 % of {settings.repeats} turns, one seed)",
-        ("variant", *(row["model"] for row in rows), "programs measured", "s"),
+        (
+            *("variant", *(row["model"] for row in rows)),
+            *("the best by its reward", "programs it was told", "s"),
+        ),
         [
             (
                 name,
                 *(methods.ratio(row["found"][name]) for row in rows),
-                ", ".join(_measured(row["found"][name]) for row in rows),
+                *(
+                    ", ".join(_last(row["found"][name], key) for row in rows)
+                    for key in ("best", "measured")
+                ),
                 ", ".join(f"{row['found'][name]['s']:.0f}" for row in rows),
             )
             for name in ("as read", "TASO", *settings.variants)
@@ -120,8 +131,10 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     )
 
 
-def _measured(found: dict[str, Any]) -> str:
-    return str(found["history"][-1]["measured"]) if found["history"] else ""
+def _last(found: dict[str, Any], key: str) -> str:
+    """Returns what the last round of episodes told."""
+    told = found["history"][-1][key] if found["history"] else ""
+    return f"{told:.3f}" if isinstance(told, float) else str(told)
 
 
 def main(settings: Settings) -> None:
