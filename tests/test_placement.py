@@ -128,7 +128,7 @@ def test_any_placement_has_the_values_of_the_function(name, devices, placement_o
 @pytest.mark.parametrize(
     ("name", "mode", "sizes", "method"),
     [
-        ("randwire", "forward", {"size": 64, "nodes": 10}, "best"),
+        ("randwire", "forward", {"size": 64, "stages": 2, "nodes": 8}, "best"),
         ("squeezenet", "forward", {"size": 64}, "etf"),
         ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "etf"),
     ],

@@ -153,7 +153,8 @@ def test_a_heuristic_counts_what_it_tries(method, tmp_path, monkeypatch, capsys)
 def test_a_search_counts_its_budget_and_depends_on_its_seed(tmp_path, capsys):
     found = []
     for seed in (0, 1):
-        found.append(solve(tmp_path, [tangle(20)], "brkga", evaluations=123, seed=seed))
+        # The program of the next test.
+        found.append(solve(tmp_path, [tangle(16)], "brkga", evaluations=123, seed=seed))
         assert printed(capsys)["evaluations"] == "123"
     assert found[0] != found[1]
 
@@ -177,8 +178,8 @@ def test_a_case_is_solved_alike_alone_and_among_others(tmp_path):
     shapes = {padding.bucket(makespan_instance(row, 2).graph) for row in rows}
     assert len(shapes) == 1  # they are solved together
     rows.append(rows[2] | {"name": "twin"})
-    *_, found, twin = together = solve(tmp_path, rows, "brkga", evaluations=200)
-    assert solve(tmp_path, rows[2:3], "brkga", evaluations=200) == together[2:3]
+    *_, found, twin = together = solve(tmp_path, rows, "brkga", evaluations=123)
+    assert solve(tmp_path, rows[2:3], "brkga", evaluations=123) == together[2:3]
     assert twin["start"] != found["start"]  # found by chance, with a key of its own
 
 

@@ -26,10 +26,10 @@ class Size(NamedTuple):
 
 
 def size(workload: Workload) -> Size:
-    """The size of a workload, from one trace of its forward pass."""
-    fn, args = workload.forward()
-    parameters = sum(x.size for x in jax.tree.leaves(args[0]["params"]))
-    jaxpr = jax.make_jaxpr(fn)(*args)
+    """The size of a workload, from one trace of its forward pass, which makes its parameters."""
+    fn = jax.make_jaxpr(workload.module.init_with_output, return_shape=True)
+    jaxpr, (_, variables) = fn(jax.random.key(0), *workload.inputs)
+    parameters = sum(x.size for x in jax.tree.leaves(variables["params"]))
     total = 0
     for eqn in jaxpr.eqns:
         if eqn.primitive not in (jax.lax.conv_general_dilated_p, jax.lax.dot_general_p):

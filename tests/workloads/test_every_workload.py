@@ -8,7 +8,7 @@ import pytest
 
 from gopt.workloads import WORKLOADS
 from tests.workloads.equations import convolutions
-from tests.workloads.tiny import TINY, compiled, stepped, traced
+from tests.workloads.tiny import TINY, compiled, stepped, traced, traced_step
 
 every_workload = pytest.mark.parametrize("name", TINY)
 
@@ -37,9 +37,9 @@ def test_no_workload_is_missing_from_the_table():
 
 @every_workload
 def test_tracing_allocates_no_arrays(name):
-    tiny = traced(name)
-    assert tiny.allocated == 0
-    constants = (*tiny.forward_trace.jaxpr.consts, *tiny.step_trace.jaxpr.consts)
+    tiny, step = traced(name), traced_step(name)
+    assert tiny.allocated == step.allocated == 0
+    constants = (*tiny.forward_trace.jaxpr.consts, *step.trace.jaxpr.consts)
     # The ranking model reads the pairs of its four vectors from a table.
     assert all(np.size(x) <= (6 if name == "dlrm" else 1) for x in constants)
 
@@ -53,9 +53,8 @@ def test_outputs_and_targets_have_the_shapes_of_the_batch(name):
 
 @every_workload
 def test_a_train_step_returns_what_it_takes_and_a_loss(name):
-    tiny = traced(name)
-    variables, momentum, loss = tiny.step_trace.out_info
-    assert signature((variables, momentum)) == signature(tiny.step_shapes[:2])
+    variables, momentum, loss = traced_step(name).trace.out_info
+    assert signature((variables, momentum)) == signature(traced(name).step_shapes[:2])
     assert signature(loss) == ((), jnp.float32)
 
 
@@ -79,7 +78,7 @@ def test_a_train_step_returns_what_it_takes_and_a_loss(name):
     ],
 )
 def test_a_step_takes_two_more_for_each_convolution_but_none_for_the_images(name):
-    forward, step = (x.jaxpr for x in (traced(name).forward_trace, traced(name).step_trace))
+    forward, step = (x.jaxpr for x in (traced(name).forward_trace, traced_step(name).trace))
     assert len(convolutions(step)) == 3 * len(convolutions(forward)) - 1
 
 

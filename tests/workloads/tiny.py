@@ -238,13 +238,12 @@ def random_like(seed: int, tree: Tree, integers: tuple[int, int] = (0, 2)) -> Tr
 
 
 class Traced(NamedTuple):
-    """A tiny workload, its forward pass and its training step, traced from shapes alone."""
+    """A tiny workload, its forward pass, traced from shapes alone, and its training step."""
 
     workload: Workload
     apply: Any  # the jitted forward pass
     step: Any  # the jitted training step
     forward_trace: jax.stages.Traced
-    step_trace: jax.stages.Traced
     step_shapes: tuple[Tree, ...]  # of the arguments of the step
     allocated: int  # bytes of the arrays that making and tracing it left behind
 
@@ -255,14 +254,34 @@ _jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 @cache
 def traced(name: str) -> Traced:
-    """The tiny workload of a name, traced."""
+    """The tiny workload of a name, its forward pass traced."""
     known = {id(x) for x in jax.live_arrays()}
     workload = TINY[name].make()
     (forward, shapes), (step, step_shapes) = workload.forward(), workload.train_step()
     apply, step = _jit(forward), _jit(step)
-    traces = apply.trace(*shapes), step.trace(*step_shapes)
-    allocated = sum(x.nbytes for x in jax.live_arrays() if id(x) not in known)
-    return Traced(workload, apply, step, *traces, step_shapes, allocated)
+    trace = apply.trace(*shapes)
+    return Traced(workload, apply, step, trace, step_shapes, _allocated(known))
+
+
+def _allocated(known: set[int]) -> int:
+    """Bytes of the arrays that are none of those with these ids."""
+    return sum(x.nbytes for x in jax.live_arrays() if id(x) not in known)
+
+
+class TracedStep(NamedTuple):
+    """The training step of a tiny workload, traced from shapes alone."""
+
+    trace: jax.stages.Traced
+    allocated: int  # bytes of the arrays that tracing it left behind
+
+
+@cache
+def traced_step(name: str) -> TracedStep:
+    """The training step of a tiny workload, which most tests do not need, traced."""
+    tiny = traced(name)
+    known = {id(x) for x in jax.live_arrays()}
+    trace = tiny.step.trace(*tiny.step_shapes)
+    return TracedStep(trace, _allocated(known))
 
 
 class Compiled(NamedTuple):
