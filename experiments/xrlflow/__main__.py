@@ -13,6 +13,7 @@ random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`
 Resumes where it was interrupted. Needs the extras `rewriting` and `xrlflow`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,10 @@ class Settings:
             raise ValueError(f"seeds is {self.seeds}: expected 1 at least")
 
 
-def run(name: str, settings: Settings) -> list[dict[str, Any]]:
-    """Returns what all make of a model, by seeds; searches draw nothing, and are run once."""
+def run(name: str, settings: Settings) -> Iterator[dict[str, Any]]:
+    """Yields what all make of a model, by seeds; searches draw nothing, and are run once."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     searched = {each: methods.search(each, played, clocks) for each in settings.baselines}
-    rows = list[dict[str, Any]]()
     for seed in range(settings.seed, settings.seed + settings.seeds):
         params, agent = methods.begin(settings.weights, settings.agent, seed)
         play = methods.Play(
@@ -99,10 +99,9 @@ def run(name: str, settings: Settings) -> list[dict[str, Any]]:
                 xrlflow.save_agent(saved, one.params, agent, origin=common.origin(settings))
         found |= searched
         came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)
-        rows.append({"model": name, "seed": seed, "found": came})
+        yield {"model": name, "seed": seed, "found": came}
         jax.clear_caches()  # programs of all models at once are more than a process may map
     clocks.programs.close()
-    return rows
 
 
 def main(settings: Settings) -> None:
@@ -110,9 +109,11 @@ def main(settings: Settings) -> None:
     common.save_settings(settings.folder, settings)
     rows = list[dict[str, Any]]()
     for name in settings.models:
-        rows += run(name, settings)
-        common.save_json(settings.folder / "xrlflow.json", rows)
-        own = rows[-settings.seeds :]
+        own = list[dict[str, Any]]()
+        for row in run(name, settings):
+            own.append(row)
+            common.save_json(settings.folder / "xrlflow.json", [*rows, *own])
+        rows += own
         report.draw(own, settings.players, settings.folder / "curves" / f"{name}.png")
     report.show(rows, settings.baselines, settings.players, settings.repeats, settings.folder)
 
