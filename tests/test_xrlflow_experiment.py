@@ -11,7 +11,16 @@ import pytest
 
 from experiments.cases import Case, floats
 from experiments.xrlflow import __main__ as table
-from experiments.xrlflow import ablation, games, methods, pretraining, shapes, speed, training
+from experiments.xrlflow import (
+    ablation,
+    games,
+    methods,
+    pretraining,
+    report,
+    shapes,
+    speed,
+    training,
+)
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
@@ -109,9 +118,9 @@ def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
     best, *others = came.best["layers"]
     assert [one.share for one in (best, *others)] == sorted(one.share for one in (best, *others))
     for reached in others:
-        roots, _ = training.program_of(one.env, reached.actions)
+        roots, _ = training.program_of(one, reached.actions)
         assert one.budget.name(roots) == reached.name
-    roots, rules = training.program_of(one.env, best.actions)
+    roots, rules = training.program_of(one, best.actions)
     share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, best.share)
     assert len(rules) == sum(action != 0 for action in best.actions)
@@ -142,7 +151,7 @@ def test_what_an_agent_makes_of_a_program_at_once_is_measured_once():
     one, params = seat(measurements=3), begin()
     found = training.likeliest(one, params)
     assert found.share < 1 and len(one.budget.known) == 2
-    roots, _ = training.program_of(one.env, found.actions)
+    roots, _ = training.program_of(one, found.actions)
     assert one.budget.name(roots) == found.name
     np.testing.assert_allclose(one.budget(roots) / one.env.first, found.share)
     assert training.likeliest(seat(measurements=1), params) == training.start(one)
@@ -171,7 +180,7 @@ def test_climbing_never_goes_down():
     came = climb(one, xrlflow.policy(rare), begin(), seed=0)
     shares = [row["best"] for row in came.history]
     assert shares == sorted(shares, reverse=True) and shares[-1] < 1
-    roots, _ = training.program_of(one.env, came.best["layers"][0].actions)
+    roots, _ = training.program_of(one, came.best["layers"][0].actions)
     share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, shares[-1])
 
@@ -229,9 +238,16 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     names = "models.md", "taso.md", "searches.md", "settings.json", "curves/attention.png"
     for name in (*names, "programs.jsonl", "ops.jsonl"):
         assert (tmp_path / name).exists()
+    (tmp_path / "xrlflow.json").unlink()
+    (tmp_path / "rows" / "attention, seed 1.json").unlink()
     lines = (tmp_path / "programs.jsonl").read_text()
     table.main(settings)
-    assert (tmp_path / "programs.jsonl").read_text() == lines  # nothing was measured again
+    assert (tmp_path / "programs.jsonl").read_text() == lines  # no program was measured again
+    again = json.loads((tmp_path / "xrlflow.json").read_text())
+    assert again[0] == rows[0] and again[1]["seed"] == 1
+    assert again[1]["found"]["TASO"]["times"] != rows[1]["found"]["TASO"]["times"]
+    with pytest.raises(ValueError, match=r"seed 0\.json is of other settings"):
+        table.main(dataclasses.replace(settings, measurements=4))
     # The agent plays on another shape.
     shapes.main(
         shapes.Settings(
@@ -270,7 +286,9 @@ def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, mo
     assert max(moved) > 1e-5
     rows = (tmp_path / "validation.md").read_text().splitlines()
     assert [row.split("|")[1].strip() for row in rows[-2:]] == ["attention", "layers"]
-    assert all(0 < float(share) <= 1 for share in rows[-2].split("|")[2:4])
+    expected = [training.likeliest(seat(attention), each).share for each in (begin(), params)]
+    assert rows[-2].split("|")[2:4] == [f" {share:.4f} " for share in expected]
+    assert min(expected) < 1
 
 
 def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch):
@@ -289,7 +307,8 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
     (row,) = json.loads((tmp_path / "ablation.json").read_text())
     told = {name: row["found"][name]["history"][0] for name in settings.variants}
     for name, one in told.items():
-        assert one["best"] == min(row["found"][name]["measured"]) < 1
+        assert len(row["found"][name]["measured"]) == one["measured"]
+        assert one["best"] == min(row["found"][name]["measured"])
     assert told["every rewrite"]["measured"] > told["analytic"]["measured"]
     played = games.game("attention", attention())
     analytic = Prices(played.terms, roofline()).program(played.roots)
@@ -302,6 +321,35 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
     assert first[1] == analytic != first[0]
     rows = (tmp_path / "ablation.md").read_text().splitlines()[-2:]
     assert [row.split("|")[1].strip() for row in rows] == list(settings.variants)
+
+
+def test_tables_are_of_all_seeds(tmp_path, capsys):
+    def found(middle, equal=True, measured=()):
+        ratio = (middle, middle - 0.1, middle + 0.1)
+        figures = {"ratio": ratio, "wall ratio": ratio, "of TASO": ratio, "equal": equal}
+        more = {"cost": 0.5, "difference": 0.0, "s": 1.0, "rules": (), "history": []}
+        return figures | more | {"measured": measured}
+
+    def row(model, seed, taso=True, **by):
+        others = {"as read": found(1.0), "TASO": found(0.9, taso)}
+        return {"model": model, "seed": seed, "found": others | by}
+
+    rows = [
+        *(row("a", k, random=found(x, measured=[1.0, x])) for k, x in enumerate((0.5, 0.8, 0.6))),
+        *(row("b", k, taso=k < 2, random=found(0.7, k < 2)) for k in range(3)),
+    ]
+    assert report.over_seeds(rows[:3], "random", "ratio") == "0.600 (0.500-0.800)"
+    assert report.over_seeds(rows[:1], "random", "ratio") == "0.500 (0.400-0.600)"
+    for key in ("ratio", "of TASO"):
+        assert report.over_seeds(rows[3:], "random", key) == "wrong values"
+    assert report.over_seeds(rows[3:], "as read", "ratio") == "1.000 (1.000-1.000)"
+    assert report.over_seeds(rows[3:], "as read", "of TASO") == "wrong values"
+    report.show(rows, ("TASO",), ("random",), 12, tmp_path)
+    table = (tmp_path / "models.md").read_text()
+    assert "least to most of 3 seeds" in table and "| a | 1.000 (1.000-1.000) | 0.600" in table
+    rows[1]["found"]["random"]["measured"] = [1.0]  # of another length
+    report.draw(rows[:3], ("random",), tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
 def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
@@ -321,6 +369,10 @@ def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
     [
         (partial(table.Settings, models=("no such",)), "models has 'no such'"),
         (partial(table.Settings, players=("chess",)), "players has 'chess'"),
+        (partial(table.Settings, seeds=0), "seeds is 0"),
+        (partial(table.Settings, repeats=0), "repeats is 0"),
+        (partial(ablation.Settings, reward="none"), "reward has 'none'"),
+        (partial(pretraining.Settings, validation=("no such",)), "validation has 'no such'"),
         (partial(training.Playing, policy="chess"), "policy is 'chess'"),
         (partial(training.Playing, going_on=1.5), "going_on is 1.5"),
         (partial(training.Playing, updates=0), "updates is 0"),

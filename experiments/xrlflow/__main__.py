@@ -1,7 +1,7 @@
 """X-RLflow against TASO, Tensat, PET, and random episodes, by whole programs measured through XLA.
 
     python -m experiments.xrlflow
-    python -m experiments.xrlflow --models SqueezeNet --measurements 50
+    python -m experiments.xrlflow --models SqueezeNet --measurements 50 --folder runs/squeezenet
 
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
@@ -10,10 +10,14 @@ fastest of each, and the model as read, the one that is fastest again is taken. 
 measured in the end, all programs of a model in turns. Agents start as the one that ships, from
 random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
 
-Resumes where it was interrupted. Needs the extras `rewriting` and `xrlflow`.
+Resumes where it was interrupted: models and seeds that are done are kept, and training goes on from
+its checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
+extras `rewriting` and `xrlflow`.
 """
 
-from collections.abc import Iterator
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,15 +76,16 @@ class Settings:
         check_names("baselines", self.baselines, methods.BASELINES)
         check_names("players", self.players, methods.PLAYERS)
         check_names("reward", [self.reward], games.REWARDS)
-        if self.seeds < 1:
-            raise ValueError(f"seeds is {self.seeds}: expected 1 at least")
+        for name in ("measurements", "updates", "repeats", "seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
 
 
-def run(name: str, settings: Settings) -> Iterator[dict[str, Any]]:
+def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[str, Any]]:
     """Yields what all make of a model, by seeds; searches draw nothing, and are run once."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     searched = {each: methods.search(each, played, clocks) for each in settings.baselines}
-    for seed in range(settings.seed, settings.seed + settings.seeds):
+    for seed in seeds:
         params, agent = methods.begin(settings.weights, settings.agent, seed)
         play = methods.Play(
             params,
@@ -98,23 +103,42 @@ def run(name: str, settings: Settings) -> Iterator[dict[str, Any]]:
                 saved = settings.folder / "agents" / f"{name}.npz"
                 xrlflow.save_agent(saved, one.params, agent, origin=common.origin(settings))
         found |= searched
+        clocks.programs.close()
         came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)
         yield {"model": name, "seed": seed, "found": came}
         jax.clear_caches()  # programs of all models at once are more than a process may map
-    clocks.programs.close()
+
+
+def _is_kept(path: Path, about: Mapping[str, Any]) -> bool:
+    """Returns whether an earlier run has saved what came of a model and a seed."""
+    if not path.exists():
+        return False
+    if json.loads(path.read_text())["about"] != about:
+        raise ValueError(f"{path} is of other settings: use another folder, or the old settings")
+    return True
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    """Returns the settings that all rows of a folder have."""
+    others = ("models", "seeds", "seed", "folder")
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
+    return {name: value for name, value in plain.items() if name not in others}
 
 
 def main(settings: Settings) -> None:
     """Runs all on all models, prints the tables and saves them."""
-    common.save_settings(settings.folder, settings)
-    rows = list[dict[str, Any]]()
+    rows, about = list[dict[str, Any]](), _about(settings)
     for name in settings.models:
-        own = list[dict[str, Any]]()
-        for row in run(name, settings):
-            own.append(row)
-            common.save_json(settings.folder / "xrlflow.json", [*rows, *own])
-        rows += own
-        report.draw(own, settings.players, settings.folder / "curves" / f"{name}.png")
+        seeds = range(settings.seed, settings.seed + settings.seeds)
+        paths = {seed: settings.folder / "rows" / f"{name}, seed {seed}.json" for seed in seeds}
+        missing = [seed for seed, path in paths.items() if not _is_kept(path, about)]
+        common.save_settings(settings.folder, settings)
+        for row in run(name, missing, settings) if missing else ():
+            common.save_json(paths[row["seed"]], {"about": about, "row": row})
+        told = [json.loads(path.read_text())["row"] for path in paths.values()]
+        report.draw(told, settings.players, settings.folder / "curves" / f"{name}.png")
+        rows += told
+        common.save_json(settings.folder / "xrlflow.json", rows)
     report.show(rows, settings.baselines, settings.players, settings.repeats, settings.folder)
 
 

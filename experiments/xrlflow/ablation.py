@@ -2,11 +2,12 @@
 
     python -m experiments.xrlflow.ablation
     python -m experiments.xrlflow.ablation --variants "every rewrite" "at the end" analytic
-    python -m experiments.xrlflow.ablation --reward analytic --variants default "flat head"
+    python -m experiments.xrlflow.ablation --reward analytic --folder runs/xrlflow/analytic
 
 All begin with random weights, have as many rounds of episodes, and, where whole programs are
-measured, as many of these. What each finds is measured end to end, in turns with all others. Needs
-the extra `xrlflow`.
+measured, as many of these. Hints are by the rewards, and by measured ops where whole programs are
+measured. What each finds is measured end to end, in turns with all others. Needs the extras
+`rewriting`, `xrlflow` and, for some models, `onnx`.
 """
 
 import dataclasses
@@ -120,7 +121,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
                 name,
                 *(methods.ratio(row["found"][name]) for row in rows),
                 *(
-                    ", ".join(_last(row["found"][name], key) for row in rows)
+                    ", ".join(_last(row["found"][name], key) for row in rows).strip(", ")
                     for key in ("best", "measured")
                 ),
                 ", ".join(f"{row['found'][name]['s']:.0f}" for row in rows),

@@ -88,7 +88,8 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     """Returns what one of `PLAYERS` finds.
 
-    Of the fastest programs and the program as it is, that is the one that is fastest again.
+    Of the fastest programs and the program as it is, that is the one that is fastest again and has
+    the same values.
     """
     begin, settings = time.perf_counter(), play.settings
     policy, going_on = PLAYERS[name]
@@ -108,18 +109,19 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
         given = {played.name: known}
         came = training.play([seat], play.params, settings, playing, folder, given)
     best = {one.name: one for one in (*came.best[played.name], training.start(seat))}
-    finalists = [training.program_of(seat.env, one.actions) for one in best.values()]
+    finalists = [training.program_of(seat, one.actions) for one in best.values()]
     measured = comparing.compare(
         played,
         {str(k): roots for k, (roots, _) in enumerate(finalists)},
         repeats=play.repeats,
         seed=play.seed,
     )
-    again = [measured[str(k)]["ratio"][0] for k in range(len(finalists))]
-    roots, rules = finalists[again.index(min(again))]
+    again = [measured[str(k)] for k in range(len(finalists))]
+    shares = [one["ratio"][0] if _is_equal(one) else float("inf") for one in again]
+    roots, rules = finalists[shares.index(min(shares))]
     taken = time.perf_counter() - begin
-    shares = [seconds / seat.env.first for seconds in seat.budget.known.values()]
-    return Program(roots, tuple(rules), taken, came.history, shares, came.params)
+    told = [seconds / seat.env.first for seconds in seat.budget.known.values()]
+    return Program(roots, tuple(rules), taken, came.history, told, came.params)
 
 
 def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrlflow.Settings]:
@@ -137,6 +139,11 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
     names = ("width", "layers", "summary", "hidden", "sizes", "largest", "pooling", "hints")
     kept = {name: getattr(found, name) for name in (*names, "head", "slots", "unit")}
     return params, dataclasses.replace(settings, **kept)
+
+
+def _is_equal(row: Mapping[str, Any]) -> bool:
+    """Returns whether values are the same but for rounding."""
+    return bool(row["difference"] <= row["tolerance"])
 
 
 def ratio(row: dict[str, Any]) -> str:
@@ -161,7 +168,7 @@ def finished(
     for name, one in found.items():
         rows[name] = {
             **measured[name],
-            "equal": measured[name]["difference"] <= measured[name]["tolerance"],
+            "equal": _is_equal(measured[name]),
             "cost": prices.program(one.roots) / before,
             "rules": one.rules,
             "s": one.seconds,

@@ -34,7 +34,7 @@ MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with the
     "randwire": {"batch": 1, "size": 128, "stages": 2, "nodes": 8},
     "t5": {"batch": 1, "source_length": 64, "target_length": 32, "layers": 2, "vocabulary": 1000},
 }
-# Of `experiments.rewrite.models.EVERY`, of families that are neither here nor in the tables.
+# Of families that are neither above nor among those that searches are compared on.
 VALIDATION = ("NasRNN", "ShuffleNet, ONNX", "AlexNet, ONNX")
 
 
@@ -114,7 +114,7 @@ def main(settings: Settings) -> None:
     )
     agents = {"before": params, "trained": came.params}
     common.show(
-        "What an agent makes of other models at once, as a share of the model as it is",
+        "What an agent makes of other models at once, as a share of the model as it is (once)",
         ("model", *agents),
         [at_once(name, agents, clocks, settings.reward, agent) for name in settings.validation],
         settings.folder / "validation.md",

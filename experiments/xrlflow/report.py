@@ -9,7 +9,7 @@ import numpy as np
 from experiments import common
 from gopt.plots.style import COLOURS, legend, new_figure
 
-Rows = Sequence[Mapping[str, Any]]  # what came of a model, by seed
+Rows = Sequence[Mapping[str, Any]]  # each what came of a model and a seed
 
 
 def by_model(rows: Rows) -> dict[str, Rows]:
@@ -24,10 +24,11 @@ def over_seeds(rows: Rows, name: str, key: str) -> str:
     Args:
       rows: of one model.
       name: of what was found.
-      key: of the ratio.
+      key: "ratio", or "of TASO".
     """
     found = [row["found"][name] for row in rows]
-    if not all(one["equal"] for one in found):
+    compared = [*found, *(row["found"]["TASO"] for row in rows if key == "of TASO")]
+    if not all(one["equal"] for one in compared):
         return "wrong values"
     ratios = [one[key] for one in found]
     if len(ratios) == 1:
@@ -41,6 +42,9 @@ def show(
 ) -> None:
     """Prints the tables, and saves them.
 
+    What searches find is the same for all seeds, and only timed again; players share the times of
+    programs that any of them has measured, so that later ones take less.
+
     Args:
       rows: of all models and seeds.
       baselines: searches that are there.
@@ -49,8 +53,8 @@ def show(
       folder: where tables are saved.
     """
     models = by_model(rows)
-    seeds = max(map(len, models.values()))
-    spread = f"95 % of {repeats} turns" if seeds == 1 else f"median, least to most of {seeds} seeds"
+    seeds = max(map(len, models.values()), default=0)
+    spread = f"95 % of {repeats} turns" if seeds < 2 else f"median, least to most of {seeds} seeds"
     names = ("as read", *players, *baselines)
     common.show(
         f"Process time as a share of that before ({spread})",
@@ -73,7 +77,7 @@ def show(
             folder / "taso.md",
         )
     common.show(
-        "What each has found: the sum of its measured ops and what it takes, as shares of before",
+        "What each has found: the sum of its ops as a share of that as read, its time of that before",
         (
             *("model", "seed", "by", "sum of ops", "process", "wall", "differs"),
             *("s", "of which learning", "rewrites", "rounds", "measured"),

@@ -274,16 +274,18 @@ def _described(playing: Playing, rows: Sequence[dict[str, Any]]) -> str:
     return f"{playing.policy}: {told}"
 
 
-def program_of(
-    env: xrlflow.RewriteEnv, actions: Sequence[int]
-) -> tuple[tuple[int, ...], list[str]]:
+def program_of(seat: Seat, actions: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
     """Returns the results of the program that some actions lead to, and the rules that do."""
-    _, info = env.reset()
+    game, _, env = seat
+    unmeasured = xrlflow.RewriteEnv(
+        game.terms, game.roots, lambda _: 1.0, cost=env.cost, settings=env.settings
+    )
+    _, info = unmeasured.reset()
     rules = []
     for action in actions:
         if action:
             rules.append(info["rules"][action - 1])
-        _, _, is_terminated, is_truncated, info = env.step(action)
+        _, _, is_terminated, is_truncated, info = unmeasured.step(action)
         if is_terminated or is_truncated:
             break
     return info["roots"], rules
