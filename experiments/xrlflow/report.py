@@ -77,7 +77,7 @@ def show(
             folder / "taso.md",
         )
     common.show(
-        "What each has found: the sum of its ops as a share of that as read, its time of that before",
+        "What each has found: the sum of its ops as a share of that as read, and times of before",
         (
             *("model", "seed", "by", "sum of ops", "process", "wall", "differs"),
             *("s", "of which learning", "rewrites", "rounds", "measured"),
