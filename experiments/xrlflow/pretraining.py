@@ -4,8 +4,9 @@
 
 The models are small, so that a program is soon compiled and measured, and a rewrite is a large part
 of it. In the end the agent and what it began as each rewrite models of other families at once, by
-their likeliest rewrites. Resumes where it was interrupted; the file is `agent.npz` in the folder.
-Needs the extras `rewriting` and `xrlflow`.
+their likeliest rewrites; that is measured once, so that small differences are noise. Resumes where
+it was interrupted; the file is `agent.npz` in the folder. Needs the extras `rewriting`, `xrlflow`
+and `onnx`.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with the
     "randwire": {"batch": 1, "size": 128, "stages": 2, "nodes": 8},
     "t5": {"batch": 1, "source_length": 64, "target_length": 32, "layers": 2, "vocabulary": 1000},
 }
-# Of families that are neither above nor among those that searches are compared on.
+# Of families that are neither above nor in the table against searches.
 VALIDATION = ("NasRNN", "ShuffleNet, ONNX", "AlexNet, ONNX")
 
 
