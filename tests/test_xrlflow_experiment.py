@@ -309,16 +309,17 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
     for name, one in told.items():
         assert len(row["found"][name]["measured"]) == one["measured"]
         assert one["best"] == min(row["found"][name]["measured"])
-    assert told["every rewrite"]["measured"] > told["analytic"]["measured"]
     played = games.game("attention", attention())
     analytic = Prices(played.terms, roofline()).program(played.roots)
-    names = "every_rewrite", "analytic"
-    kept = [
-        json.loads((tmp_path / "play" / name / "attention_X-RLflow" / "1.json").read_text())
-        for name in names
+    folders = [
+        tmp_path / "play" / name / "attention_X-RLflow" for name in ("every_rewrite", "analytic")
     ]
+    kept = [json.loads((folder / "1.json").read_text()) for folder in folders]
     first = [next(iter(one["known"]["attention"].values())) for one in kept]
     assert first[1] == analytic != first[0]
+    described = [json.loads((folder / "settings.json").read_text()) for folder in folders]
+    assert [one["every"] for one in described] == [1, AGENT.every]
+    assert [one["reward"] for one in described] == ["summed ops", "analytic"]
     rows = (tmp_path / "ablation.md").read_text().splitlines()[-2:]
     assert [row.split("|")[1].strip() for row in rows] == list(settings.variants)
 
