@@ -56,26 +56,21 @@ def show(
     seeds = max(map(len, models.values()), default=0)
     spread = f"95 % of {repeats} turns" if seeds < 2 else f"median, least to most of {seeds} seeds"
     names = ("as read", *players, *baselines)
-    common.show(
-        f"Process time as a share of that before ({spread})",
-        ("model", *names),
-        [
-            (model, *(over_seeds(own, name, "ratio") for name in names))
-            for model, own in models.items()
-        ],
-        folder / "models.md",
-    )
-    if "TASO" in baselines:
-        others = [name for name in names if name != "TASO"]
-        common.show(
-            f"Process time as a share of that of TASO's program ({spread})",
-            ("model", *others),
-            [
-                (model, *(over_seeds(own, name, "of TASO") for name in others))
-                for model, own in models.items()
-            ],
-            folder / "taso.md",
-        )
+    of_taso = [name for name in names if name != "TASO"] if "TASO" in baselines else []
+    for whose, key, columns, file in (
+        ("that before", "ratio", names, "models.md"),
+        ("that of TASO's program", "of TASO", of_taso, "taso.md"),
+    ):
+        if columns:
+            common.show(
+                f"Process time as a share of {whose} ({spread})",
+                ("model", *columns),
+                [
+                    (model, *(over_seeds(own, name, key) for name in columns))
+                    for model, own in models.items()
+                ],
+                folder / file,
+            )
     common.show(
         "What each has found: the sum of its ops as a share of that as read, and times of before",
         (
