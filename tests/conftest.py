@@ -25,3 +25,4 @@ def _programs_are_freed() -> Iterator[None]:
     yield
     jax.clear_caches()
     gc.collect()
+    gc.freeze()  # what is left are modules, most of it: they are not looked at again

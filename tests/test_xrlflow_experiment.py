@@ -108,10 +108,10 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
             training.play(seats, params, AGENT, other, folder)
 
 
-@pytest.mark.parametrize("policy", ["learning", "agent", "random"])
-def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
+@pytest.mark.parametrize(("learning", "at_random"), [(True, 0.0), (True, 0.5), (False, 1.0)])
+def test_no_more_is_measured_than_there_is_to_spend(tmp_path, learning, at_random):
     one = seat(measurements=7)
-    playing = training.Playing(policy, 0.5, updates=50, measurements=7)
+    playing = training.Playing(learning, 0.5, at_random, updates=50, measurements=7)
     came = training.play([one], begin(), AGENT, playing, tmp_path)
     assert len(one.budget.known) == 7 and one.budget.is_spent
     assert len(came.history) < 50
@@ -124,7 +124,7 @@ def test_no_more_is_measured_than_there_is_to_spend(tmp_path, policy):
     share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, best.share)
     assert len(rules) == sum(action != 0 for action in best.actions)
-    if policy != "learning":
+    if not learning:
         for ours, theirs in zip(*map(jax.tree.leaves, (came.params, begin())), strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
@@ -168,10 +168,30 @@ def test_episodes_go_on_where_the_fastest_program_was_measured_before(tmp_path, 
     known = {"layers": [training.likeliest(one, begin())]}
     actions = known["layers"][0].actions
     monkeypatch.setattr(xrlflow, "play", play)
-    playing = training.Playing("agent", 1.0, updates=1, measurements=12)
+    playing = training.Playing(False, 1.0, updates=1, measurements=12)
     training.play([one], begin(), AGENT, playing, tmp_path, known)
     assert taken[0] == actions[: len(taken[0])] and 0 < len(actions) - len(taken[0]) <= 2
     assert len(taken[0]) % AGENT.every == 0 and len(taken) == AGENT.episodes
+
+
+def test_episodes_at_random_are_as_many_as_asked_for_and_teach_nothing(tmp_path, monkeypatch):
+    one, drawn, learned = seat(), [], []
+    original, improve = xrlflow.play, xrlflow.improve
+
+    def play(env, choose, *args, **settings):
+        drawn.append(choose is xrlflow.uniform)
+        return original(env, choose, *args, **settings)
+
+    def watched(state, episodes, rng, settings):
+        learned.append(len(episodes))
+        return improve(state, episodes, rng, settings=settings)
+
+    monkeypatch.setattr(xrlflow, "play", play)
+    monkeypatch.setattr(xrlflow, "improve", watched)
+    playing = training.Playing(at_random=0.25, updates=3)
+    training.play([one], begin(), AGENT, playing, tmp_path)
+    assert [k for k, at_random in enumerate(drawn) if at_random] == [3, 7]  # of nine
+    assert learned == [3, 2, 2]
 
 
 def test_climbing_never_goes_down():
@@ -377,8 +397,8 @@ def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
         (partial(table.Settings, repeats=0), "repeats is 0"),
         (partial(ablation.Settings, reward="none"), "reward has 'none'"),
         (partial(pretraining.Settings, validation=("no such",)), "validation has 'no such'"),
-        (partial(training.Playing, policy="chess"), "policy is 'chess'"),
         (partial(training.Playing, going_on=1.5), "going_on is 1.5"),
+        (partial(training.Playing, at_random=-0.5), "at_random is -0.5"),
         (partial(training.Playing, updates=0), "updates is 0"),
         (partial(speed.Settings, repeats=0), "repeats is 0"),
     ],

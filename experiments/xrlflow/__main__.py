@@ -99,7 +99,7 @@ def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[st
         )
         found = {each: methods.player(each, played, clocks, play) for each in settings.players}
         for each, one in found.items():
-            if methods.PLAYERS[each][0] == "learning" and seed == settings.seed:
+            if methods.PLAYERS[each].learning and seed == settings.seed:
                 saved = settings.folder / "agents" / f"{name}.npz"
                 xrlflow.save_agent(saved, one.params, agent, origin=common.origin(settings))
         found |= searched

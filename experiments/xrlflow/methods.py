@@ -26,14 +26,23 @@ BASELINES = {
     "PET": "partial equivalence",
 }
 CLIMBING = "climbing"
-# An agent that learns, the same that does not, hill climbing by what that proposes, and chance:
-# policies, and the share of episodes that go on from the fastest program.
-PLAYERS: dict[str, tuple[str, float]] = {
-    "X-RLflow": ("learning", 0.5),
-    "agent": ("agent", 0.5),
-    CLIMBING: ("agent", 1.0),
-    "random, going on": ("random", 0.5),
-    "random": ("random", 0.0),
+
+
+class Player(NamedTuple):
+    """Whose program is measured; shares are those of `experiments.xrlflow.training.Playing`."""
+
+    learning: bool
+    going_on: float
+    at_random: float
+
+
+# An agent that learns, the same that does not, hill climbing by what that proposes, and chance.
+PLAYERS = {
+    "X-RLflow": Player(learning=True, going_on=0.5, at_random=0.5),
+    "agent": Player(learning=False, going_on=0.5, at_random=0.5),
+    CLIMBING: Player(learning=False, going_on=1.0, at_random=0.0),
+    "random, going on": Player(learning=False, going_on=0.5, at_random=1.0),
+    "random": Player(learning=False, going_on=0.0, at_random=1.0),
 }
 
 
@@ -92,18 +101,19 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     the same values.
     """
     begin, settings = time.perf_counter(), play.settings
-    policy, going_on = PLAYERS[name]
+    learning, going_on, at_random = PLAYERS[name]
     if name == CLIMBING:
         settings = dataclasses.replace(settings, every=settings.horizon)
     seconds = clocks.seconds(played, play.reward)
     cost = clocks.cost(play.reward)
     seat = training.seat(played, seconds, cost, settings, play.measurements)
-    known = [] if policy == "random" else [training.likeliest(seat, play.params)]
+    known = [] if at_random == 1 else [training.likeliest(seat, play.params)]
     if name == CLIMBING:
         came = climb(seat, xrlflow.policy(settings), play.params, known, seed=play.seed)
     else:
         playing = training.Playing(
-            policy, going_on, play.reward, play.updates, play.measurements, play.seed
+            *(learning, going_on, at_random, play.reward),
+            *(play.updates, play.measurements, play.seed),
         )
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         given = {played.name: known}

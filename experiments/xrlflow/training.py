@@ -17,35 +17,35 @@ from gopt.checkpoints import Checkpoints
 from gopt.rewriting import OpCost
 from gopt.systems import xrlflow
 
-POLICIES = ("learning", "agent", "random")  # of those the last two learn nothing
-
 
 @dataclasses.dataclass(frozen=True)
 class Playing:
     """How long an agent plays, and whether it learns.
 
     Attributes:
-      policy: of `POLICIES`.
+      learning: whether it learns from its episodes.
       going_on: share of the episodes that begin near the fastest program that is known, where it
         was measured the last time before.
+      at_random: share of the episodes that are of rewrites at random, so that what the agent is
+        told cannot mislead all of them; nothing is learned from those.
       reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
       updates: rounds of `Settings.episodes` episodes, at most.
       measurements: programs of each game that may be measured; rounds end when all are.
       seed: of everything random.
     """
 
-    policy: str = "learning"
+    learning: bool = True
     going_on: float = 0.0
+    at_random: float = 0.0
     reward: str = "analytic"
     updates: int = 40
     measurements: int = 10**9
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise ValueError(f"policy is {self.policy!r}: expected one of {', '.join(POLICIES)}")
-        if not 0 <= self.going_on <= 1:
-            raise ValueError(f"going_on is {self.going_on}: expected 0 to 1")
+        for name in ("going_on", "at_random"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 to 1")
         for name in ("updates", "measurements"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
@@ -162,9 +162,9 @@ def play(
         for each, room in zip(seats, rooms, strict=True):
             each.budget.known.update(kept["known"][each.game.name])
             each.env.make_room(xrlflow.Size(*map(int, room)))
-    choose = xrlflow.uniform if playing.policy == "random" else xrlflow.policy(settings)
+    choose = xrlflow.policy(settings)
     with Progress() as progress:
-        task = progress.add_task(f"{playing.policy}, {names[0]}", total=playing.updates)
+        task = progress.add_task(_described(playing, names), total=playing.updates)
         for update in range(done, playing.updates):
             if all(each.budget.is_spent for each in seats):
                 break
@@ -173,13 +173,14 @@ def play(
             )
             begin = time.perf_counter()
             told: dict[str, Any] = {}
-            if playing.policy == "learning" and episodes:
+            if playing.learning and episodes:
                 rng = np.random.default_rng((playing.seed, update))
                 state, watched = xrlflow.improve(state, episodes, rng, settings=settings)
                 told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
             history += [{**row, **told} for row in rows]
             _keep(checkpoints, folder, update + 1, state, seats, best, returns, history)
-            progress.update(task, completed=update + 1, description=_described(playing, rows))
+            told = [f"{row['game']} {row['best']:.3f}" for row in rows]
+            progress.update(task, completed=update + 1, description=_described(playing, told))
     checkpoints.close()
     return Played(jax.device_get(state.params), best, history)
 
@@ -202,13 +203,16 @@ def _round(
         still = [each for each in seats if not each.budget.is_spent]
         if not still:
             break
-        game, budget, env = still[(update * settings.episodes + index) % len(still)]
+        number = update * settings.episodes + index
+        game, budget, env = still[number % len(still)]
         begin = time.perf_counter()
         rng = np.random.default_rng((playing.seed, update, index))
         before = list[int]()
         if rng.random() < playing.going_on:
             before = _measured(best[game.name][0].actions, settings)
-        episode = xrlflow.play(env, choose, params, rng, begin=before)
+        at_random = int((number + 1) * playing.at_random) > int(number * playing.at_random)
+        policy = xrlflow.uniform if at_random else choose
+        episode = xrlflow.play(env, policy, params, rng, begin=before)
         taken[game.name] += time.perf_counter() - begin
         played.setdefault(game.name, []).append(episode)
         for step in np.flatnonzero(np.isfinite(episode.seconds)):
@@ -216,7 +220,7 @@ def _round(
             name = budget.name(episode.roots[step])
             reached = Reached([*before, *episode.action[: step + 1].tolist()], share, name)
             best[game.name] = fastest(best[game.name], reached)
-        if not budget.is_spent:  # the rewards of others are not known to their end
+        if not budget.is_spent and not at_random:  # rewards are known to the end, and are its own
             episodes.append((episode, env.size, game.name))
     by = {each.game.name: each for each in seats}
     for name, own in played.items():
@@ -269,9 +273,8 @@ def _keep(
     (folder / f"{done - 2}.json").unlink(missing_ok=True)
 
 
-def _described(playing: Playing, rows: Sequence[dict[str, Any]]) -> str:
-    told = ", ".join(f"{row['game']} {row['best']:.3f}" for row in rows)
-    return f"{playing.policy}: {told}"
+def _described(playing: Playing, told: Sequence[str]) -> str:
+    return f"{'learning' if playing.learning else 'playing'}: {', '.join(told)}"
 
 
 def program_of(seat: Seat, actions: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
