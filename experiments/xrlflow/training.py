@@ -179,8 +179,8 @@ def play(
                 told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
             history += [{**row, **told} for row in rows]
             _keep(checkpoints, folder, update + 1, state, seats, best, returns, history)
-            told = [f"{row['game']} {row['best']:.3f}" for row in rows]
-            progress.update(task, completed=update + 1, description=_described(playing, told))
+            shares = [f"{row['game']} {row['best']:.3f}" for row in rows]
+            progress.update(task, completed=update + 1, description=_described(playing, shares))
     checkpoints.close()
     return Played(jax.device_get(state.params), best, history)
 
