@@ -15,7 +15,7 @@ from gopt.systems import best, go, regal
 from gopt.units import format_bytes, format_seconds
 from tests.reference import execution as reference
 
-SMALL = {"hardware": "2xh100", "evaluations": 80}
+SMALL = {"hardware": "2xh100", "evaluations": 80}  # of which GO's starts take 63
 
 
 def loss(w, x):
@@ -99,7 +99,7 @@ def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
 
     best_of_others = min(map(measure, by_heuristics))
     for seed in range(3):
-        result = run(method, objective=objective, seed=seed, evaluations=60)
+        result = run(method, objective=objective, seed=seed)
         assert measure(result.after) <= best_of_others
         assert measure(result.after) <= measure(result.before)
 

@@ -34,8 +34,7 @@ class Settings:
       episodes: between updates.
       epochs: how often what was drawn is used, at most.
       batch: decisions in a step of the optimizer.
-      divergence: epochs end when the policy was further than this from the one that drew in the
-        last one, in nats.
+      divergence: epochs end when the policy is further than this from the one that drew, in nats.
       learning_rate: of Adam.
       unit: of values, in rewards: a network says multiples of it.
     """

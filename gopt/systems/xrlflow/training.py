@@ -36,7 +36,7 @@ class Watched(NamedTuple):
     divergence: float  # nats, of the policy from the one that drew
     entropy: float  # nats
     error: float  # of values, in rewards
-    batches: int  # that were looked at
+    batches: int  # that were looked at; the last one may have been left out
 
 
 def optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -104,8 +104,8 @@ def improve(
 ) -> tuple[TrainState, Watched]:
     """Returns the state after an update on some episodes, and what it was like.
 
-    Epochs end when the policy is too far from the one that drew, see `Settings.divergence`: on
-    average over all batches of an epoch, as a few decisions may be far off.
+    Epochs end as soon as a step has taken the policy too far, see `Settings.divergence`; that step
+    is taken back.
 
     Args:
       state: before.
@@ -114,13 +114,14 @@ def improve(
       settings: of the training.
     """
     watched: list[dict[str, float]] = []
+    before = state
     for _ in range(settings.epochs):
-        epoch = batches(episodes, rng, settings)
-        for batch in epoch:
-            state, parts = step(state, batch, settings=settings)
+        for batch in batches(episodes, rng, settings):
+            after, parts = step(state, batch, settings=settings)
             watched.append({name: float(value) for name, value in parts.items()})
-        if _mean(watched[-len(epoch) :]).divergence > settings.divergence:
-            break
+            if watched[-1]["divergence"] > settings.divergence:
+                return before, _mean(watched)
+            before, state = state, after
     return state, _mean(watched)
 
 
