@@ -301,6 +301,7 @@ def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, mo
         agent=AGENT,
     )
     pretraining.main(settings)
+    assert (tmp_path / "learning.png").stat().st_size > 10_000
     params, agent = xrlflow.load_agent(tmp_path / "agent.npz")
     assert agent == AGENT
     moved = [

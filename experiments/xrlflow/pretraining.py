@@ -10,17 +10,19 @@ and `onnx`.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tyro
 
 from experiments import common
 from experiments.cases import check_names, forward
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games, methods, training
+from gopt.plots.style import legend, new_figure
 from gopt.systems import xrlflow
 
 MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with their sizes
@@ -88,6 +90,22 @@ def at_once(
     return name, *(f"{share:.4f}" for share in shares)
 
 
+def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws what episodes have gained in each round: the mean of the models, and of ten rounds."""
+    rounds = max(row["update"] for row in history) + 1
+    gained = [
+        np.mean([row["reward"] for row in history if row["update"] == k]) for k in range(rounds)
+    ]
+    means = [np.mean(gained[max(k - 9, 0) : k + 1]) for k in range(rounds)]
+    figure, (axes,) = new_figure([2.4])
+    axes.plot(gained, color="0.75", label="a round")
+    axes.plot(means, label="the last ten rounds")
+    axes.set_xlabel("rounds of an episode of each model")
+    axes.set_ylabel("reward of an episode (%)")
+    legend(axes, columns=2)
+    common.save_figure(path, figure)
+
+
 def main(settings: Settings) -> None:
     """Trains an agent, and saves it."""
     clocks = games.clocks(settings.folder)
@@ -107,6 +125,7 @@ def main(settings: Settings) -> None:
     saved = settings.folder / "agent.npz"
     xrlflow.save_agent(saved, came.params, agent, origin=common.origin(settings))
     common.save_json(settings.folder / "history.json", came.history)
+    draw(came.history, settings.folder / "learning.png")
     common.show(
         "The best program of each model, as a share of the model as it is",
         ("model", settings.reward),
