@@ -13,6 +13,7 @@ from experiments.cases import Case, floats
 from experiments.xrlflow import __main__ as table
 from experiments.xrlflow import (
     ablation,
+    discrepancy,
     games,
     methods,
     pretraining,
@@ -50,7 +51,7 @@ def layers():
 @pytest.fixture
 def models(monkeypatch):
     known = {"attention": attention, "layers": layers}
-    for module in (table, shapes, speed, pretraining, ablation):
+    for module in (table, shapes, speed, pretraining, ablation, discrepancy):
         monkeypatch.setattr(module, "EVERY", known)
     monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
@@ -271,6 +272,15 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     assert again[1]["found"]["TASO"]["times"] != rows[1]["found"]["TASO"]["times"]
     with pytest.raises(ValueError, match=r"seed 0\.json is of other settings"):
         table.main(dataclasses.replace(settings, measurements=4))
+    # What the model takes was measured, and what cost models say of it is what searches go by.
+    lines = (tmp_path / "programs.jsonl").read_text()
+    discrepancy.main(discrepancy.Settings(("attention",), tmp_path))
+    assert (tmp_path / "programs.jsonl").read_text() == lines
+    found = json.loads((tmp_path / "discrepancy.json").read_text())["attention"]
+    played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
+    for by in ("summed ops", "analytic"):
+        assert found[by] == Prices(played.terms, clocks.cost(by)).program(played.roots)
+    assert found["end to end"] > 0 and found["weights"] == 4 * 16 * (16 + 16 + 24)
     # The agent plays on another shape.
     shapes.main(
         shapes.Settings(
