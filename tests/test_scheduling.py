@@ -12,6 +12,7 @@ from gopt.hardware import homogeneous, no_channels
 from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.scheduling import METHODS
 from gopt.systems import best, go, regal
+from gopt.systems.go import scheduling as go_scheduling
 from gopt.units import format_bytes, format_seconds
 from tests.reference import execution as reference
 
@@ -92,8 +93,16 @@ def test_before_is_the_program_on_device_0(run):
     [("best", "peak_memory"), ("best", "makespan"), ("regal", "peak_memory"), ("go", "makespan")],
 )
 def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
-    run, by_heuristics, method, objective
+    run, by_heuristics, method, objective, monkeypatch
 ):
+    searched, search = [], go_scheduling._search
+
+    def watched(*args, iterations, **settings):
+        searched.append(iterations)
+        return search(*args, iterations=iterations, **settings)
+
+    monkeypatch.setattr(go_scheduling, "_search", watched)
+
     def measure(costs: Candidate) -> float:
         return max(costs.peak) if objective == "peak_memory" else costs.makespan
 
@@ -102,6 +111,7 @@ def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
         result = run(method, objective=objective, seed=seed)
         assert measure(result.after) <= best_of_others
         assert measure(result.after) <= measure(result.before)
+    assert len(searched) == (3 if method == "go" else 0) and 0 not in searched  # not starts alone
 
 
 def test_searches_lower_their_objective(run):

@@ -175,12 +175,23 @@ def test_episodes_go_on_where_the_fastest_program_was_measured_before(tmp_path, 
     assert len(taken[0]) % AGENT.every == 0 and len(taken) == AGENT.episodes
 
 
+def test_rewards_of_a_round_are_those_of_all_models():
+    history = [
+        {"update": update, "reward": reward}
+        for update in range(12)
+        for reward in (update, 3.0 * update)
+    ]
+    rounds, means = pretraining.gained(history)
+    assert rounds == [2.0 * k for k in range(12)]
+    assert means[0] == 0 and means[1] == 1 and means[9] == 9 and means[11] == 13
+
+
 def test_episodes_at_random_are_as_many_as_asked_for_and_teach_nothing(tmp_path, monkeypatch):
-    one, drawn, learned = seat(), [], []
+    made, drawn, learned = [seat(), seat(attention)], {}, []
     original, improve = xrlflow.play, xrlflow.improve
 
     def play(env, choose, *args, **settings):
-        drawn.append(choose is xrlflow.uniform)
+        drawn.setdefault(id(env), []).append(choose is xrlflow.uniform)
         return original(env, choose, *args, **settings)
 
     def watched(state, episodes, rng, settings):
@@ -189,10 +200,10 @@ def test_episodes_at_random_are_as_many_as_asked_for_and_teach_nothing(tmp_path,
 
     monkeypatch.setattr(xrlflow, "play", play)
     monkeypatch.setattr(xrlflow, "improve", watched)
-    playing = training.Playing(at_random=0.25, updates=3)
-    training.play([one], begin(), AGENT, playing, tmp_path)
-    assert [k for k, at_random in enumerate(drawn) if at_random] == [3, 7]  # of nine
-    assert learned == [3, 2, 2]
+    playing = training.Playing(at_random=0.5, updates=3)
+    training.play(made, begin(), AGENT, playing, tmp_path)
+    assert [drawn[id(one.env)] for one in made] == [[False, True] * 2 + [False], [False, True] * 2]
+    assert learned == [2, 2, 1]
 
 
 def test_climbing_never_goes_down():
@@ -277,10 +288,15 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     discrepancy.main(discrepancy.Settings(("attention",), tmp_path))
     assert (tmp_path / "programs.jsonl").read_text() == lines
     found = json.loads((tmp_path / "discrepancy.json").read_text())["attention"]
+    times = [json.loads(line) for line in lines.splitlines()[1:]]
+    assert found["end to end"] == times[0]["seconds"]  # the model is measured first
+    row = (tmp_path / "discrepancy.md").read_text().splitlines()[-1].strip("| ").split("|")
+    told = [1e3 * found[by] for by in ("end to end", "summed ops", "analytic")]
+    np.testing.assert_allclose([float(cell) for cell in row[1:4]], told, rtol=6e-3)
     played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
     for by in ("summed ops", "analytic"):
         assert found[by] == Prices(played.terms, clocks.cost(by)).program(played.roots)
-    assert found["end to end"] > 0 and found["weights"] == 4 * 16 * (16 + 16 + 24)
+    assert found["weights"] == 4 * 16 * (16 + 16 + 24)
     # The agent plays on another shape.
     shapes.main(
         shapes.Settings(
@@ -346,7 +362,7 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
     played = games.game("attention", attention())
     analytic = Prices(played.terms, roofline()).program(played.roots)
     folders = [
-        tmp_path / "play" / name / "attention_X-RLflow" for name in ("every_rewrite", "analytic")
+        tmp_path / "play" / name / "attention_X-RLflow_alone" for name in ("every_rewrite", "analytic")
     ]
     kept = [json.loads((folder / "1.json").read_text()) for folder in folders]
     first = [next(iter(one["known"]["attention"].values())) for one in kept]

@@ -5,10 +5,11 @@
 
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
-the episodes go on from the fastest program that is known, but those of "random". Of the three
-fastest of each, and the model as read, the one that is fastest again is taken. What comes out is
-measured in the end, all programs of a model in turns. Agents start as the one that ships, from
-random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
+the episodes go on from the fastest program that is known, but those of "random", and every second
+one of the agent is at random, but for "X-RLflow alone". Of the three fastest of each, and the model
+as read, the one that is fastest again is taken. What comes out is measured in the end, all programs
+of a model in turns. Agents start as the one that ships, from random weights, or from a file of
+`experiments.xrlflow.pretraining` (`--weights`).
 
 Resumes where it was interrupted: models and seeds that are done are kept, and training goes on from
 its checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
@@ -122,7 +123,8 @@ def _about(settings: Settings) -> dict[str, Any]:
     """Returns the settings that all rows of a folder have."""
     others = ("models", "seeds", "seed", "folder")
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
-    return {name: value for name, value in plain.items() if name not in others}
+    kept = {name: value for name, value in plain.items() if name not in others}
+    return kept | {"played": {name: methods.PLAYERS[name]._asdict() for name in settings.players}}
 
 
 def main(settings: Settings) -> None:

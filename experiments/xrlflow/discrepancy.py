@@ -39,6 +39,7 @@ def told(name: str, clocks: games.Clocks) -> dict[str, float]:
     """Returns what a model takes, as it is read and by each reward, in s, and its weights in B."""
     played = games.game(name, EVERY[name]())
     seconds = {by: clocks.seconds(played, by)(played.roots) for by in games.REWARDS}
+    jax.clear_caches()  # programs of all models at once are more than a process may map
     weights = jax.tree.leaves(played.case.args[0])
     return {**seconds, "weights": sum(x.size * x.dtype.itemsize for x in weights)}
 

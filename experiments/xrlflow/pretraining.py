@@ -90,15 +90,21 @@ def at_once(
     return name, *(f"{share:.4f}" for share in shares)
 
 
-def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draws what episodes have gained in each round: the mean of the models, and of ten rounds."""
-    rounds = max(row["update"] for row in history) + 1
-    gained = [
-        np.mean([row["reward"] for row in history if row["update"] == k]) for k in range(rounds)
+def gained(history: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    """Returns what episodes of each round have gained, mean of the models, and of ten rounds."""
+    count = max(row["update"] for row in history) + 1
+    rounds = [
+        float(np.mean([row["reward"] for row in history if row["update"] == k]))
+        for k in range(count)
     ]
-    means = [np.mean(gained[max(k - 9, 0) : k + 1]) for k in range(rounds)]
+    return rounds, [float(np.mean(rounds[max(k - 9, 0) : k + 1])) for k in range(count)]
+
+
+def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws what episodes have gained in each round, as `gained` has it."""
+    rounds, means = gained(history)
     figure, (axes,) = new_figure([2.4])
-    axes.plot(gained, color="0.75", label="a round")
+    axes.plot(rounds, color="0.75", label="a round")
     axes.plot(means, label="the last ten rounds")
     axes.set_xlabel("rounds of an episode of each model")
     axes.set_ylabel("reward of an episode (%)")

@@ -26,8 +26,8 @@ class Playing:
       learning: whether it learns from its episodes.
       going_on: share of the episodes that begin near the fastest program that is known, where it
         was measured the last time before.
-      at_random: share of the episodes that are of rewrites at random, so that what the agent is
-        told cannot mislead all of them; nothing is learned from those.
+      at_random: share of the episodes of each game that are of rewrites at random, so that what the
+        agent is told cannot mislead all of them; no update is made of those.
       reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
       updates: rounds of `Settings.episodes` episodes, at most.
       measurements: programs of each game that may be measured; rounds end when all are.
@@ -203,14 +203,14 @@ def _round(
         still = [each for each in seats if not each.budget.is_spent]
         if not still:
             break
-        number = update * settings.episodes + index
-        game, budget, env = still[number % len(still)]
+        game, budget, env = still[(update * settings.episodes + index) % len(still)]
         begin = time.perf_counter()
         rng = np.random.default_rng((playing.seed, update, index))
         before = list[int]()
         if rng.random() < playing.going_on:
             before = _measured(best[game.name][0].actions, settings)
-        at_random = int((number + 1) * playing.at_random) > int(number * playing.at_random)
+        earlier = len(returns.get(game.name, ())) + len(played.get(game.name, ()))
+        at_random = int((earlier + 1) * playing.at_random) > int(earlier * playing.at_random)
         policy = xrlflow.uniform if at_random else choose
         episode = xrlflow.play(env, policy, params, rng, begin=before)
         taken[game.name] += time.perf_counter() - begin
