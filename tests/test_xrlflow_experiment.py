@@ -362,7 +362,7 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
     played = games.game("attention", attention())
     analytic = Prices(played.terms, roofline()).program(played.roots)
     folders = [
-        tmp_path / "play" / name / "attention_X-RLflow_alone" for name in ("every_rewrite", "analytic")
+        tmp_path / "play" / name / "attention_X-RLflow" for name in ("every_rewrite", "analytic")
     ]
     kept = [json.loads((folder / "1.json").read_text()) for folder in folders]
     first = [next(iter(one["known"]["attention"].values())) for one in kept]

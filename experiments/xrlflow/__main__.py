@@ -5,11 +5,10 @@
 
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
-the episodes go on from the fastest program that is known, but those of "random", and every second
-one of the agent is at random, but for "X-RLflow alone". Of the three fastest of each, and the model
-as read, the one that is fastest again is taken. What comes out is measured in the end, all programs
-of a model in turns. Agents start as the one that ships, from random weights, or from a file of
-`experiments.xrlflow.pretraining` (`--weights`).
+the episodes go on from the fastest program that is known, but those of "random". Of the three
+fastest of each, and the model as read, the one that is fastest again is taken. What comes out is
+measured in the end, all programs of a model in turns. Agents start as the one that ships, from
+random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
 
 Resumes where it was interrupted: models and seeds that are done are kept, and training goes on from
 its checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
@@ -100,7 +99,7 @@ def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[st
         )
         found = {each: methods.player(each, played, clocks, play) for each in settings.players}
         for each, one in found.items():
-            if methods.PLAYERS[each].learning and seed == settings.seed:
+            if each == "X-RLflow" and seed == settings.seed:
                 saved = settings.folder / "agents" / f"{name}.npz"
                 xrlflow.save_agent(saved, one.params, agent, origin=common.origin(settings))
         found |= searched

@@ -101,7 +101,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
             settings.seed,
             settings.folder / "play" / variant.replace(" ", "_").replace(",", ""),
         )
-        found[variant] = methods.player("X-RLflow alone", played, clocks, play)
+        found[variant] = methods.player("X-RLflow", played, clocks, play)
         jax.clear_caches()
     clocks.programs.close()
     rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)

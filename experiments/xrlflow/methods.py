@@ -36,12 +36,12 @@ class Player(NamedTuple):
     at_random: float
 
 
-# An agent that learns, with and without episodes at random, the first that does not learn, hill
+# An agent that learns, with and without episodes at random, the latter that does not learn, hill
 # climbing by what that proposes, and chance.
 PLAYERS = {
-    "X-RLflow": Player(learning=True, going_on=0.5, at_random=0.5),
-    "X-RLflow alone": Player(learning=True, going_on=0.5, at_random=0.0),
-    "agent": Player(learning=False, going_on=0.5, at_random=0.5),
+    "X-RLflow": Player(learning=True, going_on=0.5, at_random=0.0),
+    "X-RLflow, half at random": Player(learning=True, going_on=0.5, at_random=0.5),
+    "agent": Player(learning=False, going_on=0.5, at_random=0.0),
     CLIMBING: Player(learning=False, going_on=1.0, at_random=0.0),
     "random, going on": Player(learning=False, going_on=0.5, at_random=1.0),
     "random": Player(learning=False, going_on=0.0, at_random=1.0),

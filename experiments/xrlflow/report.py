@@ -109,7 +109,7 @@ def draw(rows: Rows, players: Sequence[str], path: Path) -> None:
         most = max(map(len, measured))
         count = np.arange(1, most + 1)
         best = [np.minimum.accumulate([*one, *one[-1:] * (most - len(one))]) for one in measured]
-        width = 2.6 - 0.5 * k  # all are seen where they meet
+        width = 2.6 - 0.4 * k  # all are seen where they meet
         middle, low, high = np.median(best, 0), np.min(best, 0), np.max(best, 0)
         colour = COLOURS[k]
         axes.step(count, middle, where="post", label=name, color=colour, linewidth=width)
