@@ -98,10 +98,9 @@ def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[st
             settings.folder / "play" / f"seed_{seed}",
         )
         found = {each: methods.player(each, played, clocks, play) for each in settings.players}
-        for each, one in found.items():
-            if each == "X-RLflow" and seed == settings.seed:
-                saved = settings.folder / "agents" / f"{name}.npz"
-                xrlflow.save_agent(saved, one.params, agent, origin=common.origin(settings))
+        if seed == settings.seed and "X-RLflow" in found:
+            saved, trained = settings.folder / "agents" / f"{name}.npz", found["X-RLflow"].params
+            xrlflow.save_agent(saved, trained, agent, origin=common.origin(settings))
         found |= searched
         clocks.programs.close()
         came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)

@@ -103,19 +103,17 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     the same values.
     """
     begin, settings = time.perf_counter(), play.settings
-    learning, going_on, at_random = PLAYERS[name]
     if name == CLIMBING:
         settings = dataclasses.replace(settings, every=settings.horizon)
     seconds = clocks.seconds(played, play.reward)
     cost = clocks.cost(play.reward)
     seat = training.seat(played, seconds, cost, settings, play.measurements)
-    known = [] if at_random == 1 else [training.likeliest(seat, play.params)]
+    known = [] if PLAYERS[name].at_random == 1 else [training.likeliest(seat, play.params)]
     if name == CLIMBING:
         came = climb(seat, xrlflow.policy(settings), play.params, known, seed=play.seed)
     else:
         playing = training.Playing(
-            *(learning, going_on, at_random, play.reward),
-            *(play.updates, play.measurements, play.seed),
+            *PLAYERS[name], play.reward, play.updates, play.measurements, play.seed
         )
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         given = {played.name: known}
