@@ -3,24 +3,29 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import JaxprEqn
+from jax.extend.core import JaxprEqn, Var
 
 from gopt.apply import MEMORY_SCHEDULER
 from gopt.cost.cells import unit
-from gopt.equations import shape_of, variables
+from gopt.equations import aval_of, shape_of, variables
 from gopt.fusion.programs import apart
 from gopt.kernels.labels import read
+from gopt.sources.costs import num_bytes
 
 COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
 _TURN = 2e-3  # s, what is timed at once at least
+# What comes from memory is read from this many bytes in turn: more than what a cache holds. Of what
+# is small, only a part of that: to draw so many arrays takes longer than to read them.
+_MEMORY, _MOST_CALLS = 96 << 20, 64
+_STAYS = 1 << 16  # B, below which what a kernel reads stays in the cache, whoever reads it
 # One copy runs after the other, as kernels of a program do, and they share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
 
@@ -38,27 +43,61 @@ def kernel(
     return function, list(map(shape_of, read_by))
 
 
+def from_memory(equation: JaxprEqn, cold: Collection[Var]) -> tuple[int, ...]:
+    """Returns which of what a kernel reads, see `kernel`, comes from memory, by place.
+
+    Nothing does if it is so small that it would stay in a cache.
+
+    Args:
+      equation: the kernel.
+      cold: variables that nothing has read for long.
+    """
+    read_by = list(dict.fromkeys(variables(equation.invars)))
+    places = tuple(place for place, variable in enumerate(read_by) if variable in cold)
+    size = sum(num_bytes(aval_of(read_by[place])) for place in places)
+    return places if size >= _STAYS else ()
+
+
 def copies(
-    equation: JaxprEqn, values: dict[tuple[Any, int], jax.Array]
-) -> tuple[Callable[..., Any], list[jax.Array]]:
-    """Returns copies of a kernel as one program, and what it reads.
+    equation: JaxprEqn, places: Sequence[int], values: dict[tuple[Any, int], jax.Array]
+) -> tuple[Callable[..., Any], list[tuple[Any, Any]]]:
+    """Returns copies of a kernel as one program, and what calls of it read in turn.
 
     Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
+
+    Args:
+      equation: the kernel.
+      places: see `from_memory`. Each copy, in each call, has arrays of its own there.
+      values: arrays, by their shapes and how many of them came before.
     """
     run, shapes = kernel(equation, apart(equation))
 
-    def program(*arguments: Any) -> jax.Array:
-        return sum((shown(run(*arguments)) for _ in range(COPIES)), jnp.float32(0))
+    def copy(by_place: dict[int, Any]) -> jax.Array:
+        return shown(run(*(by_place[place] for place in range(len(shapes)))))
 
-    arguments: list[jax.Array] = []
+    def program(shared: dict[int, Any], own: list[dict[int, Any]]) -> jax.Array:
+        return sum((copy({**shared, **mine}) for mine in own), jnp.float32(0))
+
     seen: Counter[Any] = Counter()
-    for shape in shapes:
+
+    def value(place: int) -> jax.Array:
+        shape = shapes[place]
         key = shape, seen[shape]
         seen[shape] += 1
         if key not in values:
             values[key] = values_of(shape, seed=seen[shape])
-        arguments.append(values[key])
-    return jax.jit(program, compiler_options=_OPTIONS), arguments
+        return values[key]
+
+    shared = {place: value(place) for place in range(len(shapes)) if place not in places}
+    calls = 1
+    if places:
+        size = COPIES * sum(map(num_bytes, map(shapes.__getitem__, places)))
+        calls = min(math.ceil(_MEMORY / size), _MOST_CALLS)
+    each = [
+        (shared, [{place: value(place) for place in places} for _ in range(COPIES)])
+        for _ in range(calls)
+    ]
+    return jax.jit(program, compiler_options=_OPTIONS), each
 
 
 @unit
@@ -98,23 +137,29 @@ def values_of(shape: jax.ShapeDtypeStruct, *, seed: int = 0) -> jax.Array:
 
 
 def timed(
-    function: Callable[..., Any], arguments: Sequence[Any], *, longest: float = math.inf
+    function: Callable[..., Any], calls: Sequence[Sequence[Any]], *, longest: float = math.inf
 ) -> Callable[[], float]:
     """Compiles a function, and returns another that times a call of it, in s.
 
+    Args:
+      function: what is timed.
+      calls: arguments of each call, in turn.
+      longest: that a call may take, in s.
+
     Raises:
-      TimeoutError: a call takes longer than `longest`, in s.
+      TimeoutError: a call takes longer than `longest`.
     """
 
-    def turn(calls: int) -> float:
+    def turn(times: int) -> float:
         begin = time.perf_counter()
-        for _ in range(calls):
-            result = function(*arguments)
+        for _ in range(times):
+            for arguments in calls:
+                result = function(*arguments)
         jax.block_until_ready(result)
-        return (time.perf_counter() - begin) / calls
+        return (time.perf_counter() - begin) / (times * len(calls))
 
-    jax.block_until_ready(function(*arguments))  # it is compiled
+    jax.block_until_ready(function(*calls[0]))  # it is compiled
     once = turn(1)
     if once > longest:
         raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
-    return partial(turn, math.ceil(_TURN / once))
+    return partial(turn, math.ceil(_TURN / (once * len(calls))))

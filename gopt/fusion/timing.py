@@ -5,7 +5,7 @@ of the times of its kernels, of which few are new.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class KernelTimes:
         for place, row in self._ledger.rows():
             self._load(place, row)
 
-    def of(self, program: Program, parts: Sequence[Group]) -> float:
+    def of(self, program: Program, parts: Sequence[Group], *, cold: Collection[int] = ()) -> float:
         """Returns the time of a configuration, in s; infinite if a kernel of it failed.
 
         What it takes to call a kernel alone is left out.
@@ -89,10 +89,17 @@ class KernelTimes:
         Args:
           program: the equations.
           parts: see `gopt.fusion.programs.groups_of`.
+          cold: see `of_each`.
         """
-        return float(self.of_each(program, [parts])[0])
+        return float(self.of_each(program, [parts], cold=cold)[0])
 
-    def of_each(self, program: Program, configurations: Sequence[Sequence[Group]]) -> np.ndarray:
+    def of_each(
+        self,
+        program: Program,
+        configurations: Sequence[Sequence[Group]],
+        *,
+        cold: Collection[int] = (),
+    ) -> np.ndarray:
         """Returns the times of configurations, s `[P]`; infinite where a kernel failed.
 
         All kernels that are new are timed in turn: where the speed of the machine changes with
@@ -101,31 +108,38 @@ class KernelTimes:
         Args:
           program: the equations.
           configurations: the parts of each, see `of`.
+          cold: inputs of the program, by number, that kernels read from memory, as weights are; all
+            else that they read is in the cache, if that holds it.
         """
-        new: dict[str, JaxprEqn] = {}
+        variables = {program.inputs[number] for number in cold}
+        new: dict[str, tuple[JaxprEqn, tuple[int, ...]]] = {}
         texts: list[list[str]] = []
         for parts in configurations:
             texts.append([])
             for equation in group(program, parts).equations:
                 kernel, shapes = alone.kernel(equation, kernel_of(equation))
                 text = str(jax.make_jaxpr(kernel)(*shapes))
+                places = alone.from_memory(equation, variables)
+                if places:
+                    text += f" with {list(places)} from memory"
                 texts[-1].append(text)
                 if text not in self.seconds:
-                    new.setdefault(text, equation)
+                    new.setdefault(text, (equation, places))
         if new:
             self._learn(new)
         return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
 
-    def _learn(self, new: Mapping[str, JaxprEqn]) -> None:
-        """Compiles and times kernels, by their texts."""
+    def _learn(self, new: Mapping[str, tuple[JaxprEqn, tuple[int, ...]]]) -> None:
+        """Compiles and times kernels, with what they read from memory, by their texts."""
         check_units()
         values: dict[tuple[Any, int], jax.Array] = {}
         if self._call is None:
-            self._call = alone.timed(jax.jit(lambda x: x + 1), [jnp.zeros(4)])
+            self._call = alone.timed(jax.jit(lambda x: x + 1), [[jnp.zeros(4)]])
         ready: dict[str, Callable[[], float]] = {}
-        for text, equation in new.items():
+        for text, (equation, places) in new.items():
             try:
-                ready[text] = alone.timed(*alone.copies(equation, values), longest=self._longest)
+                function, calls = alone.copies(equation, places, values)
+                ready[text] = alone.timed(function, calls, longest=self._longest)
             except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
                 self._fail(text, error)
         least = dict.fromkeys(ready, math.inf)

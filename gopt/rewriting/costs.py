@@ -1,7 +1,12 @@
-"""What terms cost: functions of an operator, its attributes and the shapes that it reads."""
+"""What terms cost: functions of an operator, its attributes, and what it reads.
+
+That is the shape of each, and whether it is known before the program runs, as weights are.
+"""
 
 import functools
 from collections.abc import Callable
+
+import jax
 
 from gopt.fusion.timing import KernelTimes
 from gopt.hardware import Hardware, homogeneous, op_seconds
@@ -9,7 +14,7 @@ from gopt.program import trace_program
 from gopt.rewriting.operators import Attributes, Shapes, run
 from gopt.sources.jaxpr import trace
 
-OpCost = Callable[[str, Attributes, tuple[Shapes, ...]], float]
+OpCost = Callable[[str, Attributes, tuple[Shapes, ...], tuple[bool, ...]], float]
 
 # What takes no time: its readers read the part, or the view, in place.
 FREE = frozenset(("argument", "number", "result", "reshape", "slice"))
@@ -18,7 +23,8 @@ FREE = frozenset(("argument", "number", "result", "reshape", "slice"))
 def roofline(hardware: Hardware | None = None) -> OpCost:
     """Returns costs by the roofline of a device, in s.
 
-    Each op counts as a kernel of its own: what a compiler fuses costs less.
+    Each op counts as a kernel of its own: what a compiler fuses costs less. All that it reads comes
+    from memory, constant or not.
 
     Args:
       hardware: the first device counts; by default a core of a CPU, of 100 Gflop/s and 10 GB/s,
@@ -28,7 +34,12 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
         hardware = homogeneous(1, flop_rate=1e11, memory_bandwidth=1e10, launch=1e-6)
 
     @functools.cache
-    def cost(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> float:
+    def cost(
+        operator: str,
+        attributes: Attributes,
+        shapes: tuple[Shapes, ...],
+        constant: tuple[bool, ...],
+    ) -> float:
         if operator in FREE:
             return 0.0
         graph = trace(lambda *values: run(operator, attributes, values), *shapes).graph
@@ -42,21 +53,28 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
 def measured(times: KernelTimes) -> OpCost:
     """Returns costs as this CPU has them, in s: each op is compiled and timed once, as TASO has it.
 
-    An op is a kernel of its own, as in `roofline`; what a call of one takes is left out.
-    What cannot be timed costs infinitely much.
+    An op is a kernel of its own, as in `roofline`; what a call of one takes is left out. Constants
+    are read from memory, as those of a model are, that are many: ours, TASO times an op with them
+    in the cache. What cannot be timed costs infinitely much.
 
     Args:
       times: what was measured before, and where it is kept.
-
     """
 
     @functools.cache
-    def cost(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> float:
+    def cost(
+        operator: str,
+        attributes: Attributes,
+        shapes: tuple[Shapes, ...],
+        constant: tuple[bool, ...],
+    ) -> float:
         if operator in FREE:
             return 0.0
         program = trace_program(lambda *values: run(operator, attributes, values), *shapes)
         if not program.equations:
             return 0.0
-        return times.of(program, [tuple(range(len(program.equations)))])
+        inputs = [c for c, x in zip(constant, shapes, strict=True) for _ in jax.tree.leaves(x)]
+        cold = [number for number, is_constant in enumerate(inputs) if is_constant]
+        return times.of(program, [tuple(range(len(program.equations)))], cold=cold)
 
     return cost

@@ -22,7 +22,9 @@ class Prices:
             terms, known = self._terms, 0.0
             if not terms.constant[number]:
                 operator, attributes, inputs = terms[number]
-                known = self._cost(operator, attributes, tuple(terms.shapes[i] for i in inputs))
+                shapes = tuple(terms.shapes[i] for i in inputs)
+                constant = tuple(terms.constant[i] for i in inputs)
+                known = self._cost(operator, attributes, shapes, constant)
             self._known[number] = known
         return known
 

@@ -17,6 +17,7 @@ from gopt.fusion.programs import groups_of, members
 from gopt.fusion.timing import KernelTimes
 from gopt.fusion_problem import prepare_fusion
 from gopt.hardware import homogeneous
+from gopt.kernels.grouping import group
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 
@@ -93,7 +94,7 @@ def test_kernels_of_configurations_take_turns(monkeypatch):
     """On a machine that is faster from turn to turn."""
     log, names = [], itertools.count()
 
-    def timed(function, arguments, *, longest=math.inf):
+    def timed(function, calls, *, longest=math.inf):
         name = next(names)  # the first is what a call takes
 
         def turn():
@@ -116,8 +117,8 @@ def test_kernels_of_configurations_take_turns(monkeypatch):
 def test_a_kernel_that_fails_in_a_later_turn_is_recorded(monkeypatch):
     timed, kernels = alone.timed, []
 
-    def fails_later(function, arguments, *, longest=math.inf):
-        run = timed(function, arguments, longest=longest)
+    def fails_later(function, calls, *, longest=math.inf):
+        run = timed(function, calls, longest=longest)
         kernels.append(run)
         if len(kernels) != 2:
             return run
@@ -225,3 +226,36 @@ def test_what_is_read_twice_is_read_once():
     times.of(square, apart)
     times.of(product, other)
     assert len(times.seconds) == 2
+
+
+def product_of(rows):
+    """A program of one kernel, whose second argument has rows of 256 B."""
+    w = jax.ShapeDtypeStruct((rows, 64), jnp.float32)
+    return parts(lambda x, w: w @ x, X, w)
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(2**8, 64), (2**15, 3), (2**17, 1)])
+def test_what_is_cold_is_another_array_in_each_copy_of_each_call(rows, calls):
+    """96 MiB in all, or 64 calls."""
+    program, (apart, _) = product_of(rows)
+    (kernel,) = group(program, apart).equations
+    place = kernel.invars.index(program.inputs[1])
+    assert alone.from_memory(kernel, {program.inputs[1]}) == (place,)
+    function, arguments = alone.copies(kernel, (place,), {})
+    assert len(arguments) == calls
+    own = [copy[place] for _, copies in arguments for copy in copies]
+    assert len(set(map(id, own))) == len(own) == calls * alone.COPIES
+    assert {w.shape for w in own} == {(rows, 64)}
+    (x,) = {id(shared[1 - place]): shared[1 - place] for shared, _ in arguments}.values()
+    first = [(w @ x)[0, 0] for w in own[: alone.COPIES]]
+    assert float(function(*arguments[0])) == pytest.approx(float(sum(first)), rel=1e-6)
+
+
+def test_kernels_that_read_much_from_memory_are_others():
+    times = KernelTimes(turns=1)
+    for rows, kernels in ((2**8 - 1, 1), (2**8, 3)):  # 64 KiB, and a little less
+        program, (apart, _) = product_of(rows)
+        times.of(program, apart, cold=[1])
+        times.of(program, apart)
+        assert len(times.seconds) == kernels
+    assert sum("from memory" in text for text in times.seconds) == 1

@@ -46,7 +46,12 @@ def cost(terms, roots, of_op):
             operator, attributes, inputs = terms[k]
             needed.update(inputs)
             if not terms.constant[k]:
-                total += of_op(operator, attributes, tuple(terms.shapes[i] for i in inputs))
+                total += of_op(
+                    operator,
+                    attributes,
+                    tuple(terms.shapes[i] for i in inputs),
+                    tuple(terms.constant[i] for i in inputs),
+                )
     return total
 
 

@@ -158,7 +158,7 @@ def test_what_costs_more_at_first_is_found_within_alpha():
     )
     price = {"add": 1.0, "sub": 1.04, "relu": 0.5}
 
-    def cost(operator, attributes, shapes):
+    def cost(operator, attributes, shapes, constant):
         return price.get(operator, 0.0)
 
     terms = Terms()
@@ -225,22 +225,38 @@ def test_costs_are_a_roofline():
     product = (("dtype", None), ("precision", None))
     y = jax.ShapeDtypeStruct((16, 4), np.float32)
     work, moved = 2 * 8 * 16 * 4 / 1e11, 4 * (8 * 16 + 16 * 4 + 8 * 4) / 1e10
-    assert COST("matmul", product, (x, y)) == pytest.approx(max(work, moved) + 1e-6)
-    assert COST("reshape", (("shape", (128,)),), (x,)) == 0
-    assert COST("relu", (), (x,)) == pytest.approx(2 * 4 * 8 * 16 / 1e10 + 1e-6)
+    assert COST("matmul", product, (x, y), (False, True)) == pytest.approx(max(work, moved) + 1e-6)
+    assert COST("reshape", (("shape", (128,)),), (x,), (False,)) == 0
+    assert COST("relu", (), (x,), (False,)) == pytest.approx(2 * 4 * 8 * 16 / 1e10 + 1e-6)
 
 
 def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypatch):
-    product = (("dtype", None), ("precision", None))
+    product, none = (("dtype", None), ("precision", None)), (False, False)
     x = jax.ShapeDtypeStruct((64, 64), np.float32)
     path = tmp_path / "ops.jsonl"
     cost = measured(KernelTimes(path, turns=1))
-    first = cost("matmul", product, (x, x))
+    first = cost("matmul", product, (x, x), none)
     assert 0 < first < 0.1
-    assert cost("slice", (("axis", 0), ("start", 0), ("stop", 3)), (x,)) == 0
-    assert cost("number", (("value", 1.0),), ()) == 0
+    assert cost("slice", (("axis", 0), ("start", 0), ("stop", 3)), (x,), (False,)) == 0
+    assert cost("number", (("value", 1.0),), (), ()) == 0
     known = KernelTimes(path, turns=1)
     monkeypatch.setattr(known, "_learn", None)  # nothing is left to be timed
-    assert measured(known)("matmul", product, (x, x)) == first
+    assert measured(known)("matmul", product, (x, x), none) == first
     known.seconds = dict.fromkeys(known.seconds, np.inf)
-    assert measured(known)("matmul", product, (x, x)) == np.inf
+    assert measured(known)("matmul", product, (x, x), none) == np.inf
+
+
+def test_what_an_op_is_told_is_constant_is_timed_as_read_from_memory(monkeypatch):
+    told = []
+    times = KernelTimes(turns=1)
+    monkeypatch.setattr(times, "of", lambda program, parts, cold: told.append(cold) or 1.0)
+    terms = Terms()
+    x, w = (
+        terms.argument(k, jax.ShapeDtypeStruct((4, 4), np.float32), constant=k == 1)
+        for k in range(2)
+    )
+    both = terms.add("add", (x, x))
+    prices = Prices(terms, measured(times))
+    for inputs in ((both, w), (w, both), (x, both), (w, w)):
+        prices.term(terms.add("matmul", inputs, dtype=None, precision=None))
+    assert told == [[1], [0], []]  # what reads constants alone is not run

@@ -246,10 +246,10 @@ def model(weights, x):
     return x
 
 
-def many_images_cost(operator, attributes, shapes):
+def many_images_cost(operator, attributes, shapes, constant):
     """Convolutions take a time for each image, as if nothing of them ran side by side."""
     if operator != "conv":
-        return 1e-3 * roofline()(operator, attributes, shapes)
+        return 1e-3 * roofline()(operator, attributes, shapes, constant)
     return shapes[0].shape[0] + 1e-6 * np.prod(shapes[0].shape[1:])
 
 

@@ -75,7 +75,7 @@ def random_cost(seed):
     """Costs that suit no rule in particular."""
     known, rng = {}, np.random.default_rng(seed)
 
-    def cost(operator, attributes, shapes):
+    def cost(operator, attributes, shapes, constant):
         if operator in ("reshape", "slice", "argument", "number"):
             return 0.0
         key = operator, tuple(shape.shape for shape in shapes)
@@ -288,7 +288,7 @@ def test_a_sum_that_is_read_anyhow_is_not_added_up_in_other_orders(is_read):
 def test_kernels_of_any_sizes_become_one(sizes):
     """Where all that a convolution costs is to be called."""
 
-    def cost(operator, attributes, shapes):
+    def cost(operator, attributes, shapes, constant):
         return float(operator in ("conv", "matmul"))
 
     kernels_of = [random(n, n, 3, 2, seed=k) for k, n in enumerate(sizes)]
@@ -324,7 +324,7 @@ def test_rules_may_have_any_patterns():
 
 
 def test_what_has_no_cost_is_not_chosen():
-    def cost(operator, attributes, shapes):
+    def cost(operator, attributes, shapes, constant):
         return np.inf if operator == "matmul" and shapes[1].shape[-1] > 6 else 1.0
 
     terms, roots, _ = program(attention, *ATTENTION)

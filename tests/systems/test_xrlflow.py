@@ -426,8 +426,8 @@ def test_nothing_but_candidates_is_ever_chosen():
 
 
 def test_what_could_not_be_measured_is_worth_getting_rid_of():
-    def cost(operator, attributes, inputs):
-        return math.inf if operator == "mul" else COST(operator, attributes, inputs)
+    def cost(operator, attributes, inputs, constant):
+        return math.inf if operator == "mul" else COST(operator, attributes, inputs, constant)
 
     terms, roots, _ = program("tangled")
     order, price = xrlflow.in_order(terms, roots), Prices(terms, COST).term
