@@ -67,7 +67,7 @@ def test_all_models_are_read_as_terms(name):
 
 def test_models_of_onnx_have_the_values_that_onnxruntime_gives_them(tmp_path):
     settings = peers.Settings(models=("SqueezeNet",), repeats=1, folder=tmp_path)
-    rows = peers.measure("SqueezeNet", {"gopt": roofline()}, settings)
+    rows = peers.measure("SqueezeNet", {"gopt": lambda _: roofline()}, settings)
     with redirect_stdout(StringIO()) as printed:
         peers.show(rows, settings)
     by_way = {row["way"]: row for row in rows}

@@ -295,7 +295,7 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     np.testing.assert_allclose([float(cell) for cell in row[1:4]], told, rtol=6e-3)
     played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
     for by in ("summed ops", "analytic"):
-        assert found[by] == Prices(played.terms, clocks.cost(by)).program(played.roots)
+        assert found[by] == Prices(played.terms, clocks.cost(played, by)).program(played.roots)
     assert found["weights"] == 4 * 16 * (16 + 16 + 24)
     # The agent plays on another shape.
     shapes.main(

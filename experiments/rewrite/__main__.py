@@ -12,7 +12,6 @@ Needs the extra `rewriting`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from experiments.cases import check_names
-from experiments.rewrite.measuring import measure
+from experiments.cases import Case, check_names
+from experiments.rewrite.measuring import measure, size_of_weights
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
@@ -56,12 +55,13 @@ class Settings:
         check_names("cost", [self.cost], COSTS)
 
 
-def op_costs(settings: Settings) -> Callable[[], OpCost]:
-    """Returns what makes costs of ops, which remembers those that were measured."""
+def op_costs(settings: Settings) -> Callable[[Case], OpCost]:
+    """Returns what makes costs of a model's ops, which remembers those that were measured."""
     if settings.cost == "roofline":
-        return roofline
+        return lambda _: roofline()
     settings.folder.mkdir(parents=True, exist_ok=True)
-    return partial(measured, KernelTimes(settings.folder / "ops.jsonl"))
+    times = KernelTimes(settings.folder / "ops.jsonl")
+    return lambda case: measured(times, constants=size_of_weights(case))
 
 
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
@@ -134,10 +134,11 @@ def main(settings: Settings) -> None:
         for search in settings.searches or SEARCHES
     ]
     for model, search in track(runs, "models and searches"):
+        case = EVERY[model]()
         figures = measure(
-            EVERY[model](),
+            case,
             SEARCHES[search],
-            make_cost(),
+            make_cost(case),
             repeats=settings.repeats,
             seed=settings.seed,
         )

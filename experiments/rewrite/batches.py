@@ -23,7 +23,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, check_names, forward
-from experiments.rewrite.measuring import measure
+from experiments.rewrite.measuring import measure, size_of_weights
 from experiments.rewrite.networks import resnet18
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
@@ -108,8 +108,9 @@ def main(settings: Settings) -> None:
     runs = product(settings.models or NETWORKS, settings.sizes, settings.batches, settings.searches)
     for model, size, batch, search in track(list(runs), "networks and searches"):
         case = NETWORKS[model](batch=batch, size=size)
+        cost = measured(times, constants=size_of_weights(case))
         figures = measure(
-            case, SEARCHES[search], measured(times), repeats=settings.repeats, seed=settings.seed
+            case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed
         )
         found.append({"model": model, "size": size, "batch": batch, "search": search, **figures})
         common.save_json(settings.folder / "batches.json", found)

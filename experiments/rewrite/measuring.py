@@ -27,6 +27,11 @@ def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
     return terms, read(terms, program, constant), program
 
 
+def size_of_weights(case: Case) -> int:
+    """Returns the size of a model's weights, in B."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(case.args[0]))
+
+
 def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int) -> dict[str, Any]:
     """Returns what a search makes of a model, and what both take.
 

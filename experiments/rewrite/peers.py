@@ -25,7 +25,7 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, check_names
-from experiments.rewrite.measuring import PLAIN, read_model
+from experiments.rewrite.measuring import PLAIN, read_model, size_of_weights
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from gopt.fusion import KernelTimes
 from gopt.measure import cores, median_ratio, turns
@@ -56,14 +56,16 @@ class Settings:
         check_names("models", self.models, NAMES)
 
 
-def measure(name: str, costs: dict[str, OpCost], settings: Settings) -> list[dict[str, Any]]:
+def measure(
+    name: str, costs: dict[str, Callable[[Case], OpCost]], settings: Settings
+) -> list[dict[str, Any]]:
     """Returns what a model takes in each way, and how far its values are from XLA's."""
     case = forward(name)
     weights, *inputs = random_arguments(case.args, settings.seed)
     file = with_weights(model(name), weights)
     ways: dict[str, Callable[[], Any]] = {BASE: partial(jax.jit(case.fn), weights, *inputs)}
     ways["XLA, plain"] = partial(jax.jit(case.fn, compiler_options=PLAIN), weights, *inputs)
-    for way, written in _rewritten(case, costs).items():
+    for way, written in _rewritten(case, {way: of(case) for way, of in costs.items()}).items():
         ways[way] = partial(jax.jit(written.run), written.fold(weights), *inputs)
     simplified, is_same = onnxsim.simplify(file)
     if not is_same:
@@ -131,7 +133,10 @@ def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it with the figures."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
-    costs = {"gopt, roofline": roofline(), "gopt, measured": measured(times)}
+    costs: dict[str, Callable[[Case], OpCost]] = {
+        "gopt, roofline": lambda _: roofline(),
+        "gopt, measured": lambda case: measured(times, constants=size_of_weights(case)),
+    }
     found: list[dict[str, Any]] = []
     for name in track(settings.models or NAMES, "models"):
         found += measure(name, costs, settings)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from experiments import common
 from experiments.cases import Case
-from experiments.rewrite.measuring import read_model
+from experiments.rewrite.measuring import read_model, size_of_weights
 from gopt.fusion import KernelTimes
 from gopt.program import Program
 from gopt.rewriting import OpCost, Terms, measured, roofline
@@ -39,16 +39,18 @@ class Clocks(NamedTuple):
     ops: KernelTimes
     programs: xrlflow.ProgramTimes
 
-    def cost(self, reward: str = "summed ops") -> OpCost:
+    def cost(self, played: Game, reward: str = "summed ops") -> OpCost:
         """Returns what an op costs: as measured, or, for analytic rewards, by a roofline."""
-        return roofline() if reward == "analytic" else measured(self.ops)
+        if reward == "analytic":
+            return roofline()
+        return measured(self.ops, constants=size_of_weights(played.case))
 
     def seconds(self, played: Game, reward: str) -> Seconds:
         """Returns what a program takes, by one of `REWARDS`."""
         if reward == "end to end":
             times, beside = self.programs, played.roots
             return xrlflow.end_to_end(times, played.terms, played.program, (0,), beside=beside)
-        return Prices(played.terms, self.cost(reward)).program
+        return Prices(played.terms, self.cost(played, reward)).program
 
 
 def clocks(folder: Path) -> Clocks:

@@ -89,7 +89,7 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 
     It is searched twice: ops that are new are measured the first time, which is not counted.
     """
-    run = partial(SEARCHES[BASELINES[name]], played.terms, played.roots, clocks.cost(), RULES)
+    run = partial(SEARCHES[BASELINES[name]], played.terms, played.roots, clocks.cost(played), RULES)
     run()
     begin = time.perf_counter()
     found = run()
@@ -106,7 +106,7 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     if name == CLIMBING:
         settings = dataclasses.replace(settings, every=settings.horizon)
     seconds = clocks.seconds(played, play.reward)
-    cost = clocks.cost(play.reward)
+    cost = clocks.cost(played, play.reward)
     seat = training.seat(played, seconds, cost, settings, play.measurements)
     known = [] if PLAYERS[name].at_random == 1 else [training.likeliest(seat, play.params)]
     if name == CLIMBING:
@@ -169,7 +169,7 @@ def finished(
     There is one more, "as read", the model as terms have it: without what depends on weights alone,
     with images in one layout. All others begin there.
     """
-    prices = Prices(played.terms, clocks.cost())
+    prices = Prices(played.terms, clocks.cost(played))
     found = {"as read": Program(played.roots, (), 0.0, []), **found}
     programs = {name: one.roots for name, one in found.items()}
     measured = comparing.compare(played, programs, repeats=repeats, seed=seed)

@@ -84,7 +84,7 @@ def at_once(
     """Returns the name of a model, and what agents make of it at once, as shares of it as it is."""
     played = games.game(name, EVERY[name]())
     agent = dataclasses.replace(agent, horizon=xrlflow.Settings.horizon)  # models are larger
-    seconds, cost = clocks.seconds(played, reward), clocks.cost(reward)
+    seconds, cost = clocks.seconds(played, reward), clocks.cost(played, reward)
     seat = training.seat(played, seconds, cost, agent, 1 + len(agents))
     shares = [training.likeliest(seat, params).share for params in agents.values()]
     return name, *(f"{share:.4f}" for share in shares)
@@ -116,10 +116,11 @@ def main(settings: Settings) -> None:
     """Trains an agent, and saves it."""
     clocks = games.clocks(settings.folder)
     params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
-    cost, seats = clocks.cost(settings.reward), []
+    seats = []
     for name in settings.models:
         played = games.game(name, forward(name, **MODELS[name]))
         seconds = clocks.seconds(played, settings.reward)
+        cost = clocks.cost(played, settings.reward)
         seats.append(training.seat(played, seconds, cost, agent, settings.measurements))
     playing = training.Playing(
         reward=settings.reward,

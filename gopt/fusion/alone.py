@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,9 @@ from gopt.sources.costs import num_bytes
 COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
 _TURN = 2e-3  # s, what is timed at once at least
-# What comes from memory is read from this many bytes in turn: more than what a cache holds. Of what
-# is small, only a part of that: to draw so many arrays takes longer than to read them.
-_MEMORY, _MOST_CALLS = 96 << 20, 64
-_STAYS = 1 << 16  # B, below which what a kernel reads stays in the cache, whoever reads it
+_MEMORY = 96 << 20  # B, more than most caches hold: what is read in turn comes from memory
+_MOST_ARRAYS = 256  # that are read in turn: to draw more takes longer than to read them
+_STAYS = 64 << 10  # B, below which what a kernel reads seldom makes no difference
 # One copy runs after the other, as kernels of a program do, and they share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
 
@@ -43,23 +42,36 @@ def kernel(
     return function, list(map(shape_of, read_by))
 
 
-def from_memory(equation: JaxprEqn, cold: Collection[Var]) -> tuple[int, ...]:
-    """Returns which of what a kernel reads, see `kernel`, comes from memory, by place.
+class Cold(NamedTuple):
+    """What a kernel reads that was not read for long."""
 
-    Nothing does if it is so small that it would stay in a cache.
+    places: tuple[int, ...] = ()  # of what it reads, see `kernel`
+    arrays: int = 1  # that are read in turn at each: 1, 2, or a multiple of `COPIES`
+
+
+def cold(equation: JaxprEqn, read_seldom: Collection[Var], between: float) -> Cold:
+    """Returns what a kernel reads that was not read for long.
+
+    That is nothing if it is so small that it stays in the cache.
 
     Args:
       equation: the kernel.
-      cold: variables that nothing has read for long.
+      read_seldom: variables.
+      between: two reads of one of these, B of them are read.
     """
     read_by = list(dict.fromkeys(variables(equation.invars)))
-    places = tuple(place for place, variable in enumerate(read_by) if variable in cold)
+    places = tuple(place for place, variable in enumerate(read_by) if variable in read_seldom)
     size = sum(num_bytes(aval_of(read_by[place])) for place in places)
-    return places if size >= _STAYS else ()
+    if size < _STAYS:
+        return Cold()
+    arrays = min(math.ceil(min(between, _MEMORY) / size), _MOST_ARRAYS)
+    if arrays > 2:
+        arrays = math.ceil(arrays / COPIES) * COPIES
+    return Cold(places, arrays) if arrays > 1 else Cold()
 
 
 def copies(
-    equation: JaxprEqn, places: Sequence[int], values: dict[tuple[Any, int], jax.Array]
+    equation: JaxprEqn, cold: Cold, values: dict[tuple[Any, int], jax.Array]
 ) -> tuple[Callable[..., Any], list[tuple[Any, Any]]]:
     """Returns copies of a kernel as one program, and what calls of it read in turn.
 
@@ -67,7 +79,7 @@ def copies(
 
     Args:
       equation: the kernel.
-      places: see `from_memory`. Each copy, in each call, has arrays of its own there.
+      cold: what each copy reads another array of than the one before.
       values: arrays, by their shapes and how many of them came before.
     """
     run, shapes = kernel(equation, apart(equation))
@@ -88,14 +100,12 @@ def copies(
             values[key] = values_of(shape, seed=seen[shape])
         return values[key]
 
-    shared = {place: value(place) for place in range(len(shapes)) if place not in places}
-    calls = 1
-    if places:
-        size = COPIES * sum(map(num_bytes, map(shapes.__getitem__, places)))
-        calls = min(math.ceil(_MEMORY / size), _MOST_CALLS)
+    shared = {place: value(place) for place in range(len(shapes)) if place not in cold.places}
+    own = [{place: value(place) for place in cold.places} for _ in range(cold.arrays)]
+    turns = max(cold.arrays // COPIES, 1)
     each = [
-        (shared, [{place: value(place) for place in places} for _ in range(COPIES)])
-        for _ in range(calls)
+        (shared, [own[(COPIES * turn + k) % cold.arrays] for k in range(COPIES)])
+        for turn in range(turns)
     ]
     return jax.jit(program, compiler_options=_OPTIONS), each
 

@@ -81,7 +81,14 @@ class KernelTimes:
         for place, row in self._ledger.rows():
             self._load(place, row)
 
-    def of(self, program: Program, parts: Sequence[Group], *, cold: Collection[int] = ()) -> float:
+    def of(
+        self,
+        program: Program,
+        parts: Sequence[Group],
+        *,
+        cold: Collection[int] = (),
+        between: float = math.inf,
+    ) -> float:
         """Returns the time of a configuration, in s; infinite if a kernel of it failed.
 
         What it takes to call a kernel alone is left out.
@@ -90,8 +97,9 @@ class KernelTimes:
           program: the equations.
           parts: see `gopt.fusion.programs.groups_of`.
           cold: see `of_each`.
+          between: see `of_each`.
         """
-        return float(self.of_each(program, [parts], cold=cold)[0])
+        return float(self.of_each(program, [parts], cold=cold, between=between)[0])
 
     def of_each(
         self,
@@ -99,6 +107,7 @@ class KernelTimes:
         configurations: Sequence[Sequence[Group]],
         *,
         cold: Collection[int] = (),
+        between: float = math.inf,
     ) -> np.ndarray:
         """Returns the times of configurations, s `[P]`; infinite where a kernel failed.
 
@@ -108,37 +117,39 @@ class KernelTimes:
         Args:
           program: the equations.
           configurations: the parts of each, see `of`.
-          cold: inputs of the program, by number, that kernels read from memory, as weights are; all
-            else that they read is in the cache, if that holds it.
+          cold: inputs of the program, by number, that are read seldom, as weights are; all else
+            that kernels read is in the cache, if that holds it.
+          between: two reads of one of these, B of them are read: from memory if that is more than a
+            cache holds.
         """
         variables = {program.inputs[number] for number in cold}
-        new: dict[str, tuple[JaxprEqn, tuple[int, ...]]] = {}
+        new: dict[str, tuple[JaxprEqn, alone.Cold]] = {}
         texts: list[list[str]] = []
         for parts in configurations:
             texts.append([])
             for equation in group(program, parts).equations:
                 kernel, shapes = alone.kernel(equation, kernel_of(equation))
                 text = str(jax.make_jaxpr(kernel)(*shapes))
-                places = alone.from_memory(equation, variables)
-                if places:
-                    text += f" with {list(places)} from memory"
+                read_seldom = alone.cold(equation, variables, between)
+                if read_seldom.places:
+                    text += f" with {read_seldom.arrays} of {list(read_seldom.places)} in turn"
                 texts[-1].append(text)
                 if text not in self.seconds:
-                    new.setdefault(text, (equation, places))
+                    new.setdefault(text, (equation, read_seldom))
         if new:
             self._learn(new)
         return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
 
-    def _learn(self, new: Mapping[str, tuple[JaxprEqn, tuple[int, ...]]]) -> None:
-        """Compiles and times kernels, with what they read from memory, by their texts."""
+    def _learn(self, new: Mapping[str, tuple[JaxprEqn, alone.Cold]]) -> None:
+        """Compiles and times kernels, with what they read seldom, by their texts."""
         check_units()
         values: dict[tuple[Any, int], jax.Array] = {}
         if self._call is None:
             self._call = alone.timed(jax.jit(lambda x: x + 1), [[jnp.zeros(4)]])
         ready: dict[str, Callable[[], float]] = {}
-        for text, (equation, places) in new.items():
+        for text, (equation, cold) in new.items():
             try:
-                function, calls = alone.copies(equation, places, values)
+                function, calls = alone.copies(equation, cold, values)
                 ready[text] = alone.timed(function, calls, longest=self._longest)
             except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
                 self._fail(text, error)

@@ -4,6 +4,7 @@ That is the shape of each, and whether it is known before the program runs, as w
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -50,15 +51,16 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
     return cost
 
 
-def measured(times: KernelTimes) -> OpCost:
+def measured(times: KernelTimes, *, constants: float = math.inf) -> OpCost:
     """Returns costs as this CPU has them, in s: each op is compiled and timed once, as TASO has it.
 
     An op is a kernel of its own, as in `roofline`; what a call of one takes is left out. Constants
-    are read from memory, as those of a model are, that are many: ours, TASO times an op with them
-    in the cache. What cannot be timed costs infinitely much.
+    come from where those of a model come from, which reads all others before it reads one again:
+    our choice, TASO has them in the cache. What cannot be timed costs infinitely much.
 
     Args:
       times: what was measured before, and where it is kept.
+      constants: of the program, in B; by default more than a cache holds.
     """
 
     @functools.cache
@@ -75,6 +77,7 @@ def measured(times: KernelTimes) -> OpCost:
             return 0.0
         inputs = [c for c, x in zip(constant, shapes, strict=True) for _ in jax.tree.leaves(x)]
         cold = [number for number, is_constant in enumerate(inputs) if is_constant]
-        return times.of(program, [tuple(range(len(program.equations)))], cold=cold)
+        parts = [tuple(range(len(program.equations)))]
+        return times.of(program, parts, cold=cold, between=constants)
 
     return cost

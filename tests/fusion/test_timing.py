@@ -234,28 +234,46 @@ def product_of(rows):
     return parts(lambda x, w: w @ x, X, w)
 
 
-@pytest.mark.parametrize(("rows", "calls"), [(2**8, 64), (2**15, 3), (2**17, 1)])
-def test_what_is_cold_is_another_array_in_each_copy_of_each_call(rows, calls):
-    """96 MiB in all, or 64 calls."""
+@pytest.mark.parametrize(
+    ("rows", "between", "arrays"),
+    [
+        (2**8 - 1, math.inf, 1),  # small
+        (2**8, math.inf, 256),  # as many as there may be
+        (2**8, 3 * 2**16, 4),
+        (2**8, 2 * 2**16, 2),
+        (2**8, 2**16, 1),  # all that there is
+        (2**15, math.inf, 12),  # 96 MiB of 8 each
+        (2**17, math.inf, 4),
+        (2**19, math.inf, 1),  # larger than caches
+    ],
+)
+def test_what_is_cold_is_another_array_from_copy_to_copy(rows, between, arrays):
     program, (apart, _) = product_of(rows)
     (kernel,) = group(program, apart).equations
     place = kernel.invars.index(program.inputs[1])
-    assert alone.from_memory(kernel, {program.inputs[1]}) == (place,)
-    function, arguments = alone.copies(kernel, (place,), {})
-    assert len(arguments) == calls
-    own = [copy[place] for _, copies in arguments for copy in copies]
-    assert len(set(map(id, own))) == len(own) == calls * alone.COPIES
-    assert {w.shape for w in own} == {(rows, 64)}
-    (x,) = {id(shared[1 - place]): shared[1 - place] for shared, _ in arguments}.values()
-    first = [(w @ x)[0, 0] for w in own[: alone.COPIES]]
-    assert float(function(*arguments[0])) == pytest.approx(float(sum(first)), rel=1e-6)
+    cold = alone.cold(kernel, {program.inputs[1]}, between)
+    assert cold == (alone.Cold((place,), arrays) if arrays > 1 else alone.Cold())
+    function, calls = alone.copies(kernel, cold, {})
+    read = [shared[place] if arrays == 1 else w[place] for shared, own in calls for w in own]
+    assert len(read) == max(arrays, alone.COPIES)
+    assert {w.shape for w in read} == {(rows, 64)}
+    numbers = list(map(id, read))
+    assert len(set(numbers)) == arrays and numbers == numbers[:arrays] * (len(read) // arrays)
+    x = calls[0][0][1 - place]
+    assert all(shared[1 - place] is x for shared, _ in calls)
+    first = sum(float((w @ x)[0, 0]) for w in read[: alone.COPIES])
+    assert float(function(*calls[0])) == pytest.approx(first, rel=1e-6)
 
 
-def test_kernels_that_read_much_from_memory_are_others():
+def test_kernels_that_read_seldom_are_others():
     times = KernelTimes(turns=1)
-    for rows, kernels in ((2**8 - 1, 1), (2**8, 3)):  # 64 KiB, and a little less
+    for rows, kernels in ((2**8 - 1, 1), (2**8, 4)):  # 64 KiB, and a little less
         program, (apart, _) = product_of(rows)
-        times.of(program, apart, cold=[1])
         times.of(program, apart)
+        times.of(program, apart, cold=[1])
+        times.of(program, apart, cold=[1], between=2**17)
         assert len(times.seconds) == kernels
-    assert sum("from memory" in text for text in times.seconds) == 1
+    assert [text[-23:] for text in times.seconds if "in turn" in text] == [
+        "with 256 of [0] in turn",
+        " with 2 of [0] in turn",
+    ]

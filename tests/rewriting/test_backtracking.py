@@ -246,17 +246,18 @@ def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypat
     assert measured(known)("matmul", product, (x, x), none) == np.inf
 
 
-def test_what_an_op_is_told_is_constant_is_timed_as_read_from_memory(monkeypatch):
+def test_ops_are_timed_with_constants_that_are_read_seldom(monkeypatch):
     told = []
     times = KernelTimes(turns=1)
-    monkeypatch.setattr(times, "of", lambda program, parts, cold: told.append(cold) or 1.0)
+    monkeypatch.setattr(times, "of", lambda *_, **seldom: told.append(seldom) or 1.0)
     terms = Terms()
     x, w = (
         terms.argument(k, jax.ShapeDtypeStruct((4, 4), np.float32), constant=k == 1)
         for k in range(2)
     )
     both = terms.add("add", (x, x))
-    prices = Prices(terms, measured(times))
+    prices = Prices(terms, measured(times, constants=64))
     for inputs in ((both, w), (w, both), (x, both), (w, w)):
         prices.term(terms.add("matmul", inputs, dtype=None, precision=None))
-    assert told == [[1], [0], []]  # what reads constants alone is not run
+    # What reads constants alone is not run.
+    assert told == [{"cold": cold, "between": 64} for cold in ([1], [0], [])]
