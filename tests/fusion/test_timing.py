@@ -238,16 +238,18 @@ def product_of(rows):
     ("rows", "between", "arrays"),
     [
         (2**8 - 1, math.inf, 1),  # small
-        (2**8, math.inf, 256),  # as many as there may be
+        (2**8, math.inf, 12),  # as many as there may be
         (2**8, 3 * 2**16, 4),
         (2**8, 2 * 2**16, 2),
         (2**8, 2**16, 1),  # all that there is
-        (2**15, math.inf, 12),  # 96 MiB of 8 each
-        (2**17, math.inf, 4),
-        (2**19, math.inf, 1),  # larger than caches
+        (2**9 - 1, math.inf, 12),  # 1 MiB in all
+        (2**10, math.inf, 4),
+        (2**12, math.inf, 1),  # larger than caches
     ],
 )
-def test_what_is_cold_is_another_array_from_copy_to_copy(rows, between, arrays):
+def test_what_is_cold_is_another_array_from_copy_to_copy(rows, between, arrays, monkeypatch):
+    monkeypatch.setattr(alone, "_MEMORY", 2**20)
+    monkeypatch.setattr(alone, "_MOST_ARRAYS", 12)
     program, (apart, _) = product_of(rows)
     (kernel,) = group(program, apart).equations
     place = kernel.invars.index(program.inputs[1])
