@@ -49,7 +49,7 @@ class Cold(NamedTuple):
     arrays: int = 1  # that are read in turn at each: 1, 2, or a multiple of `COPIES`
 
 
-def cold(equation: JaxprEqn, read_seldom: Collection[Var], between: float) -> Cold:
+def cold_of(equation: JaxprEqn, read_seldom: Collection[Var], between: float) -> Cold:
     """Returns what a kernel reads that was not read for long.
 
     That is nothing if it is so small that it stays in the cache.

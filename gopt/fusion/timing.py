@@ -130,12 +130,12 @@ class KernelTimes:
             for equation in group(program, parts).equations:
                 kernel, shapes = alone.kernel(equation, kernel_of(equation))
                 text = str(jax.make_jaxpr(kernel)(*shapes))
-                read_seldom = alone.cold(equation, variables, between)
-                if read_seldom.places:
-                    text += f" with {read_seldom.arrays} of {list(read_seldom.places)} in turn"
+                seldom = alone.cold_of(equation, variables, between)
+                if seldom.places:
+                    text += f" with {seldom.arrays} of {list(seldom.places)} in turn"
                 texts[-1].append(text)
                 if text not in self.seconds:
-                    new.setdefault(text, (equation, read_seldom))
+                    new.setdefault(text, (equation, seldom))
         if new:
             self._learn(new)
         return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])

@@ -253,7 +253,7 @@ def test_what_is_cold_is_another_array_from_copy_to_copy(rows, between, arrays, 
     program, (apart, _) = product_of(rows)
     (kernel,) = group(program, apart).equations
     place = kernel.invars.index(program.inputs[1])
-    cold = alone.cold(kernel, {program.inputs[1]}, between)
+    cold = alone.cold_of(kernel, {program.inputs[1]}, between)
     assert cold == (alone.Cold((place,), arrays) if arrays > 1 else alone.Cold())
     function, calls = alone.copies(kernel, cold, {})
     read = [shared[place] if arrays == 1 else w[place] for shared, own in calls for w in own]
