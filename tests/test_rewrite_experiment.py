@@ -11,10 +11,12 @@ import pytest
 
 from experiments.cases import Case, floats
 from experiments.rewrite import __main__ as experiment
-from experiments.rewrite import batches, networks, peers, searching, transformers
+from experiments.rewrite import batches, measuring, networks, peers, searching, transformers
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import MODELS
-from gopt.rewriting import roofline
+from gopt.fusion import KernelTimes
+from gopt.program import trace_program
+from gopt.rewriting import footprint, roofline
 from gopt.verification import is_telling, random_arguments
 
 SMALL = {"layers": 1, "length": 5, "hidden": 8, "inner": 12, "heads": 2}
@@ -137,6 +139,14 @@ def test_searches_are_measured_each_in_a_process_of_its_own(tmp_path):
     assert all("VGG-19" in (tmp_path / f"{t}.md").read_text() for t in ("table", "matching"))
     with pytest.raises(ValueError, match="expected some of"):
         searching.Settings(searches=("luck",))
+
+
+def test_constants_of_a_model_are_as_cold_as_it_is_large(monkeypatch):
+    monkeypatch.setattr(measuring, "measured", lambda times, between: (times, between))
+    case, times = TINY["bare"](), KernelTimes()
+    expected = footprint(trace_program(case.fn, *case.args))
+    assert measuring.measured_cost(case, times) == (times, expected)
+    assert expected > sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(case.args))
 
 
 def test_networks_are_measured_by_batches_and_sizes(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from experiments.xrlflow import (
 )
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
-from gopt.rewriting import roofline
+from gopt.rewriting import footprint, roofline
 from gopt.rewriting.pricing import Prices
 from gopt.systems import xrlflow
 
@@ -296,6 +296,9 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
     for by in ("summed ops", "analytic"):
         assert found[by] == Prices(played.terms, clocks.cost(played, by)).program(played.roots)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(games, "measured", lambda times, between: between)
+        assert clocks.cost(played) == footprint(played.program)
     assert found["weights"] == 4 * 16 * (16 + 16 + 24)
     # The agent plays on another shape.
     shapes.main(

@@ -20,11 +20,11 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, check_names
-from experiments.rewrite.measuring import measure, size_of_weights
+from experiments.rewrite.measuring import measure, measured_cost
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
-from gopt.rewriting import OpCost, measured, roofline
+from gopt.rewriting import OpCost, roofline
 
 COSTS = ("measured", "roofline")
 
@@ -61,7 +61,7 @@ def op_costs(settings: Settings) -> Callable[[Case], OpCost]:
         return lambda _: roofline()
     settings.folder.mkdir(parents=True, exist_ok=True)
     times = KernelTimes(settings.folder / "ops.jsonl")
-    return lambda case: measured(times, constants=size_of_weights(case))
+    return lambda case: measured_cost(case, times)
 
 
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:

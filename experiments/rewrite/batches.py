@@ -23,11 +23,10 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, check_names, forward
-from experiments.rewrite.measuring import measure, size_of_weights
+from experiments.rewrite.measuring import measure, measured_cost
 from experiments.rewrite.networks import resnet18
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
-from gopt.rewriting import measured
 from gopt.rewriting.mutations import MUTATIONS
 
 NETWORKS: dict[str, Callable[..., Case]] = {
@@ -108,7 +107,7 @@ def main(settings: Settings) -> None:
     runs = product(settings.models or NETWORKS, settings.sizes, settings.batches, settings.searches)
     for model, size, batch, search in track(list(runs), "networks and searches"):
         case = NETWORKS[model](batch=batch, size=size)
-        cost = measured(times, constants=size_of_weights(case))
+        cost = measured_cost(case, times)
         figures = measure(
             case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed
         )

@@ -10,9 +10,10 @@ import jax
 
 import gopt
 from experiments.cases import Case
+from gopt.fusion import KernelTimes
 from gopt.measure import Times, median_ratio, turns
 from gopt.program import Program, trace_program
-from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms, read
+from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms, footprint, measured, read
 from gopt.verification import random_arguments
 
 # XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
@@ -27,9 +28,9 @@ def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
     return terms, read(terms, program, constant), program
 
 
-def size_of_weights(case: Case) -> int:
-    """Returns the size of a model's weights, in B."""
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(case.args[0]))
+def measured_cost(case: Case, times: KernelTimes) -> OpCost:
+    """Returns what an op of a model costs, as measured."""
+    return measured(times, between=footprint(trace_program(case.fn, *case.args)))
 
 
 def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int) -> dict[str, Any]:

@@ -25,11 +25,11 @@ from rich.progress import track
 
 from experiments import common
 from experiments.cases import Case, check_names
-from experiments.rewrite.measuring import PLAIN, read_model, size_of_weights
+from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from gopt.fusion import KernelTimes
 from gopt.measure import cores, median_ratio, turns
-from gopt.rewriting import OpCost, Written, measured, roofline
+from gopt.rewriting import OpCost, Written, roofline
 from gopt.rewriting.saturation import saturation
 from gopt.verification import largest_difference, random_arguments
 
@@ -135,7 +135,7 @@ def main(settings: Settings) -> None:
     times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
     costs: dict[str, Callable[[Case], OpCost]] = {
         "gopt, roofline": lambda _: roofline(),
-        "gopt, measured": lambda case: measured(times, constants=size_of_weights(case)),
+        "gopt, measured": lambda case: measured_cost(case, times),
     }
     found: list[dict[str, Any]] = []
     for name in track(settings.models or NAMES, "models"):

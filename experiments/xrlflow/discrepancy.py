@@ -14,7 +14,6 @@ import tyro
 
 from experiments import common
 from experiments.cases import check_names
-from experiments.rewrite.measuring import size_of_weights
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games
 from experiments.xrlflow.__main__ import MODELS
@@ -41,7 +40,8 @@ def told(name: str, clocks: games.Clocks) -> dict[str, float]:
     played = games.game(name, EVERY[name]())
     seconds = {by: clocks.seconds(played, by)(played.roots) for by in games.REWARDS}
     jax.clear_caches()  # programs of all models at once are more than a process may map
-    return {**seconds, "weights": size_of_weights(played.case)}
+    weights = jax.tree.leaves(played.case.args[0])
+    return {**seconds, "weights": sum(x.size * x.dtype.itemsize for x in weights)}
 
 
 def main(settings: Settings) -> None:

@@ -1,9 +1,10 @@
 """One kernel as a program of its own, in which it takes what it takes among others."""
 
+import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,9 +23,8 @@ from gopt.sources.costs import num_bytes
 COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
 
 _TURN = 2e-3  # s, what is timed at once at least
-_MEMORY = 96 << 20  # B, more than most caches hold: what is read in turn comes from memory
-_MOST_ARRAYS = 256  # that are read in turn: to draw more takes longer than to read them
-_STAYS = 64 << 10  # B, below which what a kernel reads seldom makes no difference
+_MEMORY = 128 << 20  # B, more than most caches hold: what is read in turn comes from memory
+_SMALL = 16 << 10  # B, which memory has in 2 µs, little more than what any kernel takes
 # One copy runs after the other, as kernels of a program do, and they share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
 
@@ -43,71 +43,79 @@ def kernel(
 
 
 class Cold(NamedTuple):
-    """What a kernel reads that was not read for long."""
+    """Inputs of a kernel that no cache holds when they are read, or a distant one."""
 
-    places: tuple[int, ...] = ()  # of what it reads, see `kernel`
-    arrays: int = 1  # that are read in turn at each: 1, 2, or a multiple of `COPIES`
+    places: tuple[int, ...] = ()  # among the inputs, see `kernel`
+    arrays: int = 1  # at each place, which are read in turn
 
 
-def cold_of(equation: JaxprEqn, read_seldom: Collection[Var], between: float) -> Cold:
-    """Returns what a kernel reads that was not read for long.
+def cold_of(equation: JaxprEqn, cold: Collection[Var], between: float) -> Cold:
+    """Returns which inputs of a kernel are cold, and how many arrays have to take turns for that.
 
-    That is nothing if it is so small that it stays in the cache.
+    None is cold if all of them are small.
 
     Args:
       equation: the kernel.
-      read_seldom: variables.
-      between: two reads of one of these, B of them are read.
+      cold: variables that are read once in a while.
+      between: bytes that are read until one of these is read again.
     """
     read_by = list(dict.fromkeys(variables(equation.invars)))
-    places = tuple(place for place, variable in enumerate(read_by) if variable in read_seldom)
+    places = tuple(place for place, variable in enumerate(read_by) if variable in cold)
     size = sum(num_bytes(aval_of(read_by[place])) for place in places)
-    if size < _STAYS:
+    if size < _SMALL:
         return Cold()
-    arrays = min(math.ceil(min(between, _MEMORY) / size), _MOST_ARRAYS)
-    if arrays > 2:
-        arrays = math.ceil(arrays / COPIES) * COPIES
+    arrays = math.ceil(min(between, _MEMORY) / size)
     return Cold(places, arrays) if arrays > 1 else Cold()
 
 
 def copies(
-    equation: JaxprEqn, cold: Cold, values: dict[tuple[Any, int], jax.Array]
-) -> tuple[Callable[..., Any], list[tuple[Any, Any]]]:
-    """Returns copies of a kernel as one program, and what calls of it read in turn.
+    equation: JaxprEqn, cold: Cold, values: dict[Any, jax.Array]
+) -> tuple[Callable[..., Any], list[list[jax.Array]]]:
+    """Returns copies of a kernel as one program, and the arguments of calls of it, in turn.
 
     Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
 
     Args:
       equation: the kernel.
-      cold: what each copy reads another array of than the one before.
-      values: arrays, by their shapes and how many of them came before.
+      cold: inputs at which each copy reads another array than the one before.
+      values: arrays, by their shapes and numbers.
     """
     run, shapes = kernel(equation, apart(equation))
+    hot = [place for place in range(len(shapes)) if place not in cold.places]
+    order = [*hot, *cold.places]
 
-    def copy(by_place: dict[int, Any]) -> jax.Array:
-        return shown(run(*(by_place[place] for place in range(len(shapes)))))
+    def program(*arrays: jax.Array) -> jax.Array:
+        shared, own, each = arrays[: len(hot)], arrays[len(hot) :], len(cold.places)
+        result = jnp.float32(0)
+        for k in range(COPIES):
+            by_place = dict(zip(order, (*shared, *own[k * each : (k + 1) * each]), strict=True))
+            result += shown(run(*(by_place[place] for place in range(len(shapes)))))
+        return result
 
-    def program(shared: dict[int, Any], own: list[dict[int, Any]]) -> jax.Array:
-        return sum((copy({**shared, **mine}) for mine in own), jnp.float32(0))
-
-    seen: Counter[Any] = Counter()
-
-    def value(place: int) -> jax.Array:
-        shape = shapes[place]
-        key = shape, seen[shape]
-        seen[shape] += 1
+    def value(key: Any, make: Callable[[], jax.Array]) -> jax.Array:
         if key not in values:
-            values[key] = values_of(shape, seed=seen[shape])
+            values[key] = make()
         return values[key]
 
-    shared = {place: value(place) for place in range(len(shapes)) if place not in cold.places}
-    own = [{place: value(place) for place in cold.places} for _ in range(cold.arrays)]
-    turns = max(cold.arrays // COPIES, 1)
-    each = [
-        (shared, [own[(COPIES * turn + k) % cold.arrays] for k in range(COPIES)])
-        for turn in range(turns)
+    numbers: Counter[Any] = Counter()
+    first = []
+    for shape in shapes:
+        numbers[shape] += 1
+        draw = partial(values_of, shape, seed=numbers[shape])
+        first.append(value((shape, numbers[shape] - 1), draw))
+    in_turn = [
+        [
+            value((shapes[place], place, turn), partial(jnp.copy, first[place]))
+            for place in cold.places
+        ]
+        for turn in range(cold.arrays)
     ]
-    return jax.jit(program, compiler_options=_OPTIONS), each
+    calls = math.lcm(cold.arrays, COPIES) // COPIES
+    shared = [first[place] for place in hot]
+    return jax.jit(program, compiler_options=_OPTIONS), [
+        [*shared, *itertools.chain(*(in_turn[k % cold.arrays] for k in range(call, call + COPIES)))]
+        for call in range(0, calls * COPIES, COPIES)
+    ]
 
 
 @unit
@@ -147,29 +155,29 @@ def values_of(shape: jax.ShapeDtypeStruct, *, seed: int = 0) -> jax.Array:
 
 
 def timed(
-    function: Callable[..., Any], calls: Sequence[Sequence[Any]], *, longest: float = math.inf
+    function: Callable[..., Any], calls: Iterable[Sequence[Any]], *, longest: float = math.inf
 ) -> Callable[[], float]:
-    """Compiles a function, and returns another that times a call of it, in s.
+    """Compiles a function, and returns another that times calls of it, in s a call.
 
     Args:
       function: what is timed.
-      calls: arguments of each call, in turn.
+      calls: the arguments of each; after the last comes the first.
       longest: that a call may take, in s.
 
     Raises:
       TimeoutError: a call takes longer than `longest`.
     """
+    arguments = itertools.cycle(calls)
 
     def turn(times: int) -> float:
         begin = time.perf_counter()
-        for _ in range(times):
-            for arguments in calls:
-                result = function(*arguments)
+        for each in itertools.islice(arguments, times):
+            result = function(*each)
         jax.block_until_ready(result)
-        return (time.perf_counter() - begin) / (times * len(calls))
+        return (time.perf_counter() - begin) / times
 
-    jax.block_until_ready(function(*calls[0]))  # it is compiled
+    jax.block_until_ready(function(*next(arguments)))  # it is compiled
     once = turn(1)
     if once > longest:
         raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
-    return partial(turn, math.ceil(_TURN / (once * len(calls))))
+    return partial(turn, math.ceil(_TURN / once))

@@ -117,11 +117,20 @@ class KernelTimes:
         Args:
           program: the equations.
           configurations: the parts of each, see `of`.
-          cold: inputs of the program, by number, that are read seldom, as weights are; all else
-            that kernels read is in the cache, if that holds it.
-          between: two reads of one of these, B of them are read: from memory if that is more than a
-            cache holds.
+          cold: inputs of the program, by number, that are read once in a while, as weights are. All
+            others are read again and again, so that they are in a cache if one holds them.
+          between: bytes that are read until one of these is read again, from whichever cache holds
+            so many; by default from memory. While they are timed, each shape of theirs takes as
+            much memory, 128 MiB at most, or twice its size.
+
+        Raises:
+          ValueError: `between` is negative, or the program has no such input.
         """
+        if not between >= 0:
+            raise ValueError(f"between is {between}: expected 0 or a positive number of bytes")
+        for number in cold:
+            if not 0 <= number < len(program.inputs):
+                raise ValueError(f"cold has {number}, expected 0..{len(program.inputs) - 1}")
         variables = {program.inputs[number] for number in cold}
         new: dict[str, tuple[JaxprEqn, alone.Cold]] = {}
         texts: list[list[str]] = []
@@ -130,20 +139,20 @@ class KernelTimes:
             for equation in group(program, parts).equations:
                 kernel, shapes = alone.kernel(equation, kernel_of(equation))
                 text = str(jax.make_jaxpr(kernel)(*shapes))
-                seldom = alone.cold_of(equation, variables, between)
-                if seldom.places:
-                    text += f" with {seldom.arrays} of {list(seldom.places)} in turn"
+                inputs = alone.cold_of(equation, variables, between)
+                if inputs.places:
+                    text += f" with {inputs.arrays} of {list(inputs.places)} in turn"
                 texts[-1].append(text)
                 if text not in self.seconds:
-                    new.setdefault(text, (equation, seldom))
+                    new.setdefault(text, (equation, inputs))
         if new:
             self._learn(new)
         return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
 
     def _learn(self, new: Mapping[str, tuple[JaxprEqn, alone.Cold]]) -> None:
-        """Compiles and times kernels, with what they read seldom, by their texts."""
+        """Compiles and times kernels, with their cold inputs, by their texts."""
         check_units()
-        values: dict[tuple[Any, int], jax.Array] = {}
+        values: dict[Any, jax.Array] = {}
         if self._call is None:
             self._call = alone.timed(jax.jit(lambda x: x + 1), [[jnp.zeros(4)]])
         ready: dict[str, Callable[[], float]] = {}

@@ -1,7 +1,7 @@
 """Equal programs: terms, rules, searches, and functions that are measured to be faster."""
 
 from gopt.rewriting.backtracking import backtracking
-from gopt.rewriting.costs import OpCost, measured, roofline
+from gopt.rewriting.costs import OpCost, footprint, measured, roofline
 from gopt.rewriting.found import Found, Search
 from gopt.rewriting.generated_rules import generated
 from gopt.rewriting.matching import Match, Matcher
@@ -26,6 +26,7 @@ __all__ = [
     "Terms",
     "Written",
     "backtracking",
+    "footprint",
     "generated",
     "measured",
     "partial_equivalence",

@@ -7,14 +7,15 @@ import functools
 import math
 from collections.abc import Callable
 
-import jax
-
+from gopt.equations import aval_of
 from gopt.fusion.timing import KernelTimes
 from gopt.hardware import Hardware, homogeneous, op_seconds
-from gopt.program import trace_program
+from gopt.program import Program, trace_program
 from gopt.rewriting.operators import Attributes, Shapes, run
+from gopt.sources.costs import num_bytes
 from gopt.sources.jaxpr import trace
 
+# Of an operator, its attributes, the shapes of its inputs, and whether each of these is constant.
 OpCost = Callable[[str, Attributes, tuple[Shapes, ...], tuple[bool, ...]], float]
 
 # What takes no time: its readers read the part, or the view, in place.
@@ -35,12 +36,7 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
         hardware = homogeneous(1, flop_rate=1e11, memory_bandwidth=1e10, launch=1e-6)
 
     @functools.cache
-    def cost(
-        operator: str,
-        attributes: Attributes,
-        shapes: tuple[Shapes, ...],
-        constant: tuple[bool, ...],
-    ) -> float:
+    def cost(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> float:
         if operator in FREE:
             return 0.0
         graph = trace(lambda *values: run(operator, attributes, values), *shapes).graph
@@ -48,20 +44,33 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
         work = (graph.flops > 0) | (graph.bytes > 0)
         return float(seconds[work].sum())
 
-    return cost
+    return lambda operator, attributes, shapes, _: cost(operator, attributes, shapes)
 
 
-def measured(times: KernelTimes, *, constants: float = math.inf) -> OpCost:
+def footprint(program: Program) -> float:
+    """Returns the bytes of all that a program reads and computes, each once."""
+    computed = (v for equation in program.equations for v in equation.outvars)
+    return sum(num_bytes(aval_of(v)) for v in (*program.inputs, *program.constants, *computed))
+
+
+def measured(times: KernelTimes, *, between: float = math.inf) -> OpCost:
     """Returns costs as this CPU has them, in s: each op is compiled and timed once, as TASO has it.
 
-    An op is a kernel of its own, as in `roofline`; what a call of one takes is left out. Constants
-    come from where those of a model come from, which reads all others before it reads one again:
-    our choice, TASO has them in the cache. What cannot be timed costs infinitely much.
+    An op is a kernel of its own, as in `roofline`; what a call of one takes is left out. Its
+    constants are read from memory, as those of a model are: our choice, as TASO's ops find them in
+    the cache. What is computed is in the cache if one holds it. What cannot be timed costs
+    infinitely much.
 
     Args:
       times: what was measured before, and where it is kept.
-      constants: of the program, in B; by default more than a cache holds.
+      between: bytes that are read until a constant is read again, as the `footprint` of a small
+        program, whose constants stay in a cache; 0 for TASO's times.
+
+    Raises:
+      ValueError: `between` is negative.
     """
+    if not between >= 0:
+        raise ValueError(f"between is {between}: expected 0 or a positive number of bytes")
 
     @functools.cache
     def cost(
@@ -75,9 +84,8 @@ def measured(times: KernelTimes, *, constants: float = math.inf) -> OpCost:
         program = trace_program(lambda *values: run(operator, attributes, values), *shapes)
         if not program.equations:
             return 0.0
-        inputs = [c for c, x in zip(constant, shapes, strict=True) for _ in jax.tree.leaves(x)]
-        cold = [number for number, is_constant in enumerate(inputs) if is_constant]
         parts = [tuple(range(len(program.equations)))]
-        return times.of(program, parts, cold=cold, between=constants)
+        cold = [number for number, is_constant in enumerate(constant) if is_constant]
+        return times.of(program, parts, cold=cold, between=between)
 
     return cost

@@ -237,43 +237,79 @@ def product_of(rows):
 @pytest.mark.parametrize(
     ("rows", "between", "arrays"),
     [
-        (2**8 - 1, math.inf, 1),  # small
-        (2**8, math.inf, 12),  # as many as there may be
-        (2**8, 3 * 2**16, 4),
-        (2**8, 2 * 2**16, 2),
-        (2**8, 2**16, 1),  # all that there is
-        (2**9 - 1, math.inf, 12),  # 1 MiB in all
-        (2**10, math.inf, 4),
+        (2**6 - 1, math.inf, 1),  # small
+        (2**6, math.inf, 64),  # of 16 KiB each, 1 MiB in all
+        (2**6, 6 * 2**14, 6),
+        (2**6, 5 * 2**14 - 1, 5),
+        (2**6, 2**14, 1),  # all that is read between two reads of it
+        (2**6, 0, 1),
+        (2**11, math.inf, 2),
         (2**12, math.inf, 1),  # larger than caches
     ],
 )
 def test_what_is_cold_is_another_array_from_copy_to_copy(rows, between, arrays, monkeypatch):
     monkeypatch.setattr(alone, "_MEMORY", 2**20)
-    monkeypatch.setattr(alone, "_MOST_ARRAYS", 12)
     program, (apart, _) = product_of(rows)
     (kernel,) = group(program, apart).equations
     place = kernel.invars.index(program.inputs[1])
     cold = alone.cold_of(kernel, {program.inputs[1]}, between)
     assert cold == (alone.Cold((place,), arrays) if arrays > 1 else alone.Cold())
     function, calls = alone.copies(kernel, cold, {})
-    read = [shared[place] if arrays == 1 else w[place] for shared, own in calls for w in own]
-    assert len(read) == max(arrays, alone.COPIES)
-    assert {w.shape for w in read} == {(rows, 64)}
-    numbers = list(map(id, read))
-    assert len(set(numbers)) == arrays and numbers == numbers[:arrays] * (len(read) // arrays)
-    x = calls[0][0][1 - place]
-    assert all(shared[1 - place] is x for shared, _ in calls)
-    first = sum(float((w @ x)[0, 0]) for w in read[: alone.COPIES])
-    assert float(function(*calls[0])) == pytest.approx(first, rel=1e-6)
+    if arrays == 1:
+        ((first, second),) = calls
+        assert {first.shape, second.shape} == {X.shape, (rows, 64)}
+        return
+    assert all(x is calls[0][0] for x, *_ in calls)
+    numbers = [id(w) for _, *own in calls for w in own]
+    assert len(numbers) == math.lcm(arrays, alone.COPIES)
+    assert len(set(numbers)) == arrays and numbers == numbers[:arrays] * (len(numbers) // arrays)
+    x, *own = calls[0]
+    first = sum(float((w @ x)[0, 0]) for w in own)
+    assert float(function(x, *own)) == pytest.approx(first, rel=1e-5)
 
 
-def test_kernels_that_read_seldom_are_others():
+def test_copies_that_read_arrays_of_one_shape_read_different_ones(monkeypatch):
+    monkeypatch.setattr(alone, "_MEMORY", 2**17)
+    program, (apart, _) = parts(lambda x, v, w: x * v - w, *3 * [X])
+    *_, kernel = group(program, [tuple(range(len(program.equations)))]).equations
+    cold = alone.cold_of(kernel, set(program.inputs[1:]), math.inf)
+    assert cold.arrays == 4
+    function, ((x, *own),) = alone.copies(kernel, cold, {})
+    assert len(set(map(id, (x, *own)))) == 9
+    assert float(function(x, *own)) == pytest.approx(
+        sum(float((x * v - w)[0, 0]) for v, w in zip(own[::2], own[1::2], strict=True)), rel=1e-5
+    )
     times = KernelTimes(turns=1)
-    for rows, kernels in ((2**8 - 1, 1), (2**8, 4)):  # 64 KiB, and a little less
+    times.of(program, [tuple(range(len(program.equations)))], cold=[1, 2])
+    assert all(map(math.isfinite, times.seconds.values()))
+
+
+def test_calls_are_timed_in_turn(monkeypatch):
+    """By a clock that has moved 1 ms after each."""
+    log = []
+    monkeypatch.setattr(alone.time, "perf_counter", lambda: 1e-3 * len(log))
+    turn = alone.timed(log.append, [["a"], ["b"], ["c"]])
+    assert log == ["a", "b"]  # compiled, and timed once
+    assert turn() == pytest.approx(1e-3) and turn() == pytest.approx(1e-3)
+    assert log == ["a", "b", "c", "a", "b", "c"]  # 2 ms at least in a turn
+    with pytest.raises(TimeoutError, match="one call takes"):
+        alone.timed(log.append, [["a"], ["b"], ["c"]], longest=1e-4)
+    assert len(log) == 8
+
+
+def test_kernels_with_cold_inputs_are_others(monkeypatch):
+    monkeypatch.setattr(alone, "_MEMORY", 2**20)
+    times = KernelTimes(turns=1)
+    for rows, kernels in ((2**6 - 1, 1), (2**6, 4)):  # 16 KiB, and a little less
         program, (apart, _) = product_of(rows)
         times.of(program, apart)
         times.of(program, apart, cold=[1])
-        times.of(program, apart, cold=[1], between=2**17)
+        times.of(program, apart, cold=[1], between=2**15)
         assert len(times.seconds) == kernels
     told = [text.partition(" with ")[2] for text in times.seconds]
-    assert told == ["", "", "256 of [0] in turn", "2 of [0] in turn"]
+    assert told == ["", "", "64 of [0] in turn", "2 of [0] in turn"]
+    with pytest.raises(ValueError, match=r"cold has 2, expected 0\.\.1"):
+        times.of(program, apart, cold=[2])
+    for bad in (-1, math.nan):
+        with pytest.raises(ValueError, match=f"between is {bad}"):
+            times.of(program, apart, cold=[1], between=bad)

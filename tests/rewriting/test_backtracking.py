@@ -8,7 +8,7 @@ import pytest
 from gopt.fusion import KernelTimes
 from gopt.program import trace_program
 from gopt.rewriting.backtracking import backtracking
-from gopt.rewriting.costs import measured, roofline
+from gopt.rewriting.costs import footprint, measured, roofline
 from gopt.rewriting.matching import Matcher, replacements
 from gopt.rewriting.patterns import add, apply, relu
 from gopt.rewriting.pricing import Change, Prices
@@ -246,18 +246,25 @@ def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypat
     assert measured(known)("matmul", product, (x, x), none) == np.inf
 
 
-def test_ops_are_timed_with_constants_that_are_read_seldom(monkeypatch):
+def test_ops_are_timed_with_constants_that_are_cold(monkeypatch):
     told = []
     times = KernelTimes(turns=1)
-    monkeypatch.setattr(times, "of", lambda *_, **seldom: told.append(seldom) or 1.0)
+    monkeypatch.setattr(times, "of", lambda *_, **cold: told.append(cold) or 1.0)
     terms = Terms()
     x, w = (
         terms.argument(k, jax.ShapeDtypeStruct((4, 4), np.float32), constant=k == 1)
         for k in range(2)
     )
     both = terms.add("add", (x, x))
-    prices = Prices(terms, measured(times, constants=64))
+    prices = Prices(terms, measured(times, between=64))
     for inputs in ((both, w), (w, both), (x, both), (w, w)):
         prices.term(terms.add("matmul", inputs, dtype=None, precision=None))
     # What reads constants alone is not run.
     assert told == [{"cold": cold, "between": 64} for cold in ([1], [0], [])]
+    with pytest.raises(ValueError, match="between is -1"):
+        measured(times, between=-1)
+
+
+def test_a_footprint_is_what_is_read_and_computed():
+    program = trace_program(lambda w, x: jnp.tanh(x @ w) + 1, jnp.ones((4, 8)), jnp.ones((2, 4)))
+    assert footprint(program) == 4 * (4 * 8 + 2 * 4 + 3 * 2 * 8)
