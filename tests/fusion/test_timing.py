@@ -270,7 +270,7 @@ def test_what_is_cold_is_another_array_from_copy_to_copy(rows, between, arrays, 
 
 def test_copies_that_read_arrays_of_one_shape_read_different_ones(monkeypatch):
     monkeypatch.setattr(alone, "_MEMORY", 2**17)
-    program, (apart, _) = parts(lambda x, v, w: x * v - w, *3 * [X])
+    program, _ = parts(lambda x, v, w: x * v - w, *3 * [X])
     *_, kernel = group(program, [tuple(range(len(program.equations)))]).equations
     cold = alone.cold_of(kernel, set(program.inputs[1:]), math.inf)
     assert cold.arrays == 4
