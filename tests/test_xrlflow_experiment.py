@@ -296,6 +296,8 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
     for by in ("summed ops", "analytic"):
         assert found[by] == Prices(played.terms, clocks.cost(played, by)).program(played.roots)
+    cached = Prices(played.terms, costs.measured(clocks.ops, between=0)).program(played.roots)
+    assert found["summed ops, cached"] == cached
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(games, "measured", lambda times, between: between)
         assert clocks.cost(played) == footprint(played.program)

@@ -1,5 +1,7 @@
 """What cost models say of models, and what these take, measured as whole programs through XLA.
 
+Ops are measured with their weights as cold as a model's are, and, as in TASO, in the cache.
+
     python -m experiments.xrlflow.discrepancy
 
 What was measured in the folder before is not measured again. Needs the extras `rewriting` and
@@ -17,6 +19,8 @@ from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games
 from experiments.xrlflow.__main__ import MODELS
+from gopt.rewriting import measured
+from gopt.rewriting.pricing import Prices
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,15 @@ class Settings:
         check_names("models", self.models, EVERY)
 
 
+CACHED = "summed ops, cached"
+
+
 def told(name: str, clocks: games.Clocks) -> dict[str, float]:
     """Returns what a model takes, as it is read and by each reward, in s, and its weights in B."""
     played = games.game(name, EVERY[name]())
     seconds = {by: clocks.seconds(played, by)(played.roots) for by in games.REWARDS}
+    cached = Prices(played.terms, measured(clocks.ops, between=0))
+    seconds[CACHED] = cached.program(played.roots)
     jax.clear_caches()  # programs of all models at once are more than a process may map
     weights = jax.tree.leaves(played.case.args[0])
     return {**seconds, "weights": sum(x.size * x.dtype.itemsize for x in weights)}
@@ -52,10 +61,10 @@ def main(settings: Settings) -> None:
     common.save_json(settings.folder / "discrepancy.json", rows)
     common.show(
         "What models take, and what cost models say: ms, and MiB of weights",
-        ("model", *games.REWARDS, "weights"),
+        ("model", *games.REWARDS, CACHED, "weights"),
         [
             (
-                *(name, *(f"{1e3 * row[by]:.3g}" for by in games.REWARDS)),
+                *(name, *(f"{1e3 * row[by]:.3g}" for by in (*games.REWARDS, CACHED))),
                 f"{row['weights'] / 2**20:.0f}",
             )
             for name, row in rows.items()
