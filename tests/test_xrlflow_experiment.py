@@ -24,7 +24,7 @@ from experiments.xrlflow import (
 )
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
-from gopt.rewriting import footprint, roofline
+from gopt.rewriting import costs, footprint, roofline
 from gopt.rewriting.pricing import Prices
 from gopt.systems import xrlflow
 
