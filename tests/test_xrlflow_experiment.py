@@ -158,6 +158,32 @@ def test_what_an_agent_makes_of_a_program_at_once_is_measured_once():
     assert training.likeliest(seat(measurements=1), params) == training.start(one)
 
 
+def test_what_an_agent_would_do_at_once_is_a_finalist_however_it_was_measured(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        training, "play", lambda *_: training.Played(begin(), {"layers": []}, history=[])
+    )
+    monkeypatch.setattr(
+        methods.comparing,
+        "compare",
+        lambda played, programs, **_: {
+            name: {"ratio": (0.9 if name == "0" else 1.0,), "difference": 0.0, "tolerance": 0.0}
+            for name in programs
+        },
+    )
+    play = methods.Play(
+        begin(), AGENT, "analytic", 9, updates=1, repeats=1, seed=0, folder=tmp_path
+    )
+    played = games.game("layers", layers())
+    one = seat()
+    expected, _ = training.program_of(one, training.likeliest(one, begin()).actions)
+    clocks = games.Clocks(None, None)
+    found = {name: methods.player(name, played, clocks, play) for name in ("X-RLflow", "random")}
+    assert one.budget.name(found["X-RLflow"].roots) == one.budget.name(expected)
+    assert found["random"].roots == played.roots
+
+
 def test_episodes_go_on_where_the_fastest_program_was_measured_before(tmp_path, monkeypatch):
     one, taken = seat(measurements=12), []
     original = xrlflow.play

@@ -99,8 +99,8 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     """Returns what one of `PLAYERS` finds.
 
-    Of the fastest programs and the program as it is, that is the one that is fastest again and has
-    the same values.
+    Of the fastest programs, the one that an agent's likeliest rewrites lead to, and the program as
+    it is, that is the one that is fastest again and has the same values.
     """
     begin, settings = time.perf_counter(), play.settings
     if name == CLIMBING:
@@ -118,7 +118,7 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
         folder = play.folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
         given = {played.name: known}
         came = training.play([seat], play.params, settings, playing, folder, given)
-    best = {one.name: one for one in (*came.best[played.name], training.start(seat))}
+    best = {one.name: one for one in (*came.best[played.name], *known, training.start(seat))}
     finalists = [training.program_of(seat, one.actions) for one in best.values()]
     measured = comparing.compare(
         played,
