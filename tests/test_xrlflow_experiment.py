@@ -109,7 +109,7 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
             training.play(seats, params, AGENT, other, folder)
 
 
-@pytest.mark.parametrize(("learning", "at_random"), [(True, 0.0), (True, 0.5), (False, 1.0)])
+@pytest.mark.parametrize(("learning", "at_random"), [(True, False), (False, True)])
 def test_no_more_is_measured_than_there_is_to_spend(tmp_path, learning, at_random):
     one = seat(measurements=7)
     playing = training.Playing(learning, 0.5, at_random, updates=50, measurements=7)
@@ -212,24 +212,18 @@ def test_rewards_of_a_round_are_those_of_all_models():
     assert means[0] == 0 and means[1] == 1 and means[9] == 9 and means[11] == 13
 
 
-def test_episodes_at_random_are_as_many_as_asked_for_and_teach_nothing(tmp_path, monkeypatch):
-    made, drawn, learned = [seat(), seat(attention)], {}, []
-    original, improve = xrlflow.play, xrlflow.improve
+def test_rewrites_at_random_are_drawn_by_no_agent(tmp_path, monkeypatch):
+    drawn, original = [], xrlflow.play
 
     def play(env, choose, *args, **settings):
-        drawn.setdefault(id(env), []).append(choose is xrlflow.uniform)
+        drawn.append(choose is xrlflow.uniform)
         return original(env, choose, *args, **settings)
 
-    def watched(state, episodes, rng, settings):
-        learned.append(len(episodes))
-        return improve(state, episodes, rng, settings=settings)
-
     monkeypatch.setattr(xrlflow, "play", play)
-    monkeypatch.setattr(xrlflow, "improve", watched)
-    playing = training.Playing(at_random=0.5, updates=3)
-    training.play(made, begin(), AGENT, playing, tmp_path)
-    assert [drawn[id(one.env)] for one in made] == [[False, True] * 2 + [False], [False, True] * 2]
-    assert learned == [2, 2, 1]
+    for at_random in (True, False):
+        playing = training.Playing(learning=False, at_random=at_random, updates=1)
+        training.play([seat()], begin(), AGENT, playing, tmp_path / str(at_random))
+    assert drawn == [True] * AGENT.episodes + [False] * AGENT.episodes
 
 
 def test_climbing_never_goes_down():
@@ -456,7 +450,7 @@ def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
         (partial(ablation.Settings, reward="none"), "reward has 'none'"),
         (partial(pretraining.Settings, validation=("no such",)), "validation has 'no such'"),
         (partial(training.Playing, going_on=1.5), "going_on is 1.5"),
-        (partial(training.Playing, at_random=-0.5), "at_random is -0.5"),
+        (partial(training.Playing, at_random=True), "no agent learns from rewrites at random"),
         (partial(training.Playing, updates=0), "updates is 0"),
         (partial(speed.Settings, repeats=0), "repeats is 0"),
     ],

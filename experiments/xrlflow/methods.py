@@ -29,22 +29,20 @@ CLIMBING = "climbing"
 
 
 class Player(NamedTuple):
-    """Whose program is measured; shares are those of `experiments.xrlflow.training.Playing`."""
+    """Whose program is measured, see `experiments.xrlflow.training.Playing`."""
 
     learning: bool
     going_on: float
-    at_random: float
+    at_random: bool
 
 
-# An agent that learns, with and without episodes at random, the latter that does not learn, hill
-# climbing by what that proposes, and chance.
+# An agent that learns, one that does not, hill climbing by what that proposes, and chance.
 PLAYERS = {
-    "X-RLflow": Player(learning=True, going_on=0.5, at_random=0.0),
-    "X-RLflow, half at random": Player(learning=True, going_on=0.5, at_random=0.5),
-    "agent": Player(learning=False, going_on=0.5, at_random=0.0),
-    CLIMBING: Player(learning=False, going_on=1.0, at_random=0.0),
-    "random, going on": Player(learning=False, going_on=0.5, at_random=1.0),
-    "random": Player(learning=False, going_on=0.0, at_random=1.0),
+    "X-RLflow": Player(learning=True, going_on=0.5, at_random=False),
+    "agent": Player(learning=False, going_on=0.5, at_random=False),
+    CLIMBING: Player(learning=False, going_on=1.0, at_random=False),
+    "random, going on": Player(learning=False, going_on=0.5, at_random=True),
+    "random": Player(learning=False, going_on=0.0, at_random=True),
 }
 
 
@@ -108,7 +106,7 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     seconds = clocks.seconds(played, play.reward)
     cost = clocks.cost(played, play.reward)
     seat = training.seat(played, seconds, cost, settings, play.measurements)
-    known = [] if PLAYERS[name].at_random == 1 else [training.likeliest(seat, play.params)]
+    known = [] if PLAYERS[name].at_random else [training.likeliest(seat, play.params)]
     if name == CLIMBING:
         came = climb(seat, xrlflow.policy(settings), play.params, known, seed=play.seed)
     else:

@@ -26,8 +26,7 @@ class Playing:
       learning: whether it learns from its episodes.
       going_on: share of the episodes that begin near the fastest program that is known, where it
         was measured the last time before.
-      at_random: share of the episodes of each game that are of rewrites at random, so that what the
-        agent is told cannot mislead all of them; no update is made of those.
+      at_random: whether rewrites are drawn at random, and not by the agent.
       reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
       updates: rounds of `Settings.episodes` episodes, at most.
       measurements: programs of each game that may be measured; rounds end when all are.
@@ -36,16 +35,17 @@ class Playing:
 
     learning: bool = True
     going_on: float = 0.0
-    at_random: float = 0.0
+    at_random: bool = False
     reward: str = "analytic"
     updates: int = 40
     measurements: int = 10**9
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("going_on", "at_random"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 to 1")
+        if not 0 <= self.going_on <= 1:
+            raise ValueError(f"going_on is {self.going_on}: expected 0 to 1")
+        if self.learning and self.at_random:
+            raise ValueError("no agent learns from rewrites at random")
         for name in ("updates", "measurements"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
@@ -209,9 +209,7 @@ def _round(
         before = list[int]()
         if rng.random() < playing.going_on:
             before = _measured(best[game.name][0].actions, settings)
-        earlier = len(returns.get(game.name, ())) + len(played.get(game.name, ()))
-        at_random = int((earlier + 1) * playing.at_random) > int(earlier * playing.at_random)
-        policy = xrlflow.uniform if at_random else choose
+        policy = xrlflow.uniform if playing.at_random else choose
         episode = xrlflow.play(env, policy, params, rng, begin=before)
         taken[game.name] += time.perf_counter() - begin
         played.setdefault(game.name, []).append(episode)
@@ -220,7 +218,7 @@ def _round(
             name = budget.name(episode.roots[step])
             reached = Reached([*before, *episode.action[: step + 1].tolist()], share, name)
             best[game.name] = fastest(best[game.name], reached)
-        if not budget.is_spent and not at_random:  # rewards are known to the end, and are its own
+        if not budget.is_spent:  # rewards are known to the end
             episodes.append((episode, env.size, game.name))
     by = {each.game.name: each for each in seats}
     for name, own in played.items():
