@@ -84,12 +84,12 @@ def test_kernels_that_were_timed_are_not_timed_again(times, monkeypatch):
 def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
     timed, tried = alone.timed, []
 
-    def fails(function, arguments, *, longest=math.inf):
+    def fails(function, calls, *, longest=math.inf):
         if longest < math.inf:  # a kernel
             tried.append(function)
             if len(tried) == 2:
                 raise TimeoutError("too long")
-        return timed(function, arguments, longest=longest)
+        return timed(function, calls, longest=longest)
 
     monkeypatch.setattr(alone, "timed", fails)
     result = fuse(step, W, X, evaluations=3, repeats=1)

@@ -24,7 +24,7 @@ from experiments.xrlflow import (
 )
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
-from gopt.rewriting import costs, footprint, roofline
+from gopt.rewriting import roofline
 from gopt.rewriting.pricing import Prices
 from gopt.systems import xrlflow
 
@@ -311,16 +311,18 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     times = [json.loads(line) for line in lines.splitlines()[1:]]
     assert found["end to end"] == times[0]["seconds"]  # the model is measured first
     row = (tmp_path / "discrepancy.md").read_text().splitlines()[-1].strip("| ").split("|")
-    told = [1e3 * found[by] for by in ("end to end", "summed ops", "analytic")]
-    np.testing.assert_allclose([float(cell) for cell in row[1:4]], told, rtol=6e-3)
+    told = [1e3 * found[by] for by in (*games.REWARDS, discrepancy.CACHED)]
+    np.testing.assert_allclose([float(cell) for cell in row[1:5]], told, rtol=6e-3)
     played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
     for by in ("summed ops", "analytic"):
         assert found[by] == Prices(played.terms, clocks.cost(played, by)).program(played.roots)
-    cached = Prices(played.terms, costs.measured(clocks.ops, between=0)).program(played.roots)
-    assert found["summed ops, cached"] == cached
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(games, "measured", lambda times, between: between)
-        assert clocks.cost(played) == footprint(played.program)
+        patch.setattr(discrepancy, "measured", lambda _, between: lambda *op: 1.0 + between)
+        live = played.terms.live(played.roots)
+        computed = sum(not played.terms.constant[term] for term in live)
+        assert discrepancy.told("attention", clocks)[discrepancy.CACHED] == computed
+        patch.setattr(games, "measured_cost", lambda program, times: (program, times))
+        assert clocks.cost(played) == (played.program, clocks.ops)
     assert found["weights"] == 4 * 16 * (16 + 16 + 24)
     # The agent plays on another shape.
     shapes.main(

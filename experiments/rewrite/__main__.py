@@ -24,6 +24,7 @@ from experiments.rewrite.measuring import measure, measured_cost
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
+from gopt.program import trace_program
 from gopt.rewriting import OpCost, roofline
 
 COSTS = ("measured", "roofline")
@@ -61,7 +62,7 @@ def op_costs(settings: Settings) -> Callable[[Case], OpCost]:
         return lambda _: roofline()
     settings.folder.mkdir(parents=True, exist_ok=True)
     times = KernelTimes(settings.folder / "ops.jsonl")
-    return lambda case: measured_cost(case, times)
+    return lambda case: measured_cost(trace_program(case.fn, *case.args), times)
 
 
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:

@@ -27,6 +27,7 @@ from experiments.rewrite.measuring import measure, measured_cost
 from experiments.rewrite.networks import resnet18
 from experiments.rewrite.searches import SEARCHES
 from gopt.fusion import KernelTimes
+from gopt.program import trace_program
 from gopt.rewriting.mutations import MUTATIONS
 
 NETWORKS: dict[str, Callable[..., Case]] = {
@@ -107,7 +108,7 @@ def main(settings: Settings) -> None:
     runs = product(settings.models or NETWORKS, settings.sizes, settings.batches, settings.searches)
     for model, size, batch, search in track(list(runs), "networks and searches"):
         case = NETWORKS[model](batch=batch, size=size)
-        cost = measured_cost(case, times)
+        cost = measured_cost(trace_program(case.fn, *case.args), times)
         figures = measure(
             case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed
         )

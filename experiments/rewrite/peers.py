@@ -29,11 +29,13 @@ from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from gopt.fusion import KernelTimes
 from gopt.measure import cores, median_ratio, turns
+from gopt.program import Program
 from gopt.rewriting import OpCost, Written, roofline
 from gopt.rewriting.saturation import saturation
 from gopt.verification import largest_difference, random_arguments
 
 BASE = "XLA"
+ProgramCost = Callable[[Program], OpCost]  # of an op of a program
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,14 @@ class Settings:
         check_names("models", self.models, NAMES)
 
 
-def measure(
-    name: str, costs: dict[str, Callable[[Case], OpCost]], settings: Settings
-) -> list[dict[str, Any]]:
+def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> list[dict[str, Any]]:
     """Returns what a model takes in each way, and how far its values are from XLA's."""
     case = forward(name)
     weights, *inputs = random_arguments(case.args, settings.seed)
     file = with_weights(model(name), weights)
     ways: dict[str, Callable[[], Any]] = {BASE: partial(jax.jit(case.fn), weights, *inputs)}
     ways["XLA, plain"] = partial(jax.jit(case.fn, compiler_options=PLAIN), weights, *inputs)
-    for way, written in _rewritten(case, {way: of(case) for way, of in costs.items()}).items():
+    for way, written in _rewritten(case, costs).items():
         ways[way] = partial(jax.jit(written.run), written.fold(weights), *inputs)
     simplified, is_same = onnxsim.simplify(file)
     if not is_same:
@@ -87,10 +87,10 @@ def measure(
     ]
 
 
-def _rewritten(case: Case, costs: dict[str, OpCost]) -> dict[str, Written]:
+def _rewritten(case: Case, costs: dict[str, ProgramCost]) -> dict[str, Written]:
     """Returns a model as it is read, and after saturation by each cost."""
     terms, roots, program = read_model(case)
-    found = {name: saturation(terms, roots, cost).roots for name, cost in costs.items()}
+    found = {name: saturation(terms, roots, cost(program)).roots for name, cost in costs.items()}
     programs = {"XLA, folded": roots, **found}
     return {name: Written(terms, each, program, {0}) for name, each in programs.items()}
 
@@ -133,9 +133,9 @@ def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it with the figures."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
-    costs: dict[str, Callable[[Case], OpCost]] = {
+    costs: dict[str, ProgramCost] = {
         "gopt, roofline": lambda _: roofline(),
-        "gopt, measured": lambda case: measured_cost(case, times),
+        "gopt, measured": lambda program: measured_cost(program, times),
     }
     found: list[dict[str, Any]] = []
     for name in track(settings.models or NAMES, "models"):

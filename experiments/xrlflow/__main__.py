@@ -6,9 +6,10 @@
 Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
 and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
 the episodes go on from the fastest program that is known, but those of "random". Of the three
-fastest of each, and the model as read, the one that is fastest again is taken. What comes out is
-measured in the end, all programs of a model in turns. Agents start as the one that ships, from
-random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
+fastest of each, what an agent's likeliest rewrites lead to, and the model as read, the one that is
+fastest again is taken. What comes out is measured in the end, all programs of a model in turns.
+Agents start as the one that ships, from random weights, or from a file of
+`experiments.xrlflow.pretraining` (`--weights`).
 
 Resumes where it was interrupted: models and seeds that are done are kept, and training goes on from
 its checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
@@ -35,6 +36,9 @@ MODELS = (
     *("BERT", "ViT", "DALL-E", "T-T", "Inception-v3", "SqueezeNet", "ResNeXt-50"),
     *(f"{name}, matrices alone" for name in ("BERT", "ViT", "DALL-E", "T-T")),
 )
+# Of rows. Since 2, ops are measured with weights that are as cold as the model's, and what an agent
+# would do at once is a finalist.
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ def _about(settings: Settings) -> dict[str, Any]:
     others = ("models", "seeds", "seed", "folder")
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
     kept = {name: value for name, value in plain.items() if name not in others}
-    return kept | {"played": {name: methods.PLAYERS[name]._asdict() for name in settings.players}}
+    played = {name: methods.PLAYERS[name]._asdict() for name in settings.players}
+    return kept | {"version": _VERSION, "played": played}
 
 
 def main(settings: Settings) -> None:

@@ -22,6 +22,8 @@ from experiments.xrlflow.__main__ import MODELS
 from gopt.rewriting import measured
 from gopt.rewriting.pricing import Prices
 
+CACHED = "summed ops, cached"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -39,11 +41,11 @@ class Settings:
         check_names("models", self.models, EVERY)
 
 
-CACHED = "summed ops, cached"
-
-
 def told(name: str, clocks: games.Clocks) -> dict[str, float]:
-    """Returns what a model takes, as it is read and by each reward, in s, and its weights in B."""
+    """Returns what a model takes, as it is read, in s, and its weights in B.
+
+    That is by each reward, and by measured ops whose weights are in the cache.
+    """
     played = games.game(name, EVERY[name]())
     seconds = {by: clocks.seconds(played, by)(played.roots) for by in games.REWARDS}
     cached = Prices(played.terms, measured(clocks.ops, between=0))

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from experiments import common
 from experiments.cases import Case
-from experiments.rewrite.measuring import read_model
+from experiments.rewrite.measuring import measured_cost, read_model
 from gopt.fusion import KernelTimes
 from gopt.program import Program
-from gopt.rewriting import OpCost, Terms, footprint, measured, roofline
+from gopt.rewriting import OpCost, Terms, roofline
 from gopt.rewriting.digests import digest
 from gopt.rewriting.pricing import Prices
 from gopt.systems import xrlflow
@@ -43,7 +43,7 @@ class Clocks(NamedTuple):
         """Returns what an op costs: as measured, or, for analytic rewards, by a roofline."""
         if reward == "analytic":
             return roofline()
-        return measured(self.ops, between=footprint(played.program))
+        return measured_cost(played.program, self.ops)
 
     def seconds(self, played: Game, reward: str) -> Seconds:
         """Returns what a program takes, by one of `REWARDS`."""

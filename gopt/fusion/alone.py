@@ -24,7 +24,7 @@ COPIES = 4  # of a kernel in one program, so that what it takes to call the prog
 
 _TURN = 2e-3  # s, what is timed at once at least
 _MEMORY = 128 << 20  # B, more than most caches hold: what is read in turn comes from memory
-_SMALL = 16 << 10  # B, which memory has in 2 µs, little more than what any kernel takes
+_SMALL = 16 << 10  # B, which take 2 µs to read from memory, as little as a small kernel
 # One copy runs after the other, as kernels of a program do, and they share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
 
@@ -52,12 +52,12 @@ class Cold(NamedTuple):
 def cold_of(equation: JaxprEqn, cold: Collection[Var], between: float) -> Cold:
     """Returns which inputs of a kernel are cold, and how many arrays have to take turns for that.
 
-    None is cold if all of them are small.
+    None is if they have less than 16 KiB together, or all that is read between two reads of them.
 
     Args:
       equation: the kernel.
       cold: variables that are read once in a while.
-      between: bytes that are read until one of these is read again.
+      between: bytes that are read from one read of such a variable to the next.
     """
     read_by = list(dict.fromkeys(variables(equation.invars)))
     places = tuple(place for place, variable in enumerate(read_by) if variable in cold)
@@ -78,7 +78,7 @@ def copies(
     Args:
       equation: the kernel.
       cold: inputs at which each copy reads another array than the one before.
-      values: arrays, by their shapes and numbers.
+      values: arrays, by shape and number; at cold inputs by shape, place and turn.
     """
     run, shapes = kernel(equation, apart(equation))
     hot = [place for place in range(len(shapes)) if place not in cold.places]

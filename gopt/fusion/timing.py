@@ -119,9 +119,10 @@ class KernelTimes:
           configurations: the parts of each, see `of`.
           cold: inputs of the program, by number, that are read once in a while, as weights are. All
             others are read again and again, so that they are in a cache if one holds them.
-          between: bytes that are read until one of these is read again, from whichever cache holds
-            so many; by default from memory. While they are timed, each shape of theirs takes as
-            much memory, 128 MiB at most, or twice its size.
+          between: bytes that are read from one read of such an input to the next. By default that
+            is more than a cache holds, so that it comes from memory, if these inputs of a kernel
+            have 16 KiB together. While it is timed they take `between` bytes, 128 MiB at most, and
+            less than one set of them more; kernels share those of one shape and place.
 
         Raises:
           ValueError: `between` is negative, or the program has no such input.

@@ -63,14 +63,10 @@ def measured(times: KernelTimes, *, between: float = math.inf) -> OpCost:
 
     Args:
       times: what was measured before, and where it is kept.
-      between: bytes that are read until a constant is read again, as the `footprint` of a small
-        program, whose constants stay in a cache; 0 for TASO's times.
-
-    Raises:
-      ValueError: `between` is negative.
+      between: bytes that are read from one read of a constant to the next, as the `footprint` of a
+        program, which a cache may hold if it is small; 0 for TASO's times. Constants of less than
+        16 KiB, of an op together, are in the cache in any case.
     """
-    if not between >= 0:
-        raise ValueError(f"between is {between}: expected 0 or a positive number of bytes")
 
     @functools.cache
     def cost(
