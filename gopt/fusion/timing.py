@@ -122,7 +122,7 @@ class KernelTimes:
           between: bytes that are read from one read of such an input to the next. By default that
             is more than a cache holds, so that it comes from memory, if these inputs of a kernel
             have 16 KiB together. While it is timed they take `between` bytes, 128 MiB at most, and
-            less than one set of them more; kernels share those of one shape and place.
+            less than two sets of them more; kernels share those of one shape and place.
 
         Raises:
           ValueError: `between` is negative, or the program has no such input.
