@@ -342,6 +342,18 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     assert "rows 4" in (tmp_path / "shapes" / "shapes.md").read_text()
 
 
+def test_what_is_kept_of_a_gain_is_told_turn_by_turn():
+    drift = np.array([1.0, 1.5, 1.2, 1.0, 2.0, 1.1])  # of the machine, from turn to turn
+    takes = {"as read": 1.0, "trained there": 0.8, "trained elsewhere": 0.85}
+    found = {
+        name: {"same as": name, "times": {"process": share * drift}}
+        for name, share in takes.items()
+    }
+    assert shapes.kept(found) == pytest.approx(0.75)
+    found["trained there"]["times"]["process"] = 0.99 * drift
+    assert np.isnan(shapes.kept(found))
+
+
 def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, monkeypatch):
     sizes = {"batch": 1, "source_length": 8, "target_length": 4, "layers": 1, "vocabulary": 16}
     monkeypatch.setattr(pretraining, "MODELS", {"t5": sizes | {"hidden": 16, "heads": 2}})

@@ -9,7 +9,8 @@ there. Needs the extras `rewriting` and `xrlflow`.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ import tyro
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
-from experiments.xrlflow import games, methods
+from experiments.xrlflow import comparing, games, methods
 from gopt.systems import xrlflow
 
 SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how much
@@ -105,14 +106,19 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
 
 
+def kept(found: Mapping[str, dict[str, Any]]) -> float:
+    """Returns what an agent of another shape gains of what that gains which is trained there.
+
+    Gains are shares of the model as read, turn by turn. Where there are 2 % at most, it is unknown.
+    """
+    names = ("trained there", "trained elsewhere")
+    there, elsewhere = (1 - comparing.against(found, name, "as read")[0] for name in names)
+    return elsewhere / there if there > 0.02 else math.nan
+
+
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
     by = ("as read", *settings.baselines, "trained there", *FEW)
-
-    def kept(found: dict[str, Any]) -> str:
-        names = ("as read", "trained there", "trained elsewhere")
-        read, there, elsewhere = (found[name]["ratio"][0] for name in names)
-        return f"{(read - elsewhere) / (read - there):.2f}" if read - there > 0.02 else ""
 
     common.show(
         f"Process time as a share of that before (95 % of {settings.repeats} turns, one seed)",
@@ -121,7 +127,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
             (
                 *(row["model"], row["shape"]),
                 *(methods.ratio(row["found"][name]) for name in by),
-                kept(row["found"]),
+                f"{kept(row['found']):.2f}".replace("nan", ""),
             )
             for row in rows
         ],
