@@ -237,6 +237,20 @@ def test_climbing_never_goes_down():
     np.testing.assert_allclose(share, shares[-1])
 
 
+def test_climbing_goes_on_where_the_horizon_has_no_room():
+    rare = dataclasses.replace(AGENT, horizon=4, every=4)
+    one = seat(settings=rare, measurements=12)
+    episodes = (
+        xrlflow.play(one.env, xrlflow.uniform, begin(), np.random.default_rng(k)) for k in range(99)
+    )
+    full = next(each for each in episodes if xrlflow.NOTHING not in each.action)
+    assert len(full.action) == rare.horizon
+    at_horizon = training.Reached(full.action.tolist(), 0.1, one.budget.name(full.roots[-1]))
+    measured = len(one.budget.known)
+    climb(one, xrlflow.policy(rare), begin(), [at_horizon], seed=0)
+    assert len(one.budget.known) > measured
+
+
 def test_programs_of_a_model_are_compared_in_turns():
     played = games.game("layers", layers())
     one = seat()
@@ -343,15 +357,23 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
 
 
 def test_what_is_kept_of_a_gain_is_told_turn_by_turn():
-    drift = np.array([1.0, 1.5, 1.2, 1.0, 2.0, 1.1])  # of the machine, from turn to turn
-    takes = {"as read": 1.0, "trained there": 0.8, "trained elsewhere": 0.85}
+    drift = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.1])  # of the machine, from turn to turn
+    takes = {
+        "as read": 1.0,
+        "trained there": np.array([0.8, 0.8, 0.8, 0.8, 0.4, 0.4]),
+        "trained elsewhere": 0.85,
+    }
     found = {
-        name: {"same as": name, "times": {"process": share * drift}}
+        name: {"same as": name, "equal": True, "times": {"process": share * drift}}
         for name, share in takes.items()
     }
     assert shapes.kept(found) == pytest.approx(0.75)
+    assert methods.of_read(found, "trained elsewhere").startswith("0.850")
+    wrong = {**found, "as read": {**found["as read"], "equal": False}}
+    assert shapes.kept(wrong) is None
+    assert methods.of_read(wrong, "trained elsewhere") == "wrong values"
     found["trained there"]["times"]["process"] = 0.99 * drift
-    assert np.isnan(shapes.kept(found))
+    assert shapes.kept(found) is None
 
 
 def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, monkeypatch):

@@ -111,7 +111,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
     common.show(
-        f"Process time as a share of that before (95 % of {settings.repeats} turns, one seed)",
+        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
         (
             *("variant", *(row["model"] for row in rows)),
             *("the best by its reward", "programs it was told", "s"),
@@ -119,14 +119,14 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
         [
             (
                 name,
-                *(methods.ratio(row["found"][name]) for row in rows),
+                *(methods.of_read(row["found"], name) for row in rows),
                 *(
                     ", ".join(_last(row["found"][name], key) for row in rows).strip(", ")
                     for key in ("best", "measured")
                 ),
                 ", ".join(f"{row['found'][name]['s']:.0f}" for row in rows),
             )
-            for name in ("as read", "TASO", *settings.variants)
+            for name in ("TASO", *settings.variants)
         ],
         settings.folder / "ablation.md",
     )

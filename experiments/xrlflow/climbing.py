@@ -50,8 +50,12 @@ def _followed(
     params: Any,
     rng: np.random.Generator,
 ) -> list[int]:
-    """Returns some actions, and a few more that are drawn, after the environment has taken them."""
+    """Returns some actions, and a few more that are drawn, after the environment has taken them.
+
+    Where the horizon has no room for these, they come in the place of the last ones.
+    """
     env.reset()
+    actions = actions[: max(env.settings.horizon - 1 - STEPS, 0)]
     for action in actions:
         env.step(action)
     more = list[int]()

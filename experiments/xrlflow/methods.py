@@ -154,9 +154,11 @@ def _is_equal(row: Mapping[str, Any]) -> bool:
     return bool(row["difference"] <= row["tolerance"])
 
 
-def ratio(row: dict[str, Any]) -> str:
-    """Returns what a program takes, as a share of the model, or that its values are wrong."""
-    return common.interval(row["ratio"]) if row["equal"] else "wrong values"
+def of_read(found: Mapping[str, dict[str, Any]], name: str) -> str:
+    """Returns what a program takes, as a share of the model as read, or that values are wrong."""
+    if not (found[name]["equal"] and found["as read"]["equal"]):
+        return "wrong values"
+    return common.interval(comparing.against(found, name, "as read"))
 
 
 def finished(

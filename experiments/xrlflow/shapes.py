@@ -9,7 +9,6 @@ there. Needs the extras `rewriting` and `xrlflow`.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,10 +42,10 @@ class Settings:
     Attributes:
       models: of `SHAPES`.
       baselines: of `experiments.xrlflow.methods.BASELINES`.
-      few: measurements of the agent that was trained on another shape.
+      few: measurements of those that are not trained there.
       measurements: of the one that is trained there.
       updates: rounds of episodes, at most.
-      repeats: turns in which programs are timed in the end.
+      repeats: turns in which the fastest of each are timed once more, and all in the end.
       weights: what agents begin as, see `experiments.xrlflow`.
       agents: folder of agents that were trained, a file for each model.
       seed: of everything random.
@@ -106,34 +105,33 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
 
 
-def kept(found: Mapping[str, dict[str, Any]]) -> float:
-    """Returns what an agent of another shape gains of what that gains which is trained there.
+def kept(found: Mapping[str, dict[str, Any]]) -> float | None:
+    """Returns the gain of the agent of another shape as a share of that which is trained there.
 
-    Gains are shares of the model as read, turn by turn. Where there are 2 % at most, it is unknown.
+    Gains are over the model as read, turn by turn. None if the latter is 2 % at most, or if values
+    of any are wrong.
     """
     names = ("trained there", "trained elsewhere")
+    if not all(found[name]["equal"] for name in ("as read", *names)):
+        return None
     there, elsewhere = (1 - comparing.against(found, name, "as read")[0] for name in names)
-    return elsewhere / there if there > 0.02 else math.nan
+    return elsewhere / there if there > 0.02 else None
 
 
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
     by = (*settings.baselines, "trained there", *FEW)
-
-    def told(found: Mapping[str, dict[str, Any]], name: str) -> str:
-        share = comparing.against(found, name, "as read")
-        return methods.ratio({**found[name], "ratio": share})
-
+    shares = [kept(row["found"]) for row in rows]
     common.show(
         f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
         ("model", "shape", *by, "kept"),
         [
             (
                 *(row["model"], row["shape"]),
-                *(told(row["found"], name) for name in by),
-                f"{kept(row['found']):.2f}".replace("nan", ""),
+                *(methods.of_read(row["found"], name) for name in by),
+                "" if share is None else f"{share:.2f}",
             )
-            for row in rows
+            for row, share in zip(rows, shares, strict=True)
         ],
         settings.folder / "shapes.md",
     )
