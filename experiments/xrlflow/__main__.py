@@ -52,7 +52,7 @@ class Settings:
       reward: of episodes, of `experiments.xrlflow.games.REWARDS`.
       measurements: whole programs that each player measures of each model.
       updates: rounds of episodes, at most.
-      repeats: turns in which programs are timed in the end.
+      repeats: turns in which the fastest of each are timed once more, and all in the end.
       weights: of the agent to begin with: "shipped", "random", or a file.
       seeds: runs of each player.
       seed: of everything random in the first.

@@ -58,7 +58,7 @@ class Settings:
       reward: of variants that have no other, of `experiments.xrlflow.games.REWARDS`.
       measurements: whole programs that a variant measures of each model.
       updates: rounds of episodes, at most.
-      repeats: turns in which programs are timed in the end.
+      repeats: turns in which the fastest of each are timed once more, and all in the end.
       seed: of everything random.
       folder: where figures, the table, checkpoints and times are kept.
       agent: settings of the agent by default.
