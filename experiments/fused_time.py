@@ -37,7 +37,7 @@ from gopt.fusion_problem import FusionProblem
 from gopt.fusion_rules import RULES
 from gopt.kernels import simplify
 from gopt.kernels.grouping import Group
-from gopt.measure import turns
+from gopt.measure import check_repeats, turns
 from gopt.program import trace_program
 from gopt.sources.jaxpr import from_program
 from gopt.verification import largest_difference, random_arguments
@@ -125,8 +125,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.configurations < 4 or self.configurations % 4:
             raise ValueError(f"configurations is {self.configurations}: expected a multiple of 4")
-        if self.repeats < 1:
-            raise ValueError(f"repeats is {self.repeats}: expected 1 at least")
+        check_repeats(self.repeats)
 
 
 def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:

@@ -128,8 +128,7 @@ def turns(
     Raises:
       ValueError: `repeats` is less than 1.
     """
-    if repeats < 1:
-        raise ValueError(f"repeats is {repeats}: expected 1 at least")
+    check_repeats(repeats)
     calls: dict[str, int] = {}
     for name, function in functions.items():
         _time(function, arguments, 1)  # it may be compiled
@@ -140,6 +139,12 @@ def turns(
         for name, function in functions.items():
             found[name].append(_time(function, arguments, calls[name]))
     return {name: Times(*np.array(times).T) for name, times in found.items()}
+
+
+def check_repeats(repeats: int) -> None:
+    """Raises ValueError if there is no turn; for whoever works long before the first one."""
+    if repeats < 1:
+        raise ValueError(f"repeats is {repeats}: expected 1 at least")
 
 
 def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:

@@ -91,6 +91,11 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     for ours, theirs in zip(*map(jax.tree.leaves, (parts.params, whole.params)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert parts.best == whole.best
+    # What was done before the interruption took its time as well.
+    done = {row["update"]: row for row in parts.history if row["update"] < 2}
+    learned = sum(row["learning s"] for row in done.values())
+    before = sum(row["playing s"] for row in parts.history if row["update"] < 2)
+    assert parts.resumed == pytest.approx(before + learned) and whole.resumed == 0
     timed = ("playing s", "learning s")
     told = [
         [{key: value for key, value in row.items() if key not in timed} for row in came.history]
@@ -167,8 +172,13 @@ def test_what_an_agent_would_do_at_once_is_a_finalist_however_it_was_measured(
     monkeypatch.setattr(
         methods.comparing,
         "compare",
-        lambda played, programs, **_: {
-            name: {"ratio": (0.9 if name == "0" else 1.0,), "difference": 0.0, "tolerance": 0.0}
+        lambda played, programs, *, seed, **_: {
+            name: {
+                "ratio": (0.9 if name == "0" else 1.0,),
+                "difference": 0.0,
+                "tolerance": 0.0,
+                "tells": name != "0" or seed == 0,
+            }
             for name in programs
         },
     )
@@ -182,6 +192,9 @@ def test_what_an_agent_would_do_at_once_is_a_finalist_however_it_was_measured(
     found = {name: methods.player(name, played, clocks, play) for name in ("X-RLflow", "random")}
     assert one.budget.name(found["X-RLflow"].roots) == one.budget.name(expected)
     assert found["random"].roots == played.roots
+    # Values that tell nothing are not those of the model.
+    untold = methods.player("X-RLflow", played, clocks, dataclasses.replace(play, seed=1))
+    assert untold.roots == played.roots
 
 
 def test_episodes_go_on_where_the_fastest_program_was_measured_before(tmp_path, monkeypatch):
@@ -338,7 +351,10 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
         patch.setattr(games, "measured_cost", lambda program, times: (program, times))
         assert clocks.cost(played) == (played.program, clocks.ops)
     assert found["weights"] == 4 * 16 * (16 + 16 + 24)
-    # The agent plays on another shape.
+    # The agent plays on another shape; an agent that is missing is missed at once.
+    with pytest.raises(FileNotFoundError, match=r"attention\.npz"):
+        shapes.main(shapes.Settings(models=("attention",), agents=tmp_path, folder=tmp_path / "no"))
+    assert not (tmp_path / "no").exists()
     shapes.main(
         shapes.Settings(
             models=("attention",),

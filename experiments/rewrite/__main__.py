@@ -23,7 +23,9 @@ from experiments.cases import Case, check_names
 from experiments.rewrite.measuring import measure, measured_cost
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
+from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
+from gopt.measure import check_repeats
 from gopt.program import trace_program
 from gopt.rewriting import OpCost, roofline
 
@@ -54,6 +56,7 @@ class Settings:
         check_names("models", self.models, EVERY)
         check_names("searches", self.searches, SEARCHES)
         check_names("cost", [self.cost], COSTS)
+        check_repeats(self.repeats)
 
 
 def op_costs(settings: Settings) -> Callable[[Case], OpCost]:
@@ -79,9 +82,9 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
                 row["model"],
                 row["search"],
                 *(f"{1e3 * cost:.3f}" for cost in row["cost"]),
-                f"{1e3 * row['seconds']['before']['process'].min():.3f}",
+                f"{1e3 * min(row['seconds']['before']['process']):.3f}",
                 *(common.interval(row[ratio]) for ratio in ("ratio", "wall ratio", "folded ratio")),
-                f"{1e3 * row['plain seconds']['before']['process'].min():.3f}",
+                f"{1e3 * min(row['plain seconds']['before']['process']):.3f}",
                 common.interval(row["plain ratio"]),
                 f"{row['difference']:.0e}",
                 row["refused"] or "yes",
@@ -115,8 +118,8 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
             (
                 row["model"],
                 f"{1e3 * row['cost'][0]:.3f}",
-                f"{1e3 * row['seconds']['folded']['process'].min():.3f}",
-                f"{1e3 * (end := row['seconds']['folded']['wall'].min()):.3f}",
+                f"{1e3 * min(row['seconds']['folded']['process']):.3f}",
+                f"{1e3 * (end := min(row['seconds']['folded']['wall'])):.3f}",
                 f"{abs(end - row['cost'][0]) / row['cost'][0]:.2f}",
             )
             for row in {row["model"]: row for row in found}.values()
@@ -127,25 +130,29 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Measures all models with all searches, prints the tables and saves them."""
-    make_cost = op_costs(settings)
-    found: list[dict[str, Any]] = []
+    common.save_settings(settings.folder, settings)
+    make_cost, found = op_costs(settings), list[dict[str, Any]]()
+    kept = Rows(settings.folder / "rows", about(settings, "models", "searches"))
     runs = [
         (model, search)
         for model in settings.models or MODELS
         for search in settings.searches or SEARCHES
     ]
     for model, search in track(runs, "models and searches"):
-        case = EVERY[model]()
-        figures = measure(
-            case,
-            SEARCHES[search],
-            make_cost(case),
-            repeats=settings.repeats,
-            seed=settings.seed,
-        )
-        found.append({"model": model, "search": search, **figures})
+
+        def make(model: str = model, search: str = search) -> dict[str, Any]:
+            case = EVERY[model]()
+            figures = measure(
+                case,
+                SEARCHES[search],
+                make_cost(case),
+                repeats=settings.repeats,
+                seed=settings.seed,
+            )
+            return {"model": model, "search": search, **figures}
+
+        found.append(kept.of(f"{model}, {search}", make))
         common.save_json(settings.folder / "rewrite.json", found)
-    common.save_settings(settings.folder, settings)
     show(found, settings)
 
 

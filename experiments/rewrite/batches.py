@@ -9,8 +9,7 @@ turns of 100 programs; as many as backtracking has where it says 300. Where it s
 compiled without YNNPACK. Needs the extra `rewriting`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -26,6 +25,7 @@ from experiments.cases import Case, check_names, forward
 from experiments.rewrite.measuring import measure, measured_cost
 from experiments.rewrite.networks import resnet18
 from experiments.rewrite.searches import SEARCHES
+from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
 from gopt.program import trace_program
 from gopt.rewriting.mutations import MUTATIONS
@@ -69,6 +69,16 @@ class Settings:
                 raise ValueError(f"{name} has {least}: expected 1 at least")
 
 
+def run(
+    model: str, size: int, batch: int, search: str, times: KernelTimes, settings: Settings
+) -> dict[str, Any]:
+    """Returns what a search makes of a network, given times of ops."""
+    case = NETWORKS[model](batch=batch, size=size)
+    cost = measured_cost(trace_program(case.fn, *case.args), times)
+    figures = measure(case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed)
+    return {"model": model, "size": size, "batch": batch, "search": search, **figures}
+
+
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
     """Prints the table, and saves it."""
     common.show(
@@ -82,9 +92,9 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
             (
                 *(row["model"], row["batch"], row["size"], row["search"]),
                 f"{row['cost'][1] / row['cost'][0]:.4f}",
-                f"{1e3 * row['seconds']['before']['process'].min():.1f}",
+                f"{1e3 * min(row['seconds']['before']['process']):.1f}",
                 *map(common.interval, (row["ratio"], row["wall ratio"])),
-                f"{1e3 * row['plain seconds']['before']['process'].min():.1f}",
+                f"{1e3 * min(row['plain seconds']['before']['process']):.1f}",
                 common.interval(row["plain ratio"]),
                 f"{row['search s']:.1f}",
                 f"{row['measuring s']:.0f}",
@@ -96,25 +106,22 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
     )
 
 
-def _forms(rules: Counter[str]) -> dict[str, int]:
+def _forms(rules: Mapping[str, int]) -> dict[str, int]:
     return {name: count for name, count in rules.items() if name in FORMS}
 
 
 def main(settings: Settings) -> None:
     """Measures the networks with all searches, prints the table and saves it."""
-    settings.folder.mkdir(parents=True, exist_ok=True)
+    common.save_settings(settings.folder, settings)
+    selected = "models", "batches", "sizes", "searches"
+    kept = Rows(settings.folder / "rows", about(settings, *selected))
     times = KernelTimes(settings.folder / "ops.jsonl", turns=settings.turns)
     found: list[dict[str, Any]] = []
     runs = product(settings.models or NETWORKS, settings.sizes, settings.batches, settings.searches)
     for model, size, batch, search in track(list(runs), "networks and searches"):
-        case = NETWORKS[model](batch=batch, size=size)
-        cost = measured_cost(trace_program(case.fn, *case.args), times)
-        figures = measure(
-            case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed
-        )
-        found.append({"model": model, "size": size, "batch": batch, "search": search, **figures})
+        name = f"{model}, {batch} images of {size}, {search}"
+        found.append(kept.of(name, partial(run, model, size, batch, search, times, settings)))
         common.save_json(settings.folder / "batches.json", found)
-    common.save_settings(settings.folder, settings)
     show(found, settings)
 
 

@@ -27,8 +27,9 @@ from experiments import common
 from experiments.cases import Case, check_names
 from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
+from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
-from gopt.measure import cores, median_ratio, turns
+from gopt.measure import check_repeats, cores, median_ratio, turns
 from gopt.program import Program
 from gopt.rewriting import OpCost, Written, roofline
 from gopt.rewriting.saturation import saturation
@@ -56,6 +57,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_names("models", self.models, NAMES)
+        check_repeats(self.repeats)
 
 
 def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> list[dict[str, Any]]:
@@ -117,9 +119,9 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
         [
             (
                 *(row["model"], row["way"]),
-                f"{1e3 * row['seconds']['process'].min():.1f}",
+                f"{1e3 * min(row['seconds']['process']):.1f}",
                 common.interval(row["ratio"]),
-                f"{1e3 * row['seconds']['wall'].min():.1f}",
+                f"{1e3 * min(row['seconds']['wall']):.1f}",
                 common.interval(row["wall ratio"]),
                 f"{row['difference']:.0e}",
             )
@@ -131,7 +133,8 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it with the figures."""
-    settings.folder.mkdir(parents=True, exist_ok=True)
+    common.save_settings(settings.folder, settings)
+    kept = Rows(settings.folder / "rows", about(settings, "models"))
     times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
     costs: dict[str, ProgramCost] = {
         "gopt, roofline": lambda _: roofline(),
@@ -139,9 +142,8 @@ def main(settings: Settings) -> None:
     }
     found: list[dict[str, Any]] = []
     for name in track(settings.models or NAMES, "models"):
-        found += measure(name, costs, settings)
+        found += kept.of(name, partial(measure, name, costs, settings))
         common.save_json(settings.folder / "peers.json", found)
-    common.save_settings(settings.folder, settings)
     show(found, settings)
 
 

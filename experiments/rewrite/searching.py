@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from experiments.cases import check_names
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
+from experiments.rows import Rows, about
 from gopt.rewriting import RULES, Match, Matcher, roofline
 from gopt.rewriting.pricing import Prices
 
@@ -140,16 +142,17 @@ def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Measures all searches on all models, prints the tables and saves them with the figures."""
+    common.save_settings(settings.folder, settings)
+    kept = Rows(settings.folder / "rows", about(settings, "models", "searches"))
     models = settings.models or tuple(MODELS)
     runs = list(product(models, settings.searches or SEARCHES))
     found, matching = list[dict[str, Any]](), list[dict[str, Any]]()
     for each in track(runs, "models and searches"):
-        found.append(_apart(run, *each))
+        found.append(kept.of(", ".join(each), partial(_apart, run, *each)))
         common.save_json(settings.folder / "searching.json", found)
     for model in track(models, "matching"):
-        matching.append(_apart(match, model))
+        matching.append(kept.of(f"{model}, matching", partial(_apart, match, model)))
         common.save_json(settings.folder / "matching.json", matching)
-    common.save_settings(settings.folder, settings)
     show(found, settings)
     show_matching(matching, settings)
 

@@ -16,9 +16,7 @@ its checkpoints. The agents of the first seed are saved, for `experiments.xrlflo
 extras `rewriting` and `xrlflow`.
 """
 
-import dataclasses
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ import tyro
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
+from experiments.rows import Rows, about
 from experiments.xrlflow import games, methods, report
 from gopt.systems import xrlflow
 
@@ -112,35 +111,23 @@ def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[st
         jax.clear_caches()  # programs of all models at once are more than a process may map
 
 
-def _is_kept(path: Path, about: Mapping[str, Any]) -> bool:
-    """Returns whether an earlier run has saved what came of a model and a seed."""
-    if not path.exists():
-        return False
-    if json.loads(path.read_text())["about"] != about:
-        raise ValueError(f"{path} is of other settings: use another folder, or the old settings")
-    return True
-
-
 def _about(settings: Settings) -> dict[str, Any]:
     """Returns the settings that all rows of a folder have."""
-    others = ("models", "seeds", "seed", "folder")
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
-    kept = {name: value for name, value in plain.items() if name not in others}
     played = {name: methods.PLAYERS[name]._asdict() for name in settings.players}
+    kept = about(settings, "models", "seeds", "seed")
     return kept | {"version": _VERSION, "played": played}
 
 
 def main(settings: Settings) -> None:
     """Runs all on all models, prints the tables and saves them."""
-    rows, about = list[dict[str, Any]](), _about(settings)
+    common.save_settings(settings.folder, settings)
+    rows, kept = list[dict[str, Any]](), Rows(settings.folder / "rows", _about(settings))
     for name in settings.models:
         seeds = range(settings.seed, settings.seed + settings.seeds)
-        paths = {seed: settings.folder / "rows" / f"{name}, seed {seed}.json" for seed in seeds}
-        missing = [seed for seed, path in paths.items() if not _is_kept(path, about)]
-        common.save_settings(settings.folder, settings)
+        missing = [seed for seed in seeds if kept.find(f"{name}, seed {seed}") is None]
         for row in run(name, missing, settings) if missing else ():
-            common.save_json(paths[row["seed"]], {"about": about, "row": row})
-        told = [json.loads(path.read_text())["row"] for path in paths.values()]
+            kept.keep(f"{name}, seed {row['seed']}", row)
+        told = [row for seed in seeds if (row := kept.find(f"{name}, seed {seed}"))]
         report.draw(told, settings.players, settings.folder / "curves" / f"{name}.png")
         rows += told
         common.save_json(settings.folder / "xrlflow.json", rows)

@@ -13,6 +13,7 @@ measured. What each finds is measured end to end, in turns with all others. Need
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ import tyro
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
+from experiments.rows import Rows, about
 from experiments.xrlflow import games, methods
+from gopt.measure import check_repeats
 from gopt.systems import xrlflow
 
 AT_THE_END = 10**6  # rewrites
@@ -80,6 +83,7 @@ class Settings:
         check_names("models", self.models, EVERY)
         check_names("variants", self.variants, VARIANTS)
         check_names("reward", [self.reward], games.REWARDS)
+        check_repeats(self.repeats)
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
@@ -141,9 +145,9 @@ def _last(found: dict[str, Any], key: str) -> str:
 def main(settings: Settings) -> None:
     """Runs all variants on all models, prints the table and saves it."""
     common.save_settings(settings.folder, settings)
-    rows = list[dict[str, Any]]()
+    rows, kept = list[dict[str, Any]](), Rows(settings.folder / "rows", about(settings, "models"))
     for name in settings.models:
-        rows.append(run(name, settings))
+        rows.append(kept.of(name, partial(run, name, settings)))
         common.save_json(settings.folder / "ablation.json", rows)
     show(rows, settings)
 

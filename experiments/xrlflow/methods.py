@@ -127,7 +127,7 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
     again = [measured[str(k)] for k in range(len(finalists))]
     shares = [one["ratio"][0] if _is_equal(one) else float("inf") for one in again]
     roots, rules = finalists[shares.index(min(shares))]
-    taken = time.perf_counter() - begin
+    taken = time.perf_counter() - begin + came.resumed
     told = [seconds / seat.env.first for seconds in seat.budget.known.values()]
     return Program(roots, tuple(rules), taken, came.history, told, came.params)
 
@@ -150,8 +150,8 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
 
 
 def _is_equal(row: Mapping[str, Any]) -> bool:
-    """Returns whether values are the same but for rounding."""
-    return bool(row["difference"] <= row["tolerance"])
+    """Returns whether values are the same but for rounding, and tell programs apart."""
+    return bool(row["tells"] and row["difference"] <= row["tolerance"])
 
 
 def of_read(found: Mapping[str, dict[str, Any]], name: str) -> str:

@@ -21,7 +21,9 @@ import tyro
 from experiments import common
 from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
+from experiments.rows import Rows, about
 from experiments.xrlflow import comparing, games, methods
+from gopt.measure import check_repeats
 from gopt.systems import xrlflow
 
 SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how much
@@ -70,6 +72,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_names("models", self.models, SHAPES)
         check_names("baselines", self.baselines, methods.BASELINES)
+        check_repeats(self.repeats)
 
 
 def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
@@ -90,8 +93,7 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
         settings.seed,
         settings.folder / "play",
     )
-    trained = str(settings.agents / f"{name}.npz")
-    params, agent = methods.begin(trained, settings.agent, settings.seed)
+    params, agent = methods.begin(_trained(name, settings), settings.agent, settings.seed)
     elsewhere = dataclasses.replace(there, params=params, settings=agent, measurements=settings.few)
     few = dataclasses.replace(there, measurements=settings.few)
     found["trained there"] = methods.player("X-RLflow", played, clocks, there)
@@ -103,6 +105,11 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     clocks.programs.close()
     rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
+
+
+def _trained(name: str, settings: Settings) -> str:
+    """Returns the file of the agent that was trained on a model."""
+    return str(settings.agents / f"{name}.npz")
 
 
 def kept(found: Mapping[str, dict[str, Any]]) -> float | None:
@@ -139,11 +146,13 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Runs all on all shapes, prints the table and saves it."""
+    for name in settings.models:
+        methods.begin(_trained(name, settings), settings.agent, settings.seed)  # if it can be read
     common.save_settings(settings.folder, settings)
-    rows = list[dict[str, Any]]()
+    rows, done = list[dict[str, Any]](), Rows(settings.folder / "rows", about(settings, "models"))
     for name in settings.models:
         for value in SHAPES[name][1]:
-            rows.append(run(name, value, settings))
+            rows.append(done.of(f"{name}, {value}", partial(run, name, value, settings)))
             common.save_json(settings.folder / "shapes.json", rows)
             jax.clear_caches()
     show(rows, settings)

@@ -25,6 +25,7 @@ from experiments.cases import Case, check_names
 from experiments.rewrite import transformers
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow.games import Game, game
+from gopt.measure import check_repeats
 from gopt.rewriting import Matcher, roofline
 from gopt.rewriting.pricing import Prices
 from gopt.systems import xrlflow
@@ -56,8 +57,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_names("models", self.models, EVERY)
-        if self.repeats < 1:
-            raise ValueError(f"repeats is {self.repeats}: expected 1 at least")
+        check_repeats(self.repeats)
 
 
 def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:

@@ -74,6 +74,7 @@ class Played(NamedTuple):
     params: Any
     best: dict[str, list[Reached]]  # by game, the fastest programs
     history: list[dict[str, Any]]  # a row for each round and game
+    resumed: float = 0.0  # s, that rounds took before an interruption
 
 
 class Seat(NamedTuple):
@@ -162,6 +163,8 @@ def play(
         for each, room in zip(seats, rooms, strict=True):
             each.budget.known.update(kept["known"][each.game.name])
             each.env.make_room(xrlflow.Size(*map(int, room)))
+    learning = {row["update"]: row.get("learning s", 0.0) for row in history}
+    resumed = sum(row["playing s"] for row in history) + sum(learning.values())
     choose = xrlflow.policy(settings)
     with Progress() as progress:
         task = progress.add_task(_described(playing, names), total=playing.updates)
@@ -182,7 +185,7 @@ def play(
             shares = [f"{row['game']} {row['best']:.3f}" for row in rows]
             progress.update(task, completed=update + 1, description=_described(playing, shares))
     checkpoints.close()
-    return Played(jax.device_get(state.params), best, history)
+    return Played(jax.device_get(state.params), best, history, resumed)
 
 
 def _round(

@@ -11,7 +11,7 @@ from gopt.rewriting.rule import Rule
 from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Term, Terms
 from gopt.rewriting.verb import Rewriting, rewrite
-from gopt.rewriting.writing import Written
+from gopt.rewriting.writing import Traced, Written
 
 __all__ = [
     "RULES",
@@ -24,6 +24,7 @@ __all__ = [
     "Search",
     "Term",
     "Terms",
+    "Traced",
     "Written",
     "backtracking",
     "footprint",

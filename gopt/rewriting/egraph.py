@@ -9,7 +9,7 @@ milliseconds.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ from egglog import bindings
 
 from gopt.rewriting.matching import Match, applies
 from gopt.rewriting.operators import Attributes
-from gopt.rewriting.patterns import COMMUTATIVE, Apply, Bound, bind_attributes, bind_shape
+from gopt.rewriting.patterns import COMMUTATIVE, Bound, bind_attributes, bind_shape, parts
 from gopt.rewriting.rule import Rule
 from gopt.rewriting.terms import Terms
 
@@ -63,9 +63,24 @@ class EGraph:
         self._run(_HEAD)
         for k, rule in enumerate(self.rules):
             for pattern in rule.source:
-                for part in _parts(pattern):
+                for part in parts(pattern):
                     self._declare(part.operator, len(part.inputs))
             self._run(_query(k, rule))
+
+    def missing(self, numbers: Iterable[int], others: Collection[int]) -> set[int]:
+        """Returns which terms some are made of, themselves included, that are not in it.
+
+        Args:
+          numbers: of terms.
+          others: terms that are left out.
+        """
+        found, stack = set[int](), list(numbers)
+        while stack:
+            number = stack.pop()
+            if not (number in self._in or number in others or number in found):
+                found.add(number)
+                stack.extend(self.terms[number].inputs)
+        return found
 
     def add(self, numbers: Iterable[int] = (), equal: Iterable[tuple[int, int]] = ()) -> None:
         """Adds terms with all that they read, and says which are equal.
@@ -136,7 +151,7 @@ class EGraph:
                 return None
         columns, roots, inside = iter(row[len(names) :]), list[int](), list[int]()
         for j, pattern in enumerate(rule.source):
-            for depth, part in enumerate(_parts(pattern)):
+            for depth, part in enumerate(parts(pattern)):
                 number, given = next(columns), self._attributes[next(columns)]
                 then = bind_attributes(self.terms, part, number, given, bound)
                 if then is None:
@@ -182,14 +197,6 @@ class EGraph:
         self._engine.run_program(*self._engine.parse_program(program))
 
 
-def _parts(pattern: Any) -> Iterator[Apply]:
-    """Yields all operators of a pattern, each before its inputs."""
-    if isinstance(pattern, Apply):
-        yield pattern
-        for each in pattern.inputs:
-            yield from _parts(each)
-
-
 def _names(rule: Rule) -> list[str]:
     """Returns the names of terms in a rule."""
     return sorted(set().union(*(pattern.names() for pattern in rule.source)))
@@ -199,7 +206,7 @@ def _query(k: int, rule: Rule) -> str:
     """Returns the program that finds where the patterns of a rule are.
 
     A row has the term of each name, in their order, and the term and the attributes of each
-    operator, in that of `_parts`.
+    operator, in that of `parts`.
     """
     facts: list[str] = []
     columns: list[str] = []

@@ -78,11 +78,20 @@ class Apply:
 
     def names(self) -> set[str]:
         """Returns the names of terms in it."""
-        return {
-            name
-            for each in self.inputs
-            for name in ({each} if isinstance(each, str) else each.names())
-        }
+        return set[str]().union(*map(names_of, self.inputs))
+
+
+def names_of(pattern: Any) -> set[str]:
+    """Returns the names of terms in a pattern, which may be one."""
+    return {pattern} if isinstance(pattern, str) else pattern.names()
+
+
+def parts(pattern: Any) -> Iterator[Apply]:
+    """Yields all operators of a pattern, each before its inputs."""
+    if isinstance(pattern, Apply):
+        yield pattern
+        for each in pattern.inputs:
+            yield from parts(each)
 
 
 def size(letter: str) -> Size:
@@ -190,9 +199,14 @@ def bind_attributes(
       number: a term of the shape that the operator returns; axes are counted by it.
       attributes: of the operator.
       bound: what is known already.
+
+    Raises:
+      ValueError: the operator has no attribute of a name that the pattern has.
     """
     found, rest = dict(bound), dict(attributes)
     for name, value in pattern.attributes:
+        if name not in rest:
+            raise ValueError(f"{pattern.operator} has no {name!r}: expected {sorted(rest)}")
         actual = rest.pop(name)
         if isinstance(value, Given):
             if not value.bind(actual, found):

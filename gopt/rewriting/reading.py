@@ -192,7 +192,7 @@ def _broadcast(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]
 
 
 def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
-    if aval_of(equation.outvars[0]).dtype == bool:
+    if aval_of(equation.outvars[0]).dtype.kind in "bc":  # booleans, and complex numbers
         return None
     for x, floor in (inputs, inputs[::-1]):
         term = terms[floor]

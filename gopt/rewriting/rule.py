@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from gopt.rewriting.patterns import Apply
+from gopt.rewriting.operators import OPERATORS
+from gopt.rewriting.patterns import Apply, names_of, parts
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Rule:
 
     Raises:
       ValueError: there are not one or two patterns, with a target for each, or not one where what
-        is inside has to be alone.
+        is inside has to be alone; there is no such operator; or a name of a target, or of
+        what is constant, is not in what is looked for.
     """
 
     name: str
@@ -40,6 +42,16 @@ class Rule:
             raise ValueError(f"{self.name!r} has {sizes}: expected one of each, or two")
         if self.alone and len(self.source) > 1:
             raise ValueError(f"{self.name!r} has two patterns: expected one, as of what is alone")
+        for pattern in (*self.source, *self.target):
+            for operator in {part.operator for part in parts(pattern)} - OPERATORS.keys():
+                raise ValueError(f"{self.name!r} has {operator!r}: expected {sorted(OPERATORS)}")
+        known = set[str]().union(*map(names_of, self.source))
+        for what, names in (
+            ("puts", set[str]().union(*map(names_of, self.target))),
+            ("has as constant", set(self.constant)),
+        ):
+            for name in names - known:
+                raise ValueError(f"{self.name!r} {what} {name!r}, of {sorted(known)}")
 
 
 def both(

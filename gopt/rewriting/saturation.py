@@ -68,10 +68,11 @@ def saturate(
     applied, readers, others_read = Counter[str](), terms.readers(roots), False
     graph.add(roots)
     for _ in range(rounds):
-        before, equal = len(terms), list[tuple[int, int]]()
+        # Terms of other programs, that there are already, count as new as well.
+        coming, equal = set[int](), list[tuple[int, int]]()
 
-        def is_full(before: int = before) -> bool:
-            return len(graph.numbers) + len(terms) - before >= nodes
+        def is_full(coming: set[int] = coming) -> bool:
+            return len(graph.numbers) + len(coming) >= nodes
 
         every = list(graph.matches())
         found = [each for each in every if is_alone(each.rule, each.bound, readers)]
@@ -87,9 +88,14 @@ def saturate(
             by = replacements(terms, each)
             origin.update((new, each.rule.name) for new in by.values() if new not in origin)
             equal.extend(by.items())
+            coming |= graph.missing(by.values(), coming)
             if is_join(each.rule):
                 joins.made(each, by)
-        equal.extend(itertools.takewhile(lambda _: not is_full(), graph.views()))
+        for pair in graph.views():
+            if is_full():
+                break
+            equal.append(pair)
+            coming |= graph.missing(pair, coming)
         full = is_full()
         graph.add(equal=equal)
         if full:

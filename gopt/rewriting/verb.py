@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
+import numpy as np
 
-from gopt.measure import FEWEST_TURNS, Times, median_ratio, turns
+from gopt.measure import FEWEST_TURNS, Times, check_repeats, median_ratio, turns
 from gopt.program import Program, check_one_device, trace_program
 from gopt.rewriting.backtracking import backtracking
 from gopt.rewriting.costs import OpCost, roofline
@@ -19,7 +20,7 @@ from gopt.rewriting.reading import read, unknown
 from gopt.rewriting.rule import Rule
 from gopt.rewriting.rules import RULES
 from gopt.rewriting.terms import Terms
-from gopt.rewriting.writing import Written
+from gopt.rewriting.writing import Traced, Written
 from gopt.units import format_seconds
 from gopt.verification import is_telling, largest_difference, random_arguments, tolerance
 
@@ -27,7 +28,7 @@ from gopt.verification import is_telling, largest_difference, random_arguments, 
 class Measured(NamedTuple):
     """A program as it was measured."""
 
-    written: Written
+    written: Traced
     cost: float  # s, by the model, of what does not depend on constants alone
     times: Times  # of a call in each turn
 
@@ -40,7 +41,7 @@ class Rewriting:
       program: the function as equations.
       before: the function as it is, with all of its arguments; its cost is that of its terms, as
         `gopt.rewriting.reading.read` makes them.
-      folded: the same, where what depends on constants alone is computed before.
+      folded: its terms, where what depends on constants alone is computed before.
       found: the cheapest program, folded as well.
       rules: names of those that led there, as the search tells them.
       difference: of its values from those of the function, as a share of the largest of an array.
@@ -98,11 +99,12 @@ class Rewriting:
         times = (of or self.found).times
         return median_ratio(getattr(times, clock), getattr(self.before.times, clock))
 
-    def apply(self) -> Written:
+    def apply(self) -> Traced:
         """Returns what was chosen: same arguments, same values.
 
-        It was measured as `fold` and `run` do it, see `gopt.rewriting.writing.Written`. A call
-        computes what depends on constants alone each time.
+        It was measured as `fold` and `run` do it, see `gopt.rewriting.writing.Traced`. A call
+        computes what depends on constants alone each time. If nothing was chosen it is the
+        function, equation by equation, and nothing is computed before.
         """
         return self.after.written
 
@@ -164,11 +166,14 @@ def rewrite(
       seed: of the numbers that are drawn.
 
     Raises:
-      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
-        is spread over devices, an op of it has no finite cost, or a rule puts something of another
-        shape or dtype somewhere.
+      ValueError: an argument is out of range, `repeats` is less than 1, the function cannot be
+        traced (see `gopt.trace`) or is spread over devices, an op of it has no finite cost, or a
+        rule puts something of another shape or dtype somewhere.
     """
-    constant = {constant_argnums} if isinstance(constant_argnums, int) else set(constant_argnums)
+    check_repeats(repeats)
+    if isinstance(constant_argnums, int | np.integer):
+        constant_argnums = (int(constant_argnums),)
+    constant = set(constant_argnums)
     for position in sorted(constant):
         if not 0 <= position < len(args):
             raise ValueError(f"constant_argnums has {position}, expected 0..{len(args) - 1}")
@@ -182,8 +187,11 @@ def rewrite(
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
     found = search(terms, roots, cost, rules)
 
-    programs = {"before": roots, "folded": roots, "found": found.roots}
-    written = {name: Written(terms, r, program, constant) for name, r in programs.items()}
+    written = {
+        "before": Traced(program, constant),
+        "folded": Written(terms, roots, program, constant),
+        "found": Written(terms, found.roots, program, constant),
+    }
     draws = [_drawn(args, program, seed + k) for k in range(2)]
     given = _given(args, draws[0])
     draws.append(given)  # which may be larger, or smaller, than random numbers are
@@ -195,7 +203,7 @@ def rewrite(
     costs = {"before": cost_before, "folded": cost_before, "found": found.cost}
     return Rewriting(
         program=program,
-        **{name: Measured(written[name], costs[name], times[name]) for name in programs},
+        **{name: Measured(written[name], costs[name], times[name]) for name in written},
         rules=found.rewrites,
         difference=largest_difference(ours, expected),
         tolerance=tolerance(expected),
@@ -208,7 +216,7 @@ def rewrite(
 
 def _times(
     fn: Callable[..., Any],
-    written: dict[str, Written],
+    written: dict[str, Traced],
     args: tuple[Any, ...],
     constant: set[int],
     repeats: int,

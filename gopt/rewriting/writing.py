@@ -1,4 +1,4 @@
-"""Terms as functions of JAX; what depends on constants alone is computed before."""
+"""Programs as functions of JAX; what depends on constants alone is computed before."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -6,50 +6,44 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from gopt.equations import shape_of
 from gopt.program import Program
 from gopt.rewriting.operators import run
 from gopt.rewriting.terms import Term, Terms
 
 
-class Written:
-    """A program that was made of terms; call it like the function that was traced.
+class Traced:
+    """A program as it was traced; call it like the function.
 
     Each call computes everything. What depends on constants alone can be computed once:
 
         folded = written.fold(weights)
         values = jax.jit(written.run)(folded, x)
 
-    Values are those of the function. Its derivatives need not be, for rules of differentiation and
-    `stop_gradient` are gone: to differentiate, rewrite the gradient.
+    Here that is nothing: `folded` has the constants themselves. Derivatives are those of the
+    equations, see `gopt.program.Program.as_function`.
 
     Attributes:
       constant: positions of the arguments that are known before.
     """
 
-    def __init__(
-        self, terms: Terms, roots: Sequence[int], program: Program, constant: Collection[int] = ()
-    ):
-        """Finds what is to be computed.
-
-        Args:
-          terms: those of the program, and others.
-          roots: its results.
-          program: whose arguments and results these are.
-          constant: positions of the arguments that are known before.
-        """
-        live = terms.live(roots)
-        self._terms = {k: terms[k] for k in live}  # without those of other programs
-        self._roots, self._program = tuple(roots), program
+    def __init__(self, program: Program, constant: Collection[int] = ()):
+        """Takes equations, and the positions of the arguments that are known before."""
+        self._program = program
         self.constant = frozenset(constant)
-        read = {i for k in live if not terms.constant[k] for i in terms.terms[k].inputs}
-        read.update(roots)
-        self._folded = sorted(k for k in read if terms.constant[k])
+        args = enumerate(program.arguments())
+        known = [k in self.constant for k, arg in args for _ in jax.tree.leaves(arg)]
+        self._constants = [k for k, is_known in enumerate(known) if is_known]
 
     def fold(self, *args: Any) -> tuple[Any, ...]:
         """Returns what depends on constants alone, as far as the rest reads it.
 
         Args:
           *args: the arguments that are constant, in order.
+
+        Raises:
+          ValueError: the arguments differ from the traced ones in number, structure, shape or
+            dtype.
         """
         return self._fold(self._leaves(args, constant=True))
 
@@ -59,8 +53,18 @@ class Written:
         Args:
           folded: what `fold` returns.
           *args: the arguments that are not constant, in order.
+
+        Raises:
+          ValueError: `folded` is not what `fold` returns, or the arguments differ from the traced
+            ones in number, structure, shape or dtype.
         """
-        return self._run(folded, self._leaves(args, constant=False))
+        leaves, expected = self._leaves(args, constant=False), self._folds()
+        found = [jax.typeof(leaf) for leaf in jax.tree.leaves(folded)]
+        if [(x.shape, x.dtype) for x in found] != [(x.shape, x.dtype) for x in expected]:
+            raise ValueError(
+                f"folded has {_arrays(found)}: expected what fold() returns, {_arrays(expected)}"
+            )
+        return self._run(folded, leaves)
 
     def __call__(self, *args: Any) -> Any:
         """Returns the value of the function.
@@ -72,14 +76,16 @@ class Written:
         return self._run(self._fold(leaves), leaves)
 
     def _fold(self, leaves: dict[int, Any]) -> tuple[Any, ...]:
-        first = len(self._program.inputs)
-        leaves = leaves | dict(enumerate(self._program.values, first))
-        return tuple(evaluate(self._terms, self._folded, leaves.__getitem__, {}))
+        return tuple(leaves[k] for k in self._constants)
 
     def _run(self, folded: Sequence[Any], leaves: dict[int, Any]) -> Any:
-        known = dict(zip(self._folded, folded, strict=True))
-        results = evaluate(self._terms, self._roots, leaves.__getitem__, known)
-        return jax.tree.unflatten(self._program.out_tree, results)
+        leaves = leaves | dict(zip(self._constants, folded, strict=True))
+        args = jax.tree.unflatten(self._program.in_tree, [leaves[k] for k in sorted(leaves)])
+        return self._program.as_function()(*args)
+
+    def _folds(self) -> Sequence[Any]:
+        """Returns the shapes of what `fold` returns."""
+        return [shape_of(self._program.inputs[k]) for k in self._constants]
 
     def _leaves(self, args: tuple[Any, ...], *, constant: bool) -> dict[int, Any]:
         """Returns flat arguments by position, given those that are constant or the others."""
@@ -93,7 +99,53 @@ class Written:
             next(given) if (k in self.constant) == constant else shape
             for k, shape in enumerate(shapes)
         )
-        return dict(enumerate(self._program.check_arguments(both)))
+        leaves = enumerate(self._program.check_arguments(both))
+        return {k: leaf for k, leaf in leaves if (k in self._constants) == constant}
+
+
+class Written(Traced):
+    """A program that was made of terms, whose constants are computed before.
+
+    Values are those of the function. Its derivatives need not be, for rules of differentiation and
+    `stop_gradient` are gone: to differentiate, rewrite the gradient.
+    """
+
+    def __init__(
+        self, terms: Terms, roots: Sequence[int], program: Program, constant: Collection[int] = ()
+    ):
+        """Finds what is to be computed.
+
+        Args:
+          terms: those of the program, and others.
+          roots: its results.
+          program: whose arguments and results these are.
+          constant: positions of the arguments that are known before.
+        """
+        super().__init__(program, constant)
+        live = terms.live(roots)
+        self._terms = {k: terms[k] for k in live}  # without those of other programs
+        self._roots = tuple(roots)
+        read = {i for k in live if not terms.constant[k] for i in terms.terms[k].inputs}
+        read.update(roots)
+        self._folded = {k: terms.shapes[k] for k in sorted(read) if terms.constant[k]}
+
+    def _fold(self, leaves: dict[int, Any]) -> tuple[Any, ...]:
+        first = len(self._program.inputs)
+        leaves = leaves | dict(enumerate(self._program.values, first))
+        return tuple(evaluate(self._terms, list(self._folded), leaves.__getitem__, {}))
+
+    def _run(self, folded: Sequence[Any], leaves: dict[int, Any]) -> Any:
+        known = dict(zip(self._folded, folded, strict=True))
+        results = evaluate(self._terms, self._roots, leaves.__getitem__, known)
+        return jax.tree.unflatten(self._program.out_tree, results)
+
+    def _folds(self) -> Sequence[Any]:
+        return list(self._folded.values())
+
+
+def _arrays(shapes: Sequence[Any]) -> str:
+    """Returns shapes and dtypes as text."""
+    return f"[{', '.join(f'{x.dtype}{list(x.shape)}' for x in shapes)}]"
 
 
 def evaluate(

@@ -118,6 +118,7 @@ def test_convolutions_with_axes_in_any_order_are_those_of_images(layout, groups)
         (lambda x: lax.broadcast_in_dim(x, (4, 2, 4), (0, 2)), {"equation"}),
         (lambda x: lax.stop_gradient(x) - x, {"sub"}),
         (lambda x: lax.max(x > 0, False), {"number", "equation"}),
+        (lambda x: lax.max(lax.complex(x, -x), jnp.complex64(0)), None),
         (lambda x: lax.max(jnp.round(9 * x).astype(jnp.int8), jnp.int8(0)), None),
         (lambda x: lax.slice_in_dim(lax.concatenate([x * k for k in range(400)], 0), 0, 1), None),
         (lambda x: lax.slice(x, (0, 0), (4, 4), (2, 1)), {"equation"}),

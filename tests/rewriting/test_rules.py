@@ -143,5 +143,13 @@ def test_a_rule_has_a_target_for_each_pattern():
         Rule("odd", (relu("x"),), ("x", "x"))
     with pytest.raises(ValueError, match="3 patterns and 3 targets: expected one of each, or two"):
         Rule("many", (relu("x"),) * 3, ("x",) * 3)
+    with pytest.raises(ValueError, match="'odd' has 'matmull': expected"):
+        Rule("odd", (relu(apply("matmull", "x")),), ("x",))
+    with pytest.raises(ValueError, match="'odd' has 'foo': expected"):
+        Rule("odd", (relu("x"),), (apply("foo", "x"),))
+    with pytest.raises(ValueError, match=r"'odd' puts 'y', of \['x'\]"):
+        Rule("odd", (relu("x"),), (relu("y"),))
+    with pytest.raises(ValueError, match=r"'odd' has as constant 'y', of \['x'\]"):
+        Rule("odd", (relu("x"),), ("x",), constant=("y",))
     with pytest.raises(ValueError, match="'both' has two patterns: expected one"):
         Rule("both", (relu("x"),) * 2, ("x",) * 2, alone=True)

@@ -358,6 +358,14 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     assert "; it is not proven that none of them costs up to 100.0% less" in lazy.stopped
 
 
+def test_terms_of_other_programs_count_as_new_where_they_are_made():
+    terms, roots, _ = program(sums, *SQUARE)
+    most = len(terms.live(roots)) + 6
+    first = saturation(terms, roots, COST, nodes=most)
+    saturation(terms, roots, COST)  # after which all terms are there
+    assert saturation(terms, roots, COST, nodes=most) == first
+
+
 @pytest.mark.parametrize("name", ["rounds", "few", "often", "nodes"])
 def test_negative_limits_raise(name):
     terms, roots, _ = program(three, *THREE)

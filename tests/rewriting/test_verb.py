@@ -80,7 +80,25 @@ def test_values_on_given_arguments_count_as_well(takes):
     given = [jnp.full(3, 1e30), jnp.full(3, 1e-30)], jnp.full((2, 3), 1e-30)
     result = gopt.rewrite(fn, *given, constant_argnums=0)
     assert result.refused == "its values differ by inf"
+    # What is chosen is the function itself: as terms it would have that product as well.
+    kept, expected = result.apply(), fn(*given)
+    assert np.isfinite(expected).all() and not np.isfinite(result.folded.written(*given)).any()
+    np.testing.assert_array_equal(kept(*given), expected)
+    np.testing.assert_array_equal(kept.run(kept.fold(given[0]), given[1]), expected)
     assert gopt.rewrite(fn, [jnp.ones(3)] * 2, given[1], constant_argnums=0).refused == ""
+
+
+def test_what_is_folded_is_checked(takes):
+    better = gopt.rewrite(chain, W, X, constant_argnums=np.int64(0)).apply()
+    takes(1.0, 2.0)
+    kept = gopt.rewrite(chain, W, X, constant_argnums=0).apply()
+    assert len(better.fold(W)) == 1 and len(kept.fold(W)) == 3
+    with pytest.raises(ValueError, match=r"folded has \[float32\[8, 8\], float32\[8, 8\], float32"):
+        better.run(W, X)
+    with pytest.raises(ValueError, match=r"fold\(\) returns, \[float32\[8, 8\], float32\[8, 8\],"):
+        kept.run(W[:2], X)
+    with pytest.raises(ValueError, match="expected"):
+        kept.run([W[0], W[1], W[2][:4]], X)
 
 
 def test_values_that_are_nowhere_finite_tell_nothing(takes):
@@ -195,5 +213,7 @@ def test_both_are_timed():
 
 
 def test_a_function_without_a_finite_cost_is_refused():
+    with pytest.raises(ValueError, match="repeats is 0"):
+        gopt.rewrite(chain, W, X, repeats=0, search=None)  # before anything is searched
     with pytest.raises(ValueError, match="the function costs inf s"):
         gopt.rewrite(chain, W, X, cost=lambda *op: float("inf"))

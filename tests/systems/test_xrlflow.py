@@ -469,6 +469,9 @@ def test_the_agent_that_ships_makes_programs_cheaper():
     ("wrong", "match"),
     [
         ({"width": 0}, "width is 0"),
+        ({"every": 2.5}, "every is 2.5"),
+        ({"entropy": math.nan}, "entropy is nan"),
+        ({"bonus": -0.1}, "bonus is -0.1"),
         ({"hidden": ()}, "hidden is"),
         ({"discount": 1.5}, "discount is 1.5"),
         ({"learning_rate": math.inf}, "learning_rate is inf"),

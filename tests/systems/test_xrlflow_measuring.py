@@ -85,7 +85,7 @@ def test_beside_another_a_time_is_the_ratio_of_both(monkeypatch):
     assert times.of(other, after, again, (0,), beside=others) == 2.0
 
 
-def test_programs_are_timed_beside_one_that_is_compiled_once(monkeypatch):
+def test_programs_are_timed_beside_one_that_is_exported_once(monkeypatch):
     terms, roots, traced = program(128)
     (after,) = {made for made in rewritten(terms, roots) if made != roots}
     squared = terms.add("mul", [roots[0], roots[0]])
@@ -104,6 +104,24 @@ def test_programs_are_timed_beside_one_that_is_compiled_once(monkeypatch):
         assert len(exported) == 4  # each once, and what others are timed beside once more
     finally:
         times.close()
+
+
+def test_what_others_are_timed_beside_is_compiled_once(monkeypatch):
+    asked, answers, compiled = [[b"one", b"base"], [b"two", b"base"]], [], []
+
+    class Asking:
+        def recv(self):
+            if not asked:
+                raise EOFError
+            return asked.pop(0)
+
+        send = answers.append
+
+    monkeypatch.setattr(measuring, "_call", lambda sent, seed: compiled.append((sent, seed)))
+    monkeypatch.setattr(measuring, "seconds", lambda calls, repeats: dict.fromkeys(calls, repeats))
+    measuring._serve(Asking(), 5, 7, bool(jax.config.read("jax_enable_x64")), None)
+    assert answers == ["ready", [5, 5], [5, 5]]
+    assert compiled == [(b"one", 7), (b"base", 7), (b"two", 7)]
 
 
 def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
@@ -206,6 +224,9 @@ def test_bad_settings_and_files_are_refused(tmp_path):
         ProgramTimes(patience=np.nan)
     path = tmp_path / "programs.jsonl"
     ProgramTimes(path)
+    for other in ({"seed": 1}, {"turns": 9}, {"patience": 5.0}):
+        with pytest.raises(ValueError, match=next(iter(other))):
+            ProgramTimes(path, **other)
     header = path.read_text()
     for bad in ('{"program": "a", "seconds": "x"}', '{"seconds": 1.0}', "[]"):
         path.write_text(header + bad + "\n")

@@ -34,6 +34,23 @@ def test_advantages_are_those_of_the_reference_also_where_an_episode_was_cut_off
         np.testing.assert_allclose(advantages(episode, SMALL), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_policy_that_is_no_number_is_taken_back(monkeypatch):
+    (episodes, params), calls = played(count=1), []
+
+    def broken(state, batch, *, settings):
+        calls.append(1)
+        wrong = jax.tree.map(lambda leaf: leaf * np.nan, state)
+        return wrong, dict.fromkeys(("loss", "divergence", "entropy", "error"), np.nan)
+
+    monkeypatch.setattr("gopt.systems.xrlflow.training.step", broken)
+    state = xrlflow.TrainState(params, optimizer(SMALL).init(params))
+    rng = np.random.default_rng(0)
+    after, watched = xrlflow.improve(state, episodes, rng, settings=SMALL)
+    assert after is state and len(calls) == watched.batches == 1
+    with pytest.raises(ValueError, match="there are no episodes"):
+        xrlflow.improve(state, [], rng, settings=SMALL)
+
+
 def test_batches_have_each_decision_once():
     episodes, _ = played()
     other, _ = played(name="attention")

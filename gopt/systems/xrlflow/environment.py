@@ -64,9 +64,9 @@ class Slots(spaces.Discrete):
 class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     """Episodes of rewrites of one program.
 
-    An action is a slot: 0 ends the episode, the others are candidates, made by the rules that
-    `info["rules"]` has. Where there are more of them than slots, there are more slots from then on,
-    in buckets, so that spaces change; `mask` in what is seen tells which slots there are.
+    An action is a slot: 0 ends the episode, slot k is a candidate, made by the rule
+    `info["rules"][k - 1]`. Where there are more of them than slots, there are more slots from then
+    on, in buckets, so that spaces change; `mask` in what is seen tells which slots there are.
 
     The reward is, after each `every` rewrites and at the end, by how much the program has become
     faster since it was measured the last time, as a hundredth of its time in the beginning; and a

@@ -78,6 +78,7 @@ class ProgramTimes:
                 **conditions(),
                 "device": jax.devices()[0].device_kind,
                 "turns": turns,
+                "seed": seed,
                 "patience": patience,
                 "x64": self._asked[2],
             }

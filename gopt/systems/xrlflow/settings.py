@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import inf
+from numbers import Integral
 from typing import Literal
 
 
@@ -67,8 +68,8 @@ class Settings:
     def __post_init__(self) -> None:
         counts = ("width", "layers", "summary", "slots", "every", "horizon")
         for name in (*counts, "episodes", "epochs", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+            if not isinstance(getattr(self, name), Integral) or getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 1, 2, …")
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"hidden is {self.hidden}: expected some widths, of 1 at least")
         for name in ("discount", "trace"):
@@ -77,6 +78,9 @@ class Settings:
         for name in ("largest", "clip", "divergence", "learning_rate", "unit"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected a positive number")
+        for name in ("critic", "entropy", "bonus"):
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name, known in (
             ("sizes", ("linear", "log")),
             ("pooling", ("whole", "difference")),

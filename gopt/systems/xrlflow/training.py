@@ -112,14 +112,19 @@ def improve(
       episodes: with the size that what was seen is padded to; they were drawn by this policy.
       rng: of batches.
       settings: of the training.
+
+    Raises:
+      ValueError: there are no episodes.
     """
+    if not episodes:
+        raise ValueError("there are no episodes: expected one at least")
     watched: list[dict[str, float]] = []
     before = state
     for _ in range(settings.epochs):
         for batch in batches(episodes, rng, settings):
             after, parts = step(state, batch, settings=settings)
             watched.append({name: float(value) for name, value in parts.items()})
-            if watched[-1]["divergence"] > settings.divergence:
+            if not watched[-1]["divergence"] <= settings.divergence:  # as it is not a number, too
                 return before, _mean(watched)
             before, state = state, after
     return state, _mean(watched)
