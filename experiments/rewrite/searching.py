@@ -4,8 +4,8 @@
     python -m experiments.rewrite.searching --models NasRNN DALL-E --searches saturation
 
 Costs are those of the roofline, and nothing is measured but the search. Each has a process of its
-own; memory is what the peak of that is above what it was when the search began. Needs the extra
-`rewriting`.
+own; memory is by how much the peak of that rises during the search: what fits into what tracing had
+needed does not count. Needs the extra `rewriting`.
 """
 
 import gc

@@ -160,8 +160,8 @@ def rewrite(
       cost: of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.costs`.
       rules: what may be put in the place of what.
       search: how programs are rewritten: as TASO does it, as PET does,
-        `gopt.rewriting.partial_equivalence`, or as Tensat does,
-        `gopt.rewriting.saturation.saturation`. Bind options of these with `functools.partial`.
+        `gopt.rewriting.partial_equivalence`, or as Tensat does, `saturation` of the module
+        `gopt.rewriting.saturation`. Bind options of these with `functools.partial`.
       repeats: turns in which both are timed; fewer than 6 are too few to tell what is faster.
       seed: of the numbers that are drawn.
 
