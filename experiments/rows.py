@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from experiments import common
+from gopt.measure import conditions
 
 
 class Rows:
-    """Rows that were made with the same settings, JSON values by their names.
+    """Rows of the same settings and `gopt.measure.conditions`, JSON values by their names.
 
     Each has the versions that it was made with; rows of an older version are kept.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]):
         """Takes where rows are, and the settings that all of them have, as JSON values."""
-        self._folder, self._about = folder, about
+        self._folder, self._about = folder, {**about, "conditions": conditions()}
 
     def of(self, name: str, make: Callable[[], Any]) -> Any:
         """Returns a row, which is made and kept if there is none; as it is read.
 
         Raises:
-          ValueError: there is one of other settings.
+          ValueError: there is one of other settings or conditions.
         """
         if self.find(name) is None:
             self.keep(name, make())
@@ -33,14 +34,14 @@ class Rows:
         """Returns a row, or None if there is none.
 
         Raises:
-          ValueError: it is of other settings.
+          ValueError: it is of other settings or conditions.
         """
         path = self._path(name)
         if not path.exists():
             return None
         kept = json.loads(path.read_text())
         if kept["about"] != self._about:
-            raise ValueError(f"{path} is of other settings: use another folder or the old ones")
+            raise ValueError(f"{path} is of other settings or conditions: use another folder")
         return kept["row"]
 
     def keep(self, name: str, row: Any) -> None:

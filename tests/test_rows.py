@@ -16,7 +16,7 @@ class Settings:
     folder: Path = Path("somewhere")
 
 
-def test_rows_are_made_once_and_come_back_as_they_are_read(tmp_path):
+def test_rows_are_made_once_and_come_back_as_they_are_read(tmp_path, monkeypatch):
     made = []
 
     def make():
@@ -31,6 +31,9 @@ def test_rows_are_made_once_and_come_back_as_they_are_read(tmp_path):
     assert again.of("a, b", make) == expected and made == [1]
     with pytest.raises(ValueError, match=r"a, b\.json is of other settings"):
         Rows(tmp_path / "rows", about(Settings(repeats=4), "models")).of("a, b", make)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    with pytest.raises(ValueError, match=r"a, b\.json is of other settings or conditions"):
+        Rows(tmp_path / "rows", about(Settings(), "models")).of("a, b", make)
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path):

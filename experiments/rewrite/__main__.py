@@ -130,7 +130,6 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Measures all models with all searches, prints the tables and saves them."""
-    common.save_settings(settings.folder, settings)
     make_cost, found = op_costs(settings), list[dict[str, Any]]()
     kept = Rows(settings.folder / "rows", about(settings, "models", "searches"))
     runs = [
@@ -152,6 +151,7 @@ def main(settings: Settings) -> None:
             return {"model": model, "search": search, **figures}
 
         found.append(kept.of(f"{model}, {search}", make))
+        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "rewrite.json", found)
     show(found, settings)
 

@@ -112,7 +112,6 @@ def _forms(rules: Mapping[str, int]) -> dict[str, int]:
 
 def main(settings: Settings) -> None:
     """Measures the networks with all searches, prints the table and saves it."""
-    common.save_settings(settings.folder, settings)
     selected = "models", "batches", "sizes", "searches"
     kept = Rows(settings.folder / "rows", about(settings, *selected))
     times = KernelTimes(settings.folder / "ops.jsonl", turns=settings.turns)
@@ -121,6 +120,7 @@ def main(settings: Settings) -> None:
     for model, size, batch, search in track(list(runs), "networks and searches"):
         name = f"{model}, {batch} images of {size}, {search}"
         found.append(kept.of(name, partial(run, model, size, batch, search, times, settings)))
+        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "batches.json", found)
     show(found, settings)
 

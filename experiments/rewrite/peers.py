@@ -133,7 +133,6 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it with the figures."""
-    common.save_settings(settings.folder, settings)
     kept = Rows(settings.folder / "rows", about(settings, "models"))
     times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
     costs: dict[str, ProgramCost] = {
@@ -143,6 +142,7 @@ def main(settings: Settings) -> None:
     found: list[dict[str, Any]] = []
     for name in track(settings.models or NAMES, "models"):
         found += kept.of(name, partial(measure, name, costs, settings))
+        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "peers.json", found)
     show(found, settings)
 

@@ -124,9 +124,9 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
         repeats=play.repeats,
         seed=play.seed,
     )
-    again = [measured[str(k)] for k in range(len(finalists))]
-    shares = [one["ratio"][0] if _is_equal(one) else float("inf") for one in again]
-    roots, rules = finalists[shares.index(min(shares))]
+    equal = [k for k in range(len(finalists)) if _is_equal(measured[str(k)])]
+    chosen = min(equal, key=lambda k: measured[str(k)]["ratio"][0], default=None)
+    roots, rules = (played.roots, []) if chosen is None else finalists[chosen]
     taken = time.perf_counter() - begin + came.resumed
     told = [seconds / seat.env.first for seconds in seat.budget.known.values()]
     return Program(roots, tuple(rules), taken, came.history, told, came.params)

@@ -206,7 +206,8 @@ def bind_attributes(
     found, rest = dict(bound), dict(attributes)
     for name, value in pattern.attributes:
         if name not in rest:
-            raise ValueError(f"{pattern.operator} has no {name!r}: expected {sorted(rest)}")
+            known = sorted(dict(attributes))
+            raise ValueError(f"{pattern.operator} has no {name!r}: expected some of {known}")
         actual = rest.pop(name)
         if isinstance(value, Given):
             if not value.bind(actual, found):

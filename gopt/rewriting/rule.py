@@ -25,8 +25,8 @@ class Rule:
 
     Raises:
       ValueError: there are not one or two patterns, with a target for each, or not one where what
-        is inside has to be alone; there is no such operator; or a name of a target, or of
-        what is constant, is not in what is looked for.
+        is inside has to be alone; there is no such operator; or a name of a term, in a
+        target or of what is constant, is not in what is looked for.
     """
 
     name: str

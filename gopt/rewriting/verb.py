@@ -102,8 +102,8 @@ class Rewriting:
     def apply(self) -> Traced:
         """Returns what was chosen: same arguments, same values.
 
-        It was measured as `fold` and `run` do it, see `gopt.rewriting.writing.Traced`. A call
-        computes what depends on constants alone each time. If nothing was chosen it is the
+        What was found was measured as `fold` and `run` do it, see `gopt.rewriting.writing.Traced`;
+        a call computes what depends on constants alone each time. If it was not chosen, this is the
         function, equation by equation, and nothing is computed before.
         """
         return self.after.written

@@ -59,7 +59,8 @@ class Traced:
             ones in number, structure, shape or dtype.
         """
         leaves, expected = self._leaves(args, constant=False), self._folds()
-        found = [jax.typeof(leaf) for leaf in jax.tree.leaves(folded)]
+        folded = jax.tree.leaves(folded)
+        found = [jax.typeof(leaf) for leaf in folded]
         if [(x.shape, x.dtype) for x in found] != [(x.shape, x.dtype) for x in expected]:
             raise ValueError(
                 f"folded has {_arrays(found)}: expected what fold() returns, {_arrays(expected)}"

@@ -151,5 +151,10 @@ def test_a_rule_has_a_target_for_each_pattern():
         Rule("odd", (relu("x"),), (relu("y"),))
     with pytest.raises(ValueError, match=r"'odd' has as constant 'y', of \['x'\]"):
         Rule("odd", (relu("x"),), ("x",), constant=("y",))
+    strange = Rule("odd", (apply("concat", "x", "x", axis=0, zzz=1),), ("x",))
+    terms = Terms()
+    x = terms.argument(0, jax.ShapeDtypeStruct((2, 2), jnp.float32), constant=False)
+    with pytest.raises(ValueError, match=r"concat has no 'zzz': expected some of \['axis'\]"):
+        Matcher(terms, [strange]).matches([terms.add("concat", [x, x], axis=0)])
     with pytest.raises(ValueError, match="'both' has two patterns: expected one"):
         Rule("both", (relu("x"),) * 2, ("x",) * 2, alone=True)

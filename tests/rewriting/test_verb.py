@@ -97,8 +97,15 @@ def test_what_is_folded_is_checked(takes):
         better.run(W, X)
     with pytest.raises(ValueError, match=r"fold\(\) returns, \[float32\[8, 8\], float32\[8, 8\],"):
         kept.run(W[:2], X)
-    with pytest.raises(ValueError, match="expected"):
-        kept.run([W[0], W[1], W[2][:4]], X)
+    for wrong in (W[0][:4], W[0].astype(jnp.int32)):
+        with pytest.raises(ValueError, match="folded has"):
+            better.run([wrong], X)
+        with pytest.raises(ValueError, match="folded has"):
+            kept.run([*W[:2], wrong], X)
+    # One array is what there is to fold as well, not its rows.
+    single = gopt.rewrite(lambda b, x: (b, x), W[0][:1], X, constant_argnums=0)
+    for written in (single.before.written, single.folded.written):
+        assert written.run(W[0][:1], X)[0].shape == (1, 8)
 
 
 def test_values_that_are_nowhere_finite_tell_nothing(takes):

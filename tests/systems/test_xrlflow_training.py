@@ -34,6 +34,7 @@ def test_advantages_are_those_of_the_reference_also_where_an_episode_was_cut_off
         np.testing.assert_allclose(advantages(episode, SMALL), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_policy_that_is_no_number_is_taken_back(monkeypatch):
     (episodes, params), calls = played(count=1), []
 
@@ -42,9 +43,12 @@ def test_a_policy_that_is_no_number_is_taken_back(monkeypatch):
         wrong = jax.tree.map(lambda leaf: leaf * np.nan, state)
         return wrong, dict.fromkeys(("loss", "divergence", "entropy", "error"), np.nan)
 
-    monkeypatch.setattr("gopt.systems.xrlflow.training.step", broken)
     state = xrlflow.TrainState(params, optimizer(SMALL).init(params))
-    rng = np.random.default_rng(0)
+    rng, once = np.random.default_rng(0), dataclasses.replace(SMALL, epochs=1, batch=64)
+    infinite = [(one._replace(reward=one.reward + np.inf), size) for one, size in episodes]
+    after, watched = xrlflow.improve(state, infinite, rng, settings=once)
+    assert after is state and watched.batches == 1
+    monkeypatch.setattr("gopt.systems.xrlflow.training.step", broken)
     after, watched = xrlflow.improve(state, episodes, rng, settings=SMALL)
     assert after is state and len(calls) == watched.batches == 1
     with pytest.raises(ValueError, match="there are no episodes"):

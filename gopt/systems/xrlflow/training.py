@@ -104,8 +104,8 @@ def improve(
 ) -> tuple[TrainState, Watched]:
     """Returns the state after an update on some episodes, and what it was like.
 
-    Epochs end as soon as a step has taken the policy too far, see `Settings.divergence`; that step
-    is taken back.
+    Epochs end as soon as a step has taken the policy too far, see `Settings.divergence`, or to what
+    is not finite; that step is taken back.
 
     Args:
       state: before.
@@ -124,10 +124,16 @@ def improve(
         for batch in batches(episodes, rng, settings):
             after, parts = step(state, batch, settings=settings)
             watched.append({name: float(value) for name, value in parts.items()})
-            if not watched[-1]["divergence"] <= settings.divergence:  # as it is not a number, too
+            if not watched[-1]["divergence"] <= settings.divergence:
                 return before, _mean(watched)
+            if not _is_finite(after.params):
+                return state, _mean(watched)
             before, state = state, after
     return state, _mean(watched)
+
+
+def _is_finite(params: Tree) -> bool:
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params))
 
 
 def _mean(watched: list[dict[str, float]]) -> Watched:
