@@ -17,32 +17,26 @@ class Rows:
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]):
-        """Takes where rows are, and the settings that all of them have, as JSON values."""
-        self._folder, self._about = folder, {**about, "conditions": conditions()}
-
-    def of(self, name: str, make: Callable[[], Any]) -> Any:
-        """Returns a row, which is made and kept if there is none; as it is read.
+        """Takes where rows are, and the settings that all of them have, as JSON values.
 
         Raises:
-          ValueError: there is one of other settings or conditions.
+          ValueError: a row that is there is of other settings or conditions.
         """
+        self._folder, self._about = folder, {**about, "conditions": conditions()}
+        for path in sorted(folder.glob("*.json")):
+            if json.loads(path.read_text())["about"] != self._about:
+                raise ValueError(f"{path} is of other settings or conditions: use another folder")
+
+    def of(self, name: str, make: Callable[[], Any]) -> Any:
+        """Returns a row, which is made and kept if there is none; as it is read."""
         if self.find(name) is None:
             self.keep(name, make())
         return self.find(name)
 
     def find(self, name: str) -> Any:
-        """Returns a row, or None if there is none.
-
-        Raises:
-          ValueError: it is of other settings or conditions.
-        """
+        """Returns a row, or None if there is none."""
         path = self._path(name)
-        if not path.exists():
-            return None
-        kept = json.loads(path.read_text())
-        if kept["about"] != self._about:
-            raise ValueError(f"{path} is of other settings or conditions: use another folder")
-        return kept["row"]
+        return json.loads(path.read_text())["row"] if path.exists() else None
 
     def keep(self, name: str, row: Any) -> None:
         """Writes a row, whole or not at all."""

@@ -30,10 +30,10 @@ def test_rows_are_made_once_and_come_back_as_they_are_read(tmp_path, monkeypatch
     again = Rows(tmp_path / "rows", about(Settings(models=("b",), folder=tmp_path), "models"))
     assert again.of("a, b", make) == expected and made == [1]
     with pytest.raises(ValueError, match=r"a, b\.json is of other settings"):
-        Rows(tmp_path / "rows", about(Settings(repeats=4), "models")).of("a, b", make)
+        Rows(tmp_path / "rows", about(Settings(repeats=4), "models"))
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     with pytest.raises(ValueError, match=r"a, b\.json is of other settings or conditions"):
-        Rows(tmp_path / "rows", about(Settings(), "models")).of("a, b", make)
+        Rows(tmp_path / "rows", about(Settings(), "models"))
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path):

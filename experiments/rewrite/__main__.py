@@ -132,6 +132,7 @@ def main(settings: Settings) -> None:
     """Measures all models with all searches, prints the tables and saves them."""
     make_cost, found = op_costs(settings), list[dict[str, Any]]()
     kept = Rows(settings.folder / "rows", about(settings, "models", "searches"))
+    common.save_settings(settings.folder, settings)
     runs = [
         (model, search)
         for model in settings.models or MODELS
@@ -151,7 +152,6 @@ def main(settings: Settings) -> None:
             return {"model": model, "search": search, **figures}
 
         found.append(kept.of(f"{model}, {search}", make))
-        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "rewrite.json", found)
     show(found, settings)
 

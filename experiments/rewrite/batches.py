@@ -114,13 +114,13 @@ def main(settings: Settings) -> None:
     """Measures the networks with all searches, prints the table and saves it."""
     selected = "models", "batches", "sizes", "searches"
     kept = Rows(settings.folder / "rows", about(settings, *selected))
+    common.save_settings(settings.folder, settings)
     times = KernelTimes(settings.folder / "ops.jsonl", turns=settings.turns)
     found: list[dict[str, Any]] = []
     runs = product(settings.models or NETWORKS, settings.sizes, settings.batches, settings.searches)
     for model, size, batch, search in track(list(runs), "networks and searches"):
         name = f"{model}, {batch} images of {size}, {search}"
         found.append(kept.of(name, partial(run, model, size, batch, search, times, settings)))
-        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "batches.json", found)
     show(found, settings)
 

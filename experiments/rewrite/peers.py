@@ -134,6 +134,7 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it with the figures."""
     kept = Rows(settings.folder / "rows", about(settings, "models"))
+    common.save_settings(settings.folder, settings)
     times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
     costs: dict[str, ProgramCost] = {
         "gopt, roofline": lambda _: roofline(),
@@ -142,7 +143,6 @@ def main(settings: Settings) -> None:
     found: list[dict[str, Any]] = []
     for name in track(settings.models or NAMES, "models"):
         found += kept.of(name, partial(measure, name, costs, settings))
-        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "peers.json", found)
     show(found, settings)
 

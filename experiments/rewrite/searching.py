@@ -143,12 +143,12 @@ def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 def main(settings: Settings) -> None:
     """Measures all searches on all models, prints the tables and saves them with the figures."""
     kept = Rows(settings.folder / "rows", about(settings, "models", "searches"))
+    common.save_settings(settings.folder, settings)
     models = settings.models or tuple(MODELS)
     runs = list(product(models, settings.searches or SEARCHES))
     found, matching = list[dict[str, Any]](), list[dict[str, Any]]()
     for each in track(runs, "models and searches"):
         found.append(kept.of(", ".join(each), partial(_apart, run, *each)))
-        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "searching.json", found)
     for model in track(models, "matching"):
         matching.append(kept.of(f"{model}, matching", partial(_apart, match, model)))

@@ -121,10 +121,10 @@ def _about(settings: Settings) -> dict[str, Any]:
 def main(settings: Settings) -> None:
     """Runs all on all models, prints the tables and saves them."""
     rows, kept = list[dict[str, Any]](), Rows(settings.folder / "rows", _about(settings))
+    common.save_settings(settings.folder, settings)
     for name in settings.models:
         seeds = range(settings.seed, settings.seed + settings.seeds)
         missing = [seed for seed in seeds if kept.find(f"{name}, seed {seed}") is None]
-        common.save_settings(settings.folder, settings)
         for row in run(name, missing, settings) if missing else ():
             kept.keep(f"{name}, seed {row['seed']}", row)
         told = [row for seed in seeds if (row := kept.find(f"{name}, seed {seed}"))]

@@ -145,9 +145,9 @@ def _last(found: dict[str, Any], key: str) -> str:
 def main(settings: Settings) -> None:
     """Runs all variants on all models, prints the table and saves it."""
     rows, kept = list[dict[str, Any]](), Rows(settings.folder / "rows", about(settings, "models"))
+    common.save_settings(settings.folder, settings)
     for name in settings.models:
         rows.append(kept.of(name, partial(run, name, settings)))
-        common.save_settings(settings.folder, settings)
         common.save_json(settings.folder / "ablation.json", rows)
     show(rows, settings)
 

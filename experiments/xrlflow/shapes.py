@@ -149,10 +149,10 @@ def main(settings: Settings) -> None:
     for name in settings.models:
         methods.begin(_trained(name, settings), settings.agent, settings.seed)  # if it can be read
     rows, done = list[dict[str, Any]](), Rows(settings.folder / "rows", about(settings, "models"))
+    common.save_settings(settings.folder, settings)
     for name in settings.models:
         for value in SHAPES[name][1]:
             rows.append(done.of(f"{name}, {value}", partial(run, name, value, settings)))
-            common.save_settings(settings.folder, settings)
             common.save_json(settings.folder / "shapes.json", rows)
             jax.clear_caches()
     show(rows, settings)
