@@ -60,7 +60,7 @@ def keep_memory() -> bool:
 
 def versions() -> dict[str, str]:
     """Returns what the figures depend on besides the settings."""
-    names = ("gopt", "jax", "jaxlib", "flax", "optax", "jraph", "numpy")
+    names = ("gopt-jax", "jax", "jaxlib", "flax", "optax", "jraph", "numpy")
     found = {}
     for name in names:
         try:

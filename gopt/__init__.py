@@ -45,6 +45,8 @@ from gopt.rewriting.verb import Rewriting, rewrite
 from gopt.scheduling import Scheduling, schedule
 from gopt.sources.jaxpr import Traced, trace
 
+__version__ = "0.2.0"
+
 __all__ = (
     "HEURISTICS",
     "OBJECTIVES",

@@ -25,6 +25,22 @@ def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
     return bodies[0] if isinstance(bodies[0], ClosedJaxpr) else ClosedJaxpr(bodies[0], ())
 
 
+def scan_operands(scan: JaxprEqn) -> tuple[int, int]:
+    """Returns how many operands of a `scan` are constants of the loop, and how many its carry.
+
+    The operands are the constants, the carry, and then the arrays that are scanned over. Versions
+    of JAX keep these numbers in different parameters, so they are read off the shapes.
+    """
+    body = body_of(scan).jaxpr
+    scanned = sum(map(_has_more_axes, scan.invars, body.invars))
+    carry = len(scan.outvars) - sum(map(_has_more_axes, scan.outvars, body.outvars))
+    return len(scan.invars) - scanned - carry, carry
+
+
+def _has_more_axes(outside: Atom, inside: Atom) -> bool:
+    return len(aval_of(outside).shape) > len(aval_of(inside).shape)
+
+
 def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
     """Yields equations, and those of all bodies in them."""
     for equation in equations:

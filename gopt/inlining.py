@@ -9,7 +9,15 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var
 from jax.sharding import AxisType, NamedSharding, Sharding
 
-from gopt.equations import Atom, aval_of, body_of, is_on_several, shape_of, variables
+from gopt.equations import (
+    Atom,
+    aval_of,
+    body_of,
+    is_on_several,
+    scan_operands,
+    shape_of,
+    variables,
+)
 
 # Equations that only call the one jaxpr among their parameters.
 CALLS = frozenset(
@@ -100,8 +108,7 @@ class _Builder:
         ]
 
     def _iterations(self, eqn: JaxprEqn, inputs: Sequence[Atom], scope: Any) -> list[Atom]:
-        length, num_consts = eqn.params["length"], eqn.params["num_consts"]
-        num_carry = eqn.params["num_carry"]
+        length, (num_consts, num_carry) = eqn.params["length"], scan_operands(eqn)
         consts, scanned = inputs[:num_consts], inputs[num_consts + num_carry :]
         carry = list(inputs[num_consts : num_consts + num_carry])
         collected: list[list[Atom]] = [[] for _ in range(length)]

@@ -66,7 +66,7 @@ def test_figures_are_json_values(tmp_path):
 
 
 def test_versions_name_what_figures_depend_on():
-    assert {"gopt", "jax", "numpy", "python", "machine"} <= set(common.versions())
+    assert {"gopt-jax", "jax", "numpy", "python", "machine"} <= set(common.versions())
 
 
 def test_figures_tell_the_commit_of_the_code(tmp_path, monkeypatch):

@@ -179,7 +179,15 @@ def reference(jaxpr, consts, *args, unrolls):
         body = next((params[k] for k in ("jaxpr", "call_jaxpr", "call") if k in params), None)
         inner = getattr(body, "jaxpr", body), getattr(body, "consts", ())
         if name == "scan" and unrolls and params["length"] > 0:
-            first, last = params["num_consts"], params["num_consts"] + params["num_carry"]
+            scanned = [
+                jnp.ndim(x) > v.aval.ndim for x, v in zip(inputs, inner[0].invars, strict=True)
+            ]
+            carried = [
+                v.aval.ndim == inside.aval.ndim
+                for v, inside in zip(eqn.outvars, inner[0].outvars, strict=True)
+            ]
+            last = len(inputs) - sum(scanned)
+            first = last - sum(carried)
             carry, rows = inputs[first:last], [None] * params["length"]
             for i in list(range(params["length"]))[:: -1 if params["reverse"] else 1]:
                 row = [x[i] for x in inputs[last:]]

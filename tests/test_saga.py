@@ -31,13 +31,13 @@ class Whole:
     def __init__(self, rng):
         self.rng = rng
 
-    def sample(self) -> float:
-        return 4.0 * self.rng.integers(0, 10)
+    def sample(self) -> np.ndarray:
+        return 4.0 * self.rng.integers(0, 10, 1)
 
 
 def trees(generate):
     def one(weights):
-        return generate(1, 3, 2, lambda _: weights.sample(), lambda *_: weights.sample())[0]
+        return generate(1, 3, 2, lambda _: weights.sample()[0], lambda *_: weights.sample()[0])[0]
 
     return one
 

@@ -169,6 +169,11 @@ def _integer_pow(eqn: JaxprEqn) -> float:
     return _out(eqn).size * (max(multiplications, 0) + (eqn.params["y"] < 0))
 
 
+def _polynomial(eqn: JaxprEqn) -> float:
+    """Horner's rule: a multiplication and an addition for each coefficient but the last."""
+    return 2 * _out(eqn).size * max(len(eqn.invars) - 2, 0)
+
+
 def _fft(eqn: JaxprEqn) -> float:
     length = math.prod(eqn.params["fft_lengths"])
     return 5 * max(_in(eqn).size, _out(eqn).size) * math.log2(max(length, 2))
@@ -199,6 +204,7 @@ _FLOPS: dict[str, Callable[[JaxprEqn], float]] = {
     "fft": _fft,
     "gather": _gather,
     "integer_pow": _integer_pow,
+    "polynomial": _polynomial,
     "random_bits": lambda eqn: _THREEFRY * _out(eqn).size,
     "reduce": _general_reduction,
     "reduce_window": _general_reduce_window,

@@ -37,7 +37,14 @@ _IDENTITIES = frozenset(
 )
 
 # Primitives that share a kind of `gopt.kinds` with another.
-_KIND = {"jit": "fusion", "stack": "concatenate", "unstack": "split", "scatter-sub": "scatter_add"}
+_KIND = {
+    "jit": "fusion",
+    "one_minus_square": "square",
+    "polynomial": "integer_pow",
+    "scatter-sub": "scatter_add",
+    "stack": "concatenate",
+    "unstack": "split",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -29,8 +29,8 @@ def population(problem, size):
 
 
 def check_loops(text, loops, calls, maps=1):
-    """All loops but the map over candidates are native functions, and copy no arrays."""
-    assert text.count(" while(") - text.count("xla_cpu_small_call") == maps
+    """All loops are native functions that copy no arrays; the map over candidates may be one."""
+    assert text.count(" while(") - text.count("xla_cpu_small_call") <= maps
     # Passes are called, and not made one long computation, whose steps go to many threads.
     assert text.count('inlineable="false"') >= calls
     bodies = re.findall(r"body=%([\w.\-]+)", text)

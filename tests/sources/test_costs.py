@@ -59,6 +59,7 @@ CASES = {
             *("exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "erf", "erfc", "sin"),
             *("erf_inv", "lgamma", "digamma", "sqrt", "rsqrt", "cbrt", "neg", "sign", "floor"),
             *("abs", "square", "is_finite", "asin", "sinh", "cosh"),
+            *(("one_minus_square",) if hasattr(lax, "one_minus_square") else ()),
         )
     },
     **{name: (getattr(lax, name), (X, f32(64, 100))) for name in ("add", "mul", "div", "pow")},
@@ -67,6 +68,11 @@ CASES = {
     "convert": (lambda x: x.astype(jnp.bfloat16), (X,)),
     "clamp": (lax.clamp, (X, X, X)),
     **{f"power {y}": (lambda x, y=y: lax.integer_pow(x, y), (X,)) for y in (2, 3, 7, 8, -1, -2)},
+    **(
+        {"polynomial": (lambda x: lax.polynomial(x, [1.0, 2.0, 3.0, 4.0]), (X,))}
+        if hasattr(lax, "polynomial")
+        else {}
+    ),
     "dot": (lambda a, b: a @ b, (f32(6, 7), f32(7, 9))),
     "matrix vector": (lambda a, b: a @ b, (f32(6, 7), f32(7))),
     "batched dot": (lambda a, b: jnp.einsum("bij,bkj->bik", a, b), (f32(5, 6, 7), f32(5, 9, 7))),
@@ -113,7 +119,18 @@ CASES = {
 # XLA moves the intermediate results of an expansion, scalar literals, and operands read twice.
 BYTES_DIFFER = (
     *("exp2", "logistic", "erfc", "erf_inv", "lgamma", "digamma", "asin", "sinh", "cosh"),
-    *("nextafter", "square", "power", "clamp", "integers", "argmax", "gather", "dynamic"),
+    *(
+        "nextafter",
+        "one_minus_square",
+        "polynomial",
+        "square",
+        "power",
+        "clamp",
+        "integers",
+        "argmax",
+        "gather",
+        "dynamic",
+    ),
     "max pool gradient",
 )
 

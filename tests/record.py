@@ -1,0 +1,260 @@
+"""A frozen record of results that no refactoring may change.
+
+    python -m tests.record           # compare with tests/data/record.json; exit 1 on a difference
+    python -m tests.record --write   # write the file anew
+
+Costs, decisions and rule matches are integers and must be equal on every machine. Guide scores are
+floats: they are kept to three digits. XLA's plans depend on its version and are kept for one.
+"""
+
+import hashlib
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import gopt
+from gopt import methods
+from gopt.classical import HEURISTICS
+from gopt.cost import dispatch
+from gopt.cost.execution import decode, evaluate, objective, simulate
+from gopt.cost.fusion import fusion_cost
+from gopt.fusion_problem import prepare_fusion
+from gopt.hardware import homogeneous
+from gopt.padding import pad
+from gopt.problem import Problem, prepare
+from gopt.program import trace_program
+from gopt.rewriting.backtracking import backtracking
+from gopt.rewriting.costs import roofline
+from gopt.rewriting.generated_rules import generated
+from gopt.rewriting.matching import Matcher
+from gopt.rewriting.reading import read
+from gopt.rewriting.rules import RULES
+from gopt.rewriting.terms import Terms
+from gopt.sources.instances import makespan_instance, peak_memory_instance
+from gopt.sources.jaxpr import trace
+from gopt.sources.synthetic import erdos_renyi
+from gopt.systems import advantage, go, regal, xrlflow
+from gopt.workloads import WORKLOADS
+from tests import strategies
+from tests.cost.test_execution import golden
+
+DATA = Path(__file__).parent / "data"
+FILE = DATA / "record.json"
+MODELS = ("squeezenet", "rnnlm", "mlp_mixer")
+
+
+def digest(tree: Any) -> str:
+    """Returns a hash of integer arrays."""
+    sha = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        array = np.asarray(leaf)
+        assert array.dtype.kind in "iub", array.dtype
+        sha.update(repr((array.shape, array.astype(np.int64).tolist())).encode())
+    return sha.hexdigest()[:16]
+
+
+def costs() -> dict[str, Any]:
+    """Costs of the golden problems and of 200 random ones, by every cost model."""
+    found: dict[str, Any] = {}
+    for synchronous in (False, True):
+        problem, keys = golden(synchronous)
+        found[f"golden, synchronous={synchronous}"] = costs_of(problem, keys)
+    rows = []
+    rng = np.random.default_rng(0)
+    for index in range(200):
+        graph = strategies.random_graph(rng, 4 + index % 20, 0.2)
+        case = strategies.random_case(rng, graph, 3)
+        rows.append(costs_of(case.problem(strategies.SMALL), case.padded_keys(strategies.SMALL)))
+    found["200 random problems"] = digest([np.asarray(row["costs"]) for row in rows])
+    found["200 schedules"] = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    fuse = np.random.default_rng(1).random((200, len(problem.compute))) < 0.5
+    found["200 fusions"] = digest(jax.jit(jax.vmap(fusion_cost, (None, 0)))(problem, fuse))
+    return found
+
+
+@jax.jit
+def _costs(problem: Problem, keys: Any) -> Any:
+    schedule = simulate(problem, decode(problem, keys))
+    return evaluate(problem, keys), dispatch.evaluate(problem, keys), schedule
+
+
+def costs_of(problem: Problem, keys: Any) -> dict[str, Any]:
+    """Costs of one candidate, and a hash of its schedule."""
+    cost, dispatched, schedule = _costs(problem, keys)
+    row = [int(cost.makespan), *cost.peak.tolist(), int(dispatched.makespan)]
+    return {"costs": row, "schedule": digest(schedule)}
+
+
+def searches() -> dict[str, Any]:
+    """What heuristics, searches and shipped policies decide on three graphs."""
+    found: dict[str, Any] = {}
+    for seed in range(3):
+        graph = pad(erdos_renyi(seed, 60))
+        problem = prepare(graph, homogeneous(2))
+        for method in methods.METHODS:
+            keys = methods.find(
+                method, graph, problem, objective="peak_memory", evaluations=600, seed=seed
+            )
+            found[f"{method}, graph {seed}"] = costs_of(problem, keys)["costs"]
+    return found
+
+
+def policies() -> dict[str, Any]:
+    """Actions of each shipped policy on three graphs."""
+    found: dict[str, Any] = {}
+    for seed in range(3):
+        graph = pad(erdos_renyi(seed, 60))
+        problem = prepare(graph, homogeneous(2))
+        for name in ("peak_memory", "makespan", "capped_makespan"):
+            params, settings = regal.load_policy(objective=name, devices=2)
+            inputs = regal.features(graph, problem, objective=name)
+            action = regal.action(params, inputs, devices=2, settings=settings)
+            found[f"regal {name}, graph {seed}"] = digest(action)
+        params, settings = go.load_policy()
+        keys = go.schedule(
+            jax.random.key(seed),
+            graph,
+            problem,
+            params,
+            objective="makespan",
+            evaluations=3000,
+            settings=settings,
+        )
+        found[f"go, graph {seed}"] = costs_of(problem, keys)
+        fusion = prepare_fusion(graph, homogeneous(1))
+        params, settings = advantage.load_network()
+        graphs = advantage.to_graphs_tuple(graph, fusion)
+        guide = advantage.guide(params, graphs, fusion.configurable, settings=settings)
+        scores = np.asarray(guide(jnp.zeros(len(fusion.compute), jnp.int32)))
+        finite = np.where(np.isfinite(scores), scores, 0)
+        found[f"local advantage, graph {seed}"] = [f"{x:.3g}" for x in np.sort(finite)[-8:]]
+        found[f"local advantage, best op, graph {seed}"] = int(np.argmax(scores))
+    agent = xrlflow.agent(*xrlflow.load_agent(), episodes=2)
+    for name, (terms, roots) in programs().items():
+        result = agent(terms, roots, roofline(), RULES)
+        found[f"xrlflow, {name}"] = [*result.rewrites, f"{result.cost:.6g}"]
+    return found
+
+
+def programs() -> dict[str, tuple[Terms, tuple[int, ...]]]:
+    """Three programs as terms."""
+
+    def towers(w: Any, x: Any) -> Any:
+        return jax.nn.relu(x @ w[0] @ w[1]) @ w[2] + x @ w[0]
+
+    def images(w: Any, x: Any) -> Any:
+        convolve = jax.lax.conv_general_dilated
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        a, b = (convolve(x, k, (1, 1), "SAME", dimension_numbers=dimensions) for k in w)
+        return jax.nn.relu(a) + jax.nn.relu(b)
+
+    def attention(w: Any, x: Any) -> Any:
+        q, k, v = (x @ each for each in w)
+        return jax.nn.softmax(q @ k.T) @ v
+
+    square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    kernel = jax.ShapeDtypeStruct((3, 3, 8, 8), jnp.float32)
+    image = jax.ShapeDtypeStruct((2, 8, 8, 8), jnp.float32)
+    found = {}
+    for fn, weight, x, count in (
+        (towers, square, square, 3),
+        (images, kernel, image, 2),
+        (attention, square, square, 3),
+    ):
+        terms, program = Terms(), trace_program(fn, [weight] * count, x)
+        found[fn.__name__] = terms, read(terms, program, [True] * count + [False])
+    return found
+
+
+def rewriting() -> dict[str, Any]:
+    """Matches of all rules in three programs, and what TASO's search makes of them."""
+    found: dict[str, Any] = {}
+    for name, (terms, roots) in programs().items():
+        matches = Matcher(terms, (*RULES, *generated())).matches(roots)
+        found[f"matches, {name}"] = dict(sorted(Counter(m.rule.name for m in matches).items()))
+        result = backtracking(terms, roots, roofline(), RULES)
+        found[f"taso, {name}"] = [*result.rewrites, f"{result.cost:.6g}"]
+    return found
+
+
+def yardsticks() -> dict[str, Any]:
+    """Values of heuristics on the instances of tests/data."""
+    found: dict[str, Any] = {}
+    for file, name in (("makespan", "makespan"), ("peak_memory", "peak_memory")):
+        for row in json.loads((DATA / f"{file}.json").read_text()):
+            if file == "makespan":
+                counts = [row["processors"]] if "processors" in row else map(int, row["results"])
+                instances = [makespan_instance(row, count) for count in counts]
+            else:
+                instances = [peak_memory_instance(row)]
+            for instance in instances:
+                problem = prepare(pad(instance.graph), instance.hardware, seconds=instance.seconds)
+                label = f"{row['name']}, {problem.num_devices} devices"
+                found[label] = {
+                    method: float(objective(problem, evaluate(problem, heuristic(problem)), name))
+                    for method, heuristic in HEURISTICS.items()
+                }
+    return found
+
+
+def graphs() -> dict[str, Any]:
+    """Graphs of three models."""
+    found: dict[str, Any] = {}
+    for name in MODELS:
+        model, shapes = WORKLOADS[name]().forward()
+        graph = trace(model, *shapes).graph
+        ops, flop = int(graph.num_ops), float(np.sum(graph.flops))
+        found[name] = [ops, int(graph.num_tensors), int(graph.num_uses), f"{flop:.6g}"]
+    return found
+
+
+def plans() -> dict[str, Any]:
+    """Bytes that XLA plans for three models, as they are and as gopt orders them."""
+    found: dict[str, Any] = {}
+    for name in MODELS:
+        model, shapes = WORKLOADS[name]().forward()
+        result = gopt.schedule(model, *shapes, evaluations=100, confirm=2)
+        found[name] = {c.name: c.memory.beside for c in result.candidates if c.memory}
+    return found
+
+
+PARTS = (costs, searches, policies, rewriting, yardsticks, graphs)
+
+
+def record() -> dict[str, Any]:
+    """Returns all parts; plans under the versions that made them."""
+    found = {part.__name__: part() for part in PARTS}
+    found[f"plans, JAX {jax.__version__}, {jax.default_backend()}"] = plans()
+    return json.loads(json.dumps(found))
+
+
+def differences(expected: Any, found: Any, path: str = "") -> list[str]:
+    """Returns lines that name what differs."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return [
+            line
+            for key in sorted({*expected, *found})
+            for line in differences(expected.get(key), found.get(key), f"{path}/{key}")
+        ]
+    return [] if expected == found else [f"{path}: {found} instead of {expected}"]
+
+
+def main() -> int:
+    found = record()
+    if "--write" in sys.argv:
+        FILE.write_text(json.dumps(found, indent=1) + "\n")
+        return 0
+    lines = differences(json.loads(FILE.read_text()), found)
+    print("\n".join(lines) or "the record is as it was")
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
