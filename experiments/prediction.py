@@ -150,7 +150,7 @@ def agreement(row: Row, field: str) -> tuple[float, float]:
     measured = np.array([order.measured for order in row.orders], np.float64)
     predicted = np.array([getattr(order, field) for order in row.orders], np.float64)
     error = 100 * float(np.median(np.abs(predicted / measured - 1)))
-    ranked = [np.round(values / (RESOLUTION * measured.min())) for values in (predicted, measured)]
+    ranked = [np.round(values / (RESOLUTION * measured.min())) for values in (predicted, measured)]  # type: ignore[call-overload]
     if any(np.ptp(values) == 0 for values in ranked):
         return float("nan"), error
     return float(stats.spearmanr(*ranked).statistic), error

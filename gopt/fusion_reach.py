@@ -108,7 +108,7 @@ def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
     # The last visit of each tensor, and of all that an op in a kernel reads.
     steps = np.cumsum(is_first) - 1
     stop = np.flatnonzero(last)[steps]
-    latest = np.full((n, count.max(initial=1)), -1)
+    latest = np.full((n, count.max(initial=1)), -1)  # type: ignore[call-overload]
     np.maximum.at(latest, (kernel, reader), stop)
     ends = np.flatnonzero(ops.is_kernel)[::-1]
     begin = np.searchsorted(-kernel, -ends)

@@ -91,7 +91,7 @@ class _Builder:
                 self.equations.append(
                     eqn.replace(
                         invars=atoms,
-                        outvars=outputs,
+                        outvars=outputs,  # type: ignore[arg-type]
                         source_info=info.replace(name_stack=names),
                     )
                 )

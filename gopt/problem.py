@@ -113,7 +113,7 @@ def prepare(
     unit = _unit(size, workspace)
     tick = _tick(np.where(may, times, 0), sent, tick)
     made = np.bincount(producer[:t], size[:t], minlength=rows.ops) + workspace
-    least = made[:n][~inputs[:n]].min(initial=np.inf)
+    least = made[:n][~inputs[:n]].min(initial=np.inf)  # type: ignore[call-overload]
     for device, bytes in enumerate(hardware.capacity):
         if np.isfinite(least) and bytes < least:
             raise ValueError(

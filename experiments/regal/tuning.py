@@ -74,7 +74,7 @@ def tune(pools: Sequence[trainer.Pool], settings: Settings) -> list[dict[str, An
         key = jax.random.key(int(rng.integers(2**31)))
         each = np.concatenate([rewards(key, pool, tried, settings) for pool in pools])
         best = tried[int(np.argmax(each.mean(0)))]
-        found.append({"levels": best._asdict(), "reward": float(each.mean(0).max())})
+        found.append({"levels": best._asdict(), "reward": float(each.mean(0).max())})  # type: ignore[call-overload]
     return found
 
 

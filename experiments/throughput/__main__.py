@@ -133,7 +133,7 @@ def compare(
             calls["obvious"] = partial(obvious_evaluation(problem, cost), few)
         timings = measure(calls, rounds=settings.rounds, seconds=settings.seconds)
         counts = dict.fromkeys(calls, population) | {"obvious": len(few.priority)}
-        readers = np.bincount(graph.tensor[: int(graph.num_uses)], minlength=1).max()
+        readers = np.bincount(graph.tensor[: int(graph.num_uses)], minlength=1).max()  # type: ignore[call-overload]
         records.append(
             {
                 "graph": name,

@@ -44,5 +44,5 @@ def peak_bound(problem: Problem) -> int:
     needed[is_input] = 0
     elsewhere = np.full(needed.size, size[given & pinned].sum())
     np.subtract.at(elsewhere, reader, np.where((given & pinned)[read], size[read], 0))
-    total = max((needed + elsewhere).max(), size[given].sum(), size[pinned].sum())
+    total = max((needed + elsewhere).max(), size[given].sum(), size[pinned].sum())  # type: ignore[call-overload]
     return max(int(needed.max()), -(-int(total) // devices))

@@ -98,14 +98,14 @@ def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
     ends = np.asarray(problem.producer)[tensor], np.asarray(problem.consumer)[: tensor.size]
     sent = mean_transfer_ticks(problem)[tensor]
     group = np.asarray(group)
-    while (left := int(group.max()) + 1) > count:
+    while (left := int(group.max()) + 1) > count:  # type: ignore[call-overload]
         of_group = np.bincount(group, ticks, minlength=left)
         new = _matched(*_pairs(group[ends[0]], group[ends[1]], sent), of_group, limit, count)
         joined = left - np.unique(new).size
         if left - joined > count and joined < left // _FEW + 1:  # as around a hub
             new = _packed(of_group, limit, count)
             if (new == np.arange(left)).all():
-                limit = np.inf
+                limit = np.inf  # type: ignore[assignment]
         group = np.unique(new[group], return_inverse=True)[1]
     return group
 

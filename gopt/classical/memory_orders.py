@@ -219,7 +219,7 @@ def _pieces(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
         seen[fresh] = True
         bytes[k] = made[op] + size[fresh].sum()
     middle = np.cumsum(bytes) - bytes / 2
-    return np.minimum(count * middle / max(bytes.sum(), 1), count - 1).astype(np.int64)
+    return np.minimum(count * middle / max(bytes.sum(), 1), count - 1).astype(np.int64)  # type: ignore[operator]
 
 
 def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:

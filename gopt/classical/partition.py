@@ -142,4 +142,4 @@ def _metis(
 
 def _whole(weight: np.ndarray) -> np.ndarray:
     """Returns weights as whole numbers, one at least."""
-    return 1 + (weight * (_TOTAL / max(weight.sum(), 1))).astype(np.int64)
+    return 1 + (weight * (_TOTAL / max(weight.sum(), 1))).astype(np.int64)  # type: ignore[operator]

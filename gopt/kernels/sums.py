@@ -66,7 +66,7 @@ def _squeezed(equation: JaxprEqn) -> Iterator[JaxprEqn]:
     for eqn in jaxpr.eqns:
         yield eqn.replace(
             invars=[same.get(a, a) if isinstance(a, Var) else a for a in eqn.invars],
-            outvars=[same.get(v, v) for v in eqn.outvars],
+            outvars=[same.get(v, v) for v in eqn.outvars],  # type: ignore[misc]
             source_info=equation.source_info,
             ctx=equation.ctx,
         )

@@ -228,7 +228,7 @@ def _peak(ops: list[Op], results: Refs) -> float:
                 change[i] += output.size
                 change[last.get((i, k), i) + 1] -= output.size
     held = np.cumsum(change)[:-1] + [op.workspace for op in ops]
-    return float(held.max(initial=0.0))
+    return float(held.max(initial=0.0))  # type: ignore[call-overload]
 
 
 def _trip_count(module: Module, computation: Computation, loop: Instruction) -> int:

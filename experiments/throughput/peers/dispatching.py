@@ -120,7 +120,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
             sends[producer[t]] |= others != _ZERO
             readers = np.int32(problem.pinned[t])  # pinned: a reader that never comes
             while others != _ZERO:
-                readers += 1
+                readers += 1  # type: ignore[assignment]
                 others &= others - _ONE
             reads[np.uint64(t) * devices + home, _READERS] += readers
 
@@ -280,7 +280,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
                 event[here] = next_start(
                     here, free[here], num_ready[here], num_late[here], late[here, 0]
                 )
-            makespans[candidate] = free.max()
+            makespans[candidate] = free.max()  # type: ignore[call-overload]
             peaks[candidate] = peak
 
     return run

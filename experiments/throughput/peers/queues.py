@@ -43,11 +43,11 @@ def _push_heap(heap: Any, size: Any, bits: Any, item: Any) -> Any:
     entry = _entry(bits, item)
     at = np.int64(size)
     while at > 0:
-        parent = (at - 1) >> 1
+        parent = (at - 1) >> 1  # type: ignore[operator]
         if heap[parent] <= entry:
             break
         heap[at] = heap[parent]
-        at = parent
+        at = parent  # type: ignore[assignment]
     heap[at] = entry
     return size + _ONE
 

@@ -67,7 +67,7 @@ def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> I
     readers = np.bincount(tensor[:uses], minlength=rows.tensors)
     # What a tensor of several readers costs is shared out, less than evenly: one transfer serves
     # all readers on a device.
-    sent = mean_transfer_ticks(problem) / np.sqrt(np.maximum(readers, 1)) / total
+    sent = mean_transfer_ticks(problem) / np.sqrt(np.maximum(readers, 1)) / total  # type: ignore[operator]
     weight = np.zeros(rows.uses)
     weight[:uses] = sent[tensor[:uses]]
 
@@ -90,7 +90,7 @@ def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> I
         allowed=np.asarray(problem.allowed),
         runs=(np.arange(rows.ops) < n) & ~np.asarray(problem.is_input),
         fusible=fusible,
-        count=np.array([of.max() + 1 for of in groups], np.int32),
+        count=np.array([of.max() + 1 for of in groups], np.int32),  # type: ignore[call-overload]
         share=share.astype(np.float32),
         bytes=(made / np.asarray(problem.capacity, np.float64).mean()).astype(np.float32),
         tensor=tensor.astype(np.int32),
