@@ -93,7 +93,7 @@ def costs_of(problem: Problem, keys: Any) -> dict[str, Any]:
 
 
 def searches() -> dict[str, Any]:
-    """What heuristics, searches and shipped policies decide on three graphs."""
+    """Costs of the schedules of heuristics, searches and shipped policies on three graphs."""
     found: dict[str, Any] = {}
     for seed in range(3):
         graph = pad(erdos_renyi(seed, 60))

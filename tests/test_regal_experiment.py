@@ -159,9 +159,8 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     costs = figures["test"]["costs"]
     before = figures["test"]["untrained"]
     assert set(costs) == {"BRKGA", *few} and set(before) == set(few)
-    assert (
-        len({tuple(cost) for cost in [*costs.values(), *before.values()]}) >= 3
-    )  # graphs are tiny
+    # On graphs as tiny as these some policies reach the same costs.
+    assert len({tuple(cost) for cost in [*costs.values(), *before.values()]}) >= 3
     lines = (folder / "variants.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
     assert [row[0] for row in rows] == list(few)
