@@ -4,8 +4,8 @@ The counts follow XLA's analysis of unoptimised programs, with these differences
 function is one flop an element whether or not it is transcendental (XLA counts those apart).
 Cumulative reductions count one flop an element, not the quadratic windows that they lower to.
 Sorting counts comparisons along the sorted axis. A tensor that an equation reads twice is moved
-once. Transposes move data (XLA's analysis holds them free). Bitcasts compute nothing (XLA counts one
-flop an element). Integer and logical operations count as flop, as in XLA.
+once. Transposes move data (XLA's analysis holds them free). Bitcasts compute nothing (XLA counts
+one flop an element). Integer and logical operations count as flop, as in XLA.
 """
 
 import math
