@@ -13,6 +13,8 @@ from gopt.kernels.labels import labelled
 from gopt.measure import memory
 from gopt.program import trace_program
 
+pytestmark = [pytest.mark.optimized, pytest.mark.small]
+
 X = jnp.linspace(-1.0, 1.0, 64).reshape(8, 8)
 TABLE = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
 
@@ -64,6 +66,7 @@ def close(ours, theirs):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fifty_orders_are_obeyed_and_have_the_values_of_the_function():
     program = kernels(step, WEIGHTS, X, donate_argnums=0)
     traced = kernel_graph(program, {}, overwritten(program, alone=True))

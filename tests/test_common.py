@@ -38,6 +38,7 @@ def test_as_many_devices_as_asked_for(updates):
     assert updates == {"jax_num_cpu_devices": 5}
 
 
+@pytest.mark.slow
 def test_memory_that_is_freed_is_kept():
     """In a process of its own, a thread of which allocates, writes and frees again and again."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":

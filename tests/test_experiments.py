@@ -19,6 +19,8 @@ from gopt.sources.synthetic import layered
 from gopt.systems import go, regal
 from gopt.workloads import WORKLOADS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ def test_two_writers_do_not_share_a_temporary_file(tmp_path):
     assert path.read_text() == "one"  # the outer block ends last
 
 
+@pytest.mark.slow
 def test_a_killed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "value.bin"
     path.write_bytes(b"old")

@@ -18,6 +18,8 @@ from gopt.measure import Times
 from gopt.program import trace_program
 from gopt.sources.jaxpr import trace
 
+pytestmark = pytest.mark.slow
+
 
 def layers(x, w):
     for _ in range(3):

@@ -16,6 +16,8 @@ from gopt.measure import Times, median_ratio
 from gopt.program import trace_program
 from gopt.search import guided
 
+pytestmark = pytest.mark.small
+
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.standard_normal((32, 48), np.float32))
 W = jnp.asarray(RNG.standard_normal((48, 48), np.float32))
@@ -232,6 +234,7 @@ def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed(
     assert found.seconds.shape == (20,) and found.seconds[0] == 5 and found.seconds[-1] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_search_by_measured_times_makes_the_steps_of_that_by_costs(start):
     rng = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from experiments.go import autoregressive, training
 from experiments.go.case import OBJECTIVE
 from gopt.systems import go
 
+pytestmark = pytest.mark.slow
+
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 MODELS = tuple(("rnnlm", {"length": length, **LSTM}) for length in (2, 1))  # of one shape
 POLICY = go.Settings(

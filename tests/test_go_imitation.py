@@ -12,6 +12,8 @@ from experiments.go import imitation, training
 from experiments.go.case import OBJECTIVE
 from gopt.systems import go
 
+pytestmark = pytest.mark.slow
+
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 MODELS = (("rnnlm", {"length": 2, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
 POLICY = go.Settings(

@@ -33,6 +33,8 @@ from gopt.joint_problem import schedule_of
 from gopt.problem import MAX_TICKS
 from gopt.systems import go, placeto
 
+pytestmark = pytest.mark.slow
+
 FAMILIES, UNSEEN = (
     {family for family, _ in models} for models in (training.TRAIN, training.VALIDATION)
 )

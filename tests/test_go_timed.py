@@ -13,6 +13,8 @@ from experiments.go import timed
 from gopt.hardware import check_hardware, homogeneous
 from gopt.measure import Times
 
+pytestmark = pytest.mark.slow
+
 TOY = partial(towers, batch=4, groups=3, width=4)
 
 

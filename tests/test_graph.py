@@ -7,6 +7,8 @@ from gopt.graph import Graph, Op, Output
 from gopt.kinds import KINDS
 from tests.strategies import random_graph
 
+pytestmark = pytest.mark.small
+
 
 def two_ops() -> Graph:
     return graphs.from_ops([Op(outputs=(Output(4),)), Op(inputs=((0, 0),))])

@@ -17,6 +17,8 @@ from gopt.checkpoints import Checkpoints
 from gopt.cost.fusion import fusion_cost
 from gopt.systems import advantage
 
+pytestmark = pytest.mark.slow
+
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (Spec("rnnlm", {"length": 1, **LSTM}, True), Spec("rnnlm", {"length": 2, **LSTM}, False))
 TEST = (

@@ -6,6 +6,8 @@ import pytest
 from gopt import losses
 from tests.reference import losses as reference
 
+pytestmark = pytest.mark.small
+
 SHAPES = [(1,), (5,), (3, 4), (2, 3, 2)]
 
 

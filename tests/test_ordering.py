@@ -12,6 +12,8 @@ from jax.experimental.layout import Format
 import gopt
 from gopt.sources.synthetic import small_world
 
+pytestmark = pytest.mark.optimized
+
 S = jax.ShapeDtypeStruct((64, 128), jnp.float32)
 W = jax.ShapeDtypeStruct((128, 128), jnp.float32)
 
@@ -40,6 +42,7 @@ def result():
     return gopt.schedule(wired, S, [W] * 20, evaluations=1000, confirm=9)
 
 
+@pytest.mark.slow
 def test_a_better_order_is_found_and_has_the_values_of_the_function(result):
     assert result.after.memory.beside < 0.9 * result.before.memory.beside
     assert result.after.options is None
@@ -204,6 +207,7 @@ def test_checkpointed_values_are_recomputed():
     assert min(map(error, apart)) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["depth_first", "brkga"])
 def test_methods_without_the_search(method):
     result = gopt.schedule(wired, S, [W] * 20, evaluations=200, method=method)

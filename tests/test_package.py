@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import gopt
 
@@ -40,6 +41,7 @@ def test_example_of_the_docstring_is_that_of_the_readme():
     assert [line for line in shown if line in example] == [line for line in example if line]
 
 
+@pytest.mark.slow
 def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(examples) == 6

@@ -7,6 +7,8 @@ from gopt import padding
 from gopt.graph import Shape, check, shape_of
 from tests.test_graph import assert_same, sample, two_ops
 
+pytestmark = pytest.mark.small
+
 
 def test_buckets_are_few_and_not_much_larger():
     """Golden: the padding that `bucket` costs, and how many shapes it makes."""

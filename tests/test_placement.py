@@ -125,6 +125,7 @@ def test_any_placement_has_the_values_of_the_function(name, devices, placement_o
         check_order(placed._tensors.program_of(what), compiled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode", "sizes", "method"),
     [
@@ -315,6 +316,7 @@ def test_what_a_ledger_holds():
     assert ledger.used == [2 * size, size]
 
 
+@pytest.mark.slow
 def test_empty_arrays():
     def fn(x, z):
         return (x @ z).sum(), z, z.sum(0)

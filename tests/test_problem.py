@@ -12,6 +12,8 @@ from gopt.problem import MAX_TICKS, MAX_UNITS, Problem, prepare, to_bytes, to_se
 from tests import strategies
 from tests.strategies import SMALL
 
+pytestmark = pytest.mark.small
+
 
 def two_ops(size: float = 4, workspace: float = 0):
     ops = [Op(outputs=(Output(size),), workspace=workspace), Op(inputs=((0, 0),))]

@@ -15,6 +15,8 @@ from jax.sharding import AxisType
 from gopt.inlining import CALLS
 from gopt.program import check_one_device, trace_program, unroll
 
+pytestmark = pytest.mark.small
+
 KEY = jax.random.key(0)
 X = jnp.linspace(-2.0, 3.0, 12).reshape(3, 4)
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -231,7 +233,8 @@ def test_values_and_form(name):
     values = functools.partial(reference, closed.jaxpr, closed.consts, *leaves)
     rolled, flat = values(unrolls=False), values(unrolls=True)
     for result, expected in zip(results, (rolled, flat, flat), strict=True):
-        assert_same(jax.tree.leaves(result), expected, exact=True)
+        assert_same(jax.tree.leaves(result), expected, exact=False)
+    assert_same(results[1], results[2], exact=True)
     assert_same(results[0], fn(*args), exact=False)
     assert_same(jax.jit(unrolled.as_function())(*args), results[0], exact=False)
     for candidate in (program, unrolled, shuffled):

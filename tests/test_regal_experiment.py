@@ -24,6 +24,8 @@ from gopt.kinds import KINDS
 from gopt.search import brkga
 from gopt.systems import regal as policies
 
+pytestmark = pytest.mark.slow
+
 POLICY = policies.Settings(bins=4, width=8, rounds=1, steps=4)
 TRAINING = training.Training(
     evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2, splits=("train",)

@@ -19,6 +19,8 @@ from gopt.program import trace_program
 from gopt.rewriting import footprint, roofline
 from gopt.verification import is_telling, random_arguments
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"layers": 1, "length": 5, "hidden": 8, "inner": 12, "heads": 2}
 TINY = {
     "transformer": partial(transformers.transformer, causal=True, **SMALL),

@@ -16,6 +16,8 @@ from gopt.systems.go import scheduling as go_scheduling
 from gopt.units import format_bytes, format_seconds
 from tests.reference import execution as reference
 
+pytestmark = pytest.mark.small
+
 SMALL = {"hardware": "2xh100", "evaluations": 80}  # of which GO's starts take 63
 
 
@@ -66,6 +68,7 @@ def by_heuristics(run):
     return [run(name).after for name in gopt.HEURISTICS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_costs_are_those_of_the_plain_reference(run, method):
     result = run(method)
@@ -88,6 +91,7 @@ def test_before_is_the_program_on_device_0(run):
     assert result.before.makespan == pytest.approx(np.maximum(graph.flops, graph.bytes).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "objective"),
     [("best", "peak_memory"), ("best", "makespan"), ("regal", "peak_memory"), ("go", "makespan")],

@@ -28,6 +28,8 @@ from experiments.throughput import evaluations, timing
 from experiments.throughput import report as throughput_report
 from experiments.throughput.peers import compiled, evolution, obvious
 
+pytestmark = pytest.mark.slow
+
 evaluate, evaluate_obvious = jax.jit(execution.evaluate), jax.jit(obvious.evaluate)
 
 

@@ -22,6 +22,8 @@ pytest.importorskip("numba")
 from experiments.throughput import dispatch as experiment
 from experiments.throughput.peers import dispatching
 
+pytestmark = pytest.mark.slow
+
 DEVICES = (1, 3)  # the simulator is compiled for each number of them
 evaluate = jax.jit(lambda problem, keys: dispatch.evaluate(problem, keys))
 

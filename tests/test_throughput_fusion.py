@@ -14,6 +14,8 @@ from gopt.hardware import homogeneous
 from gopt.sources.synthetic import layered
 from tests.cost.test_fusion import machine, random_graph
 
+pytestmark = pytest.mark.slow
+
 TINY = {"rounds": 1, "populations": (3,)}
 
 

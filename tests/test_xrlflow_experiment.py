@@ -28,6 +28,8 @@ from gopt.rewriting import roofline
 from gopt.rewriting.pricing import Prices
 from gopt.systems import xrlflow
 
+pytestmark = pytest.mark.slow
+
 AGENT = xrlflow.Settings(width=8, layers=2, summary=4, hidden=(8,), every=2, horizon=6, episodes=3)
 
 

@@ -15,6 +15,8 @@ from gopt.classical import HEURISTICS, list_scheduling, memory_orders
 from gopt.sources.instances import makespan_instance
 from tests.reference.instances import value
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 FOLDER = Path(__file__).parents[2] / "shared" / "yardsticks"
 

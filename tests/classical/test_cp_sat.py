@@ -127,6 +127,7 @@ def test_nasty_graphs(name, objective):
     assert solve(problem, objective, seconds=2).bound <= best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instance", PEAK_MEMORY, ids=lambda instance: instance["name"])
 def test_peaks_that_are_known(instance):
     problem = prepare(peak_memory_instance(instance).graph, ideal(1))

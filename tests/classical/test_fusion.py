@@ -83,6 +83,7 @@ def test_only_what_may_be_fused_is(name):
     assert not fuse[~problem.configurable].any()
 
 
+@pytest.mark.slow
 def test_xla_writes_mostly_the_same():
     case = forward("nasnet_a", cells=1)
     program = merge_duplicates(trace_program(case.fn, *case.args))

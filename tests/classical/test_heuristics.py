@@ -61,6 +61,7 @@ def test_every_heuristic_is_tested():
     assert sorted(HEURISTICS) == sorted(LIST + MEMORY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", (1, 2, 3, 5))
 @pytest.mark.parametrize("name", HEURISTICS)
 def test_keys_decode_to_the_schedule_that_was_built(name, devices):

@@ -151,6 +151,7 @@ def test_of_a_thousand_readers_each_has_the_op_but_for_one_that_may_not():
         assert np.flatnonzero(fuse).tolist() == ([] if kept else [2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "kept"), [("neg", False), ("dot_general", True)])
 def test_a_way_of_three_thousand_ops_is_followed(first, kept):
     """A sum, read by the first and after the last op of a chain."""

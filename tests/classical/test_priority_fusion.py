@@ -206,6 +206,7 @@ def test_a_kernel_has_no_more_ops_than_the_limit():
     assert fused(ops, limit=1) == [] and fused(ops, limit=64) == list(range(1, 21))
 
 
+@pytest.mark.slow
 def test_a_hub_is_fused_into_a_thousand_readers_where_that_saves():
     ops = [op("input", size=400), op("add", 0, size=400)]
     ops += [op("mul", 1, size=400, pinned=True)] * 1000

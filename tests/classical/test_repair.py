@@ -49,6 +49,7 @@ def plain(problem, wanted, group):
     return device, excess
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", (1, 2, 3))
 def test_it_is_the_plain_version(devices):
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
@@ -66,6 +67,7 @@ def test_it_is_the_plain_version(devices):
     same()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs_do_not_raise(name):
     problem = prepare(NASTY[name](), ideal(2))
@@ -108,6 +110,7 @@ def test_groups_are_moved_whole():
     assert found[:4].tolist() == [1, 0, 0, 1]  # 30 bytes are 5 too many: here and there
 
 
+@pytest.mark.slow
 def test_more_than_fits_anywhere_stays():
     problem = pinned(1, 1, 1, 1, 1, 1)
     found = fit_memory(problem, np.zeros(7, int), np.arange(6))

@@ -100,6 +100,7 @@ def check(problem, keys):
     assert all((leaf >= 0).all() and (leaf <= 1).all() for leaf in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
 def test_random_problems_match_the_reference_and_the_standard_decoder(devices):
     @settings(
@@ -196,6 +197,7 @@ def test_schedules_of_heuristics_are_kept_without_contention():
             assert ticks <= evaluate(problem, keys).makespan
 
 
+@pytest.mark.slow
 def test_vmap_and_padding_change_nothing():
     rng = np.random.default_rng(5)
     graph = strategies.random_graph(rng, 18, 0.3)

@@ -20,6 +20,8 @@ from tests.reference.dispatch import run
 from tests.reference.execution import run as run_by_rank
 from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
 
+pytestmark = pytest.mark.small
+
 
 @jax.jit
 def fast(problem, keys):
@@ -43,6 +45,7 @@ def check(case, shape=SMALL):
         assert_schedule(run(problem, candidate), *fast(problem, candidate))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", (1, 2, 3, 8))
 def test_random_problems_match_the_reference(devices):
     @quick(60)
@@ -60,6 +63,7 @@ def test_nasty_graphs_match_the_reference(name, channel):
         check(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HUBS)
 def test_hubs_are_dispatched_by_rank(name):
     """The reference is too slow for them. Ops that have all arrived go by (key, index)."""
@@ -142,6 +146,7 @@ def test_a_synchronous_transfer_keeps_both_of_its_devices(synchronous, begin):
     assert float(schedule.start[1]) * float(problem.tick) == pytest.approx(begin, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", [0.0, 1.0])
 def test_padding_changes_nothing(fill):
     @quick(40)
@@ -160,6 +165,7 @@ def test_padding_changes_nothing(fill):
     same()
 
 
+@pytest.mark.slow
 def test_vmap_jit_and_one_alone_agree():
     graphs_, keys = population(0, 5)
     many = jax.vmap(dispatch.evaluate, (None, 0))
@@ -195,6 +201,7 @@ def test_inputs_follow_their_first_reader_and_ops_go_where_they_may():
         assert decision.rank is None
 
 
+@pytest.mark.slow
 def test_costs_of_populations():
     graphs_, keys = population(0, 5)
     problem = graphs_[0]

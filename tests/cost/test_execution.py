@@ -22,6 +22,8 @@ from tests import strategies
 from tests.reference.execution import run
 from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE, Case
 
+pytestmark = [pytest.mark.optimized, pytest.mark.small]
+
 
 def quick(examples: int) -> settings:
     return settings(
@@ -163,6 +165,7 @@ def names(order, problem):
     return [int(i) if i < n else divmod(int(i) - n, d) for i in np.asarray(order) if i >= 0]
 
 
+@pytest.mark.slow
 @quick(80)
 @given(strategies.cases(3), st.sampled_from([0.0, 1.0]))
 def test_padding_changes_nothing(case, fill):
@@ -201,6 +204,7 @@ def population(seed: int, count: int):
     return found, jax.tree.map(lambda *rows: np.stack(rows), *keys)
 
 
+@pytest.mark.slow
 def test_vmap_jit_and_one_alone_agree():
     graphs_, keys = population(0, 7)
     many = jax.vmap(execution.evaluate, (None, 0))
@@ -225,6 +229,7 @@ def test_vmap_jit_and_one_alone_agree():
     chex.assert_trees_all_equal(alone, jax.tree.map(lambda leaf: leaf[0, 0], batched))
 
 
+@pytest.mark.slow
 def test_simulate_composes_with_vmap():
     graphs_, keys = population(1, 4)
     decisions = jax.vmap(execution.decode, (None, 0))(graphs_[0], keys)
@@ -236,6 +241,7 @@ def test_simulate_composes_with_vmap():
         assert_matches(graphs_[0], one, decision, schedule, evaluate(graphs_[0], one))
 
 
+@pytest.mark.slow
 def test_twenty_graphs_compile_one_program_for_each_bucket():
     rng = np.random.default_rng(0)
     hardware = homogeneous(2)
@@ -329,6 +335,7 @@ def test_a_schedule_that_fits_beats_any_that_does_not():
     chex.assert_trees_all_equal(execution.objective(problem, batch, name), jnp.stack(costs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3])
 def test_64_bit_mode_changes_nothing(devices):
     case = strategies.random_case(np.random.default_rng(0), NASTY["broadcast"](), devices)

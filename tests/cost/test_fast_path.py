@@ -17,6 +17,8 @@ from gopt.joint_problem import prepare_joint
 from gopt.problem import prepare
 from gopt.sources.synthetic import erdos_renyi
 
+pytestmark = pytest.mark.optimized
+
 
 @pytest.fixture(scope="module")
 def problem():
@@ -51,6 +53,7 @@ def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, dev
     check_loops(compiled.compile().as_text(), loops=6, calls=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_loops_of_dispatch_are_native(devices):
     problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
@@ -132,6 +135,7 @@ def test_memory_is_that_of_one_candidate(problem):
     assert 0 < temporaries(1024) == temporaries(4)
 
 
+@pytest.mark.slow
 def test_simulate_composes_with_vmap(problem):
     keys = population(problem, 3)
     every = jax.vmap(lambda k: simulate(problem, decode(problem, k)))(keys)

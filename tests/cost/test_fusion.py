@@ -101,6 +101,7 @@ def check(problem, rng):
         assert not np.any(one.is_end[int(problem.num_ops) :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clones", CLONES)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_graphs_match_the_reference(seed, clones):
@@ -278,6 +279,7 @@ def test_flips_of_all_decisions_cost_what_each_alone_does(clones, case):
         assert len(np.unique(found)) > 5
 
 
+@pytest.mark.slow
 def test_padding_changes_no_cost_of_a_flip():
     rng = np.random.default_rng(2)
     graph, hardware = random_graph(rng, 25), machine(rng)
@@ -310,6 +312,7 @@ def test_a_population_of_any_size_costs_what_each_candidate_does(count):
     assert found.tolist() == [reference.kernels(problem, bits).cost for bits in fuse]
 
 
+@pytest.mark.slow
 def test_maps_over_problems_and_candidates_compose_in_any_order():
     rng = np.random.default_rng(3)
     problems = [prepare_fusion(random_graph(rng, 25), machine(rng), rows=ROWS[0]) for _ in range(3)]

@@ -94,6 +94,7 @@ def sparse(rng, num_ops, kinds, sizes=(9, 9, 9, 1, 90)):
     return graphs.from_ops(ops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clones", CLONES)
 @pytest.mark.parametrize("limit", [2, 3, 6, 64])
 @pytest.mark.parametrize("kinds", [("add",), ("add", "exp"), (*KINDS, *["mul"] * 8)])
@@ -118,6 +119,7 @@ def test_it_matches_the_reference_where_much_is_repeated(seed):
     check(rebuilt(problem._replace(times=times)), rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clones", CLONES)
 @pytest.mark.parametrize("name", [*NASTY, *HUBS])
 def test_nasty_graphs_match_the_reference(name, clones):
@@ -137,6 +139,7 @@ def test_nasty_graphs_match_the_reference(name, clones):
         assert set(np.flatnonzero(bits)) == set(graph.ops) - right.keys()
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     rng = np.random.default_rng(1)
     graph, hardware = sparse(rng, 25, ("add", "mul", "exp")), machine(rng)
@@ -237,6 +240,7 @@ def test_a_bad_candidate_is_refused():
             function(problem, np.zeros(3, np.int32))
 
 
+@pytest.mark.slow
 def test_maps_over_problems_and_candidates_compose_in_any_order():
     rng = np.random.default_rng(3)
     problems = [

@@ -160,6 +160,7 @@ def test_on_one_device_the_makespan_is_the_cost_of_the_fusion():
         assert expected < joint.schedule.op_ticks.sum()
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     rng = np.random.default_rng(7)
     graph, level = sparse(rng, 25, KINDS), rng.integers(0, 4, 25)
@@ -233,6 +234,7 @@ def test_a_kernel_waits_for_all_that_it_reads_and_sends_nothing_inside():
     assert seconds_of(joint, 5, [0, 1, 0, 1, 1], [2]) == (8 + 12, [4, 4 + 4 + 4])
 
 
+@pytest.mark.slow
 def test_a_kernel_reads_a_tensor_once():
     ops = [op("input"), op("neg", 0), op("exp", 0), op("add", 1, 2, pinned=True)]
     joint = prepare_joint(graphs.from_ops(ops), BYTES)

@@ -54,6 +54,7 @@ def check(cases, rng, devices, shape=SMALL, kinds=KINDS):
     assert_matches(found, graphs, keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_random_problems_match_the_reference(devices):
     rng = np.random.default_rng(devices)

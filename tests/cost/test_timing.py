@@ -28,6 +28,7 @@ def check(problem, keys):
         assert int(found.makespan) == max(expected["end"], default=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])
 def test_random_problems_match_the_reference(devices):
     @quick(40)

@@ -85,6 +85,7 @@ def configurations(problem):
     return [rng.random(rows) < share for share in (0, 0.3, 0.7, 1)]
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_function(case):
     fn, traced, problem = case
     expected = jax.jit(fn)(*ARGS)

@@ -16,6 +16,8 @@ from gopt.kernels.buffers import overwritten
 from gopt.program import trace_program
 from tests.reference import kernels as reference
 
+pytestmark = pytest.mark.optimized
+
 X = jnp.linspace(-1.0, 1.0, 16).reshape(4, 4)
 
 
@@ -61,6 +63,7 @@ def functions(draw):
     return fn
 
 
+@pytest.mark.slow
 @given(functions(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_random_programs_take_the_bytes_of_the_lives_of_their_variables(fn, data):

@@ -7,6 +7,8 @@ import pytest
 from gopt.kernels import chains, group, groups
 from gopt.program import trace_program
 
+pytestmark = pytest.mark.optimized
+
 X = jnp.linspace(-1.0, 1.0, 16).reshape(4, 4)
 
 

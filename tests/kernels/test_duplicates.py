@@ -3,10 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.extend.core import Primitive
 
 from gopt.kernels import merge_duplicates
 from gopt.program import trace_program
+
+pytestmark = pytest.mark.optimized
 
 X = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 

@@ -11,6 +11,8 @@ from jax import lax
 from gopt.kernels import group, groups, materialised, merge_duplicates
 from gopt.program import trace_program
 
+pytestmark = pytest.mark.optimized
+
 X = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 
 
@@ -37,6 +39,7 @@ def check(program, parts, args):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_choice_of_what_is_written_gives_the_values_of_the_function(data):

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from gopt.hardware import homogeneous
 from gopt.kernels.packing import packed_bytes
 from tests.reference import packing as reference
 from tests.strategies import SMALL
+
+pytestmark = pytest.mark.optimized
 
 
 @jax.jit
@@ -60,6 +63,7 @@ def lives(ops):
     return [t for t in tensors if t[0]], [t for t in outputs if t[0]]
 
 
+@pytest.mark.slow
 @given(programs())
 @settings(max_examples=150, deadline=None)
 def test_tensors_take_what_a_search_of_all_places_finds(ops):

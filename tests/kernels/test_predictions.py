@@ -10,6 +10,8 @@ from gopt.kernels.workspace import workspaces
 from gopt.measure import memory
 from gopt.program import trace_program
 
+pytestmark = pytest.mark.optimized
+
 VIEWS = ("broadcast_in_dim", "reshape", "slice", "squeeze", "transpose")
 
 

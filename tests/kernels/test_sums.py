@@ -8,6 +8,8 @@ import pytest
 from gopt.kernels import simplify, squeeze_sums
 from gopt.program import trace_program
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 
 

@@ -11,6 +11,8 @@ from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 from gopt.kernels import fold_transposes
 from gopt.program import trace_program
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 LOW, HIGH = Precision.DEFAULT, Precision.HIGHEST
 

@@ -19,6 +19,7 @@ def network(segment: int, rows: int):
     return net, params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 4, 7, 12, 30])
 @pytest.mark.parametrize("segment", [1, 4, 64])
 def test_embeddings_equal_the_reference(segment, rows):

@@ -286,6 +286,7 @@ def embeddings(graph: GraphsTuple) -> np.ndarray:
     return np.asarray(apply(params, graph))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one op", "no edges", "chain", "hub", "components", "random 19"])
 def test_embeddings_do_not_depend_on_padding(name):
     graph = cases()[name]

@@ -134,6 +134,7 @@ def images():
     return generator(small(IMAGES, "xyab", *convolutions, concat("x", "y", axis=-1)), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "known",
     [
@@ -153,6 +154,7 @@ def test_known_rules_of_matrices_are_found(matrices, known):
     check_found(matrices, known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "known",
     [
@@ -310,6 +312,7 @@ def test_what_is_one_term_or_repeats_is_told():
     assert [is_useless(one.rule) for one in found_of(once, twice, shapes)] == [True, False]
 
 
+@pytest.mark.slow
 def test_the_experiment_saves_rules_and_a_table(tmp_path, capsys):
     settings = generating.Settings(domains=("matrices",), operators=2, folder=tmp_path)
     new = generating.main(settings)

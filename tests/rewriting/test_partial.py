@@ -71,6 +71,7 @@ GIVEN = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONV)
 def test_corrected_forms_of_convolutions_are_equal(name):
     found = 0
@@ -84,6 +85,7 @@ def test_corrected_forms_of_convolutions_are_equal(name):
     assert found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 6, 9])
 @pytest.mark.parametrize("target", ["rows", "columns"])
 def test_kernels_that_reach_over_several_images_are_corrected(count, target):

@@ -43,6 +43,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_values_of_a_workload_stay(name):
     fn, _ = traced(name).workload.forward()

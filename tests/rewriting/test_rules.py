@@ -25,6 +25,7 @@ def test_names_are_unique():
     assert len({rule.name for rule in EVERY}) == len(EVERY)
 
 
+@pytest.mark.slow
 @every_rule
 @pytest.mark.parametrize("seed", range(4))
 def test_both_sides_are_equal(rule, seed):

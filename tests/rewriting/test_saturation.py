@@ -104,6 +104,7 @@ def test_the_cheapest_of_all_programs_is_found(name, seed):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "resnext", "rnnlm", "deeprank"])
 def test_workloads_keep_their_values_and_cost_no_more_than_by_backtracking(name):
     fn, variables, *inputs = workload(name)

@@ -12,6 +12,8 @@ from gopt.rewriting.patterns import matmul
 from gopt.rewriting.rule import Rule
 from gopt.rewriting.writing import Written
 
+pytestmark = pytest.mark.small
+
 W = [jnp.asarray(np.random.default_rng(k).standard_normal((8, 8)), jnp.float32) for k in range(3)]
 X = jnp.asarray(np.random.default_rng(3).standard_normal((5, 8)), jnp.float32)
 

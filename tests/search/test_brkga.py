@@ -10,6 +10,8 @@ from gopt.search import brkga
 from gopt.search.brkga import Settings, State
 from tests.search.watched import TEMPLATE, Watched, cost, genes, population
 
+pytestmark = pytest.mark.small
+
 SIZES = Settings(population=20, elites=5, mutants=3)
 
 
@@ -45,6 +47,7 @@ def test_default_sizes_are_exact_too():
     watched.assert_matches(result, [100, 80, 80, 40])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 20])
 def test_a_relaxed_cost_comes_first_and_hands_over_its_last_generation(count):
     def far(keys: Any) -> jax.Array:
@@ -204,6 +207,7 @@ def test_given_candidates_may_fill_the_budget():
     np.testing.assert_array_equal(watched.genes[0], genes(known))
 
 
+@pytest.mark.slow
 def test_vmap_over_problems_equals_one_at_a_time():
     def solve(key: jax.Array, scale: jax.Array) -> brkga.Result:
         def scaled(keys: Any) -> jax.Array:

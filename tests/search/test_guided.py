@@ -248,6 +248,7 @@ def test_the_guide_is_asked_every_so_many_steps(refresh):
     assert len(asked) == -(-14 // refresh)
 
 
+@pytest.mark.slow
 def test_many_runs_at_once_are_those_one_by_one():
     start = jnp.array([1, 0, 1, 0, 1, 0])
 

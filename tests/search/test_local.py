@@ -34,6 +34,7 @@ def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, chains
     assert result.last.cost.shape == (chains,)
 
 
+@pytest.mark.slow
 def test_given_candidates_are_counted_and_the_best_of_them_are_the_start():
     known = population(np.linspace(0, 1, 28).reshape(4, 7))
     watched = Watched()
@@ -160,6 +161,7 @@ def test_keys_are_reflected_at_both_ends():
     np.testing.assert_allclose(local.reflect(keys), [0.75, 0.25, 0, 0.3, 1, 0.8, 0.5], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_units_of_the_cost_do_not_matter():
     runs = [
         run(jax.random.key(0), lambda keys, s=scale: s * (1 + cost(keys)), evaluations=300)
@@ -169,6 +171,7 @@ def test_units_of_the_cost_do_not_matter():
     np.testing.assert_array_equal(runs[0].history * 2**20, runs[1].history)
 
 
+@pytest.mark.slow
 def test_vmap_over_problems_equals_one_at_a_time():
     def solve(key: jax.Array, scale: jax.Array) -> local.Result:
         def scaled(keys: Any) -> jax.Array:

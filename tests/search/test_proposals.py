@@ -53,6 +53,7 @@ def test_narrow_distributions_stay_narrow():
     assert (np.diff(keys) >= 0).all()
 
 
+@pytest.mark.slow
 def test_genes_differ_in_a_search():
     """A proposal of a Beta for each gene, as mutants of the genetic algorithm."""
     means = np.float64([0.1, 0.5, 0.9])

@@ -8,6 +8,8 @@ from gopt.graph import check, is_input
 from gopt.kinds import KINDS
 from gopt.sources import hlo
 
+pytestmark = pytest.mark.optimized
+
 F32 = jnp.float32
 
 

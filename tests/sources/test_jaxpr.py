@@ -295,6 +295,7 @@ def bitcasts(program):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_whole_models_agree_with_xla(name):
     settings, (low, high) = MODELS[name]

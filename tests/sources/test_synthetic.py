@@ -67,6 +67,7 @@ def test_sizes_and_times_are_about_50(name):
         assert (values == np.rint(values)).all() and values.min() >= 1
 
 
+@pytest.mark.slow
 @family
 def test_large_graphs_take_no_square_of_memory(name):
     graph = FAMILIES[name](0, 100_000)  # a bit for each pair of ops would be 1.2 GB

@@ -92,6 +92,7 @@ def predictions(params, problem, found, fuse):
     return np.asarray(made)[: int(problem.num_ops)]
 
 
+@pytest.mark.slow
 def test_padding_changes_no_prediction():
     fuse = np.random.default_rng(1).random(400) < 0.5
     params = advantage.init_params(jax.random.key(0), case()[2], settings=SETTINGS)
@@ -103,6 +104,7 @@ def test_padding_changes_no_prediction():
         np.testing.assert_allclose(made, first, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "values"), [(0, 2), (1, 3)])
 def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
     settings = dataclasses.replace(SETTINGS, values=values)
@@ -140,6 +142,7 @@ def test_the_own_decision_does_not_count_and_those_near_do(seed):
             assert max(change[list(near[op])]) > 5e-6
 
 
+@pytest.mark.slow
 def test_advantages_are_what_fusing_adds():
     _, problem, _ = case()
     fuse = np.random.default_rng(0).random(32) < 0.5
@@ -159,6 +162,7 @@ def records():
     return advantage.sample(jax.random.key(0), problem, default, sampling=SAMPLING)
 
 
+@pytest.mark.slow
 def test_records_hold_what_they_say():
     _, problem, _ = case()
     default = instruction_fusion(problem)
@@ -378,6 +382,7 @@ def test_steps_lower_the_loss():
     assert loss(state.params, data, settings=SETTINGS) < 0.9 * before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_a_guide_promises_what_the_other_decision_saves(is_signed):
     settings = dataclasses.replace(SETTINGS, is_signed=is_signed)

@@ -31,6 +31,7 @@ def measure(problem, keys, objective):
     return float(execution.objective(problem, cost, objective))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "devices", "settings"),
     [
@@ -122,6 +123,7 @@ def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, 
     assert spent == ([(58, 9), (3, 3), (1, 1)] if objective == "peak_memory" else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3])
 def test_proposals_keep_the_lowest_order_and_part_a_chain(devices):
     n = 100
@@ -193,6 +195,7 @@ def test_starts_are_the_heuristics_and_the_program():
     assert set(program.device) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "devices"), [("peak_memory", 2), ("makespan", 3)])
 def test_vmap_over_problems_equals_one_at_a_time(objective, devices):
     cases = [problem(seed, devices, channel="bus") for seed in range(3)]

@@ -102,6 +102,7 @@ def about(inputs, decision):
     return [*zip(is_about, decision, counts, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "devices", "settings"),
     [*((name, 5, SETTINGS) for name in ("layers", *NASTY)), ("layers", 1, BARE)],
@@ -137,6 +138,7 @@ def test_groups_get_other_values_and_the_odds_are_as_said(name, devices, setting
         assert odds.sum() == pytest.approx(changes, rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layers", "broadcasts", "chain", "hub"])
 def test_groups_are_seen_as_by_the_reference(name):
     joint, inputs, params = case(name, 5)
@@ -151,6 +153,7 @@ def test_groups_are_seen_as_by_the_reference(name):
             np.testing.assert_allclose(groups.state[group], columns, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_before_training_all_moves_are_alike_and_as_many_as_is_said():
     joint, inputs, _ = case("layers", 5)
     params = go.init_params(jax.random.key(0), inputs, settings=SETTINGS)
@@ -168,6 +171,7 @@ def test_the_tasks_have_moves():
     assert all((logits[:, 1:] > -1e29).sum() > 4 for logits, _ in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layers", "chain"])
 def test_padding_changes_nothing(name):
     joint, inputs, params = case(name, 5)
@@ -261,6 +265,7 @@ def rolled(name, devices):
     return joint, inputs, params, order, start, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layers", "one op", "chain"])
 def test_a_rollout_keeps_the_best_that_it_has_drawn(name):
     joint, inputs, _, order, start, (state, taken, history) = rolled(name, 3)
@@ -295,6 +300,7 @@ def test_inputs_are_in_the_group_of_their_first_reader():
     assert len(set(inputs.group[2][:6])) == 4
 
 
+@pytest.mark.slow
 def test_ops_go_only_where_they_may():
     graph = padding.pad(layered(0, 60), SHAPE)
     allowed = np.ones((60, 3), bool)
@@ -328,6 +334,7 @@ def roll_small(key, params, problem, inputs):
     return start, run(iterations=3, settings=SMALL)
 
 
+@pytest.mark.slow
 def test_64_bit_mode_keeps_types():
     args = jax.random.key(0), parameters(SMALL), *small()
     with jax.enable_x64(True):  # what is drawn is something else
@@ -364,6 +371,7 @@ def test_settings_that_mean_nothing_raise(wrong, message):
         go.Settings(**wrong)
 
 
+@pytest.mark.slow
 def test_costs_that_are_no_numbers_are_never_the_best():
     params, (problem, inputs) = parameters(SMALL), small()
     zeros = jnp.zeros(SHAPE.ops, jnp.int32)
@@ -390,6 +398,7 @@ def test_the_reward_is_that_of_the_paper_where_a_decision_is_better():
     np.testing.assert_allclose(go.reward(ratio), [-0.5, -0.9, -1, -1, -1, -1, -1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_training_follows_what_was_better():
     _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3)
     value = np.asarray(go.reward(taken.ratio), np.float64)  # [T, M, S]
@@ -431,6 +440,7 @@ def chances(params, inputs, taken):
     return jax.lax.map(one, (taken.groups, taken.action))
 
 
+@pytest.mark.slow
 def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
     # Steps of Adam would be as large for rounding errors.
     monkeypatch.setattr(training, "optimizer", lambda settings: optax.sgd(100.0))
@@ -458,6 +468,7 @@ def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
         assert max(jax.tree.leaves(moved)) > 0.1
 
 
+@pytest.mark.slow
 def test_tuning_searches_and_learns_meanwhile():
     params, (problem, inputs) = parameters(SMALL), small()
     # The first step is a rollout with the parameters before.
@@ -539,6 +550,7 @@ def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(name,
         assert not np.array_equal(keys.priority, other.priority)
 
 
+@pytest.mark.slow
 def test_what_heuristics_try_is_of_the_budget(monkeypatch):
     spent = []
 
@@ -559,6 +571,7 @@ def test_what_heuristics_try_is_of_the_budget(monkeypatch):
     assert spent == [2]
 
 
+@pytest.mark.slow
 def test_on_one_device_nothing_is_placed(monkeypatch):
     decided, search = [], scheduling._search
 

@@ -57,6 +57,7 @@ def cost(problem, decisions, order):
     return go.simulator_of(problem, "makespan", order).cost(decisions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_decisions_cost_what_the_references_say(name):
     rng = np.random.default_rng(0)
@@ -84,6 +85,7 @@ def timing(problem, decision, order):
     return go.simulator_of(problem, "makespan", order).timing(decision)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_ops_run_when_their_kernels_do(name):
     rng = np.random.default_rng(2)
@@ -108,6 +110,7 @@ def test_ops_run_when_their_kernels_do(name):
     assert int(found["joint"].makespan) == max(of_kernels["end"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_order_in_which_ops_start_is_first_come_first_served(name):
     rng = np.random.default_rng(1)
@@ -150,6 +153,7 @@ def begin(problem, device, fused):
     return go.begin(problem, device, go.simulator_of(problem, "makespan"), fused)
 
 
+@pytest.mark.slow
 def test_a_start_is_where_ops_may_be_and_costs_what_it_says():
     problem, joint = problems("layered")
     wanted = np.random.default_rng(0).integers(0, 3, SHAPE.ops)

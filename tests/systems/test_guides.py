@@ -25,6 +25,7 @@ CASES = {name: make() for name, make in NASTY.items()} | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("objective", ["makespan", "capped_makespan"])
 def test_the_guide_of_a_time_is_the_fastest_list_schedule(name, objective):

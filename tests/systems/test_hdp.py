@@ -118,6 +118,7 @@ def test_groups_are_embedded_as_said(name):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 3])
 @pytest.mark.parametrize("name", ["layered", "one op", "one input", "chain"])
 def test_log_probabilities_are_those_of_the_networks(name, devices):
@@ -145,6 +146,7 @@ def test_log_probabilities_are_those_of_the_networks(name, devices):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layered", "chain"])
 def test_padding_changes_no_probability(name):
     graph, inputs = case(name)
@@ -163,6 +165,7 @@ def three_ops():
     return hdp.read(graph, prepare(graph, homogeneous(2)))
 
 
+@pytest.mark.slow
 def test_samples_are_drawn_as_often_as_is_said():
     """Of all 16 groupings of 3 ops in 2 groups, and placements of these on 2 devices."""
     inputs = three_ops()
@@ -189,6 +192,7 @@ def test_samples_are_drawn_as_often_as_is_said():
     np.testing.assert_allclose(count / code.size, chances, atol=0.02)
 
 
+@pytest.mark.slow
 def test_noise_is_in_units_of_the_logits_and_in_what_is_said_of_them():
     inputs = three_ops()
     settings = hdp.Settings(
@@ -236,6 +240,7 @@ def test_ops_go_only_where_they_may():
     assert (placed[:, [7, 12]] == 1).all() and len(np.unique(placed[:, :40])) == 3
 
 
+@pytest.mark.slow
 def test_a_step_is_one_of_reinforce():
     _, inputs = case("layered")
     settings = dataclasses.replace(SETTINGS, temperature=10.0)
@@ -268,6 +273,7 @@ def test_a_step_is_one_of_reinforce():
     assert after.unit == np.float32(unit)
 
 
+@pytest.mark.slow
 def test_both_networks_learn():
     """Late ops are better on the other device: the grouper, too, must tell them from early ones.
 
@@ -310,6 +316,7 @@ def test_the_best_that_was_drawn_is_kept(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
 
 
+@pytest.mark.slow
 def test_what_has_no_finite_cost_counts_as_failing_and_is_never_the_best():
     unit = jnp.float32(4)
     costs = jnp.float32([1, 4, 100, 1e9, jnp.inf, jnp.nan, -jnp.inf])
@@ -336,6 +343,7 @@ def test_what_has_no_finite_cost_counts_as_failing_and_is_never_the_best():
     assert state.cost == 0 and np.isfinite(state.baseline)
 
 
+@pytest.mark.slow
 def test_64_bit_mode_changes_nothing():
     _, inputs = case("chain")
     cost = placement_cost(inputs.problem, "makespan")

@@ -132,6 +132,7 @@ def placement_cost(problem):
     return lambda device: cost(jax.vmap(partial(dispatch.placement, problem))(device))
 
 
+@pytest.mark.slow
 def test_a_step_follows_the_gradient_against_the_mean_of_the_last_steps():
     problem, inputs = case("branches")
     run = partial(placeto.step, cost=placement_cost(problem), steps=10, settings=SETTINGS)
@@ -194,6 +195,7 @@ def _cost(problem, device):
     return placement_cost(problem)(device)
 
 
+@pytest.mark.slow
 def test_training_makes_what_is_fast_likelier_and_keeps_the_best():
     problem, inputs = case("branches")  # to part them saves two fifths of the time
     steps = 100

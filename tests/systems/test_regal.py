@@ -156,6 +156,7 @@ def test_samples_lie_where_the_action_says(shifted, second):
 # The policy.
 
 
+@pytest.mark.slow
 def test_places_do_not_depend_on_padding_or_on_the_batch():
     graph, n = batch()[0][2], int(batch()[0][2].num_ops)
     places = policy(params(), one(2))
@@ -170,6 +171,7 @@ def test_places_do_not_depend_on_padding_or_on_the_batch():
     np.testing.assert_allclose(together[2] / scale, places / scale, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lean", "follow"), [(0.5, 0.0), (0.0, 0.4)])
 def test_an_untrained_policy_follows_the_guide(lean, follow):
     settings = regal.Settings(width=8, rounds=1, lean=lean, follow=follow)
@@ -185,6 +187,7 @@ def test_an_untrained_policy_follows_the_guide(lean, follow):
     assert np.ptp(expected[:, 0]) >= 1.4 * lean and np.ptp(expected[:, 3]) >= 0.9 * follow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_an_action_is_the_levels_of_the_places(devices):
     settings = dataclasses.replace(SETTINGS, parts=tuple(regal.PARTS))
@@ -234,6 +237,7 @@ def test_an_action_is_the_levels_of_the_places(devices):
     jax.tree.map(lambda many, single: np.testing.assert_array_equal(many[1], single), both, action)
 
 
+@pytest.mark.slow
 def test_a_guide_on_one_device_stays_there():
     settings = regal.Settings(width=8, rounds=1)
     graph, n = batch()[0][0], int(batch()[0][0].num_ops)
@@ -248,6 +252,7 @@ def test_a_guide_on_one_device_stays_there():
         assert (mean[light][:, [device]] > mean[light][:, others]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", list(regal.PARTS))
 def test_what_is_not_led_is_as_in_standard_brkga(part):
     """All parts, but one, are those of a policy that leads them all."""
@@ -273,6 +278,7 @@ def test_what_is_not_led_is_as_in_standard_brkga(part):
     np.testing.assert_array_equal(noise, led)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"network": "recurrent"}, {"head": "autoregressive"}])
 def test_variants_of_the_policy_do_not_depend_on_padding_and_start_alike(changes):
     settings = dataclasses.replace(SETTINGS, **changes)
@@ -312,6 +318,7 @@ def test_what_an_op_is_told_moves_only_those_after_it():
     assert differs[:9].max() < 1e-4 and (differs[9:13] > 1e-3).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", list(regal.HEADS))
 def test_the_score_is_zero_on_average(head):
     """As it is for any density that `sample` draws from."""
@@ -416,6 +423,7 @@ SEARCH = {
 }
 
 
+@pytest.mark.slow
 def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
     got = jax.jit(spread(partial(regal.rewards, **SEARCH), num_devices=2))(*rows())
     assert got.dtype == jnp.float32 and len(np.unique(got)) == 5
@@ -434,6 +442,7 @@ def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
         np.testing.assert_allclose(got[i], -cost / standard[i], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     keys, problems, _, _ = rows()
     first = jax.tree.map(lambda x: x[0], problems)
@@ -542,6 +551,7 @@ def halves() -> tuple[Problem, GraphsTuple]:
     return prepare(padded, homogeneous(2), seconds=seconds), to_graphs_tuple(padded)
 
 
+@pytest.mark.slow
 def test_training_finds_the_placement_that_is_plain():
     settings = dataclasses.replace(
         SETTINGS, learning_rate=2e-2, exploration=0.2, lean=0.0, steps=400

@@ -68,6 +68,7 @@ def predictions(params, given, fuse):
     return jax.vmap(partial(cost_model.predicted, params, nodes, given.graphs))(fuse * 1.0)
 
 
+@pytest.mark.slow
 def test_a_cost_model_learns_what_configurations_cost(given, model):
     params, losses = model
     assert np.mean(losses[-20:]) < 0.3 * np.mean(losses[:20])
@@ -97,6 +98,7 @@ def test_the_loss_is_of_differences_in_deviations(given, model):
     np.testing.assert_allclose(loss(cost + 2**20), loss(cost), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_guides_is_the_slope_towards_the_other_decision(given, model):
     params, _ = model
     can = np.asarray(given.problem.configurable)
@@ -142,6 +144,7 @@ def test_the_loss_of_a_policy_is_that_of_reinforce(given):
     )
 
 
+@pytest.mark.slow
 def test_training_a_policy_lowers_what_it_draws(given):
     _, shares = trained(policy, given)
     least = np.min(costs(given)) / costs(given, given.fuse & False)[0]
@@ -175,6 +178,7 @@ def test_as_many_are_drawn_as_asked_for(given, evaluations, best):
     assert found.history[-1] == found.cost == costs(given, found.decisions[None] > 0)[0]
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_policy_draws_better_and_better(given):
     """What is drawn last is cheaper than what is drawn first, unless nothing is learned."""
     params = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS).params

@@ -194,6 +194,7 @@ def tanh(terms, x):
     return terms.add("equation", [x], equation=Equation(traced.equations[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "no results"])
 @pytest.mark.parametrize("pooling", ["difference", "whole"])
 def test_what_is_said_equals_the_reference(name, pooling):
@@ -250,6 +251,7 @@ def test_patches_say_what_whole_candidates_do(name):
         assert np.abs(less.logits - theirs.logits).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention", "layers", "hub"])
 def test_probabilities_follow_candidates_wherever_they_are(name):
     terms, roots, found, _ = parts(name)
@@ -272,6 +274,7 @@ def test_probabilities_follow_candidates_wherever_they_are(name):
     assert np.abs(theirs[1:] - ours[1:][places]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_flat_head_chooses_among_its_slots_only():
     flat = dataclasses.replace(SMALL, head="flat", slots=3)
     *_, seen = parts("attention")

@@ -40,6 +40,7 @@ def die():
     os._exit(3)
 
 
+@pytest.mark.slow
 def test_a_program_is_measured_once_by_all(tmp_path):
     path = tmp_path / "programs.jsonl"
     terms, roots, traced = program()
@@ -85,6 +86,7 @@ def test_beside_another_a_time_is_the_ratio_of_both(monkeypatch):
     assert times.of(other, after, again, (0,), beside=others) == 2.0
 
 
+@pytest.mark.slow
 def test_programs_are_timed_beside_one_that_is_exported_once(monkeypatch):
     terms, roots, traced = program(128)
     (after,) = {made for made in rewritten(terms, roots) if made != roots}
@@ -124,6 +126,7 @@ def test_what_others_are_timed_beside_is_compiled_once(monkeypatch):
     assert compiled == [(b"one", 7), (b"base", 7), (b"two", 7)]
 
 
+@pytest.mark.slow
 def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
     path = tmp_path / "programs.jsonl"
     times = ProgramTimes(path, turns=1, patience=3.0)
@@ -153,6 +156,7 @@ def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
         ProgramTimes(path, turns=1)
 
 
+@pytest.mark.slow
 def test_what_never_starts_is_told_and_not_recorded(tmp_path):
     times = ProgramTimes(tmp_path / "programs.jsonl", turns=1, start=die)
     with pytest.raises(RuntimeError, match="has died at its start"):
@@ -160,6 +164,7 @@ def test_what_never_starts_is_told_and_not_recorded(tmp_path):
     assert not times.seconds and len((tmp_path / "programs.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_an_answer_is_never_that_of_a_program_before(monkeypatch):
     times = ProgramTimes(turns=1)
     try:
@@ -183,6 +188,7 @@ def test_an_answer_is_never_that_of_a_program_before(monkeypatch):
         times.close()
 
 
+@pytest.mark.slow
 def test_programs_of_64_bits_are_measured():
     with jax.enable_x64(True):
         shape = jax.ShapeDtypeStruct((8, 8), jnp.float64)
@@ -194,6 +200,7 @@ def test_programs_of_64_bits_are_measured():
             times.close()
 
 
+@pytest.mark.slow
 def test_after_a_failure_the_next_is_measured(monkeypatch):
     terms, roots, traced = program()
     after = next(made for made in rewritten(terms, roots) if made != roots)

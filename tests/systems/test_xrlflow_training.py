@@ -34,6 +34,7 @@ def test_advantages_are_those_of_the_reference_also_where_an_episode_was_cut_off
         np.testing.assert_allclose(advantages(episode, SMALL), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_policy_that_is_no_number_is_taken_back(monkeypatch):
     (episodes, params), calls = played(count=1), []
@@ -78,6 +79,7 @@ def test_batches_have_each_decision_once():
     np.testing.assert_allclose([every.mean(), every.std()], [0, 1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_step_is_along_the_mean_of_the_gradients_without_padding():
     settings = dataclasses.replace(SMALL, batch=16)
     episodes, params = played(count=2)
@@ -115,6 +117,7 @@ def test_the_loss_is_that_of_the_paper():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_learns_what_pays():
     settings = dataclasses.replace(
         SMALL, hints=False, learning_rate=1e-2, entropy=0.0, episodes=6, horizon=6, divergence=1.0
@@ -135,6 +138,7 @@ def test_it_learns_what_pays():
     assert greedy.reward.sum() > 0
 
 
+@pytest.mark.slow
 def test_epochs_end_where_the_policy_has_gone_too_far():
     episodes, params = played()
     far = dataclasses.replace(SMALL, learning_rate=0.5, divergence=1e-4, epochs=4, batch=4)

@@ -75,6 +75,7 @@ def test_boxes_go_by_map_row_column_and_shape():
     assert first == outputs["logits"].shape[1] == TINY["ssd"].targets[1][1]
 
 
+@pytest.mark.slow
 def test_a_train_step_starts_with_a_loss_of_moderate_size():
     assert 0.1 < stepped("ssd").loss < 100
 

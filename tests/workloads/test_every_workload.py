@@ -35,6 +35,7 @@ def test_no_workload_is_missing_from_the_table():
     assert all(TINY[name].make.func is make for name, make in WORKLOADS.items())
 
 
+@pytest.mark.slow
 @every_workload
 def test_tracing_allocates_no_arrays(name):
     tiny, step = traced(name), traced_step(name)
@@ -82,6 +83,7 @@ def test_a_step_takes_two_more_for_each_convolution_but_none_for_the_images(name
     assert len(convolutions(step)) == 3 * len(convolutions(forward)) - 1
 
 
+@pytest.mark.slow
 @every_workload
 def test_outputs_are_finite_and_differ_along_the_batch_and_the_last_axis(name):
     apply, variables, inputs = compiled(name)
@@ -96,6 +98,7 @@ def test_outputs_are_finite_and_differ_along_the_batch_and_the_last_axis(name):
             assert np.abs(x[0] - x[1]).max() > 1e-3 * scale
 
 
+@pytest.mark.slow
 @every_workload
 def test_a_train_step_has_a_gradient_for_every_parameter(name):
     variables, gradients, loss, _ = stepped(name)

@@ -133,6 +133,7 @@ def test_a_conformer_gives_its_blocks_the_distances_of_both_signs():
     np.testing.assert_allclose(apply(variables, frames), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_conformer_sums_all_that_collapses_to_the_text():
     apply, variables, inputs = compiled("conformer")
     chances = softmax(np.asarray(apply(variables, *inputs)), axis=-1)

@@ -209,6 +209,7 @@ def test_experts_have_places_for_their_share_of_a_text(factor, capacities):
     assert found == capacities  # of source and target, rounded up
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_switch_transformer_counts_the_imbalance():
     apply, variables, inputs = compiled("switch")
     logits, imbalance = apply(variables, *inputs)
