@@ -21,10 +21,10 @@ from rich.progress import track
 import gopt
 from experiments import common, wired
 from experiments.cases import MODELS, Case, check_names
-from gopt.measure import seconds
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.measure.timing import seconds
 from gopt.plots import style
-from gopt.units import format_bytes, format_seconds
-from gopt.verification import largest_difference, random_arguments
+from gopt.plots.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from gopt.files import write_whole
-from gopt.measure import cores
+from gopt.measure.timing import cores
 
 
 def start(devices: int | None = None) -> None:

@@ -24,8 +24,8 @@ from experiments import common
 from experiments.cases import check_names
 from experiments.fused_time import BLOCKS, TOLERANCE
 from gopt.fusion.comparison import FusedProgram
-from gopt.measure import median_ratio
-from gopt.verification import largest_difference, random_arguments
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.measure.timing import median_ratio
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,18 @@ from scipy import stats
 
 from experiments import common
 from experiments.cases import Case, check_names, forward, step
-from gopt.apply import MEMORY_SCHEDULER
-from gopt.classical.fusion import instruction_fusion
-from gopt.fusing import parts_of
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.cost.fusion.rules import RULES
 from gopt.fusion import CPU, KernelTimes, Rates, features, fit, fused
-from gopt.fusion_problem import FusionProblem
-from gopt.fusion_rules import RULES
-from gopt.kernels import simplify
-from gopt.kernels.grouping import Group
-from gopt.measure import check_repeats, turns
-from gopt.program import trace_program
-from gopt.sources.jaxpr import from_program
-from gopt.verification import largest_difference, random_arguments
+from gopt.fusion.api import parts_of
+from gopt.graph.tracing import from_program
+from gopt.heuristics.fusion.presets import instruction_fusion
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.measure.timing import check_repeats, turns
+from gopt.program.program import trace_program
+from gopt.xla import simplify
+from gopt.xla.grouping import Group
+from gopt.xla.ordered import MEMORY_SCHEDULER
 
 # Narrow, so that products do not hide the rest.
 BLOCKS: dict[str, Callable[[], Case]] = {

@@ -28,14 +28,14 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import check_names
 from experiments.throughput.graphs import FAMILIES
-from gopt.classical import HEURISTICS
-from gopt.cost.execution import evaluate, keys_shape, population_cost
-from gopt.graph import Graph
-from gopt.hardware import homogeneous
-from gopt.nets.graphs import to_graphs_tuple
-from gopt.parallel import spread
-from gopt.problem import Problem, prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.execution import evaluate, keys_shape, population_cost
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph.graph import Graph
+from gopt.heuristics import HEURISTICS
+from gopt.learning.graphs import to_graphs_tuple
 from gopt.search import brkga
+from gopt.search.parallel import spread
 from gopt.search.population import uniforms
 from gopt.systems import go, regal
 

@@ -20,9 +20,9 @@ from rich.progress import track
 import gopt
 from experiments import common
 from experiments.cases import Case, check_names, forward, step
-from gopt.stages import Stage
-from gopt.units import format_bytes
-from gopt.verification import largest_difference, random_arguments
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.plots.units import format_bytes
+from gopt.scheduling.stages import Stage
 
 MACHINE, DEVICES = "4xh100", 4
 

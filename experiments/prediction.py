@@ -20,19 +20,19 @@ from scipy import stats
 
 from experiments import common, wired
 from experiments.cases import Case, check_names, forward, step, towers
-from gopt.apply import beside, jit_ordered
-from gopt.candidates import Kernels, kernels_of, modelled, replay
-from gopt.classical import keys_from_items, keys_in_order
-from gopt.classical.memory_orders import lowest_order
-from gopt.graph import Graph
-from gopt.hardware import homogeneous
-from gopt.kernels import Group, kernel_graph
-from gopt.measure import memory
-from gopt.padding import pad
-from gopt.problem import prepare, to_bytes
-from gopt.program import Program, trace_program
-from gopt.sources.jaxpr import Traced, from_program
-from gopt.units import format_bytes
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.problem import prepare, to_bytes
+from gopt.graph.graph import Graph
+from gopt.graph.padding import pad
+from gopt.graph.tracing import Traced, from_program
+from gopt.heuristics import keys_from_items, keys_in_order
+from gopt.heuristics.schedule.orders.memory_orders import lowest_order
+from gopt.measure.timing import memory
+from gopt.plots.units import format_bytes
+from gopt.program.program import Program, trace_program
+from gopt.scheduling.candidate import Kernels, kernels_of, modelled, replay
+from gopt.xla import Group, kernel_graph
+from gopt.xla.ordered import beside, jit_ordered
 
 # Small, because each is compiled once for every order. No wiring is one that `apply` measures.
 MODELS: dict[str, Callable[[], Case]] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments import common
-from gopt.measure import conditions
+from gopt.measure.timing import conditions
 
 
 class Rows:
-    """Rows of the same settings and `gopt.measure.conditions`, JSON values by their names.
+    """Rows of the same settings and `gopt.measure.timing.conditions`, JSON values by their names.
 
     Each has the versions that it was made with; rows of an older version are kept.
     """

@@ -10,8 +10,8 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from gopt.kinds import INPUT
-from gopt.sources.jaxpr import trace
+from gopt.graph.kinds import INPUT
+from gopt.graph.tracing import trace
 from gopt.workloads import WORKLOADS
 
 

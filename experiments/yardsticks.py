@@ -23,16 +23,16 @@ from rich.console import Console
 from rich.progress import Progress
 
 from experiments import common
-from gopt import padding
-from gopt import problem as problems
-from gopt.classical import HEURISTICS, schedules_tried
-from gopt.cost import execution
-from gopt.cost.execution import Keys, Schedule
-from gopt.parallel import spread
-from gopt.problem import Problem, prepare, to_bytes, to_seconds
+from gopt.cost.schedule import execution
+from gopt.cost.schedule import problem as problems
+from gopt.cost.schedule.execution import Keys, Schedule
+from gopt.cost.schedule.problem import Problem, prepare, to_bytes, to_seconds
+from gopt.graph import padding
+from gopt.heuristics import HEURISTICS, schedules_tried
+from gopt.heuristics.schedule.evolve import evolve
+from gopt.scheduling import best
+from gopt.search.parallel import spread
 from gopt.sources.instances import Instance, makespan_instance, peak_memory_instance
-from gopt.systems import best
-from gopt.systems.evolution import evolve
 
 METHODS = (*HEURISTICS, "brkga", "best")
 

@@ -14,14 +14,13 @@ The order of kernels in which a model needs least memory, and the model in that 
 ops in the place of others.
 
 The parts work on their own too: `gopt.search.brkga` minimises any function of random keys,
-`gopt.losses` has policy-gradient losses, and `evaluate` costs schedules of any graph under
+`gopt.learning.losses` has policy-gradient losses, and `evaluate` costs schedules of any graph under
 `jax.jit` and `jax.vmap`.
 """
 
-from gopt import classical, cost, losses, search
-from gopt.candidates import Candidate
-from gopt.classical import HEURISTICS
-from gopt.cost.execution import (
+from gopt import cost, heuristics, search
+from gopt.cost.hardware import PRESETS, Hardware, homogeneous
+from gopt.cost.schedule.execution import (
     OBJECTIVES,
     Cost,
     Decision,
@@ -33,17 +32,19 @@ from gopt.cost.execution import (
     population_cost,
     simulate,
 )
-from gopt.fusing import fuse
+from gopt.cost.schedule.problem import Problem, prepare, to_bytes, to_seconds
+from gopt.fusion.api import fuse
 from gopt.fusion.comparison import Fusing
-from gopt.graph import Graph, Op, Output, from_arrays, from_ops
-from gopt.hardware import PRESETS, Hardware, homogeneous
-from gopt.padding import pad
-from gopt.placement import Staged
-from gopt.plans import Plan, load_plan
-from gopt.problem import Problem, prepare, to_bytes, to_seconds
-from gopt.rewriting.verb import Rewriting, rewrite
-from gopt.scheduling import Scheduling, schedule
-from gopt.sources.jaxpr import Traced, trace
+from gopt.graph.graph import Graph, Op, Output, from_arrays, from_ops
+from gopt.graph.padding import pad
+from gopt.graph.tracing import Traced, trace
+from gopt.heuristics import HEURISTICS
+from gopt.learning import losses
+from gopt.rewriting.api import Rewriting, rewrite
+from gopt.scheduling.api import Scheduling, schedule
+from gopt.scheduling.candidate import Candidate
+from gopt.scheduling.plan import Plan, load_plan
+from gopt.scheduling.staged import Staged
 
 __version__ = "0.2.0"
 
@@ -67,13 +68,13 @@ __all__ = (
     "Scheduling",
     "Staged",
     "Traced",
-    "classical",
     "cost",
     "decode",
     "evaluate",
     "from_arrays",
     "from_ops",
     "fuse",
+    "heuristics",
     "homogeneous",
     "keys_shape",
     "load_plan",

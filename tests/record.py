@@ -19,30 +19,30 @@ import jax.numpy as jnp
 import numpy as np
 
 import gopt
-from gopt import methods
-from gopt.classical import HEURISTICS
-from gopt.cost import dispatch
-from gopt.cost.execution import decode, evaluate, objective, simulate
-from gopt.cost.fusion import fusion_cost
-from gopt.fusion_problem import prepare_fusion
-from gopt.hardware import homogeneous
-from gopt.padding import pad
-from gopt.problem import Problem, prepare
-from gopt.program import trace_program
-from gopt.rewriting.backtracking import backtracking
-from gopt.rewriting.costs import roofline
-from gopt.rewriting.generated_rules import generated
-from gopt.rewriting.matching import Matcher
-from gopt.rewriting.reading import read
-from gopt.rewriting.rules import RULES
-from gopt.rewriting.terms import Terms
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.cost.fusion.problem import prepare_fusion
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.execution import decode, evaluate, objective, simulate
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph.padding import pad
+from gopt.graph.tracing import trace
+from gopt.heuristics import HEURISTICS
+from gopt.program.program import trace_program
+from gopt.rewriting.cost.costs import roofline
+from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.rules.generated import generated
+from gopt.rewriting.rules.matching import Matcher
+from gopt.rewriting.rules.table import RULES
+from gopt.rewriting.search.taso import backtracking
+from gopt.scheduling import methods
 from gopt.sources.instances import makespan_instance, peak_memory_instance
-from gopt.sources.jaxpr import trace
 from gopt.sources.synthetic import erdos_renyi
-from gopt.systems import advantage, go, regal, xrlflow
+from gopt.systems import go, local_advantage, regal, xrlflow
 from gopt.workloads import WORKLOADS
 from tests import strategies
-from tests.cost.test_execution import golden
+from tests.cost.schedule.test_execution import golden
 
 DATA = Path(__file__).parent / "data"
 FILE = DATA / "record.json"
@@ -129,9 +129,9 @@ def policies() -> dict[str, Any]:
         )
         found[f"go, graph {seed}"] = costs_of(problem, keys)
         fusion = prepare_fusion(graph, homogeneous(1))
-        params, settings = advantage.load_network()
-        graphs = advantage.to_graphs_tuple(graph, fusion)
-        guide = advantage.guide(params, graphs, fusion.configurable, settings=settings)
+        params, settings = local_advantage.load_network()
+        graphs = local_advantage.to_graphs_tuple(graph, fusion)
+        guide = local_advantage.guide(params, graphs, fusion.configurable, settings=settings)
         scores = np.asarray(guide(jnp.zeros(len(fusion.compute), jnp.int32)))
         finite = np.where(np.isfinite(scores), scores, 0)
         found[f"local advantage, graph {seed}"] = [f"{x:.3g}" for x in np.sort(finite)[-8:]]

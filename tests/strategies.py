@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from gopt import graph as graphs
-from gopt import padding
-from gopt.cost.execution import Keys
-from gopt.graph import Graph, Op, Output, Shape
-from gopt.hardware import Hardware, bus_channels, homogeneous, no_channels, pair_channels
-from gopt.kinds import INPUT, UNKNOWN
-from gopt.problem import MAX_UNITS, Problem, prepare
+from gopt.cost.hardware import Hardware, bus_channels, homogeneous, no_channels, pair_channels
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import MAX_UNITS, Problem, prepare
+from gopt.graph import graph as graphs
+from gopt.graph import padding
+from gopt.graph.graph import Graph, Op, Output, Shape
+from gopt.graph.kinds import INPUT, UNKNOWN
 
 SMALL = Shape(24, 24, 64)  # what random cases fit in, so that few programs are compiled
 WIDE = Shape(31, 45, 97)  # the same with other padding

@@ -6,10 +6,11 @@
     python -m experiments.go --rows "RNNLM, 2 layers" --weights POLICY    # one of the rows
     python -m experiments.go --profiled FILE --weights POLICY             # rows from profiles
 
-Step times are simulated: P100s, as in the paper (see `gopt.cost.dispatch`). Searches begin with the
-best decision of the heuristics, experts left out, and evaluate no more than a number of decisions.
-Prints a table and saves it with settings, versions and the figures of every run. What each search
-reaches on a row is kept: if it is interrupted, or asked for other rows and searches, it goes on.
+Step times are simulated: P100s, as in the paper (see `gopt.cost.schedule.dispatch`). Searches begin
+with the best decision of the heuristics, experts left out, and evaluate no more than a number of
+decisions. Prints a table and saves it with settings, versions and the figures of every run. What
+each search reaches on a row is kept: if it is interrupted, or asked for other rows and searches, it
+goes on.
 """
 
 import dataclasses
@@ -31,8 +32,8 @@ from experiments.go import heuristics, methods, report, runs
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, Row, build, profiled
 from experiments.go.tables import TABLES, rank, seconds_of
-from gopt.classical import makespan_bound
-from gopt.classical.list_scheduling import mean_ticks
+from gopt.heuristics import makespan_bound
+from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
 from gopt.systems import go
 
 

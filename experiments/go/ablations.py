@@ -26,7 +26,7 @@ from experiments import common
 from experiments.cases import check_names
 from experiments.go import imitation, validate
 from experiments.go import training as trainer
-from gopt.cost.timing import Timing
+from gopt.cost.schedule.timing import Timing
 from gopt.systems import go
 
 

@@ -31,9 +31,9 @@ from experiments.go import training as trainer
 from experiments.go import validate
 from experiments.go.case import OBJECTIVE
 from experiments.throughput.timing import machine, measure
-from gopt.cost.timing import Timing
-from gopt.hardware import p100s
-from gopt.problem import Problem, prepare
+from gopt.cost.hardware import p100s
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.cost.schedule.timing import Timing
 from gopt.sources import synthetic
 from gopt.systems import go
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.classical.readiness import leaders
-from gopt.graph import Graph
-from gopt.joint_problem import JointProblem, schedule_of
-from gopt.problem import Problem
+from gopt.cost.joint.problem import JointProblem, schedule_of
+from gopt.cost.schedule.problem import Problem
+from gopt.graph.graph import Graph
+from gopt.heuristics.schedule.readiness import leaders
 from gopt.systems import go, hdp, placeto, regal
 
 OBJECTIVE = "capped_makespan"

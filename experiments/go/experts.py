@@ -3,7 +3,7 @@
 Ops are told apart by the modules that they come from, forwards and backwards. What has no module,
 such as a loss or the update of a weight, goes where the largest of what it reads is made, the last
 on ties: a residual sum is of the layer that ends with it. Where inputs go is left to
-`gopt.cost.dispatch.settled`.
+`gopt.cost.schedule.dispatch.settled`.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.go.rows import Step
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 
 # Which layer a module belongs to, by family; the first pattern that matches counts. `last` stands
 # for the last layer.

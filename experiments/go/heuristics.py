@@ -13,12 +13,12 @@ import numpy as np
 from experiments import common
 from experiments.go import experts, keeping
 from experiments.go.rows import Row, Step
-from gopt.classical import critical_path, etf, fit_memory, heft, memory_etf
-from gopt.classical.groups import join, weight_groups
-from gopt.classical.partition import partition_by_time
-from gopt.cost import dispatch, execution
-from gopt.cost.execution import Cost
-from gopt.problem import Problem, to_seconds
+from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule.execution import Cost
+from gopt.cost.schedule.problem import Problem, to_seconds
+from gopt.heuristics import critical_path, etf, fit_memory, heft, memory_etf
+from gopt.heuristics.schedule.placement.groups import join, weight_groups
+from gopt.heuristics.solvers.metis import partition_by_time
 
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
@@ -63,9 +63,9 @@ def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Plac
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
     METIS is that of `partitioned`, of single ops, and, "by weight", of groups of ops that read a
     weight. m-ETF, HEFT and critical path have these groups, as they are and joined, and single ops
-    joined (`gopt.classical.groups`), and HEFT each op alone, too. Ops are served first come, first
-    served; what list schedulers decide is also executed in their own order, which a placement alone
-    does not have.
+    joined (`gopt.heuristics.schedule.placement.groups`), and HEFT each op alone, too. Ops are
+    served first come, first served; what list schedulers decide is also executed in their own
+    order, which a placement alone does not have.
     """
     layers = row.sizes.get("layers", 1)
     by_weight = weight_groups(problem)

@@ -19,12 +19,12 @@ from scipy.optimize import linear_sum_assignment
 
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
-from gopt.checkpoints import Checkpoints
-from gopt.classical import critical_path, heft
-from gopt.classical.groups import join, weight_groups
-from gopt.classical.partition import partition_by_time
-from gopt.cost import execution
-from gopt.joint_problem import schedule_of
+from gopt.cost.joint.problem import schedule_of
+from gopt.cost.schedule import execution
+from gopt.heuristics import critical_path, heft
+from gopt.heuristics.schedule.placement.groups import join, weight_groups
+from gopt.heuristics.solvers.metis import partition_by_time
+from gopt.learning.checkpoints import Checkpoints
 from gopt.systems import go
 
 

@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 
 from experiments.go.case import Case, Reads, move, row_of, values_of
-from gopt.cost import dispatch, execution
-from gopt.cost.execution import Keys
-from gopt.problem import MAX_TICKS
-from gopt.search import brkga, local
+from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import MAX_TICKS
+from gopt.search import annealing, brkga
 from gopt.systems import go, hdp, placeto, regal
 
 Tree = Any
 LEARNED = ("GO", "GO fine-tuned", "GO, in turn")  # they begin with trained parameters
-CLIMBING = local.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
+CLIMBING = annealing.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
 # Of temperatures from 0.03 % to 1 %, the one that did best on steps that the policy is trained on.
-ANNEALING = local.Settings(hot=0.0003, cold=0.00002)
+ANNEALING = annealing.Settings(hot=0.0003, cold=0.00002)
 
 
 class Found(NamedTuple):
@@ -69,10 +69,10 @@ def stepwise(
     *,
     evaluations: int,
     tasks: tuple[str, ...],
-    settings: local.Settings,
+    settings: annealing.Settings,
 ) -> Found:
     """Hill climbing or simulated annealing by `move`, one chain."""
-    found = local.minimize(
+    found = annealing.minimize(
         key,
         case.simulator.cost,
         case.start,

@@ -13,9 +13,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gopt.graph import Graph
+from gopt.graph.graph import Graph
+from gopt.graph.tracing import trace
 from gopt.sources.instances import profiled_step
-from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from experiments.go import keeping, methods
 from experiments.go.case import Case
 from experiments.go.tables import seconds_of, simulated
-from gopt.joint_problem import JointProblem
-from gopt.parallel import spread
-from gopt.problem import MAX_TICKS, Problem
+from gopt.cost.joint.problem import JointProblem
+from gopt.cost.schedule.problem import MAX_TICKS, Problem
+from gopt.search.parallel import spread
 from gopt.systems import go
 
 Tree = Any

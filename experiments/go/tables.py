@@ -10,15 +10,15 @@ import numpy as np
 from experiments.go.case import OBJECTIVE
 from experiments.go.heuristics import OWN_ORDER, Placed
 from experiments.go.rows import Step
-from gopt.classical.fusion import FUSIONS, within_devices
-from gopt.cost import dispatch, execution
-from gopt.cost.execution import Cost
-from gopt.cost.joint import contracted
-from gopt.fusion_rules import RULES
-from gopt.graph import Graph
-from gopt.hardware import Hardware, p100s
-from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
-from gopt.problem import MAX_TICKS, Problem, prepare, to_seconds
+from gopt.cost.fusion.rules import RULES
+from gopt.cost.hardware import Hardware, p100s
+from gopt.cost.joint.cost import contracted
+from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
+from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule.execution import Cost
+from gopt.cost.schedule.problem import MAX_TICKS, Problem, prepare, to_seconds
+from gopt.graph.graph import Graph
+from gopt.heuristics.fusion.presets import FUSIONS, within_devices
 from gopt.systems import go
 
 METIS, BY_WEIGHT = "METIS, repaired", "METIS, by weight, repaired"

@@ -25,11 +25,11 @@ from rich.progress import track
 import gopt
 from experiments import common
 from experiments.cases import Case, check_names, forward, step, towers
-from gopt.hardware import Hardware, homogeneous
-from gopt.measure import median_ratio, seconds, turns
-from gopt.methods import METHODS
-from gopt.stages import Stage
-from gopt.verification import largest_difference, random_arguments
+from gopt.cost.hardware import Hardware, homogeneous
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.measure.timing import median_ratio, seconds, turns
+from gopt.scheduling.methods import METHODS
+from gopt.scheduling.stages import Stage
 
 MODELS: dict[str, Callable[[], Case]] = {
     "RNNLM step": partial(step, "rnnlm", layers=2, batch=32, length=8, hidden=256),

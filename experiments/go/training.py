@@ -14,20 +14,20 @@ from rich.progress import Progress, track
 
 from experiments import common
 from experiments.go.case import OBJECTIVE
-from gopt import padding
-from gopt.checkpoints import Checkpoints
-from gopt.classical import critical_path
-from gopt.classical.fusion import within_devices
-from gopt.classical.groups import join, weight_groups
-from gopt.classical.instruction_fusion import instruction_fusion
-from gopt.classical.partition import partition_by_time
-from gopt.cost import execution
-from gopt.fusion_rules import RULES
-from gopt.graph import Graph, Shape
-from gopt.hardware import p100s
-from gopt.joint_problem import JointProblem, prepare_joint, schedule_of
-from gopt.problem import Problem, prepare
-from gopt.sources.jaxpr import trace
+from gopt.cost.fusion.rules import RULES
+from gopt.cost.hardware import p100s
+from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
+from gopt.cost.schedule import execution
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph import padding
+from gopt.graph.graph import Graph, Shape
+from gopt.graph.tracing import trace
+from gopt.heuristics import critical_path
+from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
+from gopt.heuristics.fusion.presets import within_devices
+from gopt.heuristics.schedule.placement.groups import join, weight_groups
+from gopt.heuristics.solvers.metis import partition_by_time
+from gopt.learning.checkpoints import Checkpoints
 from gopt.systems import go
 from gopt.workloads import WORKLOADS
 

@@ -23,8 +23,8 @@ from rich.progress import track
 from experiments import common
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
-from gopt.parallel import spread
-from gopt.problem import MAX_TICKS
+from gopt.cost.schedule.problem import MAX_TICKS
+from gopt.search.parallel import spread
 from gopt.systems import go
 
 Run = Callable[..., tuple[Any, Any, jax.Array]]  # a search, as `go.rollout`

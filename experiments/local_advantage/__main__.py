@@ -7,8 +7,8 @@
     python -m experiments.local_advantage --table real --evaluations 100 --seeds 3
 
 Every search gets the same number of evaluations on the same graphs, from the default configuration
-of XLA on CPUs and from random ones, on the model of a CPU that `gopt.cost.fusion` is. Prints tables
-and saves them with settings, versions, figures of every run and plots in one folder.
+of XLA on CPUs and from random ones, on the model of a CPU that `gopt.cost.fusion.cost` is. Prints
+tables and saves them with settings, versions, figures of every run and plots in one folder.
 """
 
 import dataclasses
@@ -23,9 +23,9 @@ from rich.progress import track
 from experiments import common
 from experiments.local_advantage import ablation, graphs, methods, real, report, routes, runs
 from experiments.local_advantage import training as trainer
-from gopt.systems import advantage
+from gopt.systems import local_advantage
 
-Network = tuple[Any, advantage.Settings]  # its parameters and settings
+Network = tuple[Any, local_advantage.Settings]  # its parameters and settings
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Settings:
     split: Literal["test", "validation"] = "test"
     folder: Path = Path("runs/local_advantage")
     seed: int = 0
-    network: advantage.Settings = field(default_factory=advantage.Settings)
-    sampling: advantage.Sampling = field(default_factory=advantage.Sampling)
+    network: local_advantage.Settings = field(default_factory=local_advantage.Settings)
+    sampling: local_advantage.Sampling = field(default_factory=local_advantage.Sampling)
 
     def __post_init__(self) -> None:
         if self.evaluations < 2 or self.seeds < 1:
@@ -72,7 +72,7 @@ class Settings:
             raise ValueError("split is given: measured searches have blocks of their own")
 
 
-def data(settings: Settings, split: str) -> list[tuple[graphs.Case, advantage.Records]]:
+def data(settings: Settings, split: str) -> list[tuple[graphs.Case, local_advantage.Records]]:
     """Returns the graphs of a split with their records."""
     return trainer.shards(
         graphs.SPLITS[split],
@@ -93,7 +93,7 @@ def trained(settings: Settings, name: str = "network") -> Network:
         label=f"training {name}",
     )
     common.save_json(settings.folder / f"{name}.json", losses)
-    advantage.save_network(
+    local_advantage.save_network(
         settings.folder / f"{name}.npz",
         params,
         settings.network,
@@ -146,7 +146,9 @@ def main(settings: Settings) -> None:
     if settings.table == "ablation":
         compare_variants(settings)
         return
-    network = trained(settings) if settings.train else advantage.load_network(settings.weights)
+    network = (
+        trained(settings) if settings.train else local_advantage.load_network(settings.weights)
+    )
     if settings.table != "real":
         params, sizes = network
         search = methods.by_network(sizes, settings.evaluations)

@@ -15,16 +15,16 @@ from scipy import stats
 from experiments import common
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import PAPER, Learned, by_network, flips, walks
-from gopt.cost.fusion import fusion_cost
-from gopt.systems import advantage
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.systems import local_advantage
 
-Network = tuple[Any, advantage.Settings]  # its parameters and settings
+Network = tuple[Any, local_advantage.Settings]  # its parameters and settings
 
 PATHS = 100  # of each length
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def variants(settings: advantage.Settings) -> dict[str, advantage.Settings]:
+def variants(settings: local_advantage.Settings) -> dict[str, local_advantage.Settings]:
     """Returns the settings of the network of each variant, by name."""
     change = partial(dataclasses.replace, settings)
     return {
@@ -49,7 +49,7 @@ def searches(networks: Mapping[str, Network], evaluations: int) -> dict[str, Lea
 
 def rank_correlations(
     learned: Mapping[str, Network],
-    data: Sequence[tuple[Case, advantage.Records]],
+    data: Sequence[tuple[Case, local_advantage.Records]],
     folder: Path,
 ) -> None:
     """Prints rank correlations of predicted with true advantages, in one configuration at a time.
@@ -79,8 +79,10 @@ def rank_correlations(
     )
 
 
-def _predict(params: Any, graphs: Any, fuse: np.ndarray, settings: advantage.Settings) -> jax.Array:
-    return jax.jit(partial(advantage.predict, settings=settings))(
+def _predict(
+    params: Any, graphs: Any, fuse: np.ndarray, settings: local_advantage.Settings
+) -> jax.Array:
+    return jax.jit(partial(local_advantage.predict, settings=settings))(
         params, graphs, fuse.astype(np.int32)
     )
 
@@ -99,7 +101,11 @@ def _best(promise: np.ndarray, saved: np.ndarray) -> float:
 
 
 def path_sums(
-    learned: Network, data: Sequence[tuple[Case, advantage.Records]], folder: Path, *, seed: int
+    learned: Network,
+    data: Sequence[tuple[Case, local_advantage.Records]],
+    folder: Path,
+    *,
+    seed: int,
 ) -> None:
     """Prints how well sums of predictions along paths of flips replace what the paths change.
 
@@ -121,7 +127,7 @@ def path_sums(
 
 
 def _paths(
-    params: Any, made: Case, settings: advantage.Settings, seed: int
+    params: Any, made: Case, settings: local_advantage.Settings, seed: int
 ) -> dict[str, list[float]]:
     problem, graphs = made.problem, made.graphs
     default = made.found[DEFAULT]
@@ -157,13 +163,13 @@ def _along(
     """
     problem, graphs = (jax.tree.map(jnp.asarray, x) for x in (problem, graphs))
     start = jnp.asarray(default)
-    nodes = advantage.encode(params, graphs, settings=settings)
-    true = advantage.advantages(problem, start)
+    nodes = local_advantage.encode(params, graphs, settings=settings)
+    true = local_advantage.advantages(problem, start)
     sizes = jnp.abs(jnp.where(true == 0, jnp.nan, true))
     scale = jnp.nanmedian(sizes)
 
     def changes(fuse: jax.Array) -> jax.Array:
-        found = advantage.predicted(
+        found = local_advantage.predicted(
             params, nodes, graphs, fuse.astype(jnp.int32), settings=settings
         )[:, 0]
         sizes = jnp.abs(found)

@@ -6,13 +6,13 @@ import jax
 import numpy as np
 
 from experiments.regal.graphs import Spec, build, name
-from gopt.classical.fusion import FUSIONS
-from gopt.cost.fusion import fusion_cost
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.cost.fusion.problem import FusionProblem
 from gopt.fusion import CPU
-from gopt.fusion_problem import FusionProblem
-from gopt.graph import Graph
-from gopt.nets.graphs import GraphsTuple
-from gopt.systems import advantage
+from gopt.graph.graph import Graph
+from gopt.heuristics.fusion.presets import FUSIONS
+from gopt.learning.graphs import GraphsTuple
+from gopt.systems import local_advantage
 
 DEFAULT = "instruction fusion"  # of XLA on CPUs
 
@@ -68,7 +68,7 @@ def case(spec: Spec) -> Case:
     found = {kind: fusion(problem) for kind, fusion in FUSIONS.items()}
     costs = jax.device_get(_costs(problem, np.stack(list(found.values()))))
     named = dict(zip(found, map(int, costs), strict=True))
-    graphs = advantage.to_graphs_tuple(graph, problem)
+    graphs = local_advantage.to_graphs_tuple(graph, problem)
     return Case(name(spec, graph), graph, problem, graphs, found, named)
 
 

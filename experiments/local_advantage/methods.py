@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.fusion import fusion_cost
-from gopt.fusion_problem import FusionProblem
-from gopt.nets.graphs import GraphsTuple
-from gopt.search import brkga, gibbs, guided, local
-from gopt.systems import advantage
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.learning.graphs import GraphsTuple
+from gopt.search import annealing, brkga, gibbs, guided
+from gopt.systems import local_advantage
 
 # Chosen on validation graphs.
 GUIDED = guided.Settings()
 PAPER = guided.Settings(rest=0.0)
 ALIKE = guided.Settings(share=1.0)
 RANDOM = guided.Settings(share=1.0, rest=0.0)  # as in the paper
-ANNEALING = local.Settings(chains=1, hot=1e-5, cold=1e-7)
+ANNEALING = annealing.Settings(chains=1, hot=1e-5, cold=1e-7)
 EVOLUTION = brkga.Settings(population=100, elites=20, mutants=10)
 TEMPERATURE = 1e-6  # of Gibbs sampling, as a share of the cost of the default
 
@@ -59,12 +59,12 @@ def flips(task: Task) -> Moves:
 
 def flips_and_shifts(task: Task) -> Moves:
     """Returns the moves of our searches."""
-    return guided.flip, *advantage.shifts(task.graphs, task.problem.configurable)
+    return guided.flip, *local_advantage.shifts(task.graphs, task.problem.configurable)
 
 
 def walks(task: Task) -> Moves:
     """Returns the one move of the guided search of the paper: what is near a decision changes."""
-    return (advantage.walk(task.graphs, task.problem.configurable, steps=1),)
+    return (local_advantage.walk(task.graphs, task.problem.configurable, steps=1),)
 
 
 def costs(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
@@ -94,14 +94,16 @@ def guided_by(
     return Found(found.decisions > 0, found.history)
 
 
-def _by_network(key: jax.Array, task: Task, *, network: advantage.Settings, **how: Any) -> Found:
+def _by_network(
+    key: jax.Array, task: Task, *, network: local_advantage.Settings, **how: Any
+) -> Found:
     can = task.problem.configurable
-    guide = advantage.guide(task.params, task.graphs, can, settings=network)
+    guide = local_advantage.guide(task.params, task.graphs, can, settings=network)
     return guided_by(key, task, guide, **how)
 
 
 def _unguided(key: jax.Array, task: Task, **how: Any) -> Found:
-    return guided_by(key, task, advantage.uniform(task.problem.configurable), **how)
+    return guided_by(key, task, local_advantage.uniform(task.problem.configurable), **how)
 
 
 def _gibbs(key: jax.Array, task: Task, *, evaluations: int) -> Found:
@@ -124,7 +126,7 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
         return keys.at[op].set(1 - keys[op])
 
     start = task.start.astype(jnp.float32)
-    found = local.minimize(
+    found = annealing.minimize(
         key,
         lambda keys: costs(problem)(keys > 0.5),
         start,
@@ -154,7 +156,7 @@ def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     return Found(found.keys > 0.5, jnp.where(generation == 0, first, history))
 
 
-def by_network(network: advantage.Settings, evaluations: int, **how: Any) -> Search:
+def by_network(network: local_advantage.Settings, evaluations: int, **how: Any) -> Search:
     """Returns the search that a network of these sizes guides; see `guided_by`."""
     return partial(_by_network, network=network, evaluations=evaluations, **how)
 

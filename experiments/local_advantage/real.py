@@ -13,19 +13,19 @@ from experiments import common
 from experiments.cases import Case, step
 from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
 from experiments.local_advantage.runs import target, until, written
-from gopt.apply import MEMORY_SCHEDULER
-from gopt.classical.fusion import instruction_fusion, priority_fusion
-from gopt.fusing import parts_of
 from gopt.fusion import CPU, KernelTimes, fused
-from gopt.fusion.searching import search
-from gopt.kernels import simplify
-from gopt.measure import median_ratio, turns
+from gopt.fusion.api import parts_of
+from gopt.fusion.search import search
+from gopt.graph.tracing import from_program
+from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
+from gopt.measure.equality import random_arguments
+from gopt.measure.timing import median_ratio, turns
 from gopt.plots import convergence
-from gopt.program import trace_program
+from gopt.program.program import trace_program
 from gopt.search import guided
-from gopt.sources.jaxpr import from_program
-from gopt.systems import advantage
-from gopt.verification import random_arguments
+from gopt.systems import local_advantage
+from gopt.xla import simplify
+from gopt.xla.ordered import MEMORY_SCHEDULER
 
 # Of families that the network was not trained on; small, so that kernels take little time.
 BLOCKS: dict[str, Callable[[], Case]] = {
@@ -37,7 +37,7 @@ BLOCKS: dict[str, Callable[[], Case]] = {
 
 
 def compare(
-    learned: tuple[Any, advantage.Settings],
+    learned: tuple[Any, local_advantage.Settings],
     *,
     evaluations: int,
     seeds: int,
@@ -70,7 +70,7 @@ def compare(
 
 def _compare(
     name: str,
-    learned: tuple[Any, advantage.Settings],
+    learned: tuple[Any, local_advantage.Settings],
     evaluations: int,
     seeds: int,
     key: jax.Array,
@@ -82,21 +82,21 @@ def _compare(
     problem = CPU.problem(traced.graph)
     times = KernelTimes(folder / f"{name.replace(' ', '_')}.jsonl")
     params, settings = learned
-    graphs = advantage.to_graphs_tuple(traced.graph, problem)
+    graphs = local_advantage.to_graphs_tuple(traced.graph, problem)
     can = problem.configurable
-    flips_and_shifts = guided.flip, *advantage.shifts(graphs, can)
+    flips_and_shifts = guided.flip, *local_advantage.shifts(graphs, can)
     ways: dict[str, dict[str, Any]] = {
         "guided": {
-            "guide": advantage.guide(params, graphs, can, settings=settings),
+            "guide": local_advantage.guide(params, graphs, can, settings=settings),
             "moves": flips_and_shifts,
             "settings": GUIDED,
         },
         "no network": {
-            "guide": advantage.uniform(can),
+            "guide": local_advantage.uniform(can),
             "moves": flips_and_shifts,
             "settings": ALIKE,
         },
-        "random": {"guide": advantage.uniform(can), "settings": RANDOM},
+        "random": {"guide": local_advantage.uniform(can), "settings": RANDOM},
     }
 
     def cost(fuse: np.ndarray) -> float:

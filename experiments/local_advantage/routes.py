@@ -15,15 +15,15 @@ from experiments.local_advantage import training
 from experiments.local_advantage.graphs import Case
 from experiments.local_advantage.methods import Found, Learned, Task, costs, guided_by
 from gopt.search.decisions import Result
-from gopt.systems import advantage
-from gopt.systems.advantage import cost_model, policy
+from gopt.systems import local_advantage
+from gopt.systems.local_advantage import cost_model, policy
 
-Data = Sequence[tuple[Case, advantage.Records]]
+Data = Sequence[tuple[Case, local_advantage.Records]]
 BATCH = 16  # configurations
 
 
 def routes(
-    data: Data, *, settings: advantage.Settings, evaluations: int, seed: int, folder: Path
+    data: Data, *, settings: local_advantage.Settings, evaluations: int, seed: int, folder: Path
 ) -> dict[str, Learned]:
     """Returns the searches by what was trained on the graphs, by name; it is trained first.
 
@@ -64,14 +64,14 @@ def routes(
     }
 
 
-def _configurations(made: Case, records: advantage.Records) -> cost_model.Configurations:
+def _configurations(made: Case, records: local_advantage.Records) -> cost_model.Configurations:
     spread = np.float32(np.std(np.float64(records.cost)))
     found = cost_model.Configurations(made.graphs, made.problem, records.fuse, max(spread, 1.0))
     return jax.tree.map(jnp.asarray, found)
 
 
 def _by_cost_model(
-    key: jax.Array, task: Task, *, evaluations: int, settings: advantage.Settings
+    key: jax.Array, task: Task, *, evaluations: int, settings: local_advantage.Settings
 ) -> Found:
     can = task.problem.configurable
     guide = cost_model.guide(task.params, task.graphs, can, settings=settings)

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import Found, Task, starts
-from gopt.cost.fusion import fusion_cost
+from gopt.cost.fusion.cost import fusion_cost
 
 
 class Runs(NamedTuple):

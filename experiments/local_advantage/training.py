@@ -13,17 +13,22 @@ import numpy as np
 from rich.progress import track
 
 from experiments.local_advantage.graphs import DEFAULT, Case, Spec, case
-from gopt.checkpoints import Checkpoints
 from gopt.files import write_whole
 from gopt.fusion import CPU
-from gopt.systems import advantage
+from gopt.learning.checkpoints import Checkpoints
+from gopt.systems import local_advantage
 
 CHECKPOINT_EVERY = 500  # steps
 
 
 def shards(
-    specs: Sequence[Spec], *, sampling: advantage.Sampling, seed: int, folder: Path, label: str
-) -> list[tuple[Case, advantage.Records]]:
+    specs: Sequence[Spec],
+    *,
+    sampling: local_advantage.Sampling,
+    seed: int,
+    folder: Path,
+    label: str,
+) -> list[tuple[Case, local_advantage.Records]]:
     """Returns the graphs and their records; a shard for each is kept in the folder.
 
     Raises:
@@ -38,10 +43,12 @@ def shards(
         if not path.exists():
             # By what a graph is, not by its place in a list.
             key = jax.random.fold_in(jax.random.key(seed), len(made.problem.compute))
-            records = advantage.sample(key, made.problem, made.found[DEFAULT], sampling=sampling)
-            advantage.save_records(path, records)
+            records = local_advantage.sample(
+                key, made.problem, made.found[DEFAULT], sampling=sampling
+            )
+            local_advantage.save_records(path, records)
             jax.clear_caches()  # programs of all graphs at once are more than a process may map
-        found.append((made, advantage.load_records(path)))
+        found.append((made, local_advantage.load_records(path)))
     return found
 
 
@@ -53,9 +60,9 @@ def _check(path: Path, settings: dict[str, Any]) -> None:
 
 
 def train(
-    data: Sequence[tuple[Case, advantage.Records]],
+    data: Sequence[tuple[Case, local_advantage.Records]],
     *,
-    settings: advantage.Settings,
+    settings: local_advantage.Settings,
     seed: int,
     folder: Path,
     label: str = "training",
@@ -67,15 +74,17 @@ def train(
     samples = [
         jax.tree.map(
             jnp.asarray,
-            advantage.samples(made.graphs, made.problem.configurable, records, settings=settings),
+            local_advantage.samples(
+                made.graphs, made.problem.configurable, records, settings=settings
+            ),
         )
         for made, records in data
     ]
     return fit(
         [made.name for made, _ in data],
         samples,
-        lambda key: advantage.init(key, samples[0].graphs, settings=settings),
-        advantage.step,
+        lambda key: local_advantage.init(key, samples[0].graphs, settings=settings),
+        local_advantage.step,
         settings=settings,
         seed=seed,
         folder=folder,
@@ -86,10 +95,10 @@ def train(
 def fit(
     names: Sequence[str],
     data: Sequence[Any],
-    init: Callable[[jax.Array], advantage.TrainState],
-    step: Callable[..., tuple[advantage.TrainState, jax.Array]],
+    init: Callable[[jax.Array], local_advantage.TrainState],
+    step: Callable[..., tuple[local_advantage.TrainState, jax.Array]],
     *,
-    settings: advantage.Settings,
+    settings: local_advantage.Settings,
     seed: int,
     folder: Path,
     label: str,

@@ -13,9 +13,9 @@ import tyro
 from rich.progress import track
 
 from experiments import common
-from gopt.graph import Graph
+from gopt.graph.graph import Graph
+from gopt.graph.tracing import trace
 from gopt.sources.hlo import compiled_graph
-from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
 
 

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from experiments.regal import tuned
-from gopt.classical import HEURISTICS, schedules_tried
-from gopt.cost.execution import OBJECTIVES, Keys, keys_shape, population_cost
-from gopt.parallel import spread
-from gopt.problem import Problem
-from gopt.search import local, random
-from gopt.systems import best, regal
-from gopt.systems.evolution import evolve
+from gopt.cost.schedule.execution import OBJECTIVES, Keys, keys_shape, population_cost
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics import HEURISTICS, schedules_tried
+from gopt.heuristics.schedule.evolve import evolve
+from gopt.scheduling import best
+from gopt.search import annealing, random
+from gopt.search.parallel import spread
+from gopt.systems import regal
 
 DEVICES = 2
 # What the heuristics try, the program's own order, and the most that features compare.
@@ -29,7 +30,7 @@ SEARCHES = (
 )
 
 
-CLIMBING = local.Settings(chains=1, hot=0.0, cold=0.0)  # takes every step that is no worse
+CLIMBING = annealing.Settings(chains=1, hot=0.0, cold=0.0)  # takes every step that is no worse
 
 # What BRKGA is for: other searches with the proposals of the policy.
 WITHOUT_BRKGA = (
@@ -91,9 +92,9 @@ def searches(
     def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
         return run(moving(problem, given, CLIMBING), key, problem, best.tried(problem))
 
-    def moving(problem: Problem, given: Keys, how: local.Settings) -> Any:
+    def moving(problem: Problem, given: Keys, how: annealing.Settings) -> Any:
         move = partial(best.neighbour, problem)
-        return partial(local.minimize, settings=how, neighbour=move, given=given)
+        return partial(annealing.minimize, settings=how, neighbour=move, given=given)
 
     def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
         tried = best.tried(problem)
@@ -136,7 +137,7 @@ def searches(
         return run(drawing, key, problem, compared)
 
     def refined(
-        how: local.Settings, key: jax.Array, problem: Problem, start: tuple[Any, None]
+        how: annealing.Settings, key: jax.Array, problem: Problem, start: tuple[Any, None]
     ) -> Found:
         return run(moving(problem, guess(problem, start[0]), how), key, problem, compared)
 
@@ -158,7 +159,7 @@ def searches(
         "median of the policy": median,
         "samples of the policy": samples,
         "local search from the median": partial(refined, CLIMBING),
-        "annealing from the median": partial(refined, local.Settings()),
+        "annealing from the median": partial(refined, annealing.Settings()),
     }
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from experiments import common
 from experiments.regal.runs import Runs
 from gopt import plots
-from gopt.classical import HEURISTICS
-from gopt.cost.execution import decode, simulate
-from gopt.problem import MAX_TICKS, Problem
+from gopt.cost.schedule.execution import decode, simulate
+from gopt.cost.schedule.problem import MAX_TICKS, Problem
+from gopt.heuristics import HEURISTICS
 
 # Heads of the table of graphs, which has a column for each method. With h, from heuristics.
 SHORT = {

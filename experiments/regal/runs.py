@@ -11,16 +11,17 @@ import numpy as np
 
 from experiments.regal import methods
 from experiments.regal.methods import DEVICES
-from gopt.classical import HEURISTICS, makespan_bound, peak_bound, schedules_tried
-from gopt.cost.execution import Cost, Keys, evaluate
-from gopt.cost.execution import objective as cost_of
-from gopt.graph import Graph, Shape
-from gopt.hardware import Hardware, h100s
-from gopt.measure import cores
-from gopt.nets.graphs import GraphsTuple
-from gopt.padding import bucket, pad
-from gopt.problem import Problem, prepare
-from gopt.systems import best, regal
+from gopt.cost.hardware import Hardware, h100s
+from gopt.cost.schedule.execution import Cost, Keys, evaluate
+from gopt.cost.schedule.execution import objective as cost_of
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph.graph import Graph, Shape
+from gopt.graph.padding import bucket, pad
+from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound, schedules_tried
+from gopt.learning.graphs import GraphsTuple
+from gopt.measure.timing import cores
+from gopt.scheduling import best
+from gopt.systems import regal
 
 # Smaller graphs are padded to this: to compile for one more shape takes longer than to search.
 SMALLEST = Shape(ops=1024, tensors=1024, uses=2048)
@@ -95,7 +96,7 @@ class Case(NamedTuple):
     problem: Problem  # the same on the device
     graphs: Timed  # GraphsTuple, what policies read
     heuristics: Timed  # Keys of all heuristics, and of the program's own order, [H + 1, ...]
-    proposed: Timed  # the action of `gopt.systems.best`
+    proposed: Timed  # the action of `gopt.scheduling.best`
 
 
 def case(graph: Graph, objective: str) -> Case:
@@ -136,9 +137,9 @@ def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
     Needs the extra `solvers`. CP-SAT gets all cores for these seconds, after it has made its model,
     and is said to keep them busy all the time. It has no model of the makespan under capacities.
     """
-    from gopt.classical import cp_sat, partition
+    from gopt.heuristics.solvers import cp_sat, metis
 
-    parted = _timed(partition.partition_depth_first, case.host)
+    parted = _timed(metis.partition_depth_first, case.host)
     found = {"GP + DFS": once(case, objective, parted.value, 1, parted.seconds)}
     if objective not in cp_sat.OBJECTIVES:
         return found

@@ -23,16 +23,16 @@ from rich.progress import (
 from experiments import common
 from experiments.regal.graphs import noisy
 from experiments.regal.runs import first_key, task
-from gopt import graph as graphs
-from gopt import padding
-from gopt import problem as problems
-from gopt.checkpoints import Checkpoints
-from gopt.graph import Graph
-from gopt.nets.graphs import GraphsTuple
-from gopt.parallel import spread
-from gopt.problem import Problem
+from gopt.cost.schedule import problem as problems
+from gopt.cost.schedule.problem import Problem
+from gopt.graph import graph as graphs
+from gopt.graph import padding
+from gopt.graph.graph import Graph
+from gopt.heuristics.schedule.evolve import evolve
+from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.graphs import GraphsTuple
+from gopt.search.parallel import spread
 from gopt.systems import regal
-from gopt.systems.evolution import evolve
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 from gopt.systems import regal
 
 # All is drawn from the Betas: none of the first population stays uniform.

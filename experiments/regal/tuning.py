@@ -24,7 +24,7 @@ from rich.progress import track
 from experiments import common
 from experiments.regal import graphs, tuned
 from experiments.regal import training as trainer
-from gopt.parallel import spread
+from gopt.search.parallel import spread
 from gopt.systems import regal
 
 CHANGED = 0.3  # of the levels, in each of those that are tried

@@ -25,8 +25,8 @@ from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
-from gopt.measure import check_repeats
-from gopt.program import trace_program
+from gopt.measure.timing import check_repeats
+from gopt.program.program import trace_program
 from gopt.rewriting import OpCost, roofline
 
 COSTS = ("measured", "roofline")

@@ -27,8 +27,8 @@ from experiments.rewrite.networks import resnet18
 from experiments.rewrite.searches import SEARCHES
 from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
-from gopt.program import trace_program
-from gopt.rewriting.mutations import MUTATIONS
+from gopt.program.program import trace_program
+from gopt.rewriting.search.pet_mutants import MUTATIONS
 
 NETWORKS: dict[str, Callable[..., Case]] = {
     "ResNet-18": resnet18,

@@ -22,8 +22,7 @@ from experiments import common
 from experiments.cases import check_names
 from gopt.files import write_whole
 from gopt.rewriting import RULES, Rule
-from gopt.rewriting.generated_rules import write_rules
-from gopt.rewriting.generation import (
+from gopt.rewriting.generate_rules import (
     DOMAINS,
     Candidate,
     Expressions,
@@ -33,6 +32,7 @@ from gopt.rewriting.generation import (
     is_same,
     is_useless,
 )
+from gopt.rewriting.rules.generated import write_rules
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Settings:
     """What is generated.
 
     Attributes:
-      domains: of `gopt.rewriting.generation.DOMAINS`; by default all.
+      domains: of `gopt.rewriting.generate_rules.DOMAINS`; by default all.
       operators: how many an expression has at most.
       seed: of the numbers by which expressions are compared.
       times: how often an equality is verified.

@@ -25,9 +25,9 @@ from experiments import common
 from experiments.cases import Case, check_names, floats
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY, MODELS
-from gopt.hardware import h100s
+from gopt.cost.hardware import h100s
 from gopt.rewriting import RULES, Matcher, Written, roofline
-from gopt.rewriting.saturation import saturation
+from gopt.rewriting.search.saturation import saturation
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import jax
 import gopt
 from experiments.cases import Case
 from gopt.fusion import KernelTimes
-from gopt.measure import Times, median_ratio, turns
-from gopt.program import Program, trace_program
+from gopt.measure.equality import random_arguments
+from gopt.measure.timing import Times, median_ratio, turns
+from gopt.program.program import Program, trace_program
 from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms, footprint, measured, read
-from gopt.verification import random_arguments
 
 # XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
 # takes twice as long on some machines, and then whatever keeps it from doing so seems a gain.

@@ -29,11 +29,11 @@ from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
 from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
 from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
-from gopt.measure import check_repeats, cores, median_ratio, turns
-from gopt.program import Program
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.measure.timing import check_repeats, cores, median_ratio, turns
+from gopt.program.program import Program
 from gopt.rewriting import OpCost, Written, roofline
-from gopt.rewriting.saturation import saturation
-from gopt.verification import largest_difference, random_arguments
+from gopt.rewriting.search.saturation import saturation
 
 BASE = "XLA"
 ProgramCost = Callable[[Program], OpCost]  # of an op of a program

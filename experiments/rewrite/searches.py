@@ -3,8 +3,8 @@
 from functools import partial
 
 from gopt.rewriting import Search, backtracking
-from gopt.rewriting.partial import partial_equivalence
-from gopt.rewriting.saturation import saturation
+from gopt.rewriting.search.pet import partial_equivalence
+from gopt.rewriting.search.saturation import saturation
 
 SEARCHES: dict[str, Search] = {
     "greedy": partial(backtracking, alpha=1.0),

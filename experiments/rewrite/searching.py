@@ -31,7 +31,7 @@ from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from experiments.rows import Rows, about
 from gopt.rewriting import RULES, Match, Matcher, roofline
-from gopt.rewriting.pricing import Prices
+from gopt.rewriting.cost.pricing import Prices
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,14 @@ from experiments.throughput.graphs import FAMILIES, GRAPHS
 from experiments.throughput.peers import compiled, evolution
 from experiments.throughput.report import report
 from experiments.throughput.timing import machine, measure
-from gopt import padding
-from gopt.cost import execution
-from gopt.cost.execution import Keys, keys_shape, population_cost
-from gopt.graph import Graph
-from gopt.hardware import homogeneous
-from gopt.parallel import spread
-from gopt.problem import Problem, prepare, to_bytes
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import execution
+from gopt.cost.schedule.execution import Keys, keys_shape, population_cost
+from gopt.cost.schedule.problem import Problem, prepare, to_bytes
+from gopt.graph import padding
+from gopt.graph.graph import Graph
 from gopt.search import brkga
+from gopt.search.parallel import spread
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
 

@@ -4,8 +4,8 @@
 
 "Compiled" is an event-driven simulator in numba (`experiments.throughput.peers.dispatching`), one
 candidate after another on each core; "list order" is gopt's other cost of a schedule,
-`gopt.cost.execution`, of the same keys. Ops are served by priority, or first come, first served, of
-the same placements. Both costs are asked for, makespan and peak memory.
+`gopt.cost.schedule.execution`, of the same keys. Ops are served by priority, or first come, first
+served, of the same placements. Both costs are asked for, makespan and peak memory.
 
 Timed in turns in one run, after a check that costs are the same bit for bit; the least of several
 rounds counts, wall time and CPU time of all threads. Compilation is not timed.
@@ -27,12 +27,12 @@ from experiments.throughput.evaluations import check_same, gopt_evaluation
 from experiments.throughput.graphs import GRAPHS
 from experiments.throughput.peers import dispatching
 from experiments.throughput.timing import machine, measure
-from gopt.cost import dispatch
-from gopt.cost.execution import Keys, keys_shape
-from gopt.graph import Graph
-from gopt.hardware import homogeneous
-from gopt.parallel import spread
-from gopt.problem import prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.execution import Keys, keys_shape
+from gopt.cost.schedule.problem import prepare
+from gopt.graph.graph import Graph
+from gopt.search.parallel import spread
 from gopt.search.population import uniforms
 
 SERVED = ("by priority", "first come")

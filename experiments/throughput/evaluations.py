@@ -12,11 +12,11 @@ import numpy as np
 
 from experiments import common
 from experiments.throughput.peers import compiled, obvious
-from gopt.cost import execution
-from gopt.cost.execution import Keys, keys_shape, population_cost
-from gopt.hardware import homogeneous
-from gopt.parallel import spread
-from gopt.problem import Problem, prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import execution
+from gopt.cost.schedule.execution import Keys, keys_shape, population_cost
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.search.parallel import spread
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
 

@@ -24,13 +24,13 @@ from rich.progress import track
 from experiments import common
 from experiments.throughput.peers import fusions
 from experiments.throughput.timing import machine, measure
-from gopt.cost.fusion import fusion_cost
-from gopt.fusion_problem import FusionProblem, prepare_fusion
-from gopt.fusion_rules import RULES
-from gopt.graph import Graph
-from gopt.hardware import cpu_sockets
-from gopt.parallel import spread
-from gopt.sources.jaxpr import trace
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.cost.fusion.problem import FusionProblem, prepare_fusion
+from gopt.cost.fusion.rules import RULES
+from gopt.cost.hardware import cpu_sockets
+from gopt.graph.graph import Graph
+from gopt.graph.tracing import trace
+from gopt.search.parallel import spread
 from gopt.workloads import WORKLOADS
 
 # From 1 000 to 20 000 ops.

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from gopt.graph import Graph
+from gopt.graph.graph import Graph
+from gopt.graph.tracing import trace
 from gopt.sources import synthetic
-from gopt.sources.jaxpr import trace
 from gopt.workloads import WORKLOADS
 
 

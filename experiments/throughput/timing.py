@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gopt.measure import processor
+from gopt.measure.timing import processor
 
 
 class Timing(NamedTuple):

@@ -25,7 +25,7 @@ from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
 from experiments.rows import Rows, about
 from experiments.xrlflow import games, methods
-from gopt.measure import check_repeats
+from gopt.measure.timing import check_repeats
 from gopt.systems import xrlflow
 
 AT_THE_END = 10**6  # rewrites

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 
 from experiments.xrlflow.games import Game
-from gopt.measure import median_ratio, turns
+from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
+from gopt.measure.timing import median_ratio, turns
 from gopt.rewriting import Written
-from gopt.verification import is_telling, largest_difference, random_arguments, tolerance
 
 
 def compare(

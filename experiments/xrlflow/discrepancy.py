@@ -20,7 +20,7 @@ from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games
 from experiments.xrlflow.__main__ import MODELS
 from gopt.rewriting import measured
-from gopt.rewriting.pricing import Prices
+from gopt.rewriting.cost.pricing import Prices
 
 CACHED = "summed ops, cached"
 

@@ -8,10 +8,10 @@ from experiments import common
 from experiments.cases import Case
 from experiments.rewrite.measuring import measured_cost, read_model
 from gopt.fusion import KernelTimes
-from gopt.program import Program
+from gopt.program.program import Program
 from gopt.rewriting import OpCost, Terms, roofline
-from gopt.rewriting.digests import digest
-from gopt.rewriting.pricing import Prices
+from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.ir.digests import digest
 from gopt.systems import xrlflow
 
 REWARDS = ("end to end", "summed ops", "analytic")

@@ -16,7 +16,7 @@ from experiments.xrlflow import comparing, training
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.games import Clocks, Game
 from gopt.rewriting import RULES
-from gopt.rewriting.pricing import Prices
+from gopt.rewriting.cost.pricing import Prices
 from gopt.systems import xrlflow
 
 BASELINES = {

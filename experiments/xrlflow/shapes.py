@@ -23,7 +23,7 @@ from experiments.cases import check_names
 from experiments.rewrite.models import EVERY
 from experiments.rows import Rows, about
 from experiments.xrlflow import comparing, games, methods
-from gopt.measure import check_repeats
+from gopt.measure.timing import check_repeats
 from gopt.systems import xrlflow
 
 SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how much

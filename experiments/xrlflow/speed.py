@@ -25,9 +25,9 @@ from experiments.cases import Case, check_names
 from experiments.rewrite import transformers
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow.games import Game, game
-from gopt.measure import check_repeats
+from gopt.measure.timing import check_repeats
 from gopt.rewriting import Matcher, roofline
-from gopt.rewriting.pricing import Prices
+from gopt.rewriting.cost.pricing import Prices
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import Decisions
 from gopt.systems.xrlflow.training import step

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from experiments import common
 from experiments.xrlflow.games import Budget, Game, Seconds
-from gopt.checkpoints import Checkpoints
+from gopt.learning.checkpoints import Checkpoints
 from gopt.rewriting import OpCost
 from gopt.systems import xrlflow
 

@@ -1,0 +1,1 @@
+"""Cost models: pure, batched, exact int32."""

@@ -1,8 +1,8 @@
 """Configurations of fusion as programs, the times of their kernels, and rates fitted to them."""
 
-from gopt.fusion.fitting import CPU, Rates, features, fit
-from gopt.fusion.programs import fused, groups_of, kernel_of, members, own_fusion
-from gopt.fusion.timing import KernelTimes
+from gopt.cost.fusion.rates import CPU, Rates, features, fit
+from gopt.measure.kernel_times import KernelTimes
+from gopt.xla.fused import fused, groups_of, kernel_of, members, own_fusion
 
 __all__ = (
     "CPU",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gopt.measure import FEWEST_TURNS, Times, median_ratio
-from gopt.program import Program
-from gopt.units import format_seconds
+from gopt.measure.timing import FEWEST_TURNS, Times, median_ratio
+from gopt.plots.units import format_seconds
+from gopt.program.program import Program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ class Fusing:
 
         The first half of the turns says which is fastest, the other half whether it is faster: the
         best of several by the same turns would look better than it is. Of fewer than 12 turns half
-        cannot tell, see `gopt.measure.median_ratio`: then it is XLA's own, too.
+        cannot tell, see `gopt.measure.timing.median_ratio`: then it is XLA's own, too.
         """
         return self._choice[0]
 
@@ -90,7 +90,7 @@ class Fusing:
         Args:
           candidate: one of the candidates.
           of: which turns count.
-          clock: by which, see `gopt.measure.Times`.
+          clock: by which, see `gopt.measure.timing.Times`.
         """
         times, base = (getattr(c.times, clock)[of] for c in (candidate, self.before))
         return median_ratio(times, base)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gopt.cost.execution import Schedule
+from gopt.cost.schedule.execution import Schedule
+from gopt.cost.schedule.problem import MAX_UNITS, Problem, to_bytes, to_seconds
 from gopt.plots.style import COLOURS, FONT, LINES, legend, new_figure, require
-from gopt.problem import MAX_UNITS, Problem, to_bytes, to_seconds
-from gopt.units import memory_unit, time_unit
+from gopt.plots.units import memory_unit, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

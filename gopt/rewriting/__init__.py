@@ -1,17 +1,17 @@
 """Equal programs: terms, rules, searches, and functions that are measured to be faster."""
 
-from gopt.rewriting.backtracking import backtracking
-from gopt.rewriting.costs import OpCost, footprint, measured, roofline
-from gopt.rewriting.found import Found, Search
-from gopt.rewriting.generated_rules import generated
-from gopt.rewriting.matching import Match, Matcher
-from gopt.rewriting.partial import partial_equivalence
-from gopt.rewriting.reading import read
-from gopt.rewriting.rule import Rule
-from gopt.rewriting.rules import RULES
-from gopt.rewriting.terms import Term, Terms
-from gopt.rewriting.verb import Rewriting, rewrite
-from gopt.rewriting.writing import Traced, Written
+from gopt.rewriting.api import Rewriting, rewrite
+from gopt.rewriting.cost.costs import OpCost, footprint, measured, roofline
+from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.ir.terms import Term, Terms
+from gopt.rewriting.ir.to_function import Traced, Written
+from gopt.rewriting.rules.generated import generated
+from gopt.rewriting.rules.matching import Match, Matcher
+from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.rules.table import RULES
+from gopt.rewriting.search.pet import partial_equivalence
+from gopt.rewriting.search.result import Found, Search
+from gopt.rewriting.search.taso import backtracking
 
 __all__ = [
     "RULES",

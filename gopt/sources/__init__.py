@@ -1,0 +1,1 @@
+"""Graphs and functions from other sources: HLO, ONNX, TensorFlow, profiles, instances."""

@@ -5,7 +5,7 @@ cost graphs that TensorFlow 1 writes. How its fields are read (`cost_graph.proto
 `CostModel::AddToCostGraphDef`, which fills it):
 
 - `compute_cost` is in microseconds, the unit of TensorFlow's cost model. There are no flop
-  counts in the format: the times go to `gopt.problem.prepare(..., seconds=...)`.
+  counts in the format: the times go to `gopt.cost.schedule.problem.prepare(..., seconds=...)`.
 - An output is a tensor of `size` bytes. An output that is an alias holds no memory of its own:
   whoever reads it reads the aliased tensor, too. proto3 text leaves out zeros, so where some
   output states `alias_input_port` (TensorFlow states -1 for "no alias"), an absent one is
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gopt.graph import Graph, Op, Output, from_ops, topological_order
+from gopt.graph.graph import Graph, Op, Output, from_ops, topological_order
 from gopt.sources import text_format
 from gopt.sources.text_format import Message
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from gopt.graph import DTYPES, Graph, Op, Output, from_ops
-from gopt.sources import hlo_cost, hlo_text
-from gopt.sources.hlo_text import Array, Computation, Instruction, Module
+from gopt.graph.graph import DTYPES, Graph, Op, Output, from_ops
+from gopt.xla import hlo_cost, hlo_text
+from gopt.xla.hlo_text import Array, Computation, Instruction, Module
 
 Ref = tuple[int, int]  # (op, output)
 Refs = Sequence[Ref | None]  # `None` stands for what readers make on the fly

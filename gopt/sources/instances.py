@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt import hardware as machines
-from gopt.graph import Graph, Op, Output, from_ops, topological_order
-from gopt.hardware import Hardware
+from gopt.cost import hardware as machines
+from gopt.cost.hardware import Hardware
+from gopt.graph.graph import Graph, Op, Output, from_ops, topological_order
 
 
 class Instance(NamedTuple):

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from jax.extend.core import Var
 from jaxonnxruntime import call_onnx
 
-from gopt.program import trace_program
+from gopt.program.program import trace_program
 
 
 class OnnxModel(NamedTuple):

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from gopt.graph import Graph, from_arrays
-from gopt.kinds import INPUT, UNKNOWN
+from gopt.graph.graph import Graph, from_arrays
+from gopt.graph.kinds import INPUT, UNKNOWN
 
 Seed = int | np.random.Generator
 
@@ -22,7 +22,7 @@ Seed = int | np.random.Generator
 class Costs:
     """What ops of a random graph cost: normal figures, whole and at least 1.
 
-    Flop and bytes become times by the hardware. On `gopt.hardware.ideal` they are seconds: an
+    Flop and bytes become times by the hardware. On `gopt.cost.hardware.ideal` they are seconds: an
     op takes 50 ± 10 s by default, and a transfer as long.
     """
 

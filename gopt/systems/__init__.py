@@ -1,0 +1,1 @@
+"""The learned systems of the literature, one package for each paper."""

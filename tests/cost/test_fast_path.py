@@ -6,15 +6,23 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from gopt.cost import dispatch
-from gopt.cost.execution import Keys, decode, evaluate, keys_shape, makespan, peaks, simulate
-from gopt.cost.fusion import flipped_costs, fusion_cost
-from gopt.cost.fusion_levels import fused_by_level
-from gopt.cost.joint import uses_of_kernels
-from gopt.fusion_problem import prepare_fusion
-from gopt.hardware import homogeneous
-from gopt.joint_problem import prepare_joint
-from gopt.problem import prepare
+from gopt.cost.fusion.cost import flipped_costs, fusion_cost
+from gopt.cost.fusion.levels import fused_by_level
+from gopt.cost.fusion.problem import prepare_fusion
+from gopt.cost.hardware import homogeneous
+from gopt.cost.joint.cost import uses_of_kernels
+from gopt.cost.joint.problem import prepare_joint
+from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.execution import (
+    Keys,
+    decode,
+    evaluate,
+    keys_shape,
+    makespan,
+    peaks,
+    simulate,
+)
+from gopt.cost.schedule.problem import prepare
 from gopt.sources.synthetic import erdos_renyi
 
 pytestmark = pytest.mark.optimized

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 from tests.reference.execution import Plan, ReferenceSchedule, memory, times
 
 

@@ -1,14 +1,14 @@
 """The cost model of a schedule in plain Python: slow, forwards in time, with reference counts.
 
-It shares nothing with `gopt.cost.execution` but the arrays of a `Problem`, so that the two can
-be compared bit for bit.
+It shares nothing with `gopt.cost.schedule.execution` but the arrays of a `Problem`, so that the two
+can be compared bit for bit.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 
 
 class ReferenceSchedule(NamedTuple):

@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 
-from gopt.cost.execution import Keys
-from gopt.problem import Problem
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
 from tests.reference.execution import Plan, memory, times
 
 

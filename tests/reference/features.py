@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from gopt.classical.memory_orders import ORDERS
-from gopt.cost.execution import Keys
-from gopt.graph import RANK, Graph
-from gopt.hardware import homogeneous
-from gopt.kinds import KINDS
-from gopt.problem import Problem, prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph.graph import RANK, Graph
+from gopt.graph.kinds import KINDS
+from gopt.heuristics.schedule.orders.memory_orders import ORDERS
 from tests.reference.execution import run
 
 

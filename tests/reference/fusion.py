@@ -1,15 +1,15 @@
 """What a fusion costs, in plain Python: slow, with sets and dictionaries.
 
-It shares nothing with `gopt.cost.fusion` but the arrays of a `FusionProblem` and its constants, and
-does not read `FusionProblem.reach`.
+It shares nothing with `gopt.cost.fusion.cost` but the arrays of a `FusionProblem` and its
+constants, and does not read `FusionProblem.reach`.
 """
 
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from gopt.fusion_problem import OVERLAP_BITS, FusionProblem
-from gopt.fusion_reach import MAX_TICKS, MAX_TIMES
-from gopt.fusion_rules import REPEATABLE
+from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
+from gopt.cost.fusion.reachable import MAX_TICKS, MAX_TIMES
+from gopt.cost.fusion.rules import REPEATABLE
 
 
 class ReferenceKernels(NamedTuple):

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gopt.fusion_problem import FusionProblem
-from gopt.fusion_reach import Ops, pad_reach, reach
-from gopt.fusion_rules import REPEATABLE
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.cost.fusion.reachable import Ops, pad_reach, reach
+from gopt.cost.fusion.rules import REPEATABLE
 from tests.reference.fusion import Graph, ReferenceKernels, kernels
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 from gopt.systems.go.features import BINS
 from gopt.systems.go.inputs import Inputs
 

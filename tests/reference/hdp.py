@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from gopt.kinds import KINDS
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
+from gopt.graph.kinds import KINDS
 
 
 def _uses(problem: Problem) -> list[tuple[int, int]]:

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from gopt.cost.execution import Keys
-from gopt.fusion_problem import FusionProblem
-from gopt.joint_problem import SLOWEST, JointProblem
-from gopt.problem import Problem
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.cost.joint.problem import SLOWEST, JointProblem
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
 from tests.reference.fusion import Graph, by_level
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from gopt.rewriting.matching import Matcher
+from gopt.rewriting.rules.matching import Matcher
 
 PAIRS = "xa, xb are parts of x[a|b]", "xa, ya are parts of [x|y]a"
 SINGLE = "(xa)b = x(ab)", "xa + xb = x(a + b)", "(x + y) + z = x + (y + z)"

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gopt.nets.graphs import GraphsTuple
+from gopt.learning.graphs import GraphsTuple
 
 
 def dense(params: Any, row: np.ndarray) -> np.ndarray:

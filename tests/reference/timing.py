@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from gopt.problem import MAX_TICKS, Problem
+from gopt.cost.schedule.problem import MAX_TICKS, Problem
 from tests.reference.dispatch import run
 from tests.reference.execution import Plan, times
 
 
 def timing(problem: Problem, keys: Any) -> dict[str, list[Any]]:
-    """Returns the fields of `gopt.cost.timing.Timing` for real ops and tensors, by name."""
+    """Returns the fields of `gopt.cost.schedule.timing.Timing`, without padding."""
     plan, found = Plan(problem, keys), run(problem, keys)
 
     def left(op: int, *, keeps_device: bool) -> int:

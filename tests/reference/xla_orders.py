@@ -1,6 +1,6 @@
 """XLA's orders as they are told: a list that is looked through, and plain recursion."""
 
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
 
 
 class _Graph:

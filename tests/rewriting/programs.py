@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from gopt.rewriting.patterns import Given, build
-from gopt.rewriting.rule import Rule
-from gopt.rewriting.terms import Terms
-from gopt.rewriting.writing import evaluate
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.ir.to_function import evaluate
+from gopt.rewriting.rules.patterns import Given, build
+from gopt.rewriting.rules.rule import Rule
 
 
 def shape_of(spec, sizes):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gopt.search import brkga, local, random
+from gopt.search import annealing, brkga, random
 from gopt.search.population import coins, uniforms
 from tests.search.watched import TEMPLATE, cost, genes
 
@@ -36,7 +36,7 @@ def test_each_leaf_may_have_a_bias_of_its_own():
     assert not any(leaf.any() for leaf in rest)
 
 
-@pytest.mark.parametrize("search", [brkga, local, random], ids=lambda search: search.__name__)
+@pytest.mark.parametrize("search", [brkga, annealing, random], ids=lambda search: search.__name__)
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

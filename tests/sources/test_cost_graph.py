@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from gopt.graph import check, is_input
-from gopt.kinds import INPUT, UNKNOWN
+from gopt.graph.graph import check, is_input
+from gopt.graph.kinds import INPUT, UNKNOWN
 from gopt.sources import cost_graph, text_format
 
 DIAMOND = """

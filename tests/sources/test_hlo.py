@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from gopt.graph import check, is_input
-from gopt.kinds import KINDS
+from gopt.graph.graph import check, is_input
+from gopt.graph.kinds import KINDS
 from gopt.sources import hlo
 
 pytestmark = pytest.mark.optimized

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gopt import graph as graphs
-from gopt.hardware import ideal, op_seconds
+from gopt.cost.hardware import ideal, op_seconds
+from gopt.graph import graph as graphs
 from gopt.sources import synthetic
 from gopt.sources.synthetic import FAMILIES, Costs
 

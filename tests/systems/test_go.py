@@ -9,18 +9,18 @@ import numpy as np
 import optax
 import pytest
 
-from gopt import padding
-from gopt.checkpoints import load_weights, save_weights
-from gopt.cost import execution
-from gopt.fusion_rules import RULES
-from gopt.graph import Op, Output, Shape, from_ops
-from gopt.hardware import homogeneous
-from gopt.joint_problem import prepare_joint
-from gopt.problem import prepare
-from gopt.sources.jaxpr import trace
+from gopt.cost.fusion.rules import RULES
+from gopt.cost.hardware import homogeneous
+from gopt.cost.joint.problem import prepare_joint
+from gopt.cost.schedule import execution
+from gopt.cost.schedule.problem import prepare
+from gopt.graph import padding
+from gopt.graph.graph import Op, Output, Shape, from_ops
+from gopt.graph.tracing import trace
+from gopt.learning.checkpoints import load_weights, save_weights
+from gopt.scheduling.best import heuristic_keys, tried
 from gopt.sources.synthetic import layered
 from gopt.systems import go
-from gopt.systems.best import heuristic_keys, tried
 from gopt.systems.go import scheduling, training
 from tests.reference import go as reference
 from tests.strategies import NASTY
@@ -165,6 +165,7 @@ def test_before_training_all_moves_are_alike_and_as_many_as_is_said():
         assert entropy == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_tasks_have_moves():
     joint, inputs, params = case("layers", 5)
     *_, found = said(params, joint, inputs, random_decision(joint, 5), SETTINGS)

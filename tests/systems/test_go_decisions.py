@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt import padding
-from gopt.cost import dispatch
-from gopt.cost.fusion_levels import ends_by_level
-from gopt.fusion_rules import RULES
-from gopt.graph import Op, Output, Shape, from_ops
-from gopt.hardware import homogeneous
-from gopt.joint_problem import prepare_joint
-from gopt.problem import prepare
+from gopt.cost.fusion.levels import ends_by_level
+from gopt.cost.fusion.rules import RULES
+from gopt.cost.hardware import homogeneous
+from gopt.cost.joint.problem import prepare_joint
+from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.problem import prepare
+from gopt.graph import padding
+from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.sources.synthetic import layered
 from gopt.systems import go
 from tests.reference import dispatch as reference_dispatch

@@ -10,11 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from gopt import padding
-from gopt.cost import dispatch
-from gopt.graph import Op, Output, Shape, from_ops
-from gopt.hardware import homogeneous
-from gopt.problem import prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.problem import prepare
+from gopt.graph import padding
+from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.sources.synthetic import layered
 from gopt.systems import hdp
 from tests.reference import hdp as reference

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt import padding
-from gopt.cost import dispatch
-from gopt.graph import Op, Output, Shape, from_ops
-from gopt.hardware import homogeneous
-from gopt.problem import prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.problem import prepare
+from gopt.graph import padding
+from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.sources.synthetic import layered
 from gopt.systems import placeto
 from tests.reference import placeto as reference

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt import graph as graphs
-from gopt import padding
-from gopt.classical.spectral import sides
-from gopt.cost.execution import Keys, evaluate, objective
-from gopt.graph import Graph, Op, Output, Shape
-from gopt.hardware import homogeneous
-from gopt.nets.graphs import OP_FEATURES, GraphsTuple, Guide, to_graphs_tuple
-from gopt.nets.recurrent import Feedback
-from gopt.parallel import spread
-from gopt.problem import Problem, prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.execution import Keys, evaluate, objective
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph import graph as graphs
+from gopt.graph import padding
+from gopt.graph.graph import Graph, Op, Output, Shape
+from gopt.heuristics.schedule.placement.spectral import sides
+from gopt.learning.graphs import OP_FEATURES, GraphsTuple, Guide, to_graphs_tuple
+from gopt.learning.layers.recurrent import Feedback
 from gopt.search import brkga
+from gopt.search.parallel import spread
 from gopt.systems import regal
 from tests.reference import losses as reference
 from tests.strategies import random_graph

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.checkpoints import load_weights, save_weights
-from gopt.cost.execution import OBJECTIVES
-from gopt.graph import Op, Output, from_ops
-from gopt.nets.graphs import to_graphs_tuple
+from gopt.cost.schedule.execution import OBJECTIVES
+from gopt.graph.graph import Op, Output, from_ops
+from gopt.learning.checkpoints import load_weights, save_weights
+from gopt.learning.graphs import to_graphs_tuple
 from gopt.systems import regal
 
 SETTINGS = regal.Settings(bins=6, width=8, rounds=1)

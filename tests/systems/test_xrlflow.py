@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from gopt.program import trace_program
+from gopt.program.program import trace_program
 from gopt.rewriting import RULES, Matcher, Terms, read, roofline
-from gopt.rewriting.digests import digest
-from gopt.rewriting.operators import Equation, Literal
-from gopt.rewriting.patterns import add, mul, sub
-from gopt.rewriting.pricing import Prices
-from gopt.rewriting.rule import Rule
-from gopt.rewriting.writing import evaluate
+from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.ir.digests import digest
+from gopt.rewriting.ir.operators import Equation, Literal
+from gopt.rewriting.ir.to_function import evaluate
+from gopt.rewriting.rules.patterns import add, mul, sub
+from gopt.rewriting.rules.rule import Rule
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.observation import NODE_KINDS
 from tests.reference import xrlflow as reference

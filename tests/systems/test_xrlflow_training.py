@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.checkpoints import load_weights, save_weights
+from gopt.learning.checkpoints import load_weights, save_weights
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import advantages, batches
 from gopt.systems.xrlflow.training import loss, optimizer, step

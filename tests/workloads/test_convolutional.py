@@ -9,24 +9,24 @@ import jax.extend
 import numpy as np
 import pytest
 
-from gopt.workloads.amoebanet import NormalCell, ReductionCell, amoebanet
+from gopt.workloads.architecture_search.amoebanet import NormalCell, ReductionCell, amoebanet
+from gopt.workloads.architecture_search.cells import EPSILON, FactorizedReduction
+from gopt.workloads.architecture_search.nasnet import nasnet_a
+from gopt.workloads.architecture_search.randwire import Node, Stage, randwire
 from gopt.workloads.base import Tree, Workload
-from gopt.workloads.cells import EPSILON, FactorizedReduction
-from gopt.workloads.densenet import DenseLayer, densenet
-from gopt.workloads.efficientnet import efficientnet
-from gopt.workloads.hrnet import hrnet
-from gopt.workloads.inception import inception_v3
-from gopt.workloads.inverted_residuals import InvertedResidual, SqueezeExcitation
-from gopt.workloads.mlp_mixer import Block, mlp_mixer
-from gopt.workloads.mnasnet import mnasnet
-from gopt.workloads.mobilenet_v2 import mobilenet_v2
-from gopt.workloads.nasnet import nasnet_a
-from gopt.workloads.randwire import Node, Stage, randwire
-from gopt.workloads.resnext import resnext
-from gopt.workloads.shufflenet_v2 import Unit, shuffle, shufflenet_v2
-from gopt.workloads.squeezenet import squeezenet
-from gopt.workloads.unet import unet
-from gopt.workloads.vit import vit
+from gopt.workloads.convolutional.densenet import DenseLayer, densenet
+from gopt.workloads.convolutional.efficientnet import efficientnet
+from gopt.workloads.convolutional.inception import inception_v3
+from gopt.workloads.convolutional.inverted_residuals import InvertedResidual, SqueezeExcitation
+from gopt.workloads.convolutional.mnasnet import mnasnet
+from gopt.workloads.convolutional.mobilenet_v2 import mobilenet_v2
+from gopt.workloads.convolutional.resnext import resnext
+from gopt.workloads.convolutional.shufflenet_v2 import Unit, shuffle, shufflenet_v2
+from gopt.workloads.convolutional.squeezenet import squeezenet
+from gopt.workloads.dense_prediction.hrnet import hrnet
+from gopt.workloads.dense_prediction.unet import unet
+from gopt.workloads.transformers.mlp_mixer import Block, mlp_mixer
+from gopt.workloads.transformers.vit import vit
 from tests.workloads.equations import convolutions, forward_jaxpr, size
 from tests.workloads.tiny import random_like
 
@@ -70,6 +70,7 @@ PUBLISHED: dict[str, tuple[Callable[[], Workload], int | None, float | None]] = 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "parameters", "multiplications"), PUBLISHED.values(), ids=PUBLISHED.keys()
 )

@@ -9,7 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from gopt.workloads.ssd import BOXES, Features, Rescale, hardest_negatives, loss, ssd
+from gopt.workloads.dense_prediction.ssd import (
+    BOXES,
+    Features,
+    Rescale,
+    hardest_negatives,
+    loss,
+    ssd,
+)
 from tests.workloads.equations import convolutions, forward_jaxpr, size
 from tests.workloads.tiny import TINY, compiled, stepped
 

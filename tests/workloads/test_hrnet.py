@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.workloads.hrnet import Exchange, Head, hrnet, upsample
+from gopt.workloads.dense_prediction.hrnet import Exchange, Head, hrnet, upsample
 from tests.workloads.equations import size
 
 small = partial(hrnet, modules=(1, 3, 2), blocks=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "parameters", "billions"),
     [

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.workloads.random_network import JOINTS, LAYERS, Block, Plan, draw, random_network
+from gopt.workloads.architecture_search.random_network import (
+    JOINTS,
+    LAYERS,
+    Block,
+    Plan,
+    draw,
+    random_network,
+)
 
 SHAPE = (2, 8, 6)
 

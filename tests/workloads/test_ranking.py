@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from gopt.workloads.deeprank import Measure, deeprank, hinge
-from gopt.workloads.dlrm import dlrm, interact
-from gopt.workloads.recurrent import GRUCell
+from gopt.workloads.recommendation.deeprank import Measure, deeprank, hinge
+from gopt.workloads.recommendation.dlrm import dlrm, interact
+from gopt.workloads.sequential.recurrent import GRUCell
 from tests.workloads.tiny import TINY, compiled, random_module, stepped, traced
 
 ROWS = TINY["dlrm"].make.keywords["rows"]

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from gopt.kinds import KINDS
-from gopt.sources.jaxpr import trace
-from gopt.workloads.deeprank import deeprank
-from gopt.workloads.gnmt import GNMT, gnmt
-from gopt.workloads.mamba import Mixer, mamba, selective_scan
-from gopt.workloads.recurrent import GRUCell, LSTMCell, zero_carry
-from gopt.workloads.rnnlm import rnnlm
+from gopt.graph.kinds import KINDS
+from gopt.graph.tracing import trace
+from gopt.workloads.recommendation.deeprank import deeprank
+from gopt.workloads.sequential.gnmt import GNMT, gnmt
+from gopt.workloads.sequential.mamba import Mixer, mamba, selective_scan
+from gopt.workloads.sequential.recurrent import GRUCell, LSTMCell, zero_carry
+from gopt.workloads.sequential.rnnlm import rnnlm
 from tests.workloads.tiny import compiled, random_like, random_module
 
 

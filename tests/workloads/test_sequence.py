@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 
 from gopt.workloads.base import Workload
-from gopt.workloads.bert import bert
-from gopt.workloads.conformer import conformer
-from gopt.workloads.gnmt import gnmt
-from gopt.workloads.gpt2 import gpt2
-from gopt.workloads.mamba import mamba
-from gopt.workloads.rnnlm import rnnlm
-from gopt.workloads.switch import switch
-from gopt.workloads.t5 import t5
-from gopt.workloads.transformer_xl import transformer_xl
-from gopt.workloads.vit import vit
-from gopt.workloads.wavenet import wavenet
+from gopt.workloads.sequential.gnmt import gnmt
+from gopt.workloads.sequential.mamba import mamba
+from gopt.workloads.sequential.rnnlm import rnnlm
+from gopt.workloads.sequential.wavenet import wavenet
+from gopt.workloads.transformers.bert import bert
+from gopt.workloads.transformers.conformer import conformer
+from gopt.workloads.transformers.gpt2 import gpt2
+from gopt.workloads.transformers.switch import switch
+from gopt.workloads.transformers.t5 import t5
+from gopt.workloads.transformers.transformer_xl import transformer_xl
+from gopt.workloads.transformers.vit import vit
 from tests.workloads.tiny import compiled
 
 WIKITEXT = {
@@ -28,6 +28,7 @@ WIKITEXT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "published", "difference"),
     [
@@ -64,6 +65,7 @@ def test_the_bert_encoder_with_pooler_has_the_published_number():
     assert sum(x.size for x in jax.tree.leaves(encoder)) == 109_482_240
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "argument", "causal"),
     [

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from gopt.kinds import KINDS
-from gopt.sources.jaxpr import trace
-from gopt.workloads.conformer import Block, Subsampling, conformer
-from gopt.workloads.relative_attention import sinusoids
-from gopt.workloads.wavenet import wavenet
+from gopt.graph.kinds import KINDS
+from gopt.graph.tracing import trace
+from gopt.workloads.sequential.wavenet import wavenet
+from gopt.workloads.transformers.conformer import Block, Subsampling, conformer
+from gopt.workloads.transformers.relative_attention import sinusoids
 from tests.workloads.tiny import compiled, random_module, stepped, traced
 
 SIZES = {"S": {"hidden": 144}, "M": {}, "L": {"layers": 18, "hidden": 512, "heads": 8}}
@@ -41,6 +41,7 @@ def test_stacks_restart_the_dilations():
     assert dilations == [(1,), (2,), (4,)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "millions", "gigaflop"), [("S", 8.7, 26.2), ("M", 27.4, 71.7), ("L", 121.5, 280.6)]
 )

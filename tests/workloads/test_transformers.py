@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from gopt.sources.jaxpr import trace
-from gopt.workloads.relative_attention import relative_shift, sinusoids
-from gopt.workloads.switch import Experts, switch
-from gopt.workloads.text_to_text import Block, position_buckets
+from gopt.graph.tracing import trace
+from gopt.workloads.transformers.relative_attention import relative_shift, sinusoids
+from gopt.workloads.transformers.switch import Experts, switch
+from gopt.workloads.transformers.text_to_text import Block, position_buckets
 from tests.workloads.tiny import compiled, random_like, random_module, stepped
 
 

@@ -1,7 +1,8 @@
 """The compiled decoder: what an expert would write for CPUs, in numba.
 
 One candidate after another in scalar code, candidates spread over threads that keep their
-workspace. Bit-equal with `gopt.cost.execution.evaluate`. What makes it fast, by measurement:
+workspace. Bit-equal with `gopt.cost.schedule.execution.evaluate`. What makes it fast, by
+measurement:
 
 - the uses of each (tensor, device) are a linked list, made in one flat pass: nobody looks at a
   use on another device, and an empty list says that no transfer is needed;
@@ -23,8 +24,8 @@ from numba import njit
 
 from experiments.throughput.peers.queues import FUNCTIONS
 from experiments.throughput.peers.threads import in_parts
-from gopt.cost.execution import Cost, Keys
-from gopt.problem import Problem
+from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.problem import Problem
 
 QUEUES = tuple(FUNCTIONS)
 

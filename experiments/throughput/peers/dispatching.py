@@ -1,10 +1,10 @@
 """The compiled dispatcher: what an expert would write for CPUs, in numba.
 
 One candidate after another in scalar code, candidates spread over threads that keep their
-workspace. Bit-equal with `gopt.cost.dispatch.evaluate`, for up to 64 devices. The next event of a
-device is the end of the op that runs there, or the start of the best one. Ops that arrive while
-their device is busy are in a heap by key, those that arrive later in one by time; first come, first
-served, all are in the latter. What it does to be fast:
+workspace. Bit-equal with `gopt.cost.schedule.dispatch.evaluate`, for up to 64 devices. The next
+event of a device is the end of the op that runs there, or the start of the best one. Ops that
+arrive while their device is busy are in a heap by key, those that arrive later in one by time;
+first come, first served, all are in the latter. What it does to be fast:
 
 - ops whose tensors stay have no end: their readers are told when they start, because nothing else
   starts on that device before they end;
@@ -27,8 +27,8 @@ from numba import njit
 from experiments.throughput.peers import compiled
 from experiments.throughput.peers.queues import FUNCTIONS, lowest
 from experiments.throughput.peers.threads import in_parts
-from gopt.cost.execution import Cost, Keys
-from gopt.problem import Problem
+from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.problem import Problem
 
 _NEVER = np.int64(2**62)  # no event is as late
 _IS_START, _TIME = np.int64(64), np.int64(7)  # an event is its time, whether it starts, its device

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange
 
-from gopt.fusion_problem import OVERLAP_BITS, FusionProblem
-from gopt.fusion_reach import MAX_TICKS
+from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
+from gopt.cost.fusion.reachable import MAX_TICKS
 
 
 class Tables(NamedTuple):

@@ -2,7 +2,7 @@
 
 What a JAX user would write first, and well: one candidate over dense tables, to be mapped over
 candidates with `jax.vmap`. A step takes time in ops + tensors · devices, so that a schedule takes
-quadratic time. Bit-equal with `gopt.cost.execution.evaluate`.
+quadratic time. Bit-equal with `gopt.cost.schedule.execution.evaluate`.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.cost.execution import Cost, Keys
-from gopt.problem import Problem
+from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.problem import Problem
 
 
 class _State(NamedTuple):

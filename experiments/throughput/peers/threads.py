@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gopt.measure import cores
+from gopt.measure.timing import cores
 
 _PARTS = 4  # calls for each thread: whoever is done early takes another
 

@@ -11,7 +11,7 @@ Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2
 besides the sizes, which the paper does not give:
 
 - groups instead of single ops on the coarse levels, the coarsest by the weights that ops read
-  (`gopt.classical.groups`): a move of one op of thousands gains nothing;
+  (`gopt.heuristics.schedule.placement.groups`): a move of one op of thousands gains nothing;
 - what a head sees of the schedule of what was decided: which ops are critical, which of these wait
   for a device or keep others waiting, what that is sent the end waits for, and where else ops start
   at that time (`features`); this is simulated in each iteration, besides what is drawn;
@@ -46,15 +46,7 @@ from gopt.systems.go.policy import Embedding, Moves, embed, init_params, moves
 from gopt.systems.go.scheduling import schedule
 from gopt.systems.go.search import Taken, iterate, keep_best, rollout
 from gopt.systems.go.settings import Settings
-from gopt.systems.go.training import (
-    TrainState,
-    improve,
-    init,
-    loss,
-    optimizer,
-    reward,
-    tune,
-)
+from gopt.systems.go.training import TrainState, improve, init, loss, optimizer, reward, tune
 from gopt.systems.go.weights import load_policy, save_policy
 
 __all__ = [

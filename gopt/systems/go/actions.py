@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gopt import losses
-from gopt.nets.graphs import op_mask
+from gopt.learning import losses
+from gopt.learning.graphs import op_mask
 from gopt.systems.go.decisions import FUSIONS, SHIFTS, Decision
 from gopt.systems.go.inputs import Inputs
 

@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.classical.list_scheduling import levels, mean_transfer_ticks
-from gopt.cost import dispatch, execution
-from gopt.cost.execution import Keys
-from gopt.cost.fusion_levels import ends_by_level
-from gopt.cost.joint import contracted
-from gopt.cost.timing import Timing
-from gopt.joint_problem import JointProblem, schedule_of
-from gopt.problem import Problem
+from gopt.cost.fusion.levels import ends_by_level
+from gopt.cost.joint.cost import contracted
+from gopt.cost.joint.problem import JointProblem, schedule_of
+from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
+from gopt.cost.schedule.timing import Timing
+from gopt.heuristics.schedule.placement.list_scheduling import levels, mean_transfer_ticks
 
 # How much earlier or later an op is in the queue of its device than in a given order, in shares of
 # all ops; and levels of priority to be fused, of which the first is not to be. Both our choice.
@@ -36,7 +36,7 @@ class Decision(NamedTuple):
 
     placement: Any  # int32 [N], the device of each
     scheduling: Any  # int32 [N], its shift, an index of `SHIFTS`
-    fusion: Any  # int32 [N], its level, see `gopt.cost.fusion_levels`
+    fusion: Any  # int32 [N], its level, see `gopt.cost.fusion.levels`
 
 
 TASKS: tuple[str, ...] = Decision._fields
@@ -89,7 +89,7 @@ def simulator_of(
 
     Args:
       problem: one problem; with a `Problem` fusions mean nothing.
-      objective: of `gopt.cost.execution.OBJECTIVES`.
+      objective: of `gopt.cost.schedule.execution.OBJECTIVES`.
       order: that shifts are of, float32 `[N]`, as of `order_of`; if it is None, shifts mean
         nothing, and ops, or kernels, are served first come, first served.
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gopt.cost.timing import Timing
+from gopt.cost.schedule.timing import Timing
 from gopt.systems.go.actions import Task, task_of
 from gopt.systems.go.decisions import Decision
 from gopt.systems.go.inputs import Inputs, log_share

@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.classical.groups import coarse_to_fine
-from gopt.classical.list_scheduling import levels, mean_ticks, mean_transfer_ticks
-from gopt.classical.readiness import leaders
-from gopt.graph import Graph, shape_of
-from gopt.joint_problem import JointProblem, schedule_of
-from gopt.nets.graphs import GraphsTuple, to_graphs_tuple
-from gopt.problem import Problem
+from gopt.cost.joint.problem import JointProblem, schedule_of
+from gopt.cost.schedule.problem import Problem
+from gopt.graph.graph import Graph, shape_of
+from gopt.heuristics.schedule.placement.groups import coarse_to_fine
+from gopt.heuristics.schedule.placement.list_scheduling import (
+    levels,
+    mean_ticks,
+    mean_transfer_ticks,
+)
+from gopt.heuristics.schedule.readiness import leaders
+from gopt.learning.graphs import GraphsTuple, to_graphs_tuple
 from gopt.systems.go.settings import Settings
 
 
@@ -21,7 +25,8 @@ class Inputs(NamedTuple):
 
     graphs: GraphsTuple
     group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input that may
-    # be everywhere is in that of the first of its readers (see `gopt.cost.dispatch.settled`)
+    # be everywhere is in that of the first of its readers (see
+    # `gopt.cost.schedule.dispatch.settled`)
     allowed: Any  # bool [N, D], where each op may run
     runs: Any  # bool [N], it has a priority: it is no input, and no padding
     fusible: Any  # bool [N], it may be fused into its readers

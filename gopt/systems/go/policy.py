@@ -14,11 +14,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt import losses
-from gopt.cost.timing import Timing
-from gopt.nets.attention import SegmentAttention, Superposition
-from gopt.nets.graphs import op_mask
-from gopt.nets.sage import GraphSAGE, max_round
+from gopt.cost.schedule.timing import Timing
+from gopt.learning import losses
+from gopt.learning.graphs import op_mask
+from gopt.learning.layers.attention import SegmentAttention, Superposition
+from gopt.learning.layers.sage import GraphSAGE, max_round
 from gopt.systems.go.actions import NEVER, ops_of
 from gopt.systems.go.decisions import Decision
 from gopt.systems.go.features import Groups, observe

@@ -1,8 +1,8 @@
-"""Schedules that GO finds, as keys of `gopt.cost.execution`.
+"""Schedules that GO finds, as keys of `gopt.cost.schedule.execution`.
 
-Every schedule of `gopt.cost.dispatch` is one of `execution`, too: the one that issues the same
-items in the same order, which has the same makespan and peaks. So what is searched under priority
-dispatch can be compared with what heuristics decide item by item.
+Every schedule of `gopt.cost.schedule.dispatch` is one of `execution`, too: the one that issues the
+same items in the same order, which has the same makespan and peaks. So what is searched under
+priority dispatch can be compared with what heuristics decide item by item.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from gopt.classical.encode import keys_from_items
-from gopt.cost import dispatch, execution
-from gopt.cost.execution import Keys
-from gopt.graph import Graph
-from gopt.problem import Problem
-from gopt.systems.best import heuristic_keys, tried
+from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
+from gopt.graph.graph import Graph
+from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.scheduling.best import heuristic_keys, tried
 from gopt.systems.go.decisions import (
     State,
     begin,
@@ -55,7 +55,7 @@ def schedule(
       graph: padded.
       problem: the graph on a machine, on the host.
       params: of a policy.
-      objective: one of `gopt.cost.execution.OBJECTIVES`.
+      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
       evaluations: how many schedules may be simulated, those that heuristics try included.
       settings: of the policy; what else it decides is left out.
 
@@ -103,7 +103,7 @@ def schedule(
 
 @partial(jax.jit, static_argnames="objective")
 def _costs(problem: Problem, keys: Keys, *, objective: str) -> jax.Array:
-    """Returns what candidates cost by `gopt.cost.execution`, float32 `[P]`."""
+    """Returns what candidates cost by `gopt.cost.schedule.execution`, float32 `[P]`."""
     return execution.population_cost(problem, objective)(keys)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from gopt import losses
+from gopt.learning import losses
 from gopt.systems.go.actions import log_prob
 from gopt.systems.go.decisions import Simulator, State
 from gopt.systems.go.features import Groups

@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from gopt.checkpoints import check_shapes, check_weights, load_weights, save_weights
-from gopt.graph import Op, from_ops
-from gopt.hardware import homogeneous
-from gopt.kinds import KINDS
-from gopt.nets.graphs import OP_FEATURES
-from gopt.problem import prepare
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.problem import prepare
+from gopt.graph.graph import Op, from_ops
+from gopt.graph.kinds import KINDS
+from gopt.learning.checkpoints import check_shapes, check_weights, load_weights, save_weights
+from gopt.learning.graphs import OP_FEATURES
 from gopt.systems.go.decisions import FUSIONS, SHIFTS
 from gopt.systems.go.inputs import read
 from gopt.systems.go.policy import init_params

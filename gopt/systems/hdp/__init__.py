@@ -12,21 +12,14 @@ hierarchical controller of TensorFlow's Grappler. What is ours:
 - that features are standardised and shapes logarithms (`read`), and each part of what is read of a
   group is divided by its own largest number (`group_embedding`);
 - that inputs belong to the group of their first reader, and ops that may not run where their group
-  does go elsewhere (`gopt.cost.dispatch.settled`);
+  does go elsewhere (`gopt.cost.schedule.dispatch.settled`);
 - costs in units of the mean cost of the first placements, and what has no cost (`reward`);
 - the first baseline (`step`), and that the learning rate does not decay, as it does in Grappler;
 - settings chosen by trials (`Settings`), beside the published ones (`PUBLISHED`).
 """
 
 from gopt.systems.hdp.inputs import Inputs, group_embedding, members, read
-from gopt.systems.hdp.policy import (
-    Actions,
-    group_logits,
-    init_params,
-    log_prob,
-    placements,
-    sample,
-)
+from gopt.systems.hdp.policy import Actions, group_logits, init_params, log_prob, placements, sample
 from gopt.systems.hdp.settings import PUBLISHED, Settings
 from gopt.systems.hdp.training import State, init, optimizer, reward, run, step
 

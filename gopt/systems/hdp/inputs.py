@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.graph import Graph, Shape
-from gopt.kinds import KINDS
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
+from gopt.graph.graph import Graph, Shape
+from gopt.graph.kinds import KINDS
 
 OUTPUTS, DIMENSIONS = 5, 5  # of an op that are read, and of each output
 NEIGHBOURS = 10  # of an op that are read: which op each is, and whether it reads
@@ -35,8 +35,9 @@ def read(graph: Graph, problem: Problem) -> Inputs:
     is that an op with fewer neighbours has itself in the other places, with 0: what is near in
     the program is similar.
 
-    Inputs of the graph are where the first of their readers is (see `gopt.cost.dispatch.settled`),
-    so they belong to its group; one that nobody reads belongs to none.
+    Inputs of the graph are where the first of their readers is (see
+    `gopt.cost.schedule.dispatch.settled`), so they belong to its group; one that nobody reads
+    belongs to none.
 
     Args:
       graph: padded or not.

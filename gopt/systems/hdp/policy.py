@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt import losses
-from gopt.cost import dispatch
-from gopt.kinds import KINDS
+from gopt.cost.schedule import dispatch
+from gopt.graph.kinds import KINDS
+from gopt.learning import losses
 from gopt.systems.hdp.inputs import Inputs, group_embedding, members
 from gopt.systems.hdp.settings import Settings
 
@@ -169,7 +169,7 @@ def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Arr
 
 
 def placements(inputs: Inputs, actions: Actions) -> jax.Array:
-    """Returns where ops run, int32 `[M · P, N]`, as of `gopt.cost.dispatch.settled`."""
+    """Returns where ops run, int32 `[M · P, N]`, as of `gopt.cost.schedule.dispatch.settled`."""
 
     def place(group: jax.Array, device: jax.Array) -> jax.Array:
         group = jnp.minimum(members(inputs, group, device.size), device.size - 1)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from gopt import losses
+from gopt.learning import losses
 from gopt.systems.hdp.inputs import Inputs
 from gopt.systems.hdp.policy import init_params, placements, sample
 from gopt.systems.hdp.settings import Settings
@@ -24,7 +24,7 @@ class State(NamedTuple):
     optimizer: Tree
     unit: Any  # float32 [], mean of the first finite costs; no number before
     baseline: Any  # float32 [], moving average of rewards; no number before the first
-    device: Any  # int32 [N], of the best placement, as of `gopt.cost.dispatch.settled`
+    device: Any  # int32 [N], of the best placement, as of `gopt.cost.schedule.dispatch.settled`
     cost: Any  # float32 [], of the best placement; infinite before there is one
 
 

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt.classical.groups import coarse_to_fine
-from gopt.classical.list_scheduling import mean_ticks
-from gopt.classical.readiness import leaders
-from gopt.problem import Problem
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics.schedule.placement.groups import coarse_to_fine
+from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
+from gopt.heuristics.schedule.readiness import leaders
 from gopt.systems.placeto.settings import Settings
 
 
@@ -25,8 +25,9 @@ class Inputs(NamedTuple):
 def read(problem: Problem, settings: Settings) -> Inputs:
     """Returns what Placeto reads; on the host.
 
-    Groups are the coarsest of GO (`gopt.classical.groups`), in the order of their first ops: our
-    choice. In the published one ops are merged, too. Groups may read each other.
+    Groups are the coarsest of GO (`gopt.heuristics.schedule.placement.groups`), in the order of
+    their first ops: our choice. In the published one ops are merged, too. Groups may read each
+    other.
     """
     n, uses, rows = int(problem.num_ops), int(problem.num_uses), problem.shape.ops
     (group,) = coarse_to_fine(problem, (settings.groups,))

@@ -10,8 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt import losses
-from gopt.cost import dispatch
+from gopt.cost.schedule import dispatch
+from gopt.learning import losses
 from gopt.systems.placeto.inputs import Inputs
 from gopt.systems.placeto.settings import Settings
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from gopt import losses
+from gopt.learning import losses
 from gopt.systems.placeto.inputs import Inputs
 from gopt.systems.placeto.policy import init_params, placement, sample, visits
 from gopt.systems.placeto.settings import Settings
@@ -25,7 +25,7 @@ class State(NamedTuple):
     returns: Any  # float32 [M, K], mean returns of each visit in the last steps; no numbers before
     first: Any  # float32 [], the cost of the placement that episodes begin with
     unit: Any  # float32 [], that, or else the least of the first finite costs; no number before
-    device: Any  # int32 [N], of the best placement, as of `gopt.cost.dispatch.settled`
+    device: Any  # int32 [N], of the best placement, as of `gopt.cost.schedule.dispatch.settled`
     cost: Any  # float32 [], of the best placement; infinite before there is one
 
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.classical.spectral import sides
-from gopt.nets.graphs import OP_FEATURES, GraphsTuple, op_mask
+from gopt.heuristics.schedule.placement.spectral import sides
+from gopt.learning.graphs import OP_FEATURES, GraphsTuple, op_mask
 from gopt.systems.regal.settings import PLACES, STANDARD, Settings, is_led
 
 

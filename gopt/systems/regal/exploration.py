@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.nets.graphs import GraphsTuple, op_mask
+from gopt.learning.graphs import GraphsTuple, op_mask
 from gopt.systems.regal.settings import PLACES, Settings, is_led
 
 CENTRED = ("x", "y", "priority")  # only how they differ between the ops of a graph counts

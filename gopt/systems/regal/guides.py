@@ -5,13 +5,13 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from gopt.classical import critical_path, etf, heft
-from gopt.classical.memory_orders import ORDERS, lowest_order
-from gopt.classical.spectral import sides
-from gopt.cost.execution import Keys, Schedule, decode, population_cost, simulate
-from gopt.graph import Graph
-from gopt.nets.graphs import GraphsTuple, Guide, to_graphs_tuple
-from gopt.problem import Problem
+from gopt.cost.schedule.execution import Keys, Schedule, decode, population_cost, simulate
+from gopt.cost.schedule.problem import Problem
+from gopt.graph.graph import Graph
+from gopt.heuristics import critical_path, etf, heft
+from gopt.heuristics.schedule.orders.memory_orders import ORDERS, lowest_order
+from gopt.heuristics.schedule.placement.spectral import sides
+from gopt.learning.graphs import GraphsTuple, Guide, to_graphs_tuple
 
 _FAST: tuple[Callable[[Problem], Keys], ...] = (heft, etf, critical_path)
 
@@ -22,7 +22,7 @@ def features(graph: Graph, problem: Problem, *, objective: str) -> GraphsTuple:
     Args:
       graph: padded or not.
       problem: the same graph, with the same padding, on the machine that it is scheduled for.
-      objective: one of `gopt.cost.execution.OBJECTIVES`.
+      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
     """
     return to_graphs_tuple(graph, guide(problem, objective=objective))
 

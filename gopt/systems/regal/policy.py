@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.nets.graphs import OP_FEATURES, GraphsTuple, op_mask
-from gopt.nets.message_passing import MessagePassing
-from gopt.nets.recurrent import Feedback, Recurrent
+from gopt.learning.graphs import OP_FEATURES, GraphsTuple, op_mask
+from gopt.learning.layers.message_passing import MessagePassing
+from gopt.learning.layers.recurrent import Feedback, Recurrent
 from gopt.systems.regal.actions import Action, quantise
 from gopt.systems.regal.exploration import draw_noise
 from gopt.systems.regal.settings import PLACES, STANDARD, Settings

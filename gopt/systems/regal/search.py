@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.execution import Keys
-from gopt.problem import Problem
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics.schedule.evolve import evolve
 from gopt.search import brkga
 from gopt.search.proposals import beta_quantiles, from_quantiles
-from gopt.systems.evolution import evolve
 from gopt.systems.regal.actions import Action
 from gopt.systems.regal.settings import Settings
 
@@ -92,7 +92,7 @@ def search(
       key: random key.
       problem: one problem.
       action: as of `gopt.systems.regal.action`.
-      objective: what to minimise, one of `gopt.cost.execution.OBJECTIVES`.
+      objective: what to minimise, one of `gopt.cost.schedule.execution.OBJECTIVES`.
       evaluations: how many candidates to evaluate.
       settings: the settings of the policy.
       population: sizes of a generation.
@@ -132,7 +132,7 @@ def rewards(
     """Returns -cost / standard cost of actions, float32 `[A]`.
 
     Every argument has a leading axis `A`, whose rows are independent, so that the function can
-    be spread over devices by `gopt.parallel.spread`. One search runs after another: a
+    be spread over devices by `gopt.search.parallel.spread`. One search runs after another: a
     population is what is evaluated at once.
 
     Args:

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gopt import losses
-from gopt.nets.graphs import GraphsTuple
+from gopt.learning import losses
+from gopt.learning.graphs import GraphsTuple
 from gopt.systems.regal.exploration import log_prob
 from gopt.systems.regal.policy import apply, init_params
 from gopt.systems.regal.settings import Settings

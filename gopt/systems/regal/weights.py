@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from gopt.checkpoints import check_shapes, check_weights, load_weights, save_weights
-from gopt.graph import Op, from_ops
-from gopt.kinds import KINDS
-from gopt.nets.graphs import OP_FEATURES, to_graphs_tuple
+from gopt.graph.graph import Op, from_ops
+from gopt.graph.kinds import KINDS
+from gopt.learning.checkpoints import check_shapes, check_weights, load_weights, save_weights
+from gopt.learning.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.systems.regal.policy import VERSION, init_params
 from gopt.systems.regal.settings import Settings
 

@@ -22,10 +22,10 @@ transformation", MLSys 2023, and its public code. What is ours:
 Needs the extra `xrlflow`.
 """
 
+from gopt.rewriting.cost.program_times import ProgramTimes, end_to_end
 from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
 from gopt.systems.xrlflow.environment import NOTHING, RewriteEnv
 from gopt.systems.xrlflow.episodes import Episode, Policy, play, policy, uniform
-from gopt.systems.xrlflow.measuring import ProgramTimes, end_to_end
 from gopt.systems.xrlflow.network import Said, init_params, say
 from gopt.systems.xrlflow.observation import Observation, Size, observe, pad, size_of
 from gopt.systems.xrlflow.search import agent

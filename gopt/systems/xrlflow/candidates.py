@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gopt.rewriting.matching import Matcher, replacements
-from gopt.rewriting.pricing import Change
-from gopt.rewriting.terms import Terms
+from gopt.rewriting.cost.pricing import Change
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.rules.matching import Matcher, replacements
 
 
 class Candidate(NamedTuple):

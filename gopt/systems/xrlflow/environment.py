@@ -11,12 +11,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from gopt.rewriting.costs import OpCost
-from gopt.rewriting.matching import Matcher
-from gopt.rewriting.pricing import Prices
-from gopt.rewriting.rule import Rule
-from gopt.rewriting.rules import RULES
-from gopt.rewriting.terms import Terms
+from gopt.rewriting.cost.costs import OpCost
+from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.rules.matching import Matcher
+from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.rules.table import RULES
 from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
 from gopt.systems.xrlflow.observation import (
     LARGEST,
@@ -103,7 +103,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
           terms: those of the program, to which those of others are added.
           roots: its results.
           seconds: how long a program takes, given its results: the cost of a model, or what was
-            measured, see `gopt.systems.xrlflow.measuring`. Not finite where it failed.
+            measured, see `gopt.rewriting.cost.program_times`. Not finite where it failed.
           cost: of an op, by which candidates are told apart if the network takes hints.
           rules: what may be put in the place of what.
           settings: of episodes.

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt import losses
+from gopt.learning import losses
 from gopt.systems.xrlflow.network import say
 from gopt.systems.xrlflow.observation import Observation, Size, pad
 from gopt.systems.xrlflow.settings import Settings

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt.kinds import KINDS, kind_index
-from gopt.rewriting.operators import OPERATORS
-from gopt.rewriting.pricing import Change, replaced
-from gopt.rewriting.terms import Terms
+from gopt.graph.kinds import KINDS, kind_index
+from gopt.rewriting.cost.pricing import Change, replaced
+from gopt.rewriting.ir.operators import OPERATORS
+from gopt.rewriting.ir.terms import Terms
 from gopt.systems.xrlflow.candidates import Candidate
 
 # What nodes can be: operators that rules know, and primitives.

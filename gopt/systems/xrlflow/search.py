@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gopt.rewriting.costs import OpCost
-from gopt.rewriting.found import Found, Search
-from gopt.rewriting.pricing import Prices
-from gopt.rewriting.rule import Rule
-from gopt.rewriting.terms import Terms
+from gopt.rewriting.cost.costs import OpCost
+from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.search.result import Found, Search
 from gopt.systems.xrlflow.environment import RewriteEnv
 from gopt.systems.xrlflow.episodes import play, policy
 from gopt.systems.xrlflow.settings import Settings

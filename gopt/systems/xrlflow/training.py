@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from gopt import losses
+from gopt.learning import losses
 from gopt.systems.xrlflow.episodes import Decisions, Episode, batches
 from gopt.systems.xrlflow.network import init_params, say
 from gopt.systems.xrlflow.observation import Observation, Size

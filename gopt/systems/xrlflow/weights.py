@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from gopt.checkpoints import check_shapes, check_weights, load_weights, save_weights
-from gopt.rewriting.terms import Terms
+from gopt.learning.checkpoints import check_shapes, check_weights, load_weights, save_weights
+from gopt.rewriting.ir.terms import Terms
 from gopt.systems.xrlflow.network import init_params
 from gopt.systems.xrlflow.observation import NODE_KINDS, Observation, observe
 from gopt.systems.xrlflow.settings import Settings

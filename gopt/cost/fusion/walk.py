@@ -1,0 +1,169 @@
+"""The kernels of up to 32 configurations at once: see `gopt.cost.fusion.cost`.
+
+Each configuration is a bit of an int32, a word. Kernels are walked from the last to the first: who
+reads what a kernel makes is then known, and so is in which configurations it is a kernel at all. A
+walk ends where no configuration goes on, so that work is that of what is fused, not of what may be.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from gopt.cost.fusion.kernels import added, time_of
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.cost.schedule.engine.cells import load, store
+
+LANES = 32  # bits of a word
+
+
+class Walk(NamedTuple):
+    """Which ops end kernels, and what kernels have in them and read, as words.
+
+    Found are visits at which something is in a kernel, or read by one, in any configuration. Of
+    each: its index in `Reach`, where the maker is in the kernel, and where the tensor is read.
+    """
+
+    written: Any  # int32 [N], where the op ends a kernel: what it makes is in memory
+    found: Any  # int32 [(V + 1) · 3]
+    count: Any  # int32 [], how many are found
+
+
+class _Visit(NamedTuple):
+    """A kernel on the way. What becomes of a maker is written at the next step (see `cells`)."""
+
+    k: Any
+    until: Any  # the last visit that any configuration needs
+    some: Any  # configurations in which a reader of this tensor so far is in the kernel
+    all: Any  # in which all so far are
+    inside: Any  # [N], in which each op is in the kernel, by its place
+    place: Any  # of the last maker
+    joins: Any  # in which it is in the kernel
+
+
+def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
+    """Returns the kernels of configurations, bool `[L, N]`, whose configurable ops are fused."""
+    reach, zero, everywhere = problem.reach, jnp.int32(0), jnp.int32(-1)
+    bits = _words(fuse)
+    clones = jnp.where(problem.clones, everywhere, zero)
+
+    def step(state: Any) -> Any:
+        visit, written, found, count = state
+        k, until, some, all_, inside, place, joins = visit
+        inside = store(inside, place, joins)
+        reader, maker = load(inside, load(reach.reader, k)), load(reach.maker, k)
+        last = load(reach.last, k)
+        wants = load(bits, maker) & load(reach.may, k)
+        # Of a tensor's uses in a kernel the first one counts, which reads most. With clones an op
+        # that is fused is in each kernel that reads it and may have it, and so not read there.
+        # Without, that is known at the last use: `saved` takes back what was counted.
+        reads = reader & ~some & ~(wants & clones)
+        some, all_ = some | reader, all_ & reader
+        joins = wants & last & (all_ | (some & clones))
+        written = store(written, maker, load(written, maker) | (some & last & ~joins))
+        further = jnp.maximum(until, load(reach.further, k))
+        until = jnp.where(joins != 0, further, until)
+        for column, value in enumerate((k, joins, reads)):
+            found = store(found, 3 * count + column, value)
+        count = count + ((joins | reads) != 0)
+        visit = _Visit(k + 1, until, some & ~last, all_ | last, inside, load(reach.place, k), joins)
+        return visit, written, found, count
+
+    def kernel(state: Any) -> Any:
+        index, own, inside, written, found, count = state
+        begin, until = load(reach.begin, index), load(reach.until, index)
+        until = jnp.where(own != 0, until, begin - 1)
+        visit = _Visit(begin, until, zero, everywhere, inside, zero, own)
+        state = visit, written, found, count
+        state = lax.while_loop(lambda s: s[0].k <= s[0].until, step, state)
+        visit, written, found, count = state
+        following = load(reach.end, jnp.minimum(index + 1, problem.compute.size - 1))
+        return index + 1, load(written, following), visit.inside, written, found, count
+
+    written = jnp.where(problem.is_kernel, _words(~fuse), 0)
+    inside = jnp.zeros_like(bits)
+    found = jnp.zeros(3 * (reach.kernel.size + 1), jnp.int32)
+    state = zero, load(written, reach.end[0]), inside, written, found, zero
+    state = lax.while_loop(lambda s: s[0] < reach.num_kernels, kernel, state)
+    *_, written, found, count = state
+    return Walk(jnp.where(problem.is_kernel, written, 0), found, count)
+
+
+def computed(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
+    """Returns what kernels compute for ops before their ends, ticks, int32 `[N, L]`."""
+    reach = problem.reach
+
+    def step(state: Any) -> Any:
+        n, sums = state
+        k, joins = load(found.found, 3 * n), load(found.found, 3 * n + 1)
+        end = load(reach.kernel, k)
+        ticks = added(_row(sums, end), masks(joins, lanes) & load(reach.work, k))
+        return n + 1, _with_row(sums, end, ticks)
+
+    return _of_each(problem, found, lanes, step)
+
+
+def moved(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
+    """Returns what kernels read, ticks, int32 `[N, L]`."""
+    reach = problem.reach
+
+    def step(state: Any) -> Any:
+        n, sums = state
+        k, joins, reads = (load(found.found, 3 * n + column) for column in range(3))
+        end = load(reach.kernel, k)
+        more = masks(reads, lanes) & load(reach.read, k)
+        less = masks(joins, lanes) & load(reach.saved, k)
+        return n + 1, _with_row(sums, end, _row(sums, end) + more - less)
+
+    return _of_each(problem, found, lanes, step)
+
+
+def total(problem: FusionProblem, found: Walk, work: jax.Array, reads: jax.Array) -> jax.Array:
+    """Returns the times of all kernels, ticks, int32 `[L]`, given the sums of the two above."""
+    reach, lanes = problem.reach, work.shape[1]
+
+    def step(state: Any) -> Any:
+        index, ticks = state
+        end = load(reach.end, index)
+        compute = added(load(problem.compute, end), _row(work, end))
+        memory = load(problem.memory, end) + _row(reads, end)
+        time = masks(load(found.written, end), lanes) & time_of(problem, compute, memory)
+        return index + 1, added(ticks, time)
+
+    state = jnp.int32(0), jnp.zeros(lanes, jnp.int32)
+    return lax.while_loop(lambda s: s[0] < reach.num_kernels, step, state)[1]
+
+
+def visits_inside(problem: FusionProblem, found: Walk) -> jax.Array:
+    """Returns at which visits the maker is found to be in the kernel of any, bool `[V]`."""
+    entries = found.found.reshape(-1, 3)
+    is_found = (jnp.arange(len(entries)) < found.count) & (entries[:, 1] != 0)
+    size = problem.reach.kernel.size
+    return jnp.zeros(size, bool).at[jnp.where(is_found, entries[:, 0], size)].set(True, mode="drop")
+
+
+def masks(words: jax.Array, lanes: int) -> jax.Array:
+    """Returns words `[...]` as -1 where the bit of a configuration is set, else 0: `[..., L]`."""
+    return -((words[..., None] >> jnp.arange(lanes, dtype=jnp.int32)) & 1)
+
+
+def _words(bits: jax.Array) -> jax.Array:
+    """Returns bits of up to 32 configurations, bool `[L, N]`, as words, int32 `[N]`."""
+    shifts = jnp.arange(len(bits), dtype=jnp.int32)[:, None]
+    return jnp.sum(bits.astype(jnp.int32) << shifts, 0)
+
+
+def _of_each(problem: FusionProblem, found: Walk, lanes: int, step: Any) -> jax.Array:
+    sums = jnp.zeros((problem.compute.size, lanes), jnp.int32)
+    return lax.while_loop(lambda s: s[0] < found.count, step, (jnp.int32(0), sums))[1]
+
+
+def _row(array: jax.Array, index: jax.Array) -> jax.Array:
+    return lax.dynamic_slice(array, (index.astype(jnp.uint32), jnp.uint32(0)), (1, array.shape[1]))[
+        0
+    ]
+
+
+def _with_row(array: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
+    return lax.dynamic_update_slice(array, row[None], (index.astype(jnp.uint32), jnp.uint32(0)))

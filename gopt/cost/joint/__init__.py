@@ -1,0 +1,1 @@
+"""The cost of a schedule and a fusion together."""

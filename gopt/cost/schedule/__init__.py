@@ -1,0 +1,1 @@
+"""The cost of a schedule: makespan and peak memory."""

@@ -1,0 +1,1 @@
+"""The event-driven simulation behind the cost of a schedule, as scalar loops."""

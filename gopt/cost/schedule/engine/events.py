@@ -1,0 +1,206 @@
+"""Which item is issued next where time decides, and when the last one ends.
+
+Written for one candidate, as a loop over scalars (see `gopt.cost.schedule.engine.cells`). XLA
+compiles a loop to native code if by its estimate a step, with all that is carried, accesses less
+than 1 KiB; else it takes ten times as long. So a step visits one item only, and arrays are few: one
+of all that is only read, one of what ops wait for, one of what devices do and of what was issued,
+and one of trees. A step looks at all devices: with more than eight it is no longer native.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from gopt.cost.schedule.engine import arrivals, clock
+from gopt.cost.schedule.engine.cells import if_negative, load, store, unit
+from gopt.cost.schedule.engine.clock import Clock
+from gopt.cost.schedule.engine.waiting import waiting
+from gopt.cost.schedule.problem import Problem
+
+_NONE = -1  # neither an item nor an element of a list
+
+
+class Table(NamedTuple):
+    """What is the same for all candidates of a problem."""
+
+    times: Clock
+    inputs: Any  # int32 [N], the inputs by index
+    count: Any  # int32 [], how many there are
+    position: Any  # int32 [N + T·D + 1], their places in the order of issue, from 1; else 0
+    missing: Any  # int32 [2 · N], of each op when what it reads has arrived so far, ticks, and how
+    # many tensors have not
+    arrived: Any  # int32 [N], 0 for ops that read nothing, and are no inputs; else `NEVER`
+
+
+class Dispatched(NamedTuple):
+    """What happens to the items."""
+
+    position: Any  # int32 [N + T·D], place in the order of issue, counted from 1; 0 for no item
+    count: Any  # int32 [], how many items there are
+    makespan: Any  # int32 [], ticks
+
+
+def tabulate(problem: Problem) -> Table:
+    """Returns what is the same for all candidates of a problem."""
+    n, t, _ = problem.shape
+    is_real = jnp.arange(n) < problem.num_ops
+    is_input = problem.is_input & is_real
+    reads = problem.first_read[1:] - problem.first_read[:-1]
+    (inputs,) = jnp.nonzero(is_input, size=n, fill_value=n)
+    places = jnp.arange(1, n + 1, dtype=jnp.int32)
+    none = jnp.zeros(n, jnp.int32)
+    position = none.at[inputs].set(places, mode="drop")
+    return Table(
+        times=clock.create(problem),
+        inputs=inputs.astype(jnp.int32),
+        count=jnp.sum(is_input, dtype=jnp.int32),
+        position=jnp.pad(position, (0, t * problem.num_devices + 1)),
+        missing=jnp.stack([none, reads], 1).ravel(),
+        arrived=jnp.where((reads == 0) & is_real & ~is_input, 0, jnp.int32(arrivals.NEVER)),
+    )
+
+
+def dispatch(
+    problem: Problem,
+    device: jax.Array,
+    by_rank: jax.Array,
+    rank: jax.Array,
+    table: Table,
+    *,
+    first_come: bool,
+) -> Dispatched:
+    """Returns in which order items are issued, and when the last one ends.
+
+    The next event of a device is the end of the op that runs there or, if there is none, the start
+    of the best one that has arrived. When an op ends, its transfers are issued, and readers are
+    told when what they read arrives: once nothing is missing, they can start from then on.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`, where ops run.
+      by_rank: int32 `[N]`, ops from the best to the worst; padding comes after.
+      rank: int32 `[N]`, the place of each op in it; that of padding is not read.
+      table: of the problem.
+      first_come: whether what arrived first is the best, and ranks decide on ties; else ranks do.
+    """
+    n, t, e = problem.shape
+    d = problem.num_devices
+    nothing = n + t * d
+    waits = unit(waiting)(problem, device)
+    tree = arrivals.layout(n, d)
+    leaf = tree.place(tree.leaves + rank, device)
+
+    fixed, (after, head, consumer, place_of, op_of, demand_of) = _joined(
+        waits.next, waits.head, problem.consumer, leaf, by_rank, clock.demands(table.times, device)
+    )
+    until = jnp.full(d, arrivals.NEVER, jnp.int32)  # when the op ends that runs on a device
+    runs = jnp.zeros(d, jnp.int32)  # which op does
+    log, (_, until_at, runs_at, position_at) = _joined(clock.idle(d), until, runs, table.position)
+
+    def next_item(element: jax.Array) -> jax.Array:
+        """Returns the transfer that an element of a list is, or `nothing`."""
+        return jnp.where(element >= e, n + element - e, nothing)
+
+    def visit(now: jax.Array, item: jax.Array, element: jax.Array, state: Any) -> Any:
+        """Issues an item and tells its readers, or those of an op on the device where it ends.
+
+        Args:
+          now: the time.
+          item: an op that starts, a transfer of one that ends, or `nothing`, after its last one.
+          element: of the list of the op that ends; else -1.
+          state: how many items are issued, the trees, what ops wait for, and the log.
+
+        Returns:
+          When the item ends, what is to be visited then, and the state.
+        """
+        k, trees, missing, log = state
+        is_transfer = (item - n).astype(jnp.uint32) < t * d
+        occupied, ticks = load(fixed, demand_of + 2 * item), load(fixed, demand_of + 2 * item + 1)
+        finish = clock.wait(log, occupied, now, d) + ticks
+        log = clock.occupy(log, occupied, finish, d)
+        log = store(log, position_at + item, k)
+
+        def tell(state: Any) -> Any:
+            use, trees, missing = state
+            reader = load(fixed, consumer + use)
+            time = jnp.maximum(load(missing, 2 * reader), finish)
+            left = load(missing, 2 * reader + 1) - 1
+            place = if_negative(left - 1, load(fixed, place_of + reader))
+            trees, time = arrivals.add(tree, trees, place, time)
+            missing = store(missing, 2 * reader, time)
+            left = load(missing, 2 * reader + 1) - 1  # again: the one before was of the old array
+            return load(fixed, after + use), trees, store(missing, 2 * reader + 1, left)
+
+        use = jnp.where(is_transfer, load(fixed, head + item), element)
+        state = use, trees, missing
+        _, trees, missing = lax.while_loop(lambda s: s[0] >= 0, tell, state)
+        k = k + (item < nothing).astype(jnp.int32)
+        element = load(fixed, after + jnp.maximum(element, 0))
+        item = jnp.where(is_transfer, next_item(element), _NONE)
+        return finish, item, element, (k, trees, missing, log)
+
+    def end_input(state: Any) -> Any:
+        i, item, element, state = state
+        element = jnp.where(item < 0, load(fixed, head + load(table.inputs, i)), element)
+        item = jnp.where(item < 0, next_item(element), item)
+        _, item, element, state = visit(jnp.int32(0), item, element, state)
+        return i + (item < 0).astype(jnp.int32), item, element, state
+
+    def next_event(trees: jax.Array, log: jax.Array) -> Any:
+        """Returns the time of the first event, twice, plus one for a start, and its device."""
+        start = jnp.maximum(arrivals.earliest(tree, trees, d), clock.free_devices(log, d))
+        end = log[until_at : until_at + d]
+
+        def is_first(a: Any, b: Any) -> jax.Array:
+            return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+
+        event = jnp.minimum(2 * end.astype(jnp.uint32), 2 * start.astype(jnp.uint32) + 1)
+        return lax.reduce(
+            (event, jnp.arange(d, dtype=jnp.int32)),
+            (jnp.uint32(2 * arrivals.NEVER), jnp.int32(0)),
+            lambda a, b: jax.tree.map(partial(jnp.where, is_first(a, b)), a, b),
+            [0],
+        )
+
+    @unit  # else XLA would find it out again wherever it is used
+    def begin(starts: Any, place: Any, on: Any, item: Any, element: Any, log: Any) -> Any:
+        """Returns which op starts or ends, and the item and the element to visit first."""
+        op = jnp.where(starts, load(fixed, op_of + tree.rank(place)), load(log, runs_at + on))
+        first = jnp.where(starts, _NONE, load(fixed, head + op))
+        begun = jnp.where(starts, op, next_item(first))
+        return op, jnp.where(item < 0, begun, item), jnp.where(item < 0, first, element)
+
+    def step(state: Any) -> Any:
+        event, on, item, element, (k, trees, missing, log) = state
+        now, starts = (event >> 1).astype(jnp.int32), (event & 1).astype(jnp.int32)
+        root = tree.place(starts, on)
+        place = arrivals.best(tree, trees, root, load(trees, root) if first_come else now)
+        op, item, element = begin(starts, place, on, item, element, log)
+        trees = arrivals.remove(tree, trees, place)
+        state = k, trees, missing, log
+        finish, item, element, (k, trees, missing, log) = visit(now, item, element, state)
+        # An op that ends is the next event until its last transfer is issued.
+        end = jnp.where(item < 0, arrivals.NEVER, now)
+        log = store(log, until_at + on, jnp.where(starts, finish, end))
+        log = store(log, runs_at + on, op)
+        return *next_event(trees, log), item, element, (k, trees, missing, log)
+
+    trees = unit(partial(arrivals.create, tree))(leaf, table.arrived)
+    none, state = jnp.int32(_NONE), (table.count + 1, trees, table.missing, log)
+    *_, state = lax.while_loop(
+        lambda s: s[0] < table.count, end_input, (jnp.int32(0), none, none, state)
+    )
+    state = *next_event(state[1], state[3]), none, none, state
+    *_, (k, _, _, log) = lax.while_loop(
+        lambda s: s[0] < jnp.uint32(2 * arrivals.NEVER), step, state
+    )
+    return Dispatched(log[position_at:-1], k - 1, jnp.max(clock.free_devices(log, d)))
+
+
+def _joined(*parts: jax.Array) -> tuple[jax.Array, list[int]]:
+    """Returns arrays as one, and where each begins."""
+    starts = [sum(part.size for part in parts[:k]) for k in range(len(parts))]
+    return jnp.concatenate(parts), starts

@@ -1,0 +1,97 @@
+"""The order in which items are issued, and when they end.
+
+Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`). All of it
+is max, + and - on int32.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from gopt.cost.schedule.engine import clock, ready_queue
+from gopt.cost.schedule.engine.cells import if_negative, load, store, unit
+from gopt.cost.schedule.engine.clock import Clock
+from gopt.cost.schedule.engine.waiting import Waiting
+from gopt.cost.schedule.problem import Problem
+
+
+class Issued(NamedTuple):
+    """What happens to the items."""
+
+    position: Any  # int32 [N + T·D], place in the order of issue, counted from 1; 0 for no item
+    end: Any  # int32 [N + T·D], ticks
+    makespan: Any  # int32 [], ticks
+
+
+def issue(
+    problem: Problem,
+    device: jax.Array,
+    waits: Waiting,
+    by_rank: jax.Array,
+    rank: jax.Array,
+    times: Clock | None,
+) -> Issued:
+    """Returns in which order items are issued, and when they end.
+
+    List scheduling: of all ready items the one with the smallest rank goes next. An item that is
+    issued walks the list of those that wait for it, each of which then waits for one less. They
+    start no earlier than it ends. Without a clock all ends are 0, and take no time to find.
+    """
+    n = problem.shape.ops
+    d = problem.num_devices
+    size = rank.size
+    reads = problem.first_read[1:] - problem.first_read[:-1]
+    missing = jnp.concatenate([reads, jnp.ones(size - n, jnp.int32)])
+    target = jnp.concatenate([problem.consumer, jnp.arange(n, size, dtype=jnp.int32)])
+
+    def step(state: Any) -> Any:
+        queue, next_rank, missing, position, k, arrived, free, end, last = state
+        item = load(by_rank, next_rank)
+        queue = ready_queue.remove(queue, next_rank)
+        position = store(position, item, k)
+        finish = jnp.int32(0)
+        if times is not None:
+            free, end = write(free, end, last)
+            occupied, ticks = clock.demand(times, device, item)
+            finish = clock.wait(free, occupied, load(arrived, item), d) + ticks
+            last = item, occupied, finish
+
+        def notify(state: Any) -> Any:
+            element, next_rank, queue, missing, arrived = state
+            item = load(target, element)
+            if times is not None:
+                arrived = store(arrived, item, jnp.maximum(load(arrived, item), finish))
+            missing = store(missing, item, load(missing, item) - 1)
+            is_ready = if_negative(load(missing, item) - 1, jnp.int32(1))
+            own = load(rank, item)
+            queue = ready_queue.add(queue, own, is_ready)
+            # The smaller of the two ranks, of which none is more than `EMPTY` + 2³⁰.
+            less = (own | (1 - is_ready) * ready_queue.EMPTY) - next_rank
+            next_rank = next_rank + if_negative(less, less)
+            return load(waits.next, element), next_rank, queue, missing, arrived
+
+        # Found before the list is walked, so that the two go on side by side.
+        state = load(waits.head, item), ready_queue.first(queue), queue, missing, arrived
+        _, next_rank, queue, missing, arrived = lax.while_loop(lambda s: s[0] >= 0, notify, state)
+        return queue, next_rank, missing, position, k + 1, arrived, free, end, last
+
+    def write(free: jax.Array, end: jax.Array, last: Any) -> tuple[jax.Array, jax.Array]:
+        item, occupied, finish = last
+        return clock.occupy(free, occupied, finish, d), store(end, item, finish)
+
+    is_source = (reads == 0) & (jnp.arange(n) < problem.num_ops)
+    queue = unit(partial(ready_queue.create, size))(
+        jnp.where(is_source, rank[:n], ready_queue.EMPTY)
+    )
+    none, zero = jnp.zeros(size, jnp.int32), jnp.int32(0)
+    last = zero, zero, zero
+    free, first = clock.idle(d), ready_queue.first(queue)
+    state = queue, first, missing, none, jnp.int32(1), none, free, none, last
+    state = lax.while_loop(lambda s: s[1] < ready_queue.EMPTY, step, state)
+    *_, free, end, last = state
+    free, end = write(free, end, last)
+    # Nothing ends after the last op: a transfer has a reader that waits for it.
+    return Issued(state[3], end, jnp.max(clock.free_devices(free, d)))

@@ -1,0 +1,1 @@
+"""The cost of a population of schedules as one GPU kernel."""

@@ -1,0 +1,212 @@
+"""From a JAX function to kernels that were measured, and back to a function that runs them."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gopt.cost.fusion.cost import kernels_of
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members, own_fusion
+from gopt.fusion.comparison import FusedProgram, Fusing
+from gopt.fusion.search import search
+from gopt.graph.tracing import Traced, from_program
+from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
+from gopt.measure.isolated_kernel import values_of
+from gopt.measure.timing import Times, turns
+from gopt.program.program import Program, check_one_device, trace_program
+from gopt.search import guided
+from gopt.xla import Group, simplify
+from gopt.xla.ordered import MEMORY_SCHEDULER
+
+
+def fuse(
+    fn: Callable[..., Any],
+    *args: Any,
+    evaluations: int = 100,
+    repeats: int = 20,
+    seed: int = 0,
+    donate_argnums: int | Sequence[int] = (),
+    times: str | os.PathLike[str] | None = None,
+    rates: Rates = CPU,
+    weights: str | os.PathLike[str] | None = None,
+) -> Fusing:
+    """Returns ways to fuse the ops of `fn(*args)` on this CPU, each compiled and measured.
+
+    XLA's own program is compared with XLA's program of the simplified equations, if these differ
+    (see `gopt.xla.simplify`); with the kernels that XLA makes of them, each kept apart; with those
+    of its instruction fusion and priority fusion, as gopt decodes them; and with what a search
+    finds from the best of the three. A candidate of the search costs the sum of the times of its
+    kernels, each of which is compiled and timed once; the network of `gopt.systems.local_advantage`
+    says which op to try next. Kernels that are new to it are timed in turn, on one core each.
+
+    Programs run on as many cores as XLA uses. They are compared by process time, which is that of
+    all cores and on which others on the machine have little influence. Time on the wall is shown
+    beside it, and what surely takes longer on the wall than XLA's own program is not chosen.
+
+    The function is run to be timed; so are its kernels. Where no op of it can be fused into
+    another, there are XLA's own programs only.
+
+    Args:
+      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
+        last, numbers are drawn, and predicates are true.
+      evaluations: how many configurations the search may try.
+      repeats: turns in which whole programs are timed; with fewer than 12, too few to tell what is
+        faster, XLA's own program is chosen.
+      seed: of the search.
+      donate_argnums: positions of the arguments whose buffers may be reused.
+      times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.
+      rates: by which ops are compared before anything is measured.
+      weights: a file of `gopt.systems.local_advantage.save_network`; by default the network that
+      ships.
+
+    Raises:
+      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
+        is spread over devices, the backend is no CPU, or `times` or `weights` holds something else.
+      FileNotFoundError: there is no such file of `weights`.
+      RuntimeError: this version of JAX has no calls that XLA does not inline.
+    """
+    for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
+        if not isinstance(count, Integral) or count < 1:
+            raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
+    from gopt.systems.local_advantage import (
+        load_network,  # with networks: `import gopt` stays light
+    )
+
+    network = load_network(weights)
+    kernels = KernelTimes(Path(times) if times is not None else None)
+    traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_one_device(args, traced)
+    program = simplify(traced)
+    found, searched = _searched(program, kernels, network, rates, evaluations, seed)
+    functions = {"XLA": fn}
+    if program.equations != traced.equations:
+        functions["XLA, simplified"] = program.as_function()
+    ways = list(_ways(functions, program, found, donate_argnums))
+    measured = turns(
+        {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
+    )
+    candidates = tuple(way._replace(times=measured[way.name]) for way in ways)
+    return Fusing(program, candidates, searched, dict(kernels.failures))
+
+
+def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
+    """Returns the kernels of a configuration as groups of equations.
+
+    Args:
+      traced: the program and its graph.
+      problem: of the graph.
+      fuse: bool `[N]`.
+    """
+    found = jax.device_get(_decoded(problem, fuse))
+    return groups_of(traced, problem, members(found, problem))
+
+
+_decoded = jax.jit(kernels_of)
+
+
+class _Found(NamedTuple):
+    """A configuration that a heuristic or the search has found."""
+
+    fuse: np.ndarray  # bool [N]
+    parts: tuple[Group, ...]  # its kernels
+    seconds: float  # the sum of their times
+
+
+def _searched(
+    program: Program,
+    kernels: KernelTimes,
+    network: tuple[Any, Any],
+    rates: Rates,
+    evaluations: int,
+    seed: int,
+) -> tuple[dict[str, _Found], np.ndarray]:
+    """Returns configurations by what found them, and the best seconds after each evaluation.
+
+    Both are empty where no op can be fused.
+    """
+    if not program.equations:  # not even a graph, where there are no inputs
+        return {}, np.zeros(0)
+    traced = from_program(program)
+    problem = rates.problem(traced.graph)
+    if not int(problem.num_choices):
+        return {}, np.zeros(0)
+
+    def sum_of_kernels(fuse: np.ndarray) -> float:
+        return kernels.of(program, parts_of(traced, problem, fuse))
+
+    found = {
+        "XLA's kernels, apart": own_fusion(traced, problem),
+        "instruction fusion": instruction_fusion(problem),
+        "priority fusion": priority_fusion(problem),
+    }
+    guide, moves = _guide(traced, problem, network)
+    result = search(
+        jax.random.key(seed),
+        sum_of_kernels,
+        min(found.values(), key=sum_of_kernels),
+        guide,
+        evaluations=evaluations,
+        moves=moves,
+    )
+    found["searched"] = result.fuse
+    ways = {
+        name: _Found(fuse, parts_of(traced, problem, fuse), sum_of_kernels(fuse))
+        for name, fuse in found.items()
+    }
+    return ways, result.seconds
+
+
+def _guide(
+    traced: Traced, problem: FusionProblem, network: tuple[Any, Any]
+) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
+    """Returns what tells where to search, and the moves of the search."""
+    from gopt.systems import local_advantage
+
+    params, settings = network
+    graphs = local_advantage.to_graphs_tuple(traced.graph, problem)
+    guide = local_advantage.guide(params, graphs, problem.configurable, settings=settings)
+    return guide, (guided.flip, *local_advantage.shifts(graphs, problem.configurable))
+
+
+def _ways(
+    functions: dict[str, Callable[..., Any]],
+    program: Program,
+    found: dict[str, _Found],
+    donate_argnums: int | Sequence[int],
+) -> Iterator[FusedProgram]:
+    """Yields XLA's programs of functions, then those of configurations that differ; not timed."""
+    saving = MEMORY_SCHEDULER["cpu"]
+    nothing = Times(np.zeros(0), np.zeros(0))
+    for name, function in functions.items():
+        for scheduler, options in (("", {}), (", memory scheduler", saving)):
+            own = jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
+            yield FusedProgram(name + scheduler, own, None, None, None, nothing)
+    seen = set()
+    for name, (fuse, parts, seconds) in found.items():
+        if parts in seen:
+            continue
+        seen.add(parts)
+        # With the memory scheduler kernels run one after another, as they were timed.
+        function = jax.jit(
+            fused(program, parts), donate_argnums=donate_argnums, compiler_options=saving
+        )
+        yield FusedProgram(name, function, fuse, len(parts), seconds, nothing)
+
+
+def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns arguments to be consumed: copies of arrays, and numbers where there are shapes."""
+    seeds = itertools.count()
+
+    def value(leaf: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return values_of(leaf, seed=next(seeds))
+        return jax.numpy.copy(leaf) if isinstance(leaf, jax.Array) else leaf
+
+    return jax.tree.map(value, args)

@@ -1,0 +1,1 @@
+"""Computation graphs as padded arrays: built, traced from equations, saved, loaded."""

@@ -1,0 +1,284 @@
+"""Computation graphs as arrays: build, check.
+
+A graph has ops, the tensors that they produce and the uses of tensors by ops. Arrays are NumPy
+on the host; byte and flop counts are float64 whole numbers (exact below 2**53), so that nothing
+overflows when JAX, which has no 64-bit types by default, takes a graph as an argument.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gopt.graph.kinds import INPUT, KINDS, UNKNOWN, kind_index
+
+RANK = 6  # columns of `Graph.shape`; the leading dimensions of a tensor of higher rank are merged
+DTYPES: tuple[str, ...] = (
+    *("unknown", "float32", "bfloat16", "float16", "float64", "bool", "int32", "uint32"),
+    *("int8", "uint8", "int16", "uint16", "int64", "uint64", "complex64", "float8"),
+)
+
+
+class Graph(NamedTuple):
+    """A computation graph, padded or not. `N` ops, `T` tensors, `E` uses.
+
+    Three orders make it a graph in compressed sparse rows: every producer comes before its
+    consumers, tensors are sorted by producer, and uses by (tensor, consumer), each pair once.
+    Padding rows come last and point at the last padding row of what they refer to.
+    """
+
+    kind: Any  # int32 [N], index into `gopt.graph.kinds.KINDS`
+    flops: Any  # float64 [N], flop
+    bytes: Any  # float64 [N], bytes read and written
+    workspace: Any  # float64 [N], bytes held only while the op runs
+    producer: Any  # int32 [T], op that makes the tensor
+    size: Any  # float64 [T], bytes
+    shape: Any  # int32 [T, RANK], dimensions, the last ones kept; -1 where there is none
+    rank: Any  # int32 [T], number of dimensions
+    dtype: Any  # int32 [T], index into `DTYPES`
+    pinned: Any  # bool [T], never freed: arguments that are not donated, outputs
+    tensor: Any  # int32 [E], tensor that is read
+    consumer: Any  # int32 [E], op that reads it
+    num_ops: Any  # int32 [], real ops
+    num_tensors: Any  # int32 [], real tensors
+    num_uses: Any  # int32 [], real uses
+
+
+class Shape(NamedTuple):
+    """Numbers of rows of a padded graph."""
+
+    ops: int
+    tensors: int
+    uses: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that an op makes: `size` in bytes, `pinned` if it is never freed."""
+
+    size: float
+    shape: tuple[int, ...] = ()
+    dtype: str = "unknown"
+    pinned: bool = False
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op of a list: `inputs` are (index of the op, index of its output) pairs.
+
+    `flops` in flop, `bytes` moved and `workspace` in bytes. `bytes=None` stands for the sizes
+    of all inputs and outputs. An op of kind "input" runs nowhere and takes no time.
+    """
+
+    kind: str = "unknown"
+    inputs: tuple[tuple[int, int], ...] = ()
+    outputs: tuple[Output, ...] = ()
+    flops: float = 0.0
+    bytes: float | None = None
+    workspace: float = 0.0
+
+
+def from_arrays(
+    producer: Any,
+    size: Any,
+    tensor: Any,
+    consumer: Any,
+    *,
+    num_ops: int,
+    kind: Any = UNKNOWN,
+    flops: Any = 0.0,
+    bytes: Any = 0.0,
+    workspace: Any = 0.0,
+    shape: Any = -1,
+    rank: Any = 0,
+    dtype: Any = 0,
+    pinned: Any = False,
+) -> Graph:
+    """Returns the graph with these arrays; scalars stand for all rows.
+
+    Ops must be numbered in topological order. Tensors must be sorted by producer; uses may come
+    in any order and are sorted.
+
+    Raises:
+      ValueError: naming the field and the index of the first bad row (see `check`).
+    """
+    if num_ops < 1:
+        raise ValueError(f"num_ops is {num_ops}: a graph needs at least one op")
+    tensor, consumer = np.asarray(tensor, np.int64).ravel(), np.asarray(consumer, np.int64).ravel()
+    if tensor.shape != consumer.shape:
+        raise ValueError(
+            f"tensor has {tensor.size} rows and consumer {consumer.size}: expected one for each use"
+        )
+    order = np.lexsort((consumer, tensor))
+    producer = np.asarray(producer, np.int64).ravel()
+
+    def rows(field: str, value: Any, count: int, dtype: Any, *tail: int) -> np.ndarray:
+        value = np.asarray(value, dtype)
+        if value.ndim > 0 and value.shape != (count, *tail):
+            raise ValueError(f"{field} has shape {value.shape}: expected {(count, *tail)}")
+        return np.array(np.broadcast_to(value, (count, *tail)))
+
+    graph = Graph(
+        kind=rows("kind", kind, num_ops, np.int32),
+        flops=rows("flops", flops, num_ops, np.float64),
+        bytes=rows("bytes", bytes, num_ops, np.float64),
+        workspace=rows("workspace", workspace, num_ops, np.float64),
+        producer=producer.astype(np.int32),
+        size=rows("size", size, producer.size, np.float64),
+        shape=rows("shape", shape, producer.size, np.int32, RANK),
+        rank=rows("rank", rank, producer.size, np.int32),
+        dtype=rows("dtype", dtype, producer.size, np.int32),
+        pinned=rows("pinned", pinned, producer.size, bool),
+        tensor=tensor[order].astype(np.int32),
+        consumer=consumer[order].astype(np.int32),
+        num_ops=np.int32(num_ops),
+        num_tensors=np.int32(producer.size),
+        num_uses=np.int32(tensor.size),
+    )
+    check(graph)
+    return graph
+
+
+def topological_order(ops: Sequence[Op]) -> list[int]:
+    """Returns the indices of `ops` in topological order, the identity wherever that is one.
+
+    Raises:
+      ValueError: an input names a missing op or output, or the ops form a cycle.
+    """
+    waits = [0] * len(ops)
+    readers: list[list[int]] = [[] for _ in ops]
+    for i, op in enumerate(ops):
+        for j, k in op.inputs:
+            if not 0 <= j < len(ops):
+                raise ValueError(f"ops[{i}].inputs: there is no op {j}, there are {len(ops)}")
+            if not 0 <= k < len(ops[j].outputs):
+                raise ValueError(
+                    f"ops[{i}].inputs: op {j} has no output {k}, it has {len(ops[j].outputs)}"
+                )
+            waits[i] += 1
+            readers[j].append(i)
+    ready = [i for i, count in enumerate(waits) if count == 0]
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for r in readers[i]:
+            waits[r] -= 1
+            if waits[r] == 0:
+                heapq.heappush(ready, r)
+    if len(order) < len(ops):
+        stuck = next(i for i, count in enumerate(waits) if count > 0)
+        raise ValueError(f"ops[{stuck}] is on a cycle, or reads from one: a graph must be acyclic")
+    return order
+
+
+def from_ops(ops: Sequence[Op]) -> Graph:
+    """Returns the graph of a list of ops, renumbered by `topological_order`.
+
+    An op that reads a tensor twice has one use of it.
+
+    Raises:
+      ValueError: the list is empty, or an op is not valid; the message names it.
+    """
+    if not ops:
+        raise ValueError("ops is empty: a graph needs at least one op")
+    order = topological_order(ops)
+    number = {old: new for new, old in enumerate(order)}
+    ordered = [ops[i] for i in order]
+    outputs = [output for op in ordered for output in op.outputs]
+    first = np.cumsum([0] + [len(op.outputs) for op in ordered])
+    uses = sorted(
+        {(int(first[number[j]]) + k, i) for i, op in enumerate(ordered) for j, k in op.inputs}
+    )
+    read = np.zeros(len(ordered))
+    for t, i in uses:
+        read[i] += outputs[t].size
+    written = [sum(output.size for output in op.outputs) for op in ordered]
+    return from_arrays(
+        producer=np.repeat(np.arange(len(ordered)), np.diff(first)),
+        size=[output.size for output in outputs],
+        tensor=[t for t, _ in uses],
+        consumer=[i for _, i in uses],
+        num_ops=len(ordered),
+        kind=[kind_index(op.kind) for op in ordered],
+        flops=[op.flops for op in ordered],
+        bytes=[
+            r + w if op.bytes is None else op.bytes
+            for op, r, w in zip(ordered, read, written, strict=True)
+        ],
+        workspace=[op.workspace for op in ordered],
+        shape=np.array([_columns(output.shape) for output in outputs], np.int32).reshape(-1, RANK),
+        rank=[len(output.shape) for output in outputs],
+        dtype=[DTYPES.index(o.dtype) if o.dtype in DTYPES else 0 for o in outputs],
+        pinned=[output.pinned for output in outputs],
+    )
+
+
+def _columns(shape: tuple[int, ...]) -> list[int]:
+    if len(shape) > RANK:
+        shape = (int(np.prod(shape[: len(shape) - RANK + 1])), *shape[len(shape) - RANK + 1 :])
+    return [min(int(d), 2**31 - 1) for d in shape] + [-1] * (RANK - len(shape))
+
+
+def is_input(graph: Graph) -> Any:
+    """Returns which ops are inputs: they run nowhere and take no time. bool `[N]`."""
+    return graph.kind == INPUT
+
+
+def check(graph: Graph) -> None:
+    """Raises `ValueError` naming the field and the index of the first row that is not valid."""
+    n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
+    if n < 1:
+        raise ValueError("num_ops is 0: a graph needs at least one op")
+    axes = dict.fromkeys(Graph._fields[:4], ("kind", n))
+    axes |= dict.fromkeys(Graph._fields[4:10], ("producer", t))
+    axes |= dict.fromkeys(("tensor", "consumer"), ("tensor", e))
+    for field, (first, real) in axes.items():
+        have, rows = np.shape(getattr(graph, field)), np.size(getattr(graph, first))
+        if have != ((rows, RANK) if field == "shape" else (rows,)) or rows < real:
+            raise ValueError(
+                f"{field} has shape {have}: expected {real} rows or more, as many as {first}"
+            )
+
+    def require(good: np.ndarray, field: str, what: str) -> None:
+        if not good.all():
+            index = int(np.argmin(good))
+            value = getattr(graph, field)[index]
+            raise ValueError(f"{field}[{index}] is {value}: expected {what}")
+
+    def between(field: str, rows: int, limit: int, what: str) -> np.ndarray:
+        values = np.asarray(getattr(graph, field)[:rows])
+        require((values >= 0) & (values < limit), field, f"{what} in 0..{limit - 1}")
+        return values
+
+    between("kind", n, len(KINDS), "a kind")
+    producer = between("producer", t, n, "an op")
+    tensor = between("tensor", e, t, "a tensor")
+    consumer = between("consumer", e, n, "an op")
+    for field, rows in (("size", t), ("flops", n), ("bytes", n), ("workspace", n)):
+        values = np.asarray(getattr(graph, field)[:rows])
+        require(np.isfinite(values) & (values >= 0), field, "a finite number, not negative")
+    for field in ("workspace", "size"):
+        values = np.asarray(getattr(graph, field))
+        require(values == np.floor(values), field, "whole bytes")
+    if t > 1:
+        ordered = np.concatenate([[True], producer[1:] >= producer[:-1]])
+        require(ordered, "producer", "tensors sorted by producer")
+    if e > 0:
+        require(
+            producer[tensor] < consumer,
+            "consumer",
+            "an op after the producer of the tensor that it reads (topological order, no cycles)",
+        )
+        require(np.asarray(graph.kind)[consumer] != INPUT, "consumer", "an op that is no input")
+    if e > 1:
+        step = (tensor[1:] - tensor[:-1]).astype(np.int64) * n + (consumer[1:] - consumer[:-1])
+        require(np.concatenate([[True], step != 0]), "consumer", "each (tensor, consumer) once")
+        require(np.concatenate([[True], step > 0]), "tensor", "uses sorted by (tensor, consumer)")
+
+
+def shape_of(graph: Graph) -> Shape:
+    """Returns the numbers of rows of a graph (or of a stacked batch), padding included."""
+    return Shape(graph.kind.shape[-1], graph.producer.shape[-1], graph.tensor.shape[-1])

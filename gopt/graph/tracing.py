@@ -1,0 +1,290 @@
+"""Any JAX function as a computation graph, from shapes alone.
+
+What becomes of an equation:
+
+- Pure views (reshapes, squeezes, new axes, bitcasts, identities such as `stop_gradient` and, as
+  in XLA, `copy`) are removed: whoever reads the view reads the tensor behind it.
+- Scalars that are broadcast, and iotas, are removed too: their readers make them on the fly, so
+  they cost no time and no memory. Where one is an output of the function it stays an op.
+- `scan`, `while` and `cond` are one op each, with the flops and bytes of the body times the
+  number of iterations, and the peak memory of the body as workspace. A `while` loop, whose
+  number of iterations is unknown, counts one; a `cond` counts its dearest branch. The slices of
+  what is scanned over are read where the body reads them, and results are written in place.
+- All others are one op with one tensor for each result, read or not.
+
+Arguments and captured arrays are `input` ops, first in the graph. Arguments that are not donated,
+captured arrays and outputs are pinned. Buffers are never reused for a result: an update in place
+moves few bytes, but its result is a tensor of its own.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+
+from gopt.graph.graph import Graph, Op, Output, from_ops
+from gopt.graph.op_costs import IN_PLACE, flops, moved, num_bytes
+from gopt.program.equations import Atom, aval_of, body_of
+from gopt.program.program import Program, from_jaxpr, trace_program, unroll
+
+_IDENTITIES = frozenset(
+    (
+        *("reshape", "squeeze", "expand_dims", "stop_gradient", "name", "optimization_barrier"),
+        *("random_wrap", "random_unwrap", "copy"),
+    )
+)
+
+# Primitives that share a kind of `gopt.graph.kinds` with another.
+_KIND = {
+    "jit": "fusion",
+    "one_minus_square": "square",
+    "polynomial": "integer_pow",
+    "scatter-sub": "scatter_add",
+    "stack": "concatenate",
+    "unstack": "split",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Traced:
+    """A graph and the program that it was made from.
+
+    Attributes:
+      graph: the computation graph, `N` ops.
+      program: the function as equations.
+      names: for each op a readable name: path of an argument, or scope and primitive. `[N]`.
+      equations: for each op the index of its equation in `program`, -1 for inputs. `[N]`.
+    """
+
+    graph: Graph
+    program: Program
+    names: tuple[str, ...]
+    equations: tuple[int, ...]
+
+    def with_order(self, order: Sequence[int]) -> Program:
+        """Returns the program with its equations in this order of ops, `order` `[N]`.
+
+        Equations that are no op (views, broadcast scalars) run just before their first reader.
+
+        Raises:
+          ValueError: the order is not a permutation of the ops, or not a topological one.
+        """
+        count, eqns = len(self.equations), self.program.equations
+        if len(order) != count:
+            raise ValueError(f"order has {len(order)} entries, expected {count}")
+        ops = set(self.equations)
+        unplaced = {v: i for i, eqn in enumerate(eqns) if i not in ops for v in eqn.outvars}
+        result: list[int] = []
+
+        def place(index: int) -> None:
+            for atom in eqns[index].invars:
+                if isinstance(atom, Var) and atom in unplaced:
+                    place(unplaced[atom])
+            for v in eqns[index].outvars:
+                unplaced.pop(v, None)
+            result.append(index)
+
+        seen: set[int] = set()
+        for k, op in enumerate(map(int, order)):
+            if op in seen or not 0 <= op < count:
+                raise ValueError(f"order[{k}] is {op}: expected each of 0..{count - 1} once")
+            seen.add(op)
+            if self.equations[op] >= 0:
+                place(self.equations[op])
+        while unplaced:
+            place(next(iter(unplaced.values())))
+        return self.program.with_order(result)
+
+
+def trace(
+    fn: Callable[..., Any],
+    *args: Any,
+    donate_argnums: int | Sequence[int] = (),
+    max_trips: int = 0,
+) -> Traced:
+    """Returns the computation graph of `fn(*args)`, traced without running anything.
+
+    Args:
+      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
+      donate_argnums: positions of the arguments that are freed after their last use.
+      max_trips: every `scan` of at most so many iterations is unrolled.
+
+    Raises:
+      ValueError: see `gopt.program.program.trace_program` and `gopt.program.program.unroll`; also
+        if the function has no argument, no captured array and no equation, for a graph needs an op.
+    """
+    program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    return from_program(unroll(program, max_trips=max_trips) if max_trips else program)
+
+
+def from_program(program: Program) -> Traced:
+    """Returns the computation graph of a program.
+
+    Raises:
+      ValueError: the program has no input, no constant and no equation.
+    """
+    return traced(program, *ops_of(program))
+
+
+def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Traced:
+    """Returns the graph of ops of a program.
+
+    Args:
+      program: what the ops were made from.
+      ops: its inputs and constants, then the ops of its equations.
+      equations: for each op the index of its equation, -1 for inputs and constants.
+
+    Raises:
+      ValueError: there are no ops.
+    """
+    arguments = jax.tree.unflatten(program.in_tree, range(len(program.inputs)))
+    names = [f"args{jax.tree_util.keystr(p)}" for p, _ in jax.tree.leaves_with_path(arguments)]
+    names += [f"constants[{k}]" for k in range(len(program.constants))]
+    names += [name_of(program.equations[i]) for i in equations if i >= 0]
+    return Traced(from_ops(ops), program, tuple(names), tuple(equations))
+
+
+def name_of(eqn: JaxprEqn) -> str:
+    """Returns the scope and the primitive of an equation, of a call the name of what it calls."""
+    scope, name = str(eqn.source_info.name_stack), eqn.primitive.name
+    name = eqn.params["name"] if name == "jit" else name
+    return f"{scope}/{name}" if scope else name
+
+
+class _Tensor(NamedTuple):
+    """Where a variable is kept: output number `output` of op number `op`, of `size` bytes."""
+
+    op: int
+    output: int
+    size: float
+
+
+def ops_of(program: Program, *, made: Collection[int] = ()) -> tuple[list[Op], list[int]]:
+    """Returns the ops of a program in its order, and for each the index of its equation.
+
+    Inputs and constants come first; they have no equation, -1. Equations in `made` are ops even if
+    they only show what others make.
+    """
+    sources = (*program.inputs, *program.constants)
+    returned = {atom for atom in program.outputs if isinstance(atom, Var)}
+    # Like a literal, a variable without a tensor is made on the fly by whoever reads it.
+    tensors = {v: _Tensor(op, 0, _size(v)) for op, v in enumerate(sources)}
+
+    def find(atom: Atom | None) -> _Tensor | None:
+        return tensors.get(atom) if isinstance(atom, Var) else None
+
+    rows: list[tuple[int, JaxprEqn, list[_Tensor]]] = []
+    for index, eqn in enumerate(program.equations):
+        viewed = [(v, find(atom)) for v, atom in zip(eqn.outvars, _viewed(eqn), strict=False)]
+        is_view = viewed and all(v not in returned or (t and t.size == _size(v)) for v, t in viewed)
+        if is_view and index not in made:
+            tensors.update((v, t) for v, t in viewed if t)
+        else:
+            op = len(sources) + len(rows)
+            rows.append((index, eqn, list(dict.fromkeys(t for t in map(find, eqn.invars) if t))))
+            tensors.update((v, _Tensor(op, k, _size(v))) for k, v in enumerate(eqn.outvars))
+
+    lent = [v for v, donated in zip(program.inputs, program.donated, strict=True) if not donated]
+    pinned = {tensors[v] for v in (*lent, *program.constants, *returned)}
+
+    def outputs(op: int, variables: Sequence[Var]) -> tuple[Output, ...]:
+        made = [(_Tensor(op, k, _size(v)), aval_of(v)) for k, v in enumerate(variables)]
+        return tuple(Output(t.size, a.shape, a.dtype.name, t in pinned) for t, a in made)
+
+    ops = [Op("input", outputs=outputs(op, [v]), bytes=0.0) for op, v in enumerate(sources)]
+    for _, eqn, read in rows:
+        work = _work(eqn, read)
+        ops.append(
+            Op(
+                kind=_KIND.get(eqn.primitive.name, eqn.primitive.name),
+                inputs=tuple((t.op, t.output) for t in read),
+                outputs=outputs(len(ops), eqn.outvars),
+                flops=work.flops,
+                bytes=work.bytes,
+                workspace=work.workspace,
+            )
+        )
+    return ops, [-1] * len(sources) + [index for index, _, _ in rows]
+
+
+def _viewed(eqn: JaxprEqn) -> list[Atom | None]:
+    """Returns what each result only shows, `None` if it is made of nothing; empty for real ops."""
+    name, out = eqn.primitive.name, aval_of(eqn.outvars[0])
+    if name == "iota":
+        return [None]
+    if name in _IDENTITIES:
+        return list(eqn.invars)
+    same = {
+        "bitcast_convert_type": lambda seen: seen.size == out.size,
+        "broadcast_in_dim": lambda seen: seen.size in (1, out.size),
+        "convert_element_type": lambda seen: seen.dtype == out.dtype,
+    }
+    if name in same and same[name](aval_of(eqn.invars[0])):
+        return [eqn.invars[0]]
+    return []
+
+
+def _size(atom: Atom) -> float:
+    return num_bytes(atom.aval)
+
+
+class _Work(NamedTuple):
+    flops: float
+    bytes: float
+    workspace: float
+
+
+def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
+    name, params = eqn.primitive.name, eqn.params
+    written = sum(map(_size, eqn.outvars))
+    if name == "jit":  # a kernel: what is inside stays out of memory
+        inside, _ = ops_of(from_jaxpr(body_of(eqn)))
+        return _Work(
+            flops=sum(op.flops for op in inside),
+            bytes=sum(t.size for t in read) + written,
+            workspace=max(op.workspace for op in inside),
+        )
+    if name == "scan":
+        body = _body_work(params["jaxpr"])
+        return _Work(params["length"] * body.flops, params["length"] * body.bytes, body.workspace)
+    if name == "while":
+        test, body = _body_work(params["cond_jaxpr"]), _body_work(params["body_jaxpr"])
+        peak = max(test.workspace, body.workspace)
+        return _Work(test.flops + body.flops, test.bytes + body.bytes, peak)
+    if name == "cond":
+        branches = [_body_work(branch) for branch in params["branches"]]
+        flop, traffic, peak = (max(column) for column in zip(*branches, strict=True))
+        # What a branch returns is a result of the op, not its workspace.
+        return _Work(flop, traffic, max(peak - written, 0.0))
+    part = moved(eqn)
+    if part is None:
+        return _Work(flops(eqn), sum(t.size for t in read) + written, 0.0)
+    if name in IN_PLACE and _size(eqn.invars[0]) not in [t.size for t in read]:
+        part += written  # the buffer that is updated was made on the fly: it has to be filled
+    return _Work(flops(eqn), part, 0.0)
+
+
+def _body_work(jaxpr: ClosedJaxpr) -> _Work:
+    """Returns one run of a body; its workspace is the peak of what it makes, results included."""
+    ops, _ = ops_of(from_jaxpr(jaxpr))
+    return _Work(sum(op.flops for op in ops), sum(op.bytes or 0.0 for op in ops), _peak(ops))
+
+
+def _peak(ops: Sequence[Op]) -> float:
+    """Returns the most bytes that the results of ops hold when they run in this order."""
+    last_reader = {tensor: i for i, op in enumerate(ops) for tensor in op.inputs}
+    live = peak = 0.0
+    for i, op in enumerate(ops):
+        if op.kind == "input":
+            continue
+        live += sum(output.size for output in op.outputs)
+        peak = max(peak, live + op.workspace)
+        made = [(i, k) for k in range(len(op.outputs))]
+        for j, k in (*op.inputs, *made):
+            output = ops[j].outputs[k]
+            if last_reader.get((j, k), i) == i and not output.pinned:
+                live -= output.size
+    return peak

@@ -1,0 +1,1 @@
+"""XLA's fusion passes, and presets of the fusion search."""

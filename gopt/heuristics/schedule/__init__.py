@@ -1,0 +1,1 @@
+"""Heuristic schedules: orders, placements, bounds, and their keys."""

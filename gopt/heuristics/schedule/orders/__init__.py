@@ -1,0 +1,1 @@
+"""Orders of ops on one device, for peak memory."""

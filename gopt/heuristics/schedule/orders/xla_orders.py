@@ -1,0 +1,140 @@
+"""The orders that XLA's memory scheduler chooses from: list, depth first and post-order.
+
+XLA simulates all three and keeps the lowest peak. They run on the host.
+
+Source: `hlo_memory_scheduler.cc` of OpenXLA. A graph knows less than a module: inputs are there
+from the start, operands and results come in program order, and scalars, which XLA's list takes as
+soon as they are ready, are like other tensors.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics.schedule.readiness import Waiting, reads_of
+
+END = -1  # reads the results of a program
+
+
+def list_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, so that each is the ready one that frees most.
+
+    What counts are the bytes that it is the last to read, but for inputs, less those that it makes,
+    read or not; then how many ops read it; then that it came last.
+    """
+    size, made = problem.size.tolist(), _made(problem)
+    given = np.asarray(problem.is_input)[problem.producer].tolist()
+    left = (np.diff(problem.first_use) + np.asarray(problem.pinned)).tolist()
+    reads, readers = reads_of(problem), _readers(problem)
+    waiting = Waiting(problem)
+    queue: list[tuple[int, int, int, int]] = []
+    latest: dict[int, tuple[int, int]] = {}  # of the ready ops; entries that are not stay behind
+
+    def add(op: int) -> None:
+        freed = sum(size[t] for t in reads[op] if left[t] == 1 and not given[t])
+        priority = made[op] - freed, -len(readers[op])
+        if latest.get(op) != priority:
+            latest[op] = priority
+            heapq.heappush(queue, (*priority, -next(age), op))
+
+    age, order = itertools.count(), list[int]()
+    for op in waiting.sources:
+        add(op)
+    while queue:
+        *priority, _, op = heapq.heappop(queue)
+        if latest.get(op) != tuple(priority):
+            continue
+        del latest[op]
+        order.append(op)
+        for tensor in reads[op]:
+            left[tensor] -= 1
+        for reader in waiting.issue(op):
+            add(reader)
+        for tensor in reads[op]:
+            for reader in waiting.readers(tensor) if left[tensor] == 1 else ():
+                if reader in latest:
+                    add(reader)
+    return order
+
+
+def post_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, each just after what it reads, in program order."""
+    return _after_operands(problem, lambda operands: operands)
+
+
+def sized_post_order(problem: Problem) -> list[int]:
+    """Returns the ops, but for inputs, each just after what it reads, much shared things first.
+
+    An operand comes the earlier, the more readers beyond the first the ops have that lead to it,
+    and then the more bytes they make; what leads to it on several paths counts several times.
+    """
+    real = int(problem.num_ops)
+    is_input = np.asarray(problem.is_input)
+    operands, readers, made = _operands(problem), _readers(problem), _made(problem)
+    extra, total = [0] * real, [0] * real
+    seen = 0
+    for op in range(real):  # a program makes things before it reads them
+        if not is_input[op]:
+            seen += made[op]
+            above = operands[op]
+            extra[op] = max(len(readers[op]) - 1, 0) + sum(extra[maker] for maker in above)
+            total[op] = made[op] + sum(total[maker] for maker in above)
+            extra[op], total[op] = min(extra[op], real), min(total[op], seen)
+    return _after_operands(
+        problem, lambda makers: sorted(makers, key=lambda op: (-extra[op], -total[op], op))
+    )
+
+
+XLA_ORDERS = (list_order, sized_post_order, post_order)
+
+
+def _after_operands(problem: Problem, arrange: Callable[[list[int]], list[int]]) -> list[int]:
+    """Returns ops so that each comes when the last of its operands, visited in turn, has come.
+
+    What nobody reads comes first, then the results, which are the operands of a program's end.
+    """
+    real = int(problem.num_ops)
+    operands, readers = _operands(problem), _readers(problem)
+    done = np.asarray(problem.is_input)[:real].tolist()
+    dead = [op for op in range(real) if not readers[op]]
+    results = arrange([op for op in range(real) if END in readers[op] and not done[op]])
+    order: list[int] = []
+    for root in (*dead, *results):
+        stack = [] if done[root] else [(root, iter(arrange(operands[root])))]
+        while stack:
+            op, left = stack[-1]
+            maker = next((maker for maker in left if not done[maker]), None)
+            if maker is not None:
+                stack.append((maker, iter(arrange(operands[maker]))))
+            else:
+                stack.pop()
+                done[op] = True
+                order.append(op)
+    return order
+
+
+def _operands(problem: Problem) -> list[list[int]]:
+    """Returns the ops that make what each op reads, once each, in program order."""
+    producer = np.asarray(problem.producer).tolist()
+    return [list(dict.fromkeys(producer[t] for t in tensors)) for tensors in reads_of(problem)]
+
+
+def _readers(problem: Problem) -> list[set[int]]:
+    """Returns the ops that read what each op makes, and the end of the program where it stays."""
+    readers = [set[int]() for _ in range(int(problem.num_ops))]
+    for op, makers in enumerate(_operands(problem)):
+        for maker in makers:
+            readers[maker].add(op)
+    for maker in np.asarray(problem.producer)[np.asarray(problem.pinned)].tolist():
+        readers[maker].add(END)
+    return readers
+
+
+def _made(problem: Problem) -> list[int]:
+    """Returns the units of all tensors that each op makes."""
+    made = np.zeros(problem.shape.ops, np.int64)
+    np.add.at(made, problem.producer, np.asarray(problem.size, np.int64))
+    return made.tolist()

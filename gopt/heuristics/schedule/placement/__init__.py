@@ -1,0 +1,1 @@
+"""Placements of ops on several devices, for time and memory."""

@@ -1,0 +1,211 @@
+"""A schedule that list heuristics build op by op, with the transfers that each op needs."""
+
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.heuristics.schedule.placement.timeline import Timeline
+from gopt.heuristics.schedule.readiness import check_group, leaders, reads_of
+
+Line = TypeVar("Line", bound=Timeline)
+
+
+class Sent(NamedTuple):
+    """A transfer that an op asked for."""
+
+    tensor: int
+    lines: list[Any]  # timelines that it occupies
+    ticks: int
+
+
+class PartialSchedule(Generic[Line]):
+    """Ops placed so far, and when devices and links are busy, in ticks.
+
+    An item starts at the first time that fits on everything it occupies: an op on its device, a
+    transfer on its link and, if transfers are synchronous, on both devices. So each item starts
+    when its inputs arrive or where another item ends, and issuing the items by start time gives
+    the same times under `gopt.cost.schedule.execution`, which never looks for gaps.
+
+    Input ops are not placed by the caller: one goes where its first reader goes, or as close to
+    it as it is allowed.
+
+    The first op of a group that is placed for good binds the group to its device. Then the others
+    are allowed only there, or, where that may not be, on the first of the devices where they are.
+    Inputs are in the group of the first of their readers by index.
+
+    Args:
+      problem: one problem of n real ops, on the host.
+      timeline: makes the timeline of a device or link.
+      group: of each op, int `[n]`; by default each op is alone.
+
+    Raises:
+      ValueError: there is not one group for each op.
+    """
+
+    def __init__(
+        self, problem: Problem, timeline: Callable[[], Line], group: np.ndarray | None = None
+    ):
+        self._problem = problem
+        self.group, self.members = _groups(problem, group)
+        count = problem.num_devices
+        ops = range(int(problem.num_ops))
+        self.device = [-1 for _ in ops]
+        self.devices = [timeline() for _ in range(count)]
+        self._links: dict[int, Line] = {
+            int(link): timeline() for link in np.unique(problem.channel) if link >= 0
+        }
+        self._channel: list[list[int]] = np.asarray(problem.channel).tolist()
+        self._op_ticks: list[list[int]] = np.asarray(problem.op_ticks).tolist()
+        self._transfer_ticks: list[list[list[int]]] = np.asarray(problem.transfer_ticks).tolist()
+        self._producer: list[int] = np.asarray(problem.producer).tolist()
+        self._is_input: list[bool] = np.asarray(problem.is_input).tolist()
+        self._first_tensor: list[int] = np.asarray(problem.first_tensor).tolist()
+        self._reads = reads_of(problem)
+        self.allowed = [np.flatnonzero(problem.allowed[i]).tolist() for i in ops]
+        self._end = [0 for _ in ops]
+        self._bound = [False for _ in self.members]
+        self._arrival: dict[int, int] = {}  # end of each transfer, by item
+        self.items: list[tuple[int, int, int]] = []  # start, end, item
+        self.sent: list[Sent] = []  # by the last `place`
+        self._undo: list[tuple[Callable[[Any], Any], Any]] = []
+
+    def place(self, op: int, device: int) -> tuple[int, int]:
+        """Places an op, and the transfers that it needs; returns its start and end."""
+        self.sent = []
+        self._undo.clear()
+        self._undo.append((self._shorten, len(self.items)))
+        ready, missing = 0, []
+        for tensor in self._reads[op]:
+            maker = self._producer[tensor]
+            if self._is_input[maker] and self.device[maker] < 0:
+                self._settle(maker, self._nearest(maker, device))
+            arrival = self._end[maker]
+            if self.device[maker] != device:
+                item = self._item(tensor, device)
+                if item not in self._arrival:
+                    missing.append((arrival, tensor))
+                    continue
+                arrival = self._arrival[item]
+            ready = max(ready, arrival)
+        for _, tensor in sorted(missing):
+            ready = max(ready, self._send(tensor, device))
+        ticks = self._op_ticks[op][device]
+        start = self._occupy(op, [self.devices[device]], ready, ticks)
+        self._end[op] = start + ticks
+        self.device[op] = device
+        self._undo.append((self._unplace, op))
+        return start, start + ticks
+
+    def commit(self, op: int, device: int) -> None:
+        """Places an op for good, and binds its group, if nothing did so before."""
+        self.place(op, device)
+        if self._bound[self.group[op]]:
+            return
+        self._bound[self.group[op]] = True
+        for member in self.members[self.group[op]]:
+            if not self._is_input[member]:
+                there = device in self.allowed[member]
+                self.allowed[member] = [device] if there else self.allowed[member][:1]
+            elif self.device[member] < 0 and device in self.allowed[member]:
+                self._settle(member, device)
+
+    def take_back(self) -> None:
+        """Takes back the last `place`. It can be called once after each."""
+        while self._undo:
+            restore, before = self._undo.pop()
+            restore(before)
+
+    def trial(self, op: int, device: int) -> tuple[int, int]:
+        """Returns the start and end that `place` would give."""
+        times = self.place(op, device)
+        self.take_back()
+        return times
+
+    def place_earliest(self, op: int) -> None:
+        """Commits an op to the device where it ends first, the lowest index on ties."""
+        choices = self.allowed[op]
+        if len(choices) > 1:
+            choices = [min(choices, key=lambda device: self.trial(op, device)[1])]
+        self.commit(op, choices[0])
+
+    def keys(self) -> Keys:
+        """Returns keys that decode to this schedule; every op must have been placed."""
+        for op, device in enumerate(self.device):
+            if device < 0 and self._is_input[op]:
+                self._settle(op, self.allowed[op][0])
+        # Python's sort is stable: items at one instant stay in the order of their decision.
+        items = [item for _, _, item in sorted(self.items, key=lambda times: times[:2])]
+        return keys_from_items(self._problem, self.device, items)
+
+    def lines_to(self, device: int) -> list[Line]:
+        """Returns the timelines, other than its own, that transfers to a device occupy."""
+        sources = (source for source in range(len(self.devices)) if source != device)
+        lines = [line for source in sources for line in self._lines(source, device)]
+        return [line for line in dict.fromkeys(lines) if line is not self.devices[device]]
+
+    def _lines(self, source: int, device: int) -> list[Line]:
+        link = self._channel[source][device]
+        lines = [self._links[link]] if link >= 0 else []
+        if self._problem.synchronous:
+            lines += [self.devices[source], self.devices[device]]
+        return lines
+
+    def _item(self, tensor: int, device: int) -> int:
+        return len(self._op_ticks) + tensor * len(self.devices) + device
+
+    def _nearest(self, maker: int, device: int) -> int:
+        tensors = range(self._first_tensor[maker], self._first_tensor[maker + 1])
+
+        def cost(home: int) -> int:
+            return sum(self._transfer_ticks[t][home][device] for t in tensors if home != device)
+
+        return min(self.allowed[maker], key=lambda home: (home != device, cost(home)))
+
+    def _settle(self, maker: int, device: int) -> None:
+        self.device[maker] = device
+        self._undo.append((self._unplace, maker))
+        self.items.append((0, 0, maker))
+
+    def _send(self, tensor: int, device: int) -> int:
+        maker = self._producer[tensor]
+        source = self.device[maker]
+        lines = self._lines(source, device)
+        ticks = self._transfer_ticks[tensor][source][device]
+        self.sent.append(Sent(tensor, lines, ticks))
+        item = self._item(tensor, device)
+        end = self._occupy(item, lines, self._end[maker], ticks) + ticks
+        self._arrival[item] = end
+        self._undo.append((self._arrival.pop, item))
+        return end
+
+    def _occupy(self, item: int, lines: list[Line], start: int, ticks: int) -> int:
+        before = -1
+        while before != start:  # until it fits on all of them
+            before = start
+            for line in lines:
+                start = line.earliest(start, ticks)
+        for line in lines:
+            self._undo.append((line.restore, line.occupy(start, start + ticks)))
+        self.items.append((start, start + ticks, item))
+        return start
+
+    def _unplace(self, op: int) -> None:
+        self.device[op] = -1
+
+    def _shorten(self, count: int) -> None:
+        del self.items[count:]
+
+
+def _groups(problem: Problem, group: np.ndarray | None) -> tuple[list[int], list[list[int]]]:
+    """Returns the group of each op, numbered from 0, and the ops of each group."""
+    group = np.arange(int(problem.num_ops)) if group is None else np.asarray(group)
+    check_group(problem, group)
+    numbers: list[int] = np.unique(group[leaders(problem)], return_inverse=True)[1].tolist()
+    members: list[list[int]] = [[] for _ in range(max(numbers) + 1)]
+    for op, number in enumerate(numbers):
+        members[number].append(op)
+    return numbers, members

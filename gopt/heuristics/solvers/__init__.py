@@ -1,0 +1,1 @@
+"""External solvers: CP-SAT for whole schedules, METIS for placements."""

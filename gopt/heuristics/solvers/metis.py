@@ -1,0 +1,145 @@
+"""Graph partitioning: by bytes with a depth-first order, "GP + DFS" of REGAL, and by time.
+
+Needs the extra `solvers`.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pymetis
+from scipy import sparse
+
+from gopt.cost.schedule.dispatch import settled
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.heuristics.schedule.orders.memory_orders import depth_first_order, serial
+from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks, mean_transfer_ticks
+from gopt.heuristics.schedule.readiness import check_group
+
+_TOTAL = 2**29  # weights are scaled to this sum: METIS counts in int32
+
+
+def partition_depth_first(problem: Problem, *, seed: int = 0) -> Keys:
+    """Returns the keys of a depth-first order of ops placed by METIS.
+
+    METIS tries to part the ops so that devices make, or are the first to read, about equal bytes,
+    and few bytes go from one to another; a tensor of several readers is shared out among them,
+    since it is sent to a device once. What REGAL's authors took for weights is not known: this is
+    our choice. Inputs are where they are read first.
+
+    Args:
+      problem: one problem, on the host.
+      seed: of METIS.
+
+    Source: Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning
+    irregular graphs", SIAM Journal on Scientific Computing 20 (1998).
+    """
+    order = np.asarray(depth_first_order(problem), np.int64)
+    part = _parts(problem, order, seed)
+    device, items = serial(problem, order, part[order])
+    return keys_from_items(problem, device, items)
+
+
+def partition_by_time(
+    problem: Problem,
+    group: np.ndarray | None = None,
+    *,
+    seed: int = 0,
+    imbalance: float = 1.03,
+    shared_out: bool = True,
+) -> np.ndarray:
+    """Returns the placement of METIS as of `gopt.cost.schedule.dispatch.settled`, int32 `[N]`.
+
+    METIS tries to part the ops so that devices take about equal time, and sending what goes from
+    one to another takes little. It knows neither the order of the ops nor the memory of devices;
+    see `gopt.heuristics.schedule.placement.repair.fit_memory`.
+
+    Args:
+      problem: one problem, on the host.
+      group: of each op, int `[n]`, kept on one device; by default each op is alone.
+      seed: of METIS; 0 and 1 are the same.
+      imbalance: how many times its fair share of the time a device may get, above 1.
+      shared_out: whether what sending a tensor takes is shared out among its readers; else it
+        counts in full for each of them. Which is better depends on the graph.
+
+    Raises:
+      ValueError: the imbalance is not above 1, or there is not one group for each op.
+
+    Source: as of `partition_depth_first`; the weights are our choice.
+    """
+    if not imbalance > 1:
+        raise ValueError(f"imbalance is {imbalance}: expected more than 1")
+    n = int(problem.num_ops)
+    group = np.arange(n) if group is None else np.asarray(group)
+    check_group(problem, group)
+    _, group = np.unique(group, return_inverse=True)
+    links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out)
+    ticks = np.bincount(group, mean_ticks(problem)[:n])
+    limit = max(1, round(1000 * (imbalance - 1)))
+    options = pymetis.Options(seed=seed, ufactor=limit)
+    device = np.zeros(problem.shape.ops, np.int32)
+    device[:n] = _metis(problem, _between(links, group), ticks, options)[group]
+    return np.asarray(settled(problem, jnp.asarray(device)))
+
+
+def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
+    """Returns a device for each op, by METIS, by the bytes that they make or are first to read."""
+    n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
+    producer = np.asarray(problem.producer)[:t]
+    size = np.asarray(problem.size, np.float64)[:t]
+    tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
+    turn = np.zeros(n, np.int64)
+    turn[order] = np.arange(order.size)
+    first = np.full(t, order.size)
+    np.minimum.at(first, tensor, turn[consumer])
+    given = np.asarray(problem.is_input)[producer]
+    read = given & (first < order.size)
+    bytes = np.bincount(producer[~given], size[~given], minlength=n)
+    bytes += np.bincount(order[first[read]], size[read], minlength=n)
+    links = _links(problem, np.asarray(problem.size, np.float64), shared_out=True)
+    return _metis(problem, links, bytes, pymetis.Options(seed=seed))
+
+
+def _between(links: sparse.csr_matrix, group: np.ndarray) -> sparse.csr_matrix:
+    """Returns how much ties any two different groups of ops `[n]`, `[K, K]`."""
+    ops, others = links.nonzero()
+    one, other = group[ops], group[others]
+    apart, count = one != other, int(group.max(initial=0)) + 1
+    ties = links.data[apart], (one[apart], other[apart])
+    return sparse.coo_matrix(ties, (count, count)).tocsr()
+
+
+def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.csr_matrix:
+    """Returns how much ties any two ops, whole numbers `[n, n]`.
+
+    What sending a tensor costs `[T]` ties its maker to each reader, or is shared out among them.
+    """
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
+    readers = np.maximum(np.diff(problem.first_use), 1)
+    weight = (sent / readers if shared_out else sent)[tensor]
+    ends = np.asarray(problem.producer)[tensor], consumer
+    links = sparse.coo_matrix((_whole(weight), ends), (n, n))
+    return (links + links.T).tocsr()
+
+
+def _metis(
+    problem: Problem, links: sparse.csr_matrix, weight: np.ndarray, options: pymetis.Options
+) -> np.ndarray:
+    """Returns a device for each of what is linked, int64 `[K]`, about equal weights on each."""
+    count = min(problem.num_devices, len(weight))
+    if count == 1:
+        return np.zeros(len(weight), np.int64)
+    _, part = pymetis.part_graph(
+        count,
+        pymetis.CSRAdjacency(links.indptr, links.indices),
+        vweights=_whole(weight),
+        eweights=links.data,
+        options=options,
+    )
+    return np.asarray(part, np.int64)
+
+
+def _whole(weight: np.ndarray) -> np.ndarray:
+    """Returns weights as whole numbers, one at least."""
+    return 1 + (weight * (_TOTAL / max(weight.sum(), 1))).astype(np.int64)  # type: ignore[operator]

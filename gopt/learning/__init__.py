@@ -1,0 +1,1 @@
+"""Parts that the learned systems share: losses, checkpoints, layers."""

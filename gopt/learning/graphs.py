@@ -1,0 +1,216 @@
+"""A `Graph` as a jraph `GraphsTuple` with features; the one module that imports jraph."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph.graph import RANK, Graph, Shape, is_input, shape_of
+from gopt.graph.padding import pad
+from gopt.heuristics.schedule.orders.memory_orders import held_at_peak, lowest_order, turns
+from gopt.heuristics.schedule.placement.spectral import op_places
+
+GraphsTuple: TypeAlias = jraph.GraphsTuple
+
+SPECTRAL = 3  # eigenvectors among the features
+
+OP_FEATURES: tuple[str, ...] = (
+    *("flops", "bytes", "workspace"),
+    *("read", "made", "last_reader", "balance", "share"),
+    *("reads", "readers", "outputs"),
+    *("depth", "height", "slack", "index", "reach", "age"),
+    *("turn", "is_late", "held", "side_x", "side_y"),
+    *("is_input", "pinned"),
+    *(f"spectral_{rank}" for rank in range(SPECTRAL)),
+    *(f"dimension_{axis}" for axis in range(RANK)),
+)
+
+
+class Guide(NamedTuple):
+    """A schedule that features describe."""
+
+    order: np.ndarray  # its ops, but for inputs, in the order of issue; int64
+    # Where in a plane, in which devices are directions (see
+    # `gopt.heuristics.schedule.placement.spectral.sides`), each op belongs; float64 [N, 2]. None:
+    # where the first two spectral places have it.
+    side: np.ndarray | None = None
+
+
+def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
+    """Returns one graph as a `GraphsTuple` of two graphs: the real rows and the padding.
+
+    One padding row is added where there is none, as in `gopt.cost.schedule.problem.prepare`. The
+    guide is by default the memory order that peaks least on one device (see
+    `gopt.heuristics.schedule.orders.memory_orders.lowest_order`).
+
+    Edges are uses, from producer to consumer. `nodes` is a dict of `kind` (int32 `[N]`) and
+    `features` (float32 `[N, F]`), `edges` float32 `[E, 2]`. Features do not depend on the units
+    of the graph: sizes and costs are log(1 + x / mean), counts log(1 + x), positions in 0..1.
+    In the order of `OP_FEATURES`:
+
+    - flops, bytes, workspace of the op;
+    - read, made: bytes of all inputs and outputs; last_reader: bytes of inputs that nobody else
+      reads; balance: (made - last_reader) / (made + last_reader);
+    - reads, readers, outputs: numbers of inputs, of uses of the outputs, of outputs;
+    - depth, height: longest path from a source and to a sink, in ops; slack: how much shorter
+      the longest path through the op is than the longest of all; index: place in program order;
+      reach, age: how far the last reader and the first producer are in program order;
+    - turn: when it runs, an input its first reader, in the order of the guide; is_late: that is
+      after the place where this order peaks on one device; held: bytes of its outputs that are
+      held there; side_x, side_y: the side of the guide;
+    - is_input; pinned: an output of it is never freed;
+    - spectral: places along eigenvectors of the graph, see
+      `gopt.heuristics.schedule.placement.spectral`;
+    - the dimensions of its largest output.
+
+    The two features of a use are the size of the tensor and its number of readers.
+    """
+    n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
+    if min(np.subtract(shape_of(graph), (n, t, e))) < 1:
+        graph = pad(graph, Shape(n + 1, t + 1, e + 1))
+    rows = shape_of(graph)
+    producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
+    tensor, consumer = np.asarray(graph.tensor)[:e], np.asarray(graph.consumer)[:e]
+    sender = producer[tensor]
+    readers = np.bincount(tensor, minlength=t)
+
+    def per_op(index: np.ndarray, weight: Any = None) -> np.ndarray:
+        return np.bincount(index, weight, minlength=n).astype(np.float64)
+
+    read, made = per_op(consumer, size[tensor]), per_op(producer, size)
+    last_reader = per_op(consumer, size[tensor] * (readers[tensor] == 1))
+    depth = _longest_path(sender, consumer, n)
+    height = _longest_path(n - 1 - consumer, n - 1 - sender, n)[::-1]
+    longest = max(1, int(depth.max()))
+    index = np.arange(n)
+    last, first = index.copy(), index.copy()
+    np.maximum.at(last, sender, consumer)
+    np.minimum.at(first, consumer, sender)
+    largest = np.full(n, -1)
+    by_size = np.argsort(size, kind="stable")
+    largest[producer[by_size]] = by_size
+    dimensions = np.where(largest[:, None] >= 0, np.maximum(np.asarray(graph.shape)[largest], 0), 0)
+    problem = prepare(graph, homogeneous(1))
+    spectral = op_places(problem, SPECTRAL)
+    columns = [
+        *(_relative(np.asarray(getattr(graph, field))[:n]) for field in OP_FEATURES[:2]),
+        np.log1p(np.asarray(graph.workspace)[:n] / max(1.0, size.mean() if t else 1.0)),
+        *(_relative(values) for values in (read, made, last_reader)),
+        (made - last_reader) / np.maximum(made + last_reader, 1),
+        np.maximum(read, made) / max(1, size.sum()),
+        *(np.log1p(c) for c in (per_op(consumer), per_op(sender), per_op(producer))),
+        *(depth / longest, height / longest, (depth.max() - depth - height) / longest),
+        *(index / n, (last - index) / n, (index - first) / n),
+        *_along_the_guide(problem, guide, spectral),
+        np.asarray(is_input(graph))[:n],
+        per_op(producer, np.asarray(graph.pinned)[:t]) > 0,
+        *spectral,
+    ]
+    features = np.zeros((rows.ops, len(OP_FEATURES)), np.float32)
+    features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(dimensions)], 1)
+    edges = np.zeros((rows.uses, 2), np.float32)
+    edges[:e] = np.stack([_relative(size)[tensor], np.log1p(readers)[tensor]], 1)
+    return GraphsTuple(
+        nodes={"kind": np.asarray(graph.kind), "features": features},
+        edges=edges,
+        senders=np.asarray(graph.producer)[np.asarray(graph.tensor)],
+        receivers=np.asarray(graph.consumer),
+        globals=None,
+        n_node=np.array([n, rows.ops - n], np.int32),
+        n_edge=np.array([e, rows.uses - e], np.int32),
+    )
+
+
+def op_mask(graphs: GraphsTuple) -> jax.Array:
+    """Returns which rows are real ops, bool `[N]`, for one graph of `to_graphs_tuple`."""
+    return jnp.arange(len(jax.tree.leaves(graphs.nodes)[0])) < graphs.n_node[0]
+
+
+def graph_network(
+    update_edge: Callable[..., jax.Array], update_node: Callable[..., jax.Array]
+) -> Callable[[GraphsTuple], GraphsTuple]:
+    """Returns a round of message passing along uses and against them, averaged at each op.
+
+    `update_edge(edges, senders, receivers, globals)` and `update_node(nodes, sent, received,
+    globals)` map rows to rows. Source: Battaglia et al., arXiv:1806.01261, without globals.
+    """
+    return jraph.GraphNetwork(
+        update_edge, update_node, aggregate_edges_for_nodes_fn=jraph.segment_mean
+    )
+
+
+def graph_attention(
+    nodes: jax.Array,
+    sender: jax.Array,
+    receiver: jax.Array,
+    query: Callable[[jax.Array], jax.Array],
+    logit: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """Returns nodes after a layer of attention to themselves and to what they read, `[N, W]`.
+
+    h'_i = σ(Σ_j α_ij W h_j), with a leaky ReLU for σ; α_ij is a softmax over j of a leaky ReLU of
+    aᵀ[W h_j ‖ W h_i].
+
+    Args:
+      nodes: `[N, F]`.
+      sender: of edges, int32 `[E]`.
+      receiver: of edges, int32 `[E]`.
+      query: W, of rows `[·, F]` to rows `[·, W]`.
+      logit: aᵀ, of rows `[·, 2 W]` to rows `[·, 1]`.
+
+    Source: Veličković et al., "Graph attention networks", ICLR 2018, with one head.
+    """
+    own = jnp.arange(len(nodes), dtype=jnp.int32)
+    graph = GraphsTuple(
+        nodes=nodes,
+        edges=None,
+        senders=jnp.concatenate([sender, own]),
+        receivers=jnp.concatenate([receiver, own]),
+        globals=None,
+        n_node=jnp.array([len(nodes)]),
+        n_edge=jnp.array([len(nodes) + len(sender)]),
+    )
+    layer = jraph.GAT(
+        query,
+        lambda sent, received, _: jax.nn.leaky_relu(
+            logit(jnp.concatenate([sent, received], -1)), 0.2
+        ),
+    )
+    return jnp.asarray(layer(graph).nodes)
+
+
+def max_at(rows: jax.Array, index: jax.Array, count: int) -> jax.Array:
+    """Returns the largest of the rows `[E, W]` with each index, `[count, W]`; 0 without any."""
+    return jraph.segment_max_or_constant(rows, index, count)
+
+
+def _along_the_guide(
+    problem: Problem, guide: Guide | None, spectral: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Returns turn, is_late, held, side_x and side_y of each op."""
+    count = spectral.shape[1]
+    order, side = guide or Guide(lowest_order(problem))
+    turn = turns(problem, order)
+    held, peak = held_at_peak(problem, order)
+    is_late = turn[:count] > peak / max(order.size, 1)
+    x, y = spectral[:2] if side is None else side[:count].T
+    return turn[:count], is_late, _relative(held[:count]), x, y
+
+
+def _relative(values: np.ndarray) -> np.ndarray:
+    mean = values.mean() if values.size else 0.0
+    return np.log1p(values / mean) if mean > 0 else np.zeros(values.shape)
+
+
+def _longest_path(sender: np.ndarray, receiver: np.ndarray, count: int) -> np.ndarray:
+    """Length in edges of the longest path to each op, in topological order."""
+    length = [0] * count
+    order = np.argsort(sender, kind="stable")
+    for i, j in zip(sender[order].tolist(), receiver[order].tolist(), strict=True):
+        length[j] = max(length[j], length[i] + 1)
+    return np.array(length)

@@ -1,0 +1,1 @@
+"""Measurements: run times, memory, equality of outputs."""

@@ -1,0 +1,1 @@
+"""A JAX function as a flat list of equations, and back."""

@@ -1,0 +1,1 @@
+"""Costs of rewritten programs: per op, per rewrite, and measured."""

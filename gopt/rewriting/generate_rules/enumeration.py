@@ -1,0 +1,249 @@
+"""All expressions of a few operators, and which of them are the same for random numbers.
+
+Numbers are integers of 64 bits that wrap around, of all values: what is the same for several draws
+is so for all integers, but for chance. All that can be of one size is. In the place of expressions
+that are the same stands the first: what reads another of them is not enumerated.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gopt.rewriting.generate_rules.domains import Domain, Letters, Shape, own_letters
+from gopt.rewriting.generate_rules.fingerprints import Prints, computed
+from gopt.rewriting.rules.patterns import COMMUTATIVE, Apply
+
+_DRAWS = 6
+_CHUNK = 2048  # expressions that are computed at once
+_BITS = 25  # of the number of an expression
+
+
+class _Kept(NamedTuple):
+    """Expressions of one size and one shape, that others may read."""
+
+    level: int
+    shape: Shape
+    numbers: Any
+    values: Any  # [expressions, draws, *shape]
+
+
+class _Block(NamedTuple):
+    """An operator applied to some of these."""
+
+    operator: int
+    shape: Shape
+    inputs: tuple[_Kept, ...]
+    rows: Any  # [expressions, inputs], places in what is kept
+
+
+class _Kind:
+    """In which order names of one shape may appear, by number.
+
+    Attributes:
+      merged: the order in two, one after the other, by the numbers of both.
+      is_canonical: whether it is that of the domain, and none is left out.
+      distinct: how many names there are.
+    """
+
+    def __init__(self, domain: Domain, shape: Shape):
+        names = tuple(name for name, other in domain.names.items() if other == shape)
+        orders = [
+            order
+            for length in range(len(names) + 1)
+            for order in itertools.permutations(names, length)
+        ]
+        self._place = {order: k for k, order in enumerate(orders)}
+        merged = [[self._place[tuple(dict.fromkeys(a + b))] for b in orders] for a in orders]
+        self.merged = np.array(merged)
+        self.is_canonical = np.array([order == names[: len(order)] for order in orders])
+        self.distinct = np.array(list(map(len, orders)))
+
+    def of(self, name: str) -> int:
+        """Returns the number of the order in a name alone."""
+        return self._place.get((name,), 0)
+
+
+class Expressions:
+    """Expressions by number: names, in order, then those of one operator, and so on.
+
+    Attributes:
+      domain: what they are made of.
+      operator: of each, by its place in the domain; -1 for a name.
+      inputs: numbers of what each reads; -1 where nothing is.
+      level: how many operators are in each.
+      first: the first expression that is the same, for each. Of those of as many operators, one
+        that is canonical comes first.
+      is_canonical: whether names of one shape appear in order in it, none left out.
+      distinct: how many names are in each.
+    """
+
+    def __init__(self, domain: Domain, seed: int = 0):
+        """Takes the names of a domain.
+
+        Args:
+          domain: what expressions are made of.
+          seed: of the numbers.
+        """
+        count = len(domain.names)
+        self.domain, self._rng = domain, np.random.default_rng(seed)
+        self._prints_of = Prints(self._rng)
+        self._kinds = [_Kind(domain, shape) for shape in dict.fromkeys(domain.names.values())]
+        self._kept: list[_Kept] = []
+        self.operator, self.inputs = np.full(count, -1), np.full((count, 2), -1)
+        self.level = np.zeros(count, int)
+        self._order = np.array([[k.of(name) for k in self._kinds] for name in domain.names])
+        self._prints = np.zeros(count, np.uint64)
+        for shape in dict.fromkeys(domain.names.values()):
+            numbers = np.array([k for k, s in enumerate(domain.names.values()) if s == shape])
+            size = (len(numbers), _DRAWS, *self._size(shape))
+            self._kept.append(_Kept(0, shape, numbers, self._draw(size)))
+            self._prints[numbers] = self._prints_of.of(shape, self._kept[-1].values)
+        self._find_first()
+
+    def __len__(self) -> int:
+        return len(self.operator)
+
+    def grow(self, *, last: bool = False) -> None:
+        """Adds all expressions of one operator more.
+
+        Args:
+          last: whether this is not called again, so that their values are not needed.
+        """
+        level, before = int(self.level.max()) + 1, len(self)
+        blocks = [block for k in range(len(self.domain.operators)) for block in self._of(k, level)]
+        prints, inputs = [self._prints], [self.inputs]
+        for block in blocks:
+            values = (self._values(block, rows) for rows in _chunks(block.rows))
+            prints += [self._prints_of.of(block.shape, each) for each in values]
+            numbers = [kept.numbers[block.rows[:, j]] for j, kept in enumerate(block.inputs)]
+            inputs.append(np.stack([*numbers, np.full_like(numbers[0], -1)][:2], 1))
+        sizes = [len(block.rows) for block in blocks]
+        added = np.repeat([block.operator for block in blocks], sizes)
+        self._prints, self.inputs = np.concatenate(prints), np.concatenate(inputs)
+        self.operator = np.concatenate([self.operator, added])
+        self.level = np.concatenate([self.level, np.full(len(added), level)])
+        left, right = self.inputs[before:].T
+        right = np.where(right < 0, left, right)
+        both = zip(self._kinds, self._order[left].T, self._order[right].T, strict=True)
+        order = np.stack([kind.merged[one, other] for kind, one, other in both], 1)
+        self._order = np.concatenate([self._order, order])
+        self._find_first()
+        if not last:
+            self._keep(blocks, before, level)
+
+    def find(self, operator: int, inputs: Sequence[int]) -> int | None:
+        """Returns the number of an expression, if it was enumerated."""
+        orders = [inputs, inputs[::-1]] if self.commutes(operator) else [inputs]
+        for left, right in ((*order, -1)[:2] for order in orders):
+            key = _keys(operator, left, right)
+            at = int(np.searchsorted(self._sorted_keys, key))
+            if at < len(self._sorted_keys) and self._sorted_keys[at] == key:
+                return int(self._sorted[at])
+        return None
+
+    def commutes(self, operator: int) -> bool:
+        """Returns whether inputs of an operator of the domain may be swapped."""
+        return self._pattern(operator).operator in COMMUTATIVE
+
+    def reads(self, number: int) -> tuple[int, ...]:
+        """Returns the numbers of what an expression reads."""
+        return tuple(int(i) for i in self.inputs[number] if i >= 0)
+
+    def tree(self, number: int) -> Any:
+        """Returns the pattern that an expression is."""
+        if self.operator[number] < 0:
+            return tuple(self.domain.names)[number]
+        inputs = [self.tree(i) for i in self.reads(number)]
+        return self.domain.operators[self.operator[number]].pattern(*inputs)
+
+    def shape(self, number: int, letters: Letters) -> Shape:
+        """Returns the shape of an expression.
+
+        Args:
+          number: of the expression.
+          letters: those that have to be the same become so.
+        """
+        if self.operator[number] < 0:
+            name = tuple(self.domain.names)[number]
+            return own_letters(name, self.domain.names[name])
+        inputs = [self.shape(i, letters) for i in self.reads(number)]
+        found = self.domain.operators[self.operator[number]].shape(*inputs, same=letters.same)
+        if found is None:
+            raise AssertionError("an expression of one size has no shape")
+        return found
+
+    def _of(self, k: int, level: int) -> Iterator[_Block]:
+        """Yields where an operator of the domain applies, of so many operators in all."""
+        operator = self.domain.operators[k]
+        for places in itertools.product(range(len(self._kept)), repeat=operator.arity):
+            inputs = tuple(self._kept[place] for place in places)
+            if sum(kept.level for kept in inputs) != level - 1:
+                continue
+            if self.commutes(k) and places[0] > places[-1]:
+                continue
+            shape = operator.shape(*(kept.shape for kept in inputs), same=lambda a, b: a == b)
+            if shape is None:
+                continue
+            rows = np.indices([len(kept.numbers) for kept in inputs]).reshape(len(inputs), -1).T
+            if self.commutes(k) and places[0] == places[-1]:
+                rows = rows[rows[:, 0] <= rows[:, -1]]
+            yield _Block(k, shape, inputs, rows)
+
+    def _keep(self, blocks: Sequence[_Block], before: int, level: int) -> None:
+        """Keeps what is the first of its values for others to read."""
+        found: dict[Shape, list[tuple[Any, Any]]] = {}
+        for block in blocks:
+            numbers = np.arange(before, before := before + len(block.rows))
+            is_first = self.first[numbers] == numbers
+            for rows in _chunks(block.rows[is_first]):
+                found.setdefault(block.shape, []).append((rows, self._values(block, rows)))
+            if is_first.any():
+                found[block.shape].append((numbers[is_first], None))
+        for shape, parts in found.items():
+            numbers = np.concatenate([rows for rows, values in parts if values is None])
+            values = np.concatenate([values for _, values in parts if values is not None])
+            self._kept.append(_Kept(level, shape, numbers, values))
+
+    def _values(self, block: _Block, rows: Any) -> Any:
+        padded = np.concatenate([rows, np.zeros((_CHUNK - len(rows), rows.shape[1]), int)])
+        values = [kept.values[padded[:, j]] for j, kept in enumerate(block.inputs)]
+        with jax.enable_x64(True):
+            return np.asarray(computed(self._pattern(block.operator))(*values))[: len(rows)]
+
+    def _find_first(self) -> None:
+        every = np.arange(len(self))
+        kinds = list(zip(self._kinds, self._order.T, strict=True))
+        self.is_canonical = np.all([kind.is_canonical[order] for kind, order in kinds], 0)
+        self.distinct = np.sum([kind.distinct[order] for kind, order in kinds], 0)
+        by_print = np.lexsort((every, ~self.is_canonical, self.level, self._prints))
+        prints = self._prints[by_print]
+        starts = np.concatenate([[True], prints[1:] != prints[:-1]])
+        self.first = np.empty(len(self), int)
+        self.first[by_print] = by_print[starts][np.cumsum(starts) - 1]
+        keys = _keys(self.operator, *self.inputs.T)
+        self._sorted = np.argsort(keys)
+        self._sorted_keys = keys[self._sorted]
+
+    def _pattern(self, k: int) -> Apply:
+        operator = self.domain.operators[k]
+        return operator.pattern(*"xy"[: operator.arity])
+
+    def _size(self, shape: Shape) -> tuple[int, ...]:
+        return tuple(sum(self.domain.sizes[letter] for letter in axis) for axis in shape)
+
+    def _draw(self, size: tuple[int, ...]) -> Any:
+        every = np.iinfo(np.int64)
+        return self._rng.integers(every.min, every.max, size, np.int64, endpoint=True)
+
+
+def _chunks(rows: Any) -> Iterator[Any]:
+    for start in range(0, len(rows), _CHUNK):
+        yield rows[start : start + _CHUNK]
+
+
+def _keys(operator: Any, left: Any, right: Any) -> Any:
+    """Returns a number for each expression, by what it is made of."""
+    return ((operator + 1) << 2 * _BITS) + ((left + 1) << _BITS) + right + 1

@@ -1,0 +1,1 @@
+"""Programs as terms: from a program, and back to a function."""

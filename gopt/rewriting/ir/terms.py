@@ -1,0 +1,160 @@
+"""Terms: tensor programs without names, in which equal parts are one.
+
+A term applies an operator to other terms. Where the same operator is applied to the same terms, it
+is the same term, so that a program is a tuple of the terms that are its results, and equal programs
+are equal tuples. What depends on a term alone, such as its shape or its matches with a rule, is
+found once, however many programs share it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from gopt.rewriting.ir.operators import Shapes, shapes_of, simpler
+
+
+class Term(NamedTuple):
+    """An operator applied to terms."""
+
+    operator: str  # of `gopt.rewriting.ir.operators.OPERATORS`, or "argument"
+    attributes: tuple[tuple[str, Any], ...]  # by name, sorted
+    inputs: tuple[int, ...]  # terms
+
+    def attribute(self, name: str) -> Any:
+        """Returns an attribute by its name."""
+        return dict(self.attributes)[name]
+
+
+class Terms:
+    """All terms of a program and of those that are equal to it, by number.
+
+    The inputs of a term have smaller numbers than it.
+
+    Attributes:
+      terms: by number.
+      shapes: of each; of an equation with several results a tuple.
+      constant: whether each depends on nothing but constants.
+    """
+
+    def __init__(self) -> None:
+        self.terms: list[Term] = []
+        self.shapes: list[Shapes] = []
+        self.constant: list[bool] = []
+        self._number: dict[Term, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __getitem__(self, number: int) -> Term:
+        return self.terms[number]
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Returns the shape of a term that is one array."""
+        shape = self.shapes[number]
+        if isinstance(shape, tuple):
+            raise ValueError(f"term {number} has {len(shape)} results: expected one array")
+        return tuple(shape.shape)
+
+    def argument(self, position: int, shape: jax.ShapeDtypeStruct, *, constant: bool) -> int:
+        """Returns what stands for an argument of the program.
+
+        Args:
+          position: among the flat arguments, and after them the arrays that it closes over.
+          shape: of the array.
+          constant: whether it is known before the program runs, as weights are.
+
+        Raises:
+          ValueError: it has another shape, or is constant or not, in a program before.
+        """
+        term = Term("argument", (("position", position),), ())
+        known = self._number.get(term)
+        if known is None:
+            return self._append(term, shape, constant)
+        if (self.shapes[known], self.constant[known]) != (shape, constant):
+            raise ValueError(f"argument {position} is {self.shapes[known]}, expected {shape}")
+        return known
+
+    def add(self, operator: str, inputs: Sequence[int] = (), **attributes: Any) -> int:
+        """Returns a term: the one that there is, or a new one, or one that is simpler and equal.
+
+        Args:
+          operator: see `Term`.
+          inputs: terms.
+          **attributes: of the operator; anything that can be hashed.
+
+        Raises:
+          ValueError: the operator does not apply to terms of these shapes.
+        """
+        term = Term(operator, tuple(sorted(attributes.items())), tuple(inputs))
+        known = self._number.get(term)
+        if known is not None:
+            return known
+        found = simpler(self, term)
+        if found is None:
+            shapes = shapes_of(operator, term.attributes, tuple(self.shapes[i] for i in inputs))
+            # Numbers are constant as well: a term without inputs that is no argument.
+            found = self._append(term, shapes, all(self.constant[i] for i in inputs))
+        self._number[term] = found
+        return found
+
+    def _append(self, term: Term, shapes: Shapes, constant: bool) -> int:
+        self._number[term] = len(self.terms)
+        self.terms.append(term)
+        self.shapes.append(shapes)
+        self.constant.append(constant)
+        return len(self.terms) - 1
+
+    def live(self, roots: Iterable[int]) -> list[int]:
+        """Returns the terms that some terms are made of, themselves included, inputs first."""
+        found, stack = set(), list(roots)
+        while stack:
+            number = stack.pop()
+            if number not in found:
+                found.add(number)
+                stack.extend(self.terms[number].inputs)
+        return sorted(found)
+
+    def readers(self, roots: Iterable[int]) -> Counter[int]:
+        """Returns how often each term is read in a program, given its results; by these as well."""
+        found = Counter(roots := tuple(roots))
+        for number in self.live(roots):
+            found.update(self.terms[number].inputs)
+        return found
+
+    def replace(self, roots: Sequence[int], by: dict[int, int]) -> tuple[int, ...] | None:
+        """Returns the program where terms are replaced by others, everywhere.
+
+        They are replaced inside their replacements, too. Returns nothing where one then depends on
+        itself.
+
+        Args:
+          roots: results of the program.
+          by: a term for each that is replaced.
+        """
+        done: dict[int, int] = {}
+        open_: set[int] = set()
+        stack = [(root, False) for root in roots]
+        while stack:
+            number, ready = stack.pop()
+            if number in done:
+                continue
+            term = self.terms[number]
+            needs = (by[number],) if number in by else term.inputs
+            if not ready:
+                if number in open_:
+                    return None
+                open_.add(number)
+                stack.append((number, True))
+                stack.extend((i, False) for i in needs if i not in done)
+                continue
+            open_.discard(number)
+            if number in by:
+                done[number] = done[by[number]]
+            elif all(done[i] == i for i in term.inputs):
+                done[number] = number
+            else:
+                inputs = [done[i] for i in term.inputs]
+                done[number] = self.add(term.operator, inputs, **dict(term.attributes))
+        return tuple(done[root] for root in roots)

@@ -1,0 +1,1 @@
+"""Rewrite rules: the table, patterns, and matches in a program."""

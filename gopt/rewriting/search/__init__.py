@@ -1,0 +1,1 @@
+"""Searches over rewritten programs: TASO, PET and equality saturation."""

@@ -1,0 +1,251 @@
+"""PET's search: ops in forms that are equal to them in part, and corrected where they are not.
+
+After Wang et al., "PET: Optimizing Tensor Programs with Partially Equivalent Transformations and
+Automated Corrections", OSDI 2021. As there, an op and its form are linear in each array that they
+read, so that random numbers tell where they are equal; what is wrong is computed by the op itself,
+of the part of the images that it needs. PET makes its forms of all small programs of some ops; here
+they are those of `gopt.rewriting.search.pet_mutants`.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from gopt.rewriting.cost.costs import OpCost
+from gopt.rewriting.cost.pricing import Change, Prices
+from gopt.rewriting.ir.operators import Attributes
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.ir.to_function import evaluate
+from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.rules.table import RULES
+from gopt.rewriting.search.pet_mutants import BLOCK, MUTATIONS, Mutation
+from gopt.rewriting.search.result import Found
+from gopt.rewriting.search.taso import backtracking
+
+_PIECES = 7  # more cost more than a form can be worth
+_LARGEST = 2**20  # of the numbers that are drawn: sums of products are exact in float64
+
+Runs = tuple[tuple[int, int, bool], ...]  # from, to, whether a form is wrong there
+
+
+def corrected(terms: Terms, number: int, mutation: Mutation) -> int | None:
+    """Returns a term that is equal to one, by a form of it; nothing if it has none of use.
+
+    Args:
+      terms: to which those of the form are added.
+      number: of a product or a convolution.
+      mutation: one of its operator.
+
+    Raises:
+      ValueError: of other sizes it has no form, see `gopt.rewriting.search.pet_mutants.Mutation`.
+    """
+    operator, attributes, inputs = terms[number]
+    shapes = tuple(terms.shape(i) for i in inputs)
+    if 0 in (size for shape in (*shapes, terms.shape(number)) for size in shape):
+        return None
+    form = mutation(terms, number)
+    if form is None or form == number:
+        return None
+    runs = _runs(operator, attributes, shapes, mutation)
+    if runs is None:
+        return None
+    rows, columns = runs
+
+    def pieces(axis: int, runs: Runs, form: int) -> Iterator[int]:
+        for start, stop, is_wrong in runs:
+            if is_wrong:
+                yield _stretch(terms, number, axis, start, stop)
+            else:
+                yield terms.add("slice", [form], axis=axis, start=start, stop=stop)
+
+    if any(is_wrong for *_, is_wrong in columns):
+        form = terms.add("concat", list(pieces(2, columns, form)), axis=2)
+    if any(is_wrong for *_, is_wrong in rows):
+        form = terms.add("concat", list(pieces(1, rows, form)), axis=1)
+    return form
+
+
+@functools.lru_cache(maxsize=10_000)
+def _runs(
+    operator: str, attributes: Attributes, shapes: tuple[tuple[int, ...], ...], mutation: Mutation
+) -> tuple[Runs, Runs] | None:
+    """Returns where a form is wrong, by rows and by columns; nothing if no part of it is of use."""
+    wrong = _wrong(operator, attributes, shapes, mutation)
+    if operator != "conv":
+        # Of matrices no part is computed apart.
+        return None if wrong.any() else ((), ())
+    image = np.any(wrong, axis=(0, -1))
+    rows = image.mean(1) > 0.5
+    columns = np.any(image[~rows], axis=0)
+    runs = _runs_of(rows), _runs_of(columns)
+    useless = rows.all() or columns.all() or max(map(len, runs)) > _PIECES
+    return None if useless else runs
+
+
+def _wrong(
+    operator: str, attributes: Attributes, shapes: tuple[tuple[int, ...], ...], mutation: Mutation
+) -> np.ndarray:
+    """Returns which numbers a form has wrong, for random ones that it reads.
+
+    What is done to many images, channels, rows or columns is the same over and over, so that there
+    are as few as a form may not tell from all; unless it has none for so few.
+    """
+    few = _FEW[operator](dict(attributes), *shapes)
+    with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(True):
+        for put, smaller in (few, (dict(attributes), shapes)):
+            terms, rng = Terms(), np.random.default_rng(0)
+            inputs = [
+                terms.argument(k, jax.ShapeDtypeStruct(shape, np.float64), constant=False)
+                for k, shape in enumerate(smaller)
+            ]
+            number = terms.add(operator, inputs, **{**put, "dtype": None})
+            form = mutation(terms, number)
+            if form is not None:
+                break
+        else:
+            raise ValueError(f"{mutation} has a form of {shapes}, but not of others with its sizes")
+        values = [rng.integers(-_LARGEST, _LARGEST, shape).astype(float) for shape in smaller]
+        right, found = evaluate(terms, [number, form], values.__getitem__, {})
+        return np.asarray(right != found)
+
+
+def _few_images(
+    put: dict[str, Any], images: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
+    """Returns the attributes and shapes of a convolution of fewer images and channels."""
+    (count, *image, _), (*window, read, made) = images, kernel
+    # An image may read others that are next to it, as far as its kernel reaches.
+    reaches = [
+        max(d * (n - 1), *map(abs, p)) // size + 1
+        for d, n, p, size in zip(put["dilation"], window, put["padding"], image, strict=True)
+    ]
+    groups = _few(put["groups"], 2)
+    made = groups * _few(made // put["groups"], 2)
+    read = _few(read, 2)
+    shapes = (_few(count, max(reaches) + 3), *image, groups * read), (*window, read, made)
+    return {**put, "groups": groups}, shapes
+
+
+def _few_rows(
+    put: dict[str, Any], x: tuple[int, ...], y: tuple[int, ...]
+) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
+    """Returns the attributes and shapes of a product of smaller matrices."""
+    block = 2 * BLOCK
+    shapes = tuple(
+        (*(_few(n, 2) for n in s[:-2]), *(_few(n, block) for n in s[-2:])) for s in (x, y)
+    )
+    return put, shapes
+
+
+_FEW = {"conv": _few_images, "matmul": _few_rows}
+
+
+def _few(count: int, least: int) -> int:
+    """Returns as few as that, or so many more that it leaves the same when it is divided."""
+    if count <= least:
+        return count
+    return least + (count - least) % (BLOCK if least >= BLOCK else 2)
+
+
+def _runs_of(wrong: np.ndarray) -> Runs:
+    """Returns stretches that are all wrong, or all right."""
+    ends = [0, *(np.flatnonzero(np.diff(wrong)) + 1), len(wrong)]
+    return tuple((int(a), int(b), bool(wrong[a])) for a, b in itertools.pairwise(ends))
+
+
+def _stretch(terms: Terms, number: int, axis: int, start: int, stop: int) -> int:
+    """Returns some rows (1) or columns (2) of a convolution, from the part that they need."""
+    operator, attributes, (x, kernel) = terms[number]
+    put, size = dict(attributes), terms.shape(x)[axis]
+    stride, (before, _) = put["strides"][axis - 1], put["padding"][axis - 1]
+    reach = put["dilation"][axis - 1] * (terms.shape(kernel)[axis - 1] - 1) + 1
+    first, last = start * stride - before, (stop - 1) * stride - before + reach
+    low, high = min(max(first, 0), size - 1), max(min(last, size), 1)
+    padding = list(put["padding"])
+    padding[axis - 1] = (low - first, last - high)
+    part = terms.add("slice", [x], axis=axis, start=low, stop=high)
+    return terms.add(operator, [part, kernel], **{**put, "padding": tuple(padding)})
+
+
+def mutated(
+    terms: Terms,
+    roots: Sequence[int],
+    prices: Prices,
+    mutations: Mapping[str, Mapping[str, Mutation]] = MUTATIONS,
+) -> Found:
+    """Returns the program in which each op has the form that costs least, if that is less.
+
+    Args:
+      terms: to which those of forms are added.
+      roots: results of the program.
+      prices: of terms.
+      mutations: by operator, and by name.
+    """
+    change, by, used = Change(terms, prices.term, roots), dict[int, int](), list[str]()
+    visited = 0
+    for number in terms.live(roots):
+        if terms.constant[number]:
+            continue
+        least, best = 0.0, None
+        for name, mutation in mutations.get(terms[number].operator, {}).items():
+            form = corrected(terms, number, mutation)
+            if form is None:
+                continue
+            visited += 1
+            more = change.of({number: form})
+            if more < least:
+                least, best = more, (form, name)
+        if best is not None:
+            by[number] = best[0]
+            used.append(best[1])
+    after = terms.replace(roots, by)
+    if after is None:
+        raise ValueError("a form depends on what it stands for")
+    return Found(after, prices.program(after), tuple(used), visited, "each op has its best form")
+
+
+def partial_equivalence(
+    terms: Terms,
+    roots: Sequence[int],
+    cost: OpCost,
+    rules: Sequence[Rule] = RULES,
+    *,
+    rounds: int = 2,
+    alpha: float = 1.05,
+    budget: int = 100,
+) -> Found:
+    """Returns the cheapest program that is found by rules and by forms of ops, in turn.
+
+    Args:
+      terms: to which those of other programs are added.
+      roots: results of the program.
+      cost: of an op.
+      rules: that are applied, see `gopt.rewriting.search.taso.backtracking`.
+      rounds: in each, ops get the form that costs least, and then rules are applied once more.
+      alpha: see there.
+      budget: see there; of each turn of the rules, of which there is one more than rounds.
+
+    Raises:
+      ValueError: `alpha` is less than 1, `budget` or `rounds` than 0.
+    """
+    if rounds < 0:
+        raise ValueError(f"rounds is {rounds}: expected 0 at least")
+    prices = Prices(terms, cost)
+    best = backtracking(terms, roots, cost, rules, alpha=alpha, budget=budget)
+    for _ in range(rounds):
+        forms = mutated(terms, best.roots, prices)
+        if forms.cost >= best.cost:
+            break
+        then = backtracking(terms, forms.roots, cost, rules, alpha=alpha, budget=budget)
+        best = Found(
+            then.roots,
+            then.cost,
+            (*best.rewrites, *forms.rewrites, *then.rewrites),
+            best.visited + forms.visited + then.visited,
+            then.stopped,
+        )
+    return best

@@ -1,0 +1,253 @@
+"""The strongest search for each objective that gopt has without training.
+
+It starts from all heuristics and the program's own order, and its result is never worse than any
+start that the budget allows. Where memory counts, on several devices, it is the genetic algorithm,
+with proposals along the guide of REGAL's policies: for the peak memory the order that peaks least
+on one device, parted along the spectral places, for the makespan under capacities the fastest list
+schedule. Else it is annealing: first over the keys of the decoder of
+`gopt.cost.schedule.list_decoder`, which leaves devices to a greedy choice, and in which a step
+moves one op in the order, pins it to a device, or unpins it; then over plain keys, in which
+transfers have priorities of their own.
+
+Which search serves which objective was chosen by measurement: the annealing on random graphs made
+for it, the proposals on the training and validation graphs of `experiments.regal`.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from gopt.cost.schedule import execution
+from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.list_decoder import construct
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics import HEURISTICS, op_places, schedules_tried
+from gopt.heuristics.schedule.orders.memory_orders import turns
+from gopt.search import annealing
+from gopt.systems import regal
+
+PLAIN = 0.2  # share of the budget for plain keys on several devices
+UNPINNED = 0.3  # share of changes of a device that leave it to the greedy choice
+
+
+class Result(NamedTuple):
+    """What a search found for one problem."""
+
+    keys: Keys  # of the schedule, as `gopt.cost.schedule.execution` decodes them
+    cost: jax.Array  # float32 [], its objective
+    history: jax.Array  # float32 [K], best cost evaluated by then, infinite where it is not known
+    evaluations: jax.Array  # int32 [K], made until then, those of what it starts from included
+
+
+class Starts(NamedTuple):
+    """What the search of one problem starts from."""
+
+    keys: Keys  # of all heuristics, then of the program's own order on the first device, [S, ...]
+    action: regal.Action | None  # where the genetic algorithm searches
+
+
+def search(
+    key: jax.Array,
+    problem: Problem,
+    *,
+    objective: str,
+    evaluations: int,
+    given: Starts | None = None,
+    settings: regal.Settings | None = None,
+) -> Result:
+    """Returns the best schedule found for one problem with exactly `evaluations` evaluations.
+
+    What the heuristics try counts, and so do the orders that proposals choose from. If the budget
+    is smaller than that, the search still evaluates one candidate.
+
+    Args:
+      key: random key.
+      problem: one problem, on the host.
+      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      evaluations: budget.
+      given: what to start from; by default `starts`.
+      settings: of the policy whose action is given, if one is.
+
+    Raises:
+      ValueError: the budget is less than one, or there is no such objective.
+    """
+    given = given or starts(problem, objective)
+    return _improve(
+        key, problem, given, objective=objective, evaluations=evaluations, settings=settings
+    )
+
+
+def starts(problem: Problem, objective: str) -> Starts:
+    """Returns what the search of one problem starts from; on the host."""
+    return Starts(heuristic_keys(problem), proposed(problem, objective))
+
+
+def heuristic_keys(problem: Problem) -> Keys:
+    """Returns the keys of all heuristics, then of the program's own order on the first device."""
+    (n, t, _), d = problem.shape, problem.num_devices
+    order = np.arange(n, dtype=np.float32) / n
+    first = np.zeros((n, d), np.float32)
+    first[:, 0] = 1
+    program = Keys(first, order, np.zeros((t, d), np.float32))
+    found = [heuristic(problem) for heuristic in HEURISTICS.values()]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *found, program)
+
+
+def tried(problem: Problem) -> int:
+    """Returns how many schedules the heuristics try besides those that they return.
+
+    Those that are compared for an action are not among them, see `regal.schedules_compared`.
+    """
+    return sum(schedules_tried(name, problem.num_devices) - 1 for name in HEURISTICS)
+
+
+def improve(
+    key: jax.Array,
+    problem: Problem,
+    given: Starts,
+    *,
+    objective: str,
+    evaluations: int,
+    settings: regal.Settings | None = None,
+) -> Result:
+    """Returns the best schedule found, the given ones included; the rest is as in `search`.
+
+    Composes with `jax.jit` and `jax.vmap`.
+    """
+    if evaluations < 1:
+        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    before = tried(problem)
+    before += 0 if given.action is None else regal.schedules_compared(objective)
+    evaluations = max(1, evaluations - before)
+    problem = jax.tree.map(jnp.asarray, problem)
+
+    if given.action is None:
+        found = _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
+        return found._replace(evaluations=before + found.evaluations)
+    result = regal.search(
+        key,
+        problem,
+        jax.tree.map(jnp.asarray, given.action),
+        objective=objective,
+        evaluations=evaluations,
+        settings=settings or regal.Settings(),
+        given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
+    )
+    return Result(result.keys, result.cost, result.history, before + result.evaluations)
+
+
+_improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settings"))
+
+
+def proposed(problem: Problem, objective: str) -> regal.Action | None:
+    """Returns an action of REGAL, if the genetic algorithm searches for the objective; on the host.
+
+    It is like that of REGAL's policy before it is trained, along the guide of the objective, but
+    that there is no random network in it.
+    """
+    if objective == "makespan" or problem.num_devices == 1:
+        return None
+    n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
+    size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
+    tensor, reader = problem.tensor[:e], problem.consumer[:e]
+    made = np.bincount(producer, size, minlength=n)
+    read = np.bincount(reader, size[tensor], minlength=n)
+    order, side = regal.guide(problem, objective=objective)
+    if side is None:
+        side = op_places(problem, 2).T
+    settings = regal.Settings()
+    found = np.zeros((problem.shape.ops, len(regal.PLACES)))
+    share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
+    share[:n] = np.maximum(read, made) / max(1, size.sum())
+    found[:n, :2] = settings.lean * side[:n]
+    turn = turns(problem, order)[:n]
+    runs = ~np.asarray(problem.is_input[:n])
+    late = turn - (turn[runs].mean() if runs.any() else 0)
+    found[:n, regal.PLACES.index("priority")] = settings.follow * late + 0.5
+    for place in ("device_deviation", "priority_deviation"):
+        found[:, regal.PLACES.index(place)] = getattr(settings, place)
+    led = regal.loosen_heavy(jnp.asarray(found), jnp.asarray(share), settings)
+    action = regal.levels(led, devices=problem.num_devices, settings=settings)
+    return jax.tree.map(np.asarray, action)
+
+
+def _anneal(
+    key: jax.Array, problem: Problem, given: Keys, *, objective: str, evaluations: int
+) -> Result:
+    def anneal(key: jax.Array, cost: annealing.Cost, given: Keys, budget: int) -> annealing.Result:
+        move = partial(neighbour, problem)
+        one = jax.tree.map(lambda leaf: leaf[0], given)
+        return annealing.minimize(key, cost, one, evaluations=budget, neighbour=move, given=given)
+
+    to_build, to_plain = jax.random.split(key)
+    origins = _origins(given)
+    least = len(origins.priority) + len(given.priority) + 1
+    history: list[jax.Array] = []
+    spent: list[jax.Array] = []
+    budget = 0
+    # On one device there is nothing to leave to a greedy choice, and plain keys are enough.
+    if problem.num_devices > 1 and evaluations >= least:
+        budget = len(origins.priority) + round((1 - PLAIN) * (evaluations - least))
+        built = anneal(to_build, _built_cost(problem, objective), origins, budget)
+        found, _ = construct(problem, built.keys)
+        given = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), given, found)
+        history, spent = [built.history], [built.evaluations]
+    given = jax.tree.map(lambda leaf: leaf[: evaluations - budget], given)
+    cost = execution.population_cost(problem, objective)
+    last = anneal(to_plain, cost, given, evaluations - budget)
+    return Result(
+        last.keys,
+        last.cost,
+        lax.cummin(jnp.concatenate([*history, last.history])),
+        jnp.concatenate([*spent, budget + last.evaluations]),
+    )
+
+
+def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
+    """Returns the cost of the schedules that are built from keys `[P, ...]`."""
+    plain_cost = execution.population_cost(problem, objective)
+
+    def cost(keys: Keys) -> jax.Array:
+        found, makespan = jax.vmap(construct, (None, 0))(problem, keys)
+        return makespan.astype(jnp.float32) if objective == "makespan" else plain_cost(found)
+
+    return cost
+
+
+def _origins(given: Keys) -> Keys:
+    """Returns keys to build from: of the given candidates, with their devices pinned and free."""
+    device = jnp.concatenate([given.device, jnp.zeros_like(given.device)])
+    return Keys(device, jnp.concatenate([given.priority, given.priority]), None)
+
+
+def neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
+    """Returns keys with one op moved in the order or to a device, or one transfer moved.
+
+    Only the keys that there are change. Plain keys have transfers; keys to build from have not,
+    and their ops may also be unpinned.
+    """
+    d = problem.num_devices
+    is_plain = keys.transfer is not None
+    to_kind, to_op, to_scale, to_step, to_device, to_pin = jax.random.split(key, 6)
+    op = jax.random.randint(to_op, (), 0, problem.num_ops)
+    # From one place in the order to anywhere.
+    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale)
+    step = scale * jax.random.normal(to_step)
+    priority = keys.priority.at[op].set(annealing.reflect(keys.priority[op] + step))
+    moved = [keys._replace(priority=priority)]
+    if d > 1:
+        row = jax.nn.one_hot(jax.random.randint(to_device, (), 0, d), d)
+        row = row * (is_plain | (jax.random.uniform(to_pin) >= UNPINNED))
+        moved.append(keys._replace(device=keys.device.at[op].set(row)))
+    if d > 1 and is_plain:
+        # A transfer that there is, most likely: to where one of the readers of its tensor runs.
+        use = jax.random.randint(to_op, (), 0, jnp.maximum(problem.num_uses, 1))
+        there = problem.tensor[use], jnp.argmax(keys.device[problem.consumer[use]])
+        transfer = keys.transfer.at[there].set(annealing.reflect(keys.transfer[there] + step))
+        moved.append(keys._replace(transfer=transfer))
+    kind = jax.random.randint(to_kind, (), 0, len(moved))
+    return jax.tree.map(lambda *leaves: lax.select_n(kind, *leaves), *moved)

@@ -1,0 +1,138 @@
+"""Ways to run a function: the kernels of it, what the model says of an order, what XLA needs."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import JaxprEqn, Var
+
+from gopt.cost.schedule.execution import Keys, Schedule, decode, simulate
+from gopt.cost.schedule.problem import Problem, to_bytes, to_seconds
+from gopt.graph.tracing import Traced
+from gopt.measure.timing import Memory
+from gopt.program.equations import variables
+from gopt.program.program import Program
+from gopt.search.parallel import on_host
+from gopt.xla import Group, group, groups, materialised, merge_duplicates
+from gopt.xla.ordered import jit_ordered
+from gopt.xla.workspace import workspaces
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kernels:
+    """A program as the kernels that XLA makes of it on the default backend.
+
+    Attributes:
+      merged: whether equations that compute the same were merged first.
+      source: the equations.
+      program: one equation for each kernel, in the order of the equations that end them.
+      groups: the equations of each kernel. `[K]`
+      written: equations whose results XLA writes to memory, in its own order.
+      workspace: bytes that a kernel needs only while it runs, by the first result.
+      compiled: the kernels in the order of the program, through XLA.
+      function: the same, jitted.
+    """
+
+    merged: bool
+    source: Program
+    program: Program
+    groups: tuple[Group, ...]
+    written: tuple[int, ...]
+    workspace: dict[Var, float]
+    compiled: jax.stages.Compiled
+    function: Any
+
+    def in_order_of_xla(self, written: tuple[int, ...]) -> Program:
+        """Returns the kernels in the order in which XLA has written equations."""
+        equations = self.program.equations
+        ends = dict(zip((part[-1] for part in self.groups), equations, strict=True))
+        maker = {v: kernel for kernel in equations for v in kernel.outvars}
+        placed: dict[int, JaxprEqn] = {}
+
+        def place(kernel: JaxprEqn) -> None:
+            if id(kernel) not in placed:
+                for v in variables(kernel.invars):
+                    if v in maker:
+                        place(maker[v])
+                placed[id(kernel)] = kernel
+
+        # What XLA has not as a kernel comes just before its first reader.
+        for kernel in (*map(ends.__getitem__, written), *equations):
+            place(kernel)
+        return replace(self.program, equations=tuple(placed.values()))
+
+
+def kernels_of(program: Program, *, merged: bool) -> Kernels:
+    """Returns a program as kernels. It is compiled, from shapes alone; nothing runs.
+
+    Args:
+      program: equations as they were traced.
+      merged: whether equations that compute the same are merged first, as XLA merges them.
+    """
+    source = merge_duplicates(program) if merged else program
+    written = materialised(source)
+    parts = groups(source, written)
+    kernels = group(source, parts)
+    function = jit_ordered(kernels)
+    compiled = function.lower(*kernels.arguments()).compile()
+    return Kernels(
+        merged=merged,
+        source=source,
+        program=kernels,
+        groups=parts,
+        written=written,
+        workspace=workspaces(kernels, compiled),
+        compiled=compiled,
+        function=function,
+    )
+
+
+class Candidate(NamedTuple):
+    """A schedule of the kernels of a function."""
+
+    name: str
+    kernels: Kernels
+    traced: Traced  # the graph of the kernels
+    problem: Problem  # the graph on a machine, quantised
+    keys: Keys  # that decode to the schedule
+    schedule: Schedule
+    peak: tuple[int, ...]  # bytes that each device holds by the model, arguments included
+    function: Any = None  # jitted, of the traced arguments; `None` if it was not compiled
+    memory: Memory | None = None  # as XLA plans it; `None` if it was not compiled
+    options: dict[str, Any] | None = None  # of the compiler, if it is XLA's own program
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first start to the last end, by the model."""
+        return float(to_seconds(self.problem, self.schedule.makespan))
+
+    @property
+    def fits(self) -> bool:
+        """Whether no device holds more than its capacity, by the model."""
+        return bool((self.schedule.peak <= self.problem.capacity).all())
+
+    @property
+    def order(self) -> Program:
+        """The kernels in the order of the schedule."""
+        items = self.schedule.order[: int(self.schedule.num_items)].tolist()
+        return self.traced.with_order([item for item in items if item < self.problem.shape.ops])
+
+
+def modelled(
+    name: str, kernels: Kernels, traced: Traced, problem: Problem, keys: Keys
+) -> Candidate:
+    """Returns the schedule that keys decode to, and its peak as the model has it."""
+    schedule = replay(problem, keys)
+    peak = tuple(to_bytes(problem, schedule.peak).tolist())
+    return Candidate(name, kernels, traced, problem, jax.device_get(keys), schedule, peak)
+
+
+@on_host
+def replay(problem: Problem, keys: Keys) -> Schedule:
+    """Returns the schedule that keys decode to, on the host."""
+    return jax.device_get(_replay(problem, keys))
+
+
+@jax.jit
+def _replay(problem: Problem, keys: Keys) -> Schedule:
+    return simulate(problem, decode(problem, keys))

@@ -1,0 +1,184 @@
+"""Orders of kernels in which XLA needs little memory: searched by the model, compiled by XLA."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import jax
+
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.cost.schedule.xla_memory import packed_bytes
+from gopt.graph.padding import pad
+from gopt.graph.tracing import Traced
+from gopt.heuristics import HEURISTICS, keys_in_order
+from gopt.measure.timing import memory
+from gopt.program.program import Program
+from gopt.scheduling.candidate import Candidate, Kernels, kernels_of, modelled
+from gopt.scheduling.methods import find
+from gopt.search.parallel import on_host
+from gopt.xla import chains, group, kernel_graph, materialised
+from gopt.xla.buffers import overwritten
+from gopt.xla.ordered import MEMORY_SCHEDULER, jit_ordered, written_over
+
+
+def through_xla(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    program: Program,
+    *,
+    donate_argnums: int | Sequence[int],
+    method: str,
+    evaluations: int,
+    confirm: int,
+    seed: int,
+    weights: str | os.PathLike[str] | None,
+) -> Iterator[Candidate]:
+    """Yields ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
+
+    The function is compiled to see what XLA fuses, the order of its kernels is searched, and the
+    orders that the model says to be best are compiled.
+
+    Args:
+      fn: a function.
+      args: of the function.
+      program: the function, traced.
+      donate_argnums: see `gopt.schedule`, and so for the rest.
+      method: what searches.
+      evaluations: of each search.
+      confirm: how many orders are compiled besides that of the program and XLA's own.
+      seed: of each search.
+      weights: file with a policy.
+    """
+    found: list[Candidate] = []
+    for kernels in _variants(program):
+        if kernels.merged:
+            yield from _own(fn, args, donate_argnums, kernels)
+        if not kernels.program.equations:
+            return
+        suffix = "" if kernels.merged else ", duplicates apart"
+        first = candidate_of(f"program order{suffix}", kernels, kernels.program)
+        yield _confirmed(first, kernels.function, kernels.compiled)
+        for name, other in _orders(kernels, method, evaluations, seed, weights).items():
+            found.append(candidate_of(f"{name}{suffix}", kernels, other))
+    for candidate in sorted(found, key=attrgetter("peak"))[:confirm]:
+        function = jit_ordered(candidate.traced.program)
+        yield _confirmed(candidate, function, function.lower(*args).compile())
+
+
+def _variants(program: Program) -> list[Kernels]:
+    """Returns a program with duplicates merged, as XLA merges them, and as it is.
+
+    The second keeps what `jax.checkpoint` asks to be computed again.
+    """
+    merged = kernels_of(program, merged=True)
+    if len(merged.source.equations) == len(program.equations):
+        return [merged]
+    return [merged, kernels_of(program, merged=False)]
+
+
+def _own(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    donate_argnums: int | Sequence[int],
+    kernels: Kernels,
+) -> Iterator[Candidate]:
+    """Yields XLA's own program, with its default scheduler and with the one that saves memory."""
+
+    def own(name: str, written: tuple[int, ...], options: dict[str, Any]) -> Candidate:
+        candidate = candidate_of(name, kernels, kernels.in_order_of_xla(written))
+        function = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
+        compiled = function.lower(*args).compile()
+        return _confirmed(candidate._replace(options=options), function, compiled)
+
+    yield own("XLA", kernels.written, {})
+    saving = MEMORY_SCHEDULER.get(jax.default_backend())
+    if saving is not None:
+        yield own("XLA, memory scheduler", materialised(kernels.source, saving), saving)
+
+
+def candidate_of(name: str, kernels: Kernels, program: Program) -> Candidate:
+    """Returns kernels in the order of a program as a candidate; its peak is without arguments."""
+    traced = kernel_graph(program, kernels.workspace, written_over(program))
+    problem = _on_one_device(traced)
+    candidate = modelled(name, kernels, traced, problem, keys_in_order(problem))
+    return candidate._replace(peak=(packed_bytes(problem, candidate.schedule.order),))
+
+
+def _confirmed(candidate: Candidate, function: Any, compiled: jax.stages.Compiled) -> Candidate:
+    """Returns a candidate with what XLA needs, and a peak with the arguments that XLA has."""
+    needs = memory(compiled)
+    (packed,) = candidate.peak
+    return candidate._replace(peak=(needs.arguments + packed,), function=function, memory=needs)
+
+
+def _orders(
+    kernels: Kernels,
+    method: str,
+    evaluations: int,
+    seed: int,
+    weights: str | os.PathLike[str] | None,
+) -> dict[str, Program]:
+    """Returns the kernels in other orders than that of the program.
+
+    The search "best" has half its evaluations for the order of chains, and half for that of
+    kernels; the orders of all heuristics come with it.
+    """
+    program, workspace = kernels.program, kernels.workspace
+    graph = kernel_graph(program, workspace, overwritten(program, alone=True))
+    if method != "best":
+        problem = _on_one_device(graph)
+        keys = find(
+            method,
+            pad(graph.graph),
+            problem,
+            objective="peak_memory",
+            evaluations=evaluations,
+            seed=seed,
+            weights=weights,
+        )
+        return {method: modelled(method, kernels, graph, problem, keys).order}
+    parts = chains(program)
+    coarse = group(program, parts)
+    # What kernels before the last of a chain take for a moment is left out here, not in the peak
+    # of a candidate.
+    joined = kernel_graph(coarse, workspace, overwritten(coarse, alone=True))
+    part_of = {id(chain): part for chain, part in zip(coarse.equations, parts, strict=True)}
+
+    half = max(evaluations // 2, 1)
+    names = ["searched", *HEURISTICS]
+    result = dict(zip(names, _searched(kernels, graph, half, seed), strict=True))
+    chained, *_ = _searched(kernels, joined, half, seed)
+    order = [k for chain in chained.equations for k in part_of[id(chain)]]
+    result["searched in chains"] = replace(
+        program, equations=tuple(program.equations[k] for k in order)
+    )
+    different: dict[tuple[int, ...], str] = {}
+    for name, other in result.items():
+        different.setdefault(tuple(map(id, other.equations)), name)
+    different.pop(tuple(map(id, program.equations)), None)
+    return {name: result[name] for name in different.values()}
+
+
+@on_host
+def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> list[Program]:
+    """Returns the kernels of a graph in the order found by search, then in those of heuristics."""
+    from gopt.scheduling import best  # with networks: `import gopt` stays light
+
+    problem = _on_one_device(graph)
+    given = best.starts(problem, "peak_memory")
+    found = best.search(
+        jax.random.key(seed),
+        problem,
+        objective="peak_memory",
+        evaluations=evaluations,
+        given=given,
+    )
+    others = [jax.tree.map(itemgetter(k), given.keys) for k in range(len(HEURISTICS))]
+    return [modelled("", kernels, graph, problem, keys).order for keys in (found.keys, *others)]
+
+
+def _on_one_device(graph: Traced) -> Problem:
+    return prepare(pad(graph.graph), homogeneous(1))

@@ -1,0 +1,70 @@
+"""Learned local advantage functions: how much one decision changes the cost, given all others.
+
+The function is learned offline, from Gibbs sampling on the graphs of some models, and guides the
+search on graphs of others.
+
+Source: the paper on learned local advantage functions for fusion. What it leaves open is our
+choice:
+
+- temperatures, and that records hold the advantages of all ops at one configuration (`sample`);
+- sizes of the network, its features, and how it leaves out an op's own decision (`predicted`);
+- what is near a decision (`walk`, `shifts`), and that decisions rest (`gopt.search.guided`).
+"""
+
+from gopt.systems.local_advantage.data import (
+    Records,
+    Sampling,
+    advantages,
+    load_records,
+    sample,
+    save_records,
+)
+from gopt.systems.local_advantage.graphs import OP_FEATURES, USE_FEATURES, to_graphs_tuple
+from gopt.systems.local_advantage.network import encode, init_params, predicted
+from gopt.systems.local_advantage.search import guide, shifts, uniform, walk
+from gopt.systems.local_advantage.settings import Settings
+from gopt.systems.local_advantage.training import (
+    Samples,
+    TrainState,
+    init,
+    loss,
+    predict,
+    sample_weights,
+    samples,
+    scale_of,
+    step,
+    targets,
+)
+from gopt.systems.local_advantage.weights import load_network, save_network
+
+__all__ = [
+    "OP_FEATURES",
+    "USE_FEATURES",
+    "Records",
+    "Samples",
+    "Sampling",
+    "Settings",
+    "TrainState",
+    "advantages",
+    "encode",
+    "guide",
+    "init",
+    "init_params",
+    "load_network",
+    "load_records",
+    "loss",
+    "predict",
+    "predicted",
+    "sample",
+    "sample_weights",
+    "samples",
+    "save_network",
+    "save_records",
+    "scale_of",
+    "shifts",
+    "step",
+    "targets",
+    "to_graphs_tuple",
+    "uniform",
+    "walk",
+]

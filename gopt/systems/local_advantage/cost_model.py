@@ -1,0 +1,130 @@
+"""A learned cost model: what a configuration costs, and by its slope, which flip may save most.
+
+Another way to let a search profit from other graphs, which learned advantages are compared with.
+It hears of decisions as numbers between 0 and 1, so that one gradient scores all flips at once.
+What is learned, and that the gradient guides, are our choices.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.learning.graphs import GraphsTuple
+from gopt.learning.layers.sage import GraphSAGE, sage_round
+from gopt.search.guided import Guide
+from gopt.systems.local_advantage.network import encode
+from gopt.systems.local_advantage.settings import Settings
+from gopt.systems.local_advantage.training import TrainState, untrained, updated
+
+Tree = Any
+ROUNDS = 2  # of messages over decisions, as the network of advantages has
+
+
+class Configurations(NamedTuple):
+    """Configurations of one graph, from which those of a batch are drawn."""
+
+    graphs: GraphsTuple
+    problem: FusionProblem
+    fuse: Any  # bool [S, N]
+    spread: Any  # float32 [], the standard deviation of their costs, in ticks
+
+
+class _Cost(nn.Module):
+    @nn.compact
+    def __call__(self, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Array) -> jax.Array:
+        width = nodes.shape[-1]
+        value = nn.Dense(width)(jnp.stack([fused, 1 - fused], 1))
+        nodes = nn.Dense(width)(nodes) + value
+        for _ in range(ROUNDS):
+            nodes = sage_round(nodes, graphs)
+        real = jnp.arange(len(nodes)) < graphs.n_node[0]
+        share = nn.Dense(1)(nn.gelu(nn.Dense(width)(nodes)))[:, 0]
+        return jnp.sum(jnp.where(real, share, 0.0))
+
+
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
+def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
+    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
+    to_encoder, to_head = jax.random.split(key)
+    count = len(graphs.nodes["kind"])
+    nodes = jnp.zeros((count, settings.width))
+    params = {
+        "encoder": GraphSAGE(settings.width, settings.rounds).init(to_encoder, graphs),
+        "cost": _Cost().init(to_head, nodes, graphs, jnp.zeros(count)),
+    }
+    return untrained(params, settings=settings)
+
+
+def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Array) -> jax.Array:
+    """Returns a cost, float32 `[]`, of which only differences between configurations mean anything.
+
+    Args:
+      params: of the model.
+      nodes: see `gopt.systems.local_advantage.encode`, `[N, W]`.
+      graphs: see `to_graphs_tuple`.
+      fused: float32 `[N]`, decisions between 0 and 1.
+    """
+    return jnp.asarray(_Cost().apply(params["cost"], nodes, graphs, fused))
+
+
+def loss(
+    params: Tree, data: Configurations, fuse: jax.Array, cost: jax.Array, *, settings: Settings
+) -> jax.Array:
+    """Returns the squared error of differences from the mean, in standard deviations of the graph.
+
+    Args:
+      params: of the model.
+      data: the graph.
+      fuse: bool `[C, N]`.
+      cost: of them, in ticks, `[C]`.
+      settings: of the model.
+    """
+    nodes = encode(params, data.graphs, settings=settings)
+    found = jax.vmap(lambda fuse: predicted(params, nodes, data.graphs, fuse * 1.0))(fuse)
+    error = found - (cost - cost[0]) / data.spread  # differences first: costs are large integers
+    return jnp.mean((error - jnp.mean(error)) ** 2)
+
+
+def step(
+    state: TrainState, key: jax.Array, data: Configurations, *, settings: Settings
+) -> tuple[TrainState, jax.Array]:
+    """Returns the state after a batch of configurations of one graph, and its loss.
+
+    A configuration is drawn, and from one decision to a half of them flipped, and costed.
+    """
+    to_row, to_share, to_flips = jax.random.split(key, 3)
+    count = settings.configurations
+    fuse = data.fuse[jax.random.randint(to_row, (count,), 0, len(data.fuse))]
+    least = -jnp.log(jnp.maximum(data.problem.num_choices, 2).astype(jnp.float32))
+    share = jnp.exp(jax.random.uniform(to_share, (count, 1), minval=least, maxval=jnp.log(0.5)))
+    flips = jax.random.uniform(to_flips, fuse.shape) < share
+    fuse = fuse ^ (flips & data.problem.configurable)
+    cost = jax.vmap(fusion_cost, (None, 0))(data.problem, fuse)
+    value, gradient = jax.value_and_grad(loss)(state.params, data, fuse, cost, settings=settings)
+    return updated(state, gradient, settings=settings), value
+
+
+def guide(
+    params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
+) -> Guide:
+    """Returns a guide that maps decisions `[N]` to what flips save, by the slope of the cost.
+
+    Args:
+      params: of the model.
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      settings: of the model.
+    """
+    nodes = encode(params, graphs, settings=settings)
+
+    def scores(decisions: jax.Array) -> jax.Array:
+        fused = decisions.astype(jnp.float32)
+        slope = jax.grad(lambda fused: predicted(params, nodes, graphs, fused))(fused)
+        return jnp.where(configurable, slope * (2 * fused - 1), -jnp.inf)
+
+    return scores

@@ -1,0 +1,176 @@
+"""What decisions near those that Gibbs sampling visits change: the data that the network learns."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt.cost.fusion.cost import flipped_costs, fusion_cost
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.files import write_whole
+from gopt.search import gibbs
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How configurations are sampled.
+
+    Attributes:
+      chains: half of them start from the default configuration, half from random ones, whose
+        shares of fused ops are spread evenly.
+      records: configurations kept of each chain, the first one among them.
+      sweep: share of the ops visited between two of them.
+      coldest: temperature of the first chain of each half, in units of the median size of the
+        advantages at its start that are not 0.
+      hottest: of the last chain of each half, if there are two; those between are spaced
+        geometrically.
+    """
+
+    chains: int = 8
+    records: int = 16
+    sweep: float = 0.25
+    coldest: float = 0.1
+    hottest: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.chains < 2 or self.chains % 2:
+            raise ValueError(f"chains is {self.chains}: expected an even number")
+        if self.records < 1:
+            raise ValueError(f"records is {self.records}: expected 1 at least")
+        if not 0 < self.sweep <= 1:
+            raise ValueError(f"sweep is {self.sweep}: expected 0 < sweep <= 1")
+        if not 0 < self.coldest <= self.hottest:
+            raise ValueError(
+                f"coldest is {self.coldest}, hottest is {self.hottest}: expected "
+                "0 < coldest <= hottest"
+            )
+
+
+class Records(NamedTuple):
+    """Configurations of one graph, and what each decision changes in them.
+
+    `S` configurations of `N` ops, with padding, of which none is fused.
+    """
+
+    fuse: Any  # bool [S, N]
+    cost: Any  # int32 [S], ticks
+    advantage: Any  # int32 [S, N], ticks more if the op is fused than if it is not
+
+
+def advantages(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+    """Returns f(y_v = fused; y_-v) = cost(fused, y_-v) - cost(not fused, y_-v), int32 `[N]`.
+
+    Args:
+      problem: one problem.
+      fuse: bool `[N]`, with padding, y.
+    """
+    other, own = flipped_costs(problem, fuse), fusion_cost(problem, fuse)
+    return jnp.where(fuse, own - other, other - own)
+
+
+def sample(
+    key: jax.Array,
+    problem: FusionProblem,
+    default: Any,
+    *,
+    sampling: Sampling,
+) -> Records:
+    """Returns what Gibbs sampling visits, chain by chain.
+
+    Each chain sweeps the ops in their order. What a visit compares is what the decision changes
+    where the chain is then; records hold that of all ops at one configuration, so that one pass
+    of a network serves them all.
+
+    Args:
+      key: random key.
+      problem: one problem.
+      default: the configuration of the compiler, bool `[N]`, with padding.
+      sampling: how.
+
+    Raises:
+      ValueError: no op is configurable.
+    """
+    if not int(problem.num_choices):
+        raise ValueError("problem has no configurable op: expected 1 at least")
+    to_start, to_run = jax.random.split(key)
+    half = sampling.chains // 2
+    shares = (jnp.arange(half) + 0.5) / half
+    uniform = jax.random.uniform(to_start, (half, len(problem.compute)))
+    starts = jnp.concatenate([jnp.tile(jnp.asarray(default), (half, 1)), uniform < shares[:, None]])
+    steps = jnp.linspace(0, 1, half)
+    temperature = sampling.coldest * (sampling.hottest / sampling.coldest) ** steps
+    problem = jax.tree.map(jnp.asarray, problem)
+    run = partial(_chain, sampling=sampling)
+    keys = jax.random.split(to_run, sampling.chains)
+    found = jax.jit(jax.vmap(run, (0, None, 0, 0)))(
+        keys, problem, starts & problem.configurable, jnp.tile(temperature, 2)
+    )
+    return Records(*(np.asarray(x).reshape(-1, *x.shape[2:]) for x in found))
+
+
+def _chain(
+    key: jax.Array,
+    problem: FusionProblem,
+    start: jax.Array,
+    temperature: jax.Array,
+    *,
+    sampling: Sampling,
+) -> Records:
+    count = problem.num_choices
+    visits = jnp.maximum((sampling.sweep * count).astype(jnp.int32), 1)
+
+    def costs(decisions: jax.Array) -> jax.Array:
+        return jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
+
+    def record(state: gibbs.State) -> Records:
+        fuse = state.decisions > 0
+        return Records(fuse, state.cost, advantages(problem, fuse))
+
+    state = gibbs.init(start, costs)
+    first = record(state)
+    scale = jnp.nanmedian(jnp.where(first.advantage == 0, jnp.nan, jnp.abs(first.advantage)))
+    scale = jnp.nan_to_num(scale, nan=1.0)
+
+    def step(state: gibbs.State, k: jax.Array) -> tuple[gibbs.State, Records]:
+        places = k * visits + jnp.arange(problem.choices.size)
+        # Choices are from the last op to the first.
+        nodes = problem.choices[count - 1 - places % count]
+        state = gibbs.sweep(
+            jax.random.fold_in(key, k), state, nodes, visits, costs, temperature=temperature * scale
+        )
+        return state, record(state)
+
+    _, others = jax.lax.scan(step, state, jnp.arange(sampling.records - 1))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, others)
+
+
+def save_records(path: Path, records: Records) -> None:
+    """Writes records to one `.npz`, whole or not at all."""
+    with write_whole(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(
+            file,
+            fuse=np.packbits(records.fuse, axis=1),
+            cost=records.cost,
+            advantage=records.advantage,
+        )
+
+
+def load_records(path: Path) -> Records:
+    """Returns the records that `save_records` wrote.
+
+    Raises:
+      ValueError: the file is damaged, or holds no records.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            advantage = archive["advantage"]
+            fuse = np.unpackbits(archive["fuse"], axis=1, count=advantage.shape[1])
+            return Records(fuse.astype(bool), archive["cost"], advantage)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} does not hold records: {error}") from error

@@ -1,0 +1,118 @@
+"""The graph of a fusion problem with features, for the network."""
+
+from typing import Any
+
+import numpy as np
+
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.cost.fusion.rules import REPEATABLE, ROLES
+from gopt.graph.graph import RANK, Graph
+from gopt.learning.graphs import GraphsTuple
+
+_BITS = REPEATABLE.bit_length()
+
+OP_FEATURES: tuple[str, ...] = (
+    *("compute", "memory", "read", "largest_read"),
+    *("readers", "reads", "repeated"),
+    *(f"role_{role}" for role in ROLES),
+    *(f"into_{bit}" for bit in range(_BITS)),
+    *("is_kernel", "configurable"),
+    *(f"dimension_{axis}" for axis in range(RANK)),
+)
+USE_FEATURES: tuple[str, ...] = ("read", "times", "may", "share_of_readers", "share_of_reads")
+
+
+def to_graphs_tuple(graph: Graph, problem: FusionProblem) -> GraphsTuple:
+    """Returns a fusion problem as a `GraphsTuple` of two graphs: the real rows and the padding.
+
+    Edges are uses, from who makes to who reads, one for each pair of ops. `nodes` is a dict of
+    `kind` (int32 `[N]`) and `features` (float32 `[N, F]`), `edges` float32 `[E, D]`, in the order
+    of `OP_FEATURES` and `USE_FEATURES`; `N` ops and `E` edges, with padding. Times are
+    log(1 + t / mean time of a kernel of one op), counts and dimensions log(1 + x), so that features
+    do not depend on units. What ops may be fused into is as in the problem: a bit of `into` for
+    each role, and one for what may be repeated.
+
+    Args:
+      graph: the ops.
+      problem: of the graph, padded as `gopt.cost.fusion.problem.fusion_bucket` says.
+    """
+    n, count = int(problem.num_ops), int(problem.num_accesses)
+    rows, room = len(problem.compute), len(problem.access)
+    sender, receiver, read, times = _uses(problem, n, count)
+    launch = int(problem.launch)
+    reads = np.bincount(receiver, read, minlength=n)
+    alone = np.where(problem.is_kernel[:n], problem.compute[:n] + problem.memory[:n] + reads, 0)
+    mean = (alone[problem.is_kernel[:n]] + launch).mean() if problem.is_kernel.any() else 1.0
+
+    def ticks(values: Any) -> np.ndarray:
+        return np.log1p(np.asarray(values, np.float64) / max(mean, 1.0))
+
+    largest = np.zeros(n)
+    np.maximum.at(largest, receiver, read)
+    repeated = np.ones(n)
+    np.maximum.at(repeated, sender, times)
+    readers, operands = np.bincount(sender, minlength=n), np.bincount(receiver, minlength=n)
+    role, into = problem.role[:n], problem.into[:n]
+    columns = [
+        *(ticks(x) for x in (problem.compute[:n], problem.memory[:n], reads, largest)),
+        *(np.log1p(x) for x in (readers, operands, repeated)),
+        *(role >> bit & 1 for bit in range(len(ROLES))),
+        *(into >> bit & 1 for bit in range(_BITS)),
+        *(problem.is_kernel[:n], problem.configurable[:n]),
+    ]
+    features = np.zeros((rows, len(OP_FEATURES)), np.float32)
+    features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(_dimensions(graph, n))], 1)
+    edges = np.zeros((room, len(USE_FEATURES)), np.float32)
+    edges[: len(sender)] = np.stack(
+        [
+            *(ticks(read), np.log1p(times), into[sender] & role[receiver] != 0),
+            *(1 / readers[sender], read / np.maximum(reads[receiver], 1)),
+        ],
+        1,
+    )
+
+    def ends(ops: np.ndarray) -> np.ndarray:
+        result = np.full(room, rows - 1, np.int32)
+        result[: len(ops)] = ops
+        return result
+
+    kind = np.zeros(rows, np.int32)
+    kind[:n] = np.asarray(graph.kind)[:n]
+    return GraphsTuple(
+        nodes={"kind": kind, "features": features},
+        edges=edges,
+        senders=ends(sender),
+        receivers=ends(receiver),
+        globals=None,
+        n_node=np.array([n, rows - n], np.int32),
+        n_edge=np.array([len(sender), room - len(sender)], np.int32),
+    )
+
+
+def _uses(problem: FusionProblem, n: int, count: int) -> tuple[np.ndarray, ...]:
+    """Returns who makes, who reads, ticks to read, and how often, of each pair of ops."""
+    tensor, access = problem.tensor[:count], problem.access[:count]
+    first = np.flatnonzero(np.diff(tensor, prepend=-1))
+    is_use = np.ones(count, bool)
+    is_use[first] = False
+    maker = np.repeat(access[first], np.diff(first, append=count))
+    pairs, index = np.unique(
+        maker[is_use].astype(np.int64) * n + access[is_use], return_inverse=True
+    )
+    read = np.bincount(index, problem.read[:count][is_use], minlength=len(pairs))
+    uses = int(problem.first_use[n])
+    makers = np.repeat(np.arange(n), np.diff(problem.first_use[: n + 1]))
+    where = np.searchsorted(pairs, makers * n + problem.consumer[:uses])
+    times = np.ones(len(pairs))
+    np.maximum.at(times, where, problem.times[:uses])
+    return pairs // max(n, 1), pairs % max(n, 1), read, times
+
+
+def _dimensions(graph: Graph, n: int) -> np.ndarray:
+    """Returns the dimensions of the largest output of each op, float64 `[N, RANK]`."""
+    t = int(graph.num_tensors)
+    producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
+    by_size = np.argsort(size, kind="stable")
+    dimensions = np.zeros((n, RANK))
+    dimensions[producer[by_size]] = np.maximum(np.asarray(graph.shape)[by_size], 0)
+    return dimensions

@@ -1,0 +1,241 @@
+"""A policy that is shared by graphs: how likely each op is fused, by REINFORCE.
+
+Another way to profit from other graphs, which learned advantages are compared with: it is sampled
+as it is (zero-shot), or trained on the graph itself with what is evaluated there (fine-tuned).
+Decisions are independent given the graph; that and the training are our choices.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.learning.graphs import GraphsTuple
+from gopt.learning.layers.sage import GraphSAGE
+from gopt.learning.losses import leave_one_out, reinforce
+from gopt.search.decisions import Cost, Result
+from gopt.systems.local_advantage.cost_model import Configurations
+from gopt.systems.local_advantage.settings import Settings
+from gopt.systems.local_advantage.training import TrainState, untrained, updated
+
+Tree = Any
+FINE_TUNING = 1e-3  # learning rate
+
+
+class Batch(NamedTuple):
+    """Configurations that were drawn, and their costs."""
+
+    fuse: jax.Array  # bool [C, N]
+    cost: jax.Array  # [C]
+
+
+class _Policy(nn.Module):
+    width: int
+    rounds: int
+
+    @nn.compact
+    def __call__(self, graphs: GraphsTuple) -> jax.Array:
+        nodes = GraphSAGE(self.width, self.rounds)(graphs)
+        return nn.Dense(1)(nn.gelu(nn.Dense(self.width)(nodes)))[:, 0]
+
+
+@partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
+def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
+    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
+    params = _Policy(settings.width, settings.rounds).init(key, graphs)
+    return untrained(params, settings=settings)
+
+
+def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
+    """Returns the log-odds that each op is fused, float32 `[N]`."""
+    return jnp.asarray(_Policy(settings.width, settings.rounds).apply(params, graphs))
+
+
+def sample(
+    key: jax.Array, logits: jax.Array, configurable: jax.Array, cost: Cost, *, count: int
+) -> Batch:
+    """Returns configurations drawn from log-odds `[N]`, with their costs."""
+    shape = (count, len(logits))
+    fuse = (jax.random.uniform(key, shape) < jax.nn.sigmoid(logits)) & configurable
+    return Batch(fuse, cost(fuse.astype(jnp.int32)))
+
+
+def loss(
+    params: Tree,
+    graphs: GraphsTuple,
+    configurable: jax.Array,
+    batch: Batch,
+    *,
+    settings: Settings,
+) -> jax.Array:
+    """Returns the loss of REINFORCE, with rewards in standard deviations of the batch.
+
+    Args:
+      params: of the policy.
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      batch: drawn from the policy.
+      settings: of the policy.
+    """
+    found = logits(params, graphs, settings=settings)
+    each = jnp.where(batch.fuse, jax.nn.log_sigmoid(found), jax.nn.log_sigmoid(-found))
+    log_prob = jnp.sum(jnp.where(configurable, each, 0.0), 1)
+    saved = (batch.cost[0] - batch.cost).astype(jnp.float32)
+    reward = saved / jnp.maximum(jnp.std(saved), 1.0)
+    return reinforce(log_prob, reward, leave_one_out(reward))
+
+
+def step(
+    state: TrainState, key: jax.Array, data: Configurations, *, settings: Settings
+) -> tuple[TrainState, jax.Array]:
+    """Returns the state after a batch of one graph, and its mean cost, of what nothing fused costs.
+
+    Args:
+      state: before.
+      key: random key.
+      data: the graph; its configurations are not used.
+      settings: of the policy.
+    """
+    problem, graphs = data.problem, data.graphs
+    found = logits(state.params, graphs, settings=settings)
+
+    def cost(decisions: jax.Array) -> jax.Array:
+        return jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
+
+    batch = sample(key, found, problem.configurable, cost, count=settings.configurations)
+    gradient = jax.grad(loss)(state.params, graphs, problem.configurable, batch, settings=settings)
+    share = jnp.mean(batch.cost / cost(jnp.zeros((1, len(found)), jnp.int32)))
+    return updated(state, gradient, settings=settings), share
+
+
+def best_of(
+    key: jax.Array,
+    params: Tree,
+    graphs: GraphsTuple,
+    configurable: jax.Array,
+    cost: Cost,
+    start: jax.Array,
+    *,
+    evaluations: int,
+    settings: Settings,
+) -> Result:
+    """Returns the best of a start, the likeliest configuration, and draws: zero-shot.
+
+    Args:
+      key: random key.
+      params: of the policy.
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      cost: maps decisions `[P, N]` to costs `[P]`.
+      start: decisions, int32 `[N]`.
+      evaluations: how many candidates to evaluate.
+      settings: of the policy.
+
+    Raises:
+      ValueError: `evaluations` is less than two.
+    """
+    _check(evaluations)
+    state = (logits(params, graphs, settings=settings),)
+    return _best(
+        key,
+        lambda state, _: state,
+        state,
+        configurable,
+        cost,
+        start,
+        evaluations=evaluations,
+        size=settings.configurations,
+    )
+
+
+def minimize(
+    key: jax.Array,
+    params: Tree,
+    graphs: GraphsTuple,
+    configurable: jax.Array,
+    cost: Cost,
+    start: jax.Array,
+    *,
+    evaluations: int,
+    settings: Settings,
+    learning_rate: float = FINE_TUNING,
+) -> Result:
+    """Returns the best of what a policy draws while it is trained on one graph: fine-tuned.
+
+    As `best_of`, with its arguments and errors, but after each batch the policy is trained by it,
+    with a constant `learning_rate`.
+    """
+    _check(evaluations)
+    rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
+
+    def learn(state: Any, batch: Batch) -> Any:
+        _, params, moments = state
+        gradient = jax.grad(loss)(params, graphs, configurable, batch, settings=settings)
+        updates, moments = rule.update(gradient, moments, params)
+        params = optax.apply_updates(params, updates)
+        return logits(params, graphs, settings=settings), params, moments
+
+    return _best(
+        key,
+        learn,
+        (logits(params, graphs, settings=settings), params, rule.init(params)),
+        configurable,
+        cost,
+        start,
+        evaluations=evaluations,
+        size=settings.configurations,
+    )
+
+
+def _check(evaluations: int) -> None:
+    if evaluations < 2:
+        raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
+
+
+def _best(
+    key: jax.Array,
+    learn: Callable[[Any, Batch], Any],
+    state: Any,
+    configurable: jax.Array,
+    cost: Cost,
+    start: jax.Array,
+    *,
+    evaluations: int,
+    size: int,
+) -> Result:
+    """Returns the best of the start, of the likeliest configuration, and of batches in turn.
+
+    A state begins with log-odds `[N]`; what is left of a batch at the end is drawn alone.
+    """
+    first = jnp.stack([start > 0, (state[0] > 0) & configurable])
+    costs = cost(first.astype(jnp.int32))
+
+    def better(kept: Batch, batch: Batch) -> Batch:
+        """Returns the best of one and of others; both are batches."""
+        fuse, cost = jnp.concatenate([kept.fuse, batch.fuse]), jnp.append(kept.cost, batch.cost)
+        least = jnp.argmin(cost)[None]
+        return Batch(fuse[least], cost[least])
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        state, kept = carry
+        batch = sample(key, state[0], configurable, cost, count=size)
+        return (learn(state, batch), better(kept, batch)), batch.cost
+
+    to_batches, to_rest = jax.random.split(key)
+    batches, rest = divmod(evaluations - 2, size)
+    kept = better(Batch(first[:1], costs[:1]), Batch(first[1:], costs[1:]))
+    keys = jax.random.split(to_batches, batches)
+    (state, kept), drawn = lax.scan(step, (state, kept), keys)
+    history = [costs, drawn.ravel()]
+    if rest:
+        last = sample(to_rest, state[0], configurable, cost, count=rest)
+        kept = better(kept, last)
+        history.append(last.cost)
+    decisions = kept.fuse[0].astype(jnp.int32)
+    return Result(decisions, kept.cost[0], lax.cummin(jnp.concatenate(history)))

@@ -1,0 +1,100 @@
+"""The guide that a trained network is to `gopt.search.guided`."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gopt.learning.graphs import GraphsTuple
+from gopt.search.guided import Guide, Move
+from gopt.systems.local_advantage.network import encode, predicted
+from gopt.systems.local_advantage.settings import Settings, check_two_values
+
+Tree = Any
+
+
+def guide(
+    params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
+) -> Guide:
+    """Returns a guide that maps int32 decisions `[N]` to how much a change of each promises.
+
+    A network of signed advantages promises what the other decision saves; one of absolute ones, as
+    in the paper, says only how much there is at stake.
+
+    Args:
+      params: of the network.
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      settings: of the network.
+
+    Raises:
+      ValueError: decisions have not two values.
+    """
+    check_two_values(settings)
+    nodes = encode(params, graphs, settings=settings)
+
+    def scores(decisions: jax.Array) -> jax.Array:
+        found = predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]
+        promise = jnp.where(decisions > 0, found, -found) if settings.is_signed else found
+        return jnp.where(configurable, promise, -jnp.inf)
+
+    return scores
+
+
+def uniform(configurable: jax.Array) -> Guide:
+    """Returns a guide to which all decisions are alike."""
+    return lambda decisions: jnp.where(configurable, 0.0, -jnp.inf)
+
+
+def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
+    """Returns two moves: the end of a kernel moves by one op.
+
+    The decision of an op changes, and its neighbours are decided as it was before: those that it
+    reads, or those that read it. Single decisions rarely lead there, because between the two of
+    them more is computed, or written, than before and after.
+
+    Args:
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+    """
+    configurable, count = jnp.asarray(configurable), len(configurable)
+
+    def shift(
+        ends: jax.Array, others: jax.Array, key: jax.Array, decisions: jax.Array, node: jax.Array
+    ) -> jax.Array:
+        del key
+        is_near = jnp.zeros(count, bool).at[others].max(ends == node) & configurable
+        own = decisions[node]
+        return jnp.where(is_near, own, decisions).at[node].set(1 - own)
+
+    senders, receivers = jnp.asarray(graphs.senders), jnp.asarray(graphs.receivers)
+    return partial(shift, receivers, senders), partial(shift, senders, receivers)
+
+
+def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Move:
+    """Returns a move: a decision changes, and by even chances those on a random walk from it.
+
+    Args:
+      graphs: see `to_graphs_tuple`.
+      configurable: which ops have a decision, bool `[N]`.
+      steps: uses that the walk follows, to readers and makers alike.
+    """
+    configurable, count = jnp.asarray(configurable), len(configurable)
+    senders, receivers = jnp.asarray(graphs.senders), jnp.asarray(graphs.receivers)
+    ends = jnp.concatenate([senders, receivers])
+    others = jnp.concatenate([receivers, senders])
+    order = jnp.argsort(ends, stable=True)
+    others, first = others[order], jnp.searchsorted(ends[order], jnp.arange(count + 1))
+
+    def change(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
+        changed = decisions.at[node].set(1 - decisions[node])
+        for k in range(steps):
+            to_place, to_coin = jax.random.split(jax.random.fold_in(key, k))
+            place = jax.random.randint(to_place, (), first[node], first[node + 1])
+            node = jnp.where(first[node] < first[node + 1], others[place], node)
+            flips = jax.random.bernoulli(to_coin) & configurable[node]
+            changed = changed.at[node].set(jnp.where(flips, 1 - decisions[node], changed[node]))
+        return changed
+
+    return change

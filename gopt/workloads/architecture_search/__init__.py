@@ -1,0 +1,1 @@
+"""Networks from architecture search and random networks."""

@@ -1,0 +1,94 @@
+"""NASNet-A: cells found by architecture search, each fed by the two cells before it."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.architecture_search.cells import CellNetwork, SeparableConv, adjust
+from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.layers import average_pool, check_at_least, max_pool
+
+
+class NormalCell(nn.Module):
+    """Keeps the resolution; returns 6 x `features` channels (paper, figure 4, left)."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
+        """Returns the cell's output; `x` and `previous` are those of the last two cells."""
+        h, p = adjust(x, previous, self.features)
+        blocks = [
+            SeparableConv(self.features, 5)(h) + SeparableConv(self.features, 3)(p),
+            SeparableConv(self.features, 5)(p) + SeparableConv(self.features, 3)(p),
+            average_pool(h) + p,
+            average_pool(p) + average_pool(p),
+            SeparableConv(self.features, 3)(h) + h,
+        ]
+        return jnp.concatenate([p, *blocks], axis=-1)
+
+
+class ReductionCell(nn.Module):
+    """Halves the resolution; returns 4 x `features` channels (paper, figure 4, right)."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, previous: jax.Array | None) -> jax.Array:
+        """Returns the cell's output; `x` and `previous` are those of the last two cells."""
+        h, p = adjust(x, previous, self.features)
+
+        def separable(y: jax.Array, kernel: int) -> jax.Array:
+            return SeparableConv(self.features, kernel, strides=2)(y)
+
+        first = separable(h, 5) + separable(p, 7)
+        second = max_pool(h, strides=2) + separable(p, 7)
+        third = average_pool(h, strides=2) + separable(p, 5)
+        fourth = second + average_pool(first)
+        fifth = SeparableConv(self.features, 3)(first) + max_pool(h, strides=2)
+        return jnp.concatenate([second, third, fourth, fifth], axis=-1)
+
+
+def nasnet_a(
+    *,
+    batch: int = 1,
+    size: int = 224,
+    cells: int = 4,
+    filters: int = 1056,
+    stem: int = 32,
+    skip_reduction: bool = False,
+) -> Workload:
+    """Returns NASNet-A (cells @ filters); by default mobile, 4 @ 1056, 5 289 978 parameters.
+
+    NASNet-A large, 6 @ 4032, is `nasnet_a(size=331, cells=6, filters=4032, stem=96,
+    skip_reduction=True)`, 88 753 150 parameters. Keras publishes the same two numbers of
+    trainable parameters; the paper, 5.3 and 88.9 million (tables 3 and 2). The auxiliary
+    classifier, dropout and path dropping of training are left out.
+
+    Args:
+      batch: number of images.
+      size: height and width of an image, at least 19.
+      cells: normal cells in each of the three stages.
+      filters: channels of the last cell, a multiple of 96.
+      stem: channels of the first convolution.
+      skip_reduction: the cell after a reduction takes as its second input that of the
+        reduction, rather than the reduction's first.
+
+    Raises:
+      ValueError: an argument is too small, or `filters` is not a multiple of 96.
+
+    Source: Zoph et al., Learning Transferable Architectures for Scalable Image Recognition
+    (2018).
+    """
+    check_at_least(1, batch=batch, cells=cells, stem=stem)
+    check_at_least(19, size=size)
+    if filters < 96 or filters % 96:
+        raise ValueError(f"filters: expected a positive multiple of 96, got {filters}")
+    return Workload(
+        name=f"nasnet_a_{cells}_{filters}",
+        # The last normal cells have 4 x 6 times as many channels as the first have features.
+        module=CellNetwork(NormalCell, ReductionCell, cells, filters // 24, stem, skip_reduction),
+        inputs=(image(batch, size),),
+        loss=cross_entropy,
+        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    )

@@ -1,0 +1,1 @@
+"""Convolutional image classifiers."""

@@ -1,0 +1,1 @@
+"""Models for segmentation, pose estimation and detection."""

@@ -1,0 +1,156 @@
+"""DeepRank: how relevant a document is, from the words around each occurrence of a query term.
+
+Pang et al., DeepRank: A New Deep Architecture for Relevance Ranking in Information Retrieval,
+arXiv:1710.05649, with the convolutional measure network, in the configuration that the authors
+publish for LETOR 4.0 (pl8787/textnet-model, letor.deeprank.pyramid.config): up to 20 query terms
+and 20 contexts of 11 words for each, 193 367 words of width 50, four kernels, and recurrent
+networks of width three in both directions. They publish no number of parameters; ours has
+9 862 098, all but 381 in the tables of words and of their importance.
+
+It departs from that configuration where the authors' other program (pl8787/DeepRank_PyTorch)
+does: the last layer reads the sum over the query's terms, as in the paper, without a ReLU before
+it; a place p counts as 1 / (p + 1); and contexts that are missing are padding, read like others.
+Our choice: both tables are trained, where the authors keep pretrained vectors and inverse
+document frequencies.
+
+Which windows of a document are contexts depends on its words: finding them is outside the model.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Workload, tokens
+from gopt.workloads.layers import check_at_least
+from gopt.workloads.sequential.recurrent import GRUCell, unroll
+
+
+class Measure(nn.Module):
+    """Local relevance: one convolution over all pairs of a query word and a context word.
+
+    Attributes:
+      kernels: number of kernels; of each, the context keeps the largest output.
+    """
+
+    kernels: int
+
+    @nn.compact
+    def __call__(self, query: jax.Array, contexts: jax.Array) -> jax.Array:
+        """Returns `[batch, terms, contexts, kernels]`.
+
+        Args:
+          query: words of the query, `[batch, terms, width]`.
+          contexts: words around each place, `[batch, terms, contexts, window, width]`.
+        """
+        products = jnp.einsum("bqw,btckw->btcqk", query, contexts)
+        # A number for each word, the same in its whole row or column of pairs.
+        rows = nn.Dense(1, use_bias=False, name="query")(query)[:, None, None]
+        columns = nn.Dense(1, use_bias=False, name="context")(contexts).swapaxes(-1, -2)
+        pairs = jnp.stack(jnp.broadcast_arrays(products, rows, columns), axis=-1)
+        signals = nn.Conv(self.kernels, (3, 3))(pairs)
+        return nn.leaky_relu(signals.max(axis=(-3, -2)), 0.2)
+
+
+class Aggregation(nn.Module):
+    """Global relevance: contexts of a term are read in order, then terms are weighed.
+
+    Attributes:
+      hidden: width of the recurrent network of each direction.
+    """
+
+    hidden: int
+
+    @nn.compact
+    def __call__(self, contexts: jax.Array, weights: jax.Array) -> jax.Array:
+        """Returns scores `[batch]`.
+
+        Args:
+          contexts: of each term, by position, `[batch, terms, contexts, features]`.
+          weights: of the terms, `[batch, terms]`.
+        """
+        steps = list(jnp.unstack(contexts, axis=2))
+        start = jnp.zeros((*weights.shape, self.hidden), jnp.float32)
+        ahead, _ = unroll(GRUCell(self.hidden, name="forward"), start, steps)
+        behind, _ = unroll(GRUCell(self.hidden, name="backward"), start, steps[::-1])
+        terms = jnp.concatenate([ahead, behind], axis=-1)
+        return nn.Dense(1)(jnp.einsum("bt,bth->bh", weights, terms))[:, 0]
+
+
+class DeepRank(nn.Module):
+    """Embeddings, the measure network and the aggregation network."""
+
+    vocabulary: int
+    width: int
+    kernels: int
+    hidden: int
+
+    @nn.compact
+    def __call__(self, query: jax.Array, contexts: jax.Array, positions: jax.Array) -> jax.Array:
+        """Returns scores `[batch]` of documents.
+
+        Args:
+          query: its words, `[batch, terms]`.
+          contexts: words around places where the document has a term of the query,
+            `[batch, terms, contexts, window]`.
+          positions: these places, counted from 0 and rising, `[batch, terms, contexts]`.
+        """
+        words = nn.Embed(self.vocabulary, self.width, name="words")
+        local = Measure(self.kernels)(words(query), words(contexts))
+        nearness = 1 / (positions[..., None] + 1)
+        weights = nn.softmax(nn.Embed(self.vocabulary, 1, name="importance")(query)[..., 0])
+        return Aggregation(self.hidden)(jnp.concatenate([local, nearness], axis=-1), weights)
+
+
+def hinge(scores: jax.Array, better: jax.Array) -> jax.Array:
+    """Returns the mean over pairs of max(0, 1 - s⁺ + s⁻), of the better document and the other.
+
+    Args:
+      scores: of both documents of each pair in turn, `[2 · pairs]`.
+      better: which of the two is the better one, 0 or 1, `[pairs]`.
+    """
+    first, second = jnp.unstack(scores.reshape(-1, 2), axis=1)
+    lead = jnp.where(better == 0, first - second, second - first)
+    return nn.relu(1 - lead).mean()
+
+
+def deeprank(
+    *,
+    batch: int = 200,
+    terms: int = 20,
+    contexts: int = 20,
+    window: int = 11,
+    width: int = 50,
+    kernels: int = 4,
+    hidden: int = 3,
+    vocabulary: int = 193_367,
+) -> Workload:
+    """Returns the ranking model; the defaults are the authors' for LETOR 4.0.
+
+    Args:
+      batch: documents, each with its query; the loss compares the first two, the next two, ...
+      terms: words of a query.
+      contexts: windows of a document for each of them; as many steps are unrolled.
+      window: words of a context.
+      width: width of the embedding.
+      kernels: kernels of the convolution.
+      hidden: width of the recurrent network of each direction.
+      vocabulary: number of words.
+
+    Raises:
+      ValueError: if `batch` is not even, or a size is smaller than 1.
+    """
+    if batch < 2 or batch % 2:
+        raise ValueError(f"batch: expected a positive even number, got {batch}")
+    check_at_least(1, terms=terms, contexts=contexts, window=window, width=width)
+    check_at_least(1, kernels=kernels, hidden=hidden, vocabulary=vocabulary)
+    return Workload(
+        name=f"deeprank-{terms}x{contexts}",
+        module=DeepRank(vocabulary, width, kernels, hidden),
+        inputs=(
+            tokens(batch, terms),
+            jax.ShapeDtypeStruct((batch, terms, contexts, window), jnp.int32),
+            jax.ShapeDtypeStruct((batch, terms, contexts), jnp.int32),
+        ),
+        loss=hinge,
+        targets=jax.ShapeDtypeStruct((batch // 2,), jnp.int32),
+    )

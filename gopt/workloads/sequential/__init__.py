@@ -1,0 +1,1 @@
+"""Models for text and audio with recurrence, state spaces or dilated convolutions."""

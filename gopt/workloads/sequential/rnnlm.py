@@ -1,0 +1,77 @@
+"""RNNLM: the LSTM language model of Zaremba, Sutskever and Vinyals, unrolled over time.
+
+Recurrent Neural Network Regularization, arXiv:1409.2329, section 4.1, on the Penn Treebank.
+The large model (2 layers of 1500, the default) has 66 M parameters, the medium one (2 layers of
+650) 20 M, in whole millions (Merity et al. 2017, arXiv:1609.07843, table 2); ours have 66 022 000
+and 19 775 200.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
+from gopt.workloads.sequential.recurrent import LSTMCell, unroll
+
+
+class RNNLM(nn.Module):
+    """Embedding, a stack of LSTM layers, and an untied softmax."""
+
+    vocabulary: int
+    layers: int
+    hidden: int
+
+    @nn.compact
+    def __call__(
+        self, token_ids: jax.Array, *state: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        """Returns logits `[batch, length, vocabulary]` and the state for the next segment.
+
+        `state` is the cell and the hidden state of each layer in turn, each `[batch, hidden]`.
+        """
+        steps = list(jnp.unstack(nn.Embed(self.vocabulary, self.hidden)(token_ids), axis=1))
+        last: list[jax.Array] = []
+        for layer in range(self.layers):
+            carry = state[2 * layer], state[2 * layer + 1]
+            carry, steps = unroll(LSTMCell(self.hidden), carry, steps)
+            last.extend(carry)
+        return nn.Dense(self.vocabulary)(jnp.stack(steps, axis=1)), tuple(last)
+
+
+def _loss(outputs: Tree, targets: Tree) -> jax.Array:
+    logits, _ = outputs
+    return cross_entropy(logits, targets)
+
+
+def rnnlm(
+    *,
+    batch: int = 20,
+    length: int = 35,
+    layers: int = 2,
+    hidden: int = 1500,
+    vocabulary: int = 10_000,
+) -> Workload:
+    """Returns the LSTM language model; the defaults are the large model of arXiv:1409.2329.
+
+    Args:
+      batch: sequences in a batch.
+      length: time steps that are unrolled.
+      layers: LSTM layers.
+      hidden: width of the embedding and of each layer.
+      vocabulary: number of words.
+
+    Raises:
+      ValueError: if `length` or `layers` is not positive.
+    """
+    if length < 1:
+        raise ValueError(f"length: expected at least 1, got {length}")
+    if layers < 1:
+        raise ValueError(f"layers: expected at least 1, got {layers}")
+    state = jax.ShapeDtypeStruct((batch, hidden), jnp.float32)
+    return Workload(
+        name=f"rnnlm-{layers}",
+        module=RNNLM(vocabulary, layers, hidden),
+        inputs=(tokens(batch, length), *[state] * (2 * layers)),
+        loss=_loss,
+        targets=tokens(batch, length),
+    )

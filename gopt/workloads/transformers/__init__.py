@@ -1,0 +1,1 @@
+"""Models with attention, and the MLP-Mixer."""

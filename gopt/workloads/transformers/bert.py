@@ -1,0 +1,130 @@
+"""BERT: a bidirectional transformer encoder with its two pre-training heads.
+
+Devlin et al., BERT, arXiv:1810.04805, BERT-base for the uncased English vocabulary. The paper
+gives 110 M parameters; the released checkpoint with both heads has 110 106 428, of which the
+encoder with its pooler has 109 482 240. Ours, with both heads, has the former number exactly.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
+from gopt.workloads.transformers.attention import SelfAttention, check_heads
+
+
+def _norm() -> nn.LayerNorm:
+    return nn.LayerNorm(epsilon=1e-12)
+
+
+class Block(nn.Module):
+    """Self-attention and a feed-forward network, each followed by a residual and a norm."""
+
+    heads: int
+    inner: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
+        """Returns `[batch, length, hidden]`; `bias` `[batch, 1, 1, length]` masks out padding."""
+        x = _norm()(x + SelfAttention(self.heads)(x, bias))
+        inner = nn.gelu(nn.Dense(self.inner)(x), approximate=False)
+        return _norm()(x + nn.Dense(x.shape[-1])(inner))
+
+
+class Encoder(nn.Module):
+    """The transformer between the embedded tokens and the heads."""
+
+    layers: int
+    heads: int
+    inner: int
+    positions: int
+
+    @nn.compact
+    def __call__(self, words: jax.Array, segments: jax.Array, mask: jax.Array) -> jax.Array:
+        """Returns `[batch, length, hidden]`; `mask` is 1 for tokens and 0 for padding."""
+        _, length, hidden = words.shape
+        table = self.param("positions", nn.initializers.normal(0.02), (self.positions, hidden))
+        x = _norm()(words + table[:length] + nn.Embed(2, hidden, name="segments")(segments))
+        bias = (1 - mask[:, None, None, :]) * -1e9
+        for _ in range(self.layers):
+            x = Block(self.heads, self.inner)(x, bias)
+        return x
+
+
+class BERT(nn.Module):
+    """Encoder, masked-word head tied to the word embedding, and next-sentence head."""
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+    positions: int
+
+    @nn.compact
+    def __call__(
+        self, token_ids: jax.Array, segments: jax.Array, mask: jax.Array, masked: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns logits of the words at `masked`, and of the second sentence being the next.
+
+        They are `[batch, predictions, vocabulary]` and `[batch, 2]`; `masked` `[batch,
+        predictions]` holds positions.
+        """
+        embed = nn.Embed(self.vocabulary, self.hidden, name="words")
+        encoder = Encoder(self.layers, self.heads, self.inner, self.positions)
+        x = encoder(embed(token_ids), segments, mask)
+
+        pooled = jnp.tanh(nn.Dense(self.hidden, name="pooler")(x[:, 0]))
+        is_next = nn.Dense(2, name="next_sentence")(pooled)
+
+        picked = jnp.take_along_axis(x, masked[..., None], axis=1, mode="clip")
+        picked = nn.gelu(nn.Dense(self.hidden, name="transform")(picked), approximate=False)
+        bias = self.param("word_bias", nn.initializers.zeros, (self.vocabulary,))
+        return embed.attend(_norm()(picked)) + bias, is_next
+
+
+def _loss(outputs: Tree, targets: Tree) -> jax.Array:
+    words, is_next = outputs
+    word_targets, next_targets = targets
+    return cross_entropy(words, word_targets) + cross_entropy(is_next, next_targets)
+
+
+def bert(
+    *,
+    batch: int = 32,
+    length: int = 128,
+    predictions: int = 20,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    inner: int = 3072,
+    positions: int = 512,
+    vocabulary: int = 30_522,
+) -> Workload:
+    """Returns BERT with its pre-training heads; the defaults are BERT-base, uncased.
+
+    Args:
+      batch: sequences in a batch.
+      length: tokens in a sequence; 128 for nine tenths of the published pre-training.
+      predictions: masked words of a sequence.
+      layers: transformer blocks.
+      hidden: width of the residual stream.
+      heads: attention heads.
+      inner: width of the feed-forward networks.
+      positions: rows of the position embedding.
+      vocabulary: number of word pieces.
+
+    Raises:
+      ValueError: if `heads` does not divide `hidden`, or `length` exceeds `positions`.
+    """
+    check_heads(heads, hidden)
+    if length > positions:
+        raise ValueError(f"length: expected at most positions = {positions}, got {length}")
+    sequence = tokens(batch, length)
+    return Workload(
+        name=f"bert-{layers}",
+        module=BERT(vocabulary, layers, hidden, heads, inner, positions),
+        inputs=(sequence, sequence, sequence, tokens(batch, predictions)),
+        loss=_loss,
+        targets=(tokens(batch, predictions), jax.ShapeDtypeStruct((batch,), jnp.int32)),
+    )

@@ -1,0 +1,107 @@
+"""GPT-2: a causal transformer decoder that predicts the next token.
+
+Radford et al., Language Models are Unsupervised Multitask Learners (2019), the smallest of the
+four models. The paper gives 117 M parameters (table 2); the released checkpoint has 124 439 808,
+the output embedding being the input embedding, and ours has this number exactly.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Workload, cross_entropy, tokens
+from gopt.workloads.layers import check_at_least
+from gopt.workloads.transformers.attention import attend, check_heads
+
+
+def _norm() -> nn.LayerNorm:
+    return nn.LayerNorm(epsilon=1e-5)
+
+
+class Block(nn.Module):
+    """Causal self-attention and a feed-forward network, each after a norm."""
+
+    heads: int
+    inner: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
+        """Returns `[batch, length, hidden]`; `bias` `[length, length]` masks out later tokens."""
+        hidden = x.shape[-1]
+        # One product makes queries, keys and values.
+        joint = nn.Dense(3 * hidden, name="query_key_value")(_norm()(x))
+        mixed = attend(*jnp.split(joint, 3, axis=-1), heads=self.heads, bias=bias)
+        x = x + nn.Dense(hidden, name="out")(mixed)
+        inner = nn.gelu(nn.Dense(self.inner)(_norm()(x)), approximate=True)
+        return x + nn.Dense(hidden)(inner)
+
+
+class GPT2(nn.Module):
+    """Embedded tokens and positions, blocks, and logits by the tied embedding."""
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+    positions: int
+
+    @nn.compact
+    def __call__(self, token_ids: jax.Array) -> jax.Array:
+        """Returns logits of each next token, `[batch, length, vocabulary]`."""
+        length = token_ids.shape[1]
+        embed = nn.Embed(self.vocabulary, self.hidden, name="words")
+        table = self.param("positions", nn.initializers.normal(0.01), (self.positions, self.hidden))
+        x = embed(token_ids) + table[:length]
+        bias = jnp.where(jnp.tri(length, dtype=bool), 0.0, -1e9)
+        for _ in range(self.layers):
+            x = Block(self.heads, self.inner)(x, bias)
+        return embed.attend(_norm()(x))
+
+
+def gpt2(
+    *,
+    batch: int = 8,
+    length: int = 1024,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    inner: int = 3072,
+    positions: int = 1024,
+    vocabulary: int = 50_257,
+) -> Workload:
+    """Returns the language model; the defaults are GPT-2 small. Dropout is not applied.
+
+    Args:
+      batch: sequences in a batch.
+      length: tokens in a sequence.
+      layers: transformer blocks.
+      hidden: width of the residual stream.
+      heads: attention heads.
+      inner: width of the feed-forward networks.
+      positions: rows of the position embedding.
+      vocabulary: number of tokens.
+
+    Raises:
+      ValueError: if an argument is smaller than 1, if `heads` does not divide `hidden`, or
+        `length` exceeds `positions`.
+    """
+    check_at_least(
+        1,
+        batch=batch,
+        length=length,
+        layers=layers,
+        hidden=hidden,
+        inner=inner,
+        vocabulary=vocabulary,
+    )
+    check_heads(heads, hidden)
+    if length > positions:
+        raise ValueError(f"length: expected at most positions = {positions}, got {length}")
+    return Workload(
+        name=f"gpt2-{layers}",
+        module=GPT2(vocabulary, layers, hidden, heads, inner, positions),
+        inputs=(tokens(batch, length),),
+        loss=cross_entropy,
+        targets=tokens(batch, length),
+    )

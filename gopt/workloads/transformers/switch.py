@@ -1,0 +1,200 @@
+"""Switch Transformer: T5 with a mixture of experts in every other feed-forward layer.
+
+Fedus, Zoph and Shazeer, Switch Transformers: Scaling to Trillion Parameter Models with Simple and
+Efficient Sparsity, arXiv:2101.03961, Switch-Base with 8 experts. The released checkpoint
+`google/switch-base-8` has 619 339 008 parameters, and ours has this number exactly.
+
+Tokens go to experts as in appendix F, by products with a mask; each text is a group of its own, in
+which an expert has places for so many tokens. Texts fill their lengths: there is no padding mask.
+Noise on the router's inputs is not applied.
+"""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
+from gopt.workloads.layers import check_at_least
+from gopt.workloads.norms import RMSNorm
+from gopt.workloads.transformers.text_to_text import BUCKETS, Block, attend_in_turn, position_bias
+
+
+class Experts(nn.Module):
+    """Feed-forward networks, of which each token passes the one that the router prefers.
+
+    Attributes:
+      experts: number of networks.
+      inner: width of each.
+      capacity: tokens of one text that an expert takes, first come, first served. What finds no
+        place gets zeros.
+    """
+
+    experts: int
+    inner: int
+    capacity: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns `[batch, length, hidden]`, and how unevenly experts are used.
+
+        The latter is 1 where all are used alike, and as much as the number of experts where all
+        tokens surely go to one (equations 4 to 6).
+        """
+        hidden = x.shape[-1]
+        chances = nn.softmax(nn.Dense(self.experts, use_bias=False, name="router")(x))
+        chosen = nn.one_hot(chances.argmax(axis=-1), self.experts)
+        used = chosen.mean(axis=1) * chances.mean(axis=1)
+        imbalance = self.experts * used.sum(axis=-1).mean()
+
+        # Its place in the queue of the chosen expert; -1, which one_hot leaves out, in all others.
+        place = (jnp.cumsum(chosen, axis=1) * chosen).astype(jnp.int32) - 1
+        mask = nn.one_hot(place, self.capacity)
+        gate = chances.max(axis=-1)[..., None, None]
+
+        init = nn.initializers.lecun_normal(batch_axis=0)
+        enter = self.param("enter", init, (self.experts, hidden, self.inner))
+        leave = self.param("leave", init, (self.experts, self.inner, hidden))
+        sent = jnp.einsum("blec,blh->ebch", mask, x)
+        made = jnp.einsum("ebch,ehi->ebci", sent, enter)
+        made = jnp.einsum("ebci,eih->ebch", nn.relu(made), leave)
+        return jnp.einsum("blec,ebch->blh", mask * gate, made), imbalance
+
+
+class SparseBlock(nn.Module):
+    """A block of T5 with experts for its feed-forward network."""
+
+    heads: int
+    width: int
+    inner: int
+    experts: int
+    capacity: int
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, bias: jax.Array, memory: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns `[batch, length, hidden]`, and how unevenly experts are used."""
+        x = attend_in_turn(x, bias, memory, heads=self.heads, width=self.width)
+        made, imbalance = Experts(self.experts, self.inner, self.capacity)(RMSNorm()(x))
+        return x + made, imbalance
+
+
+class Stack(nn.Module):
+    """Dense and sparse blocks in turn that share one table of position biases, then a norm.
+
+    It is the encoder, or, called with the encoder's output as `memory`, the causal decoder.
+    """
+
+    layers: int
+    heads: int
+    width: int
+    inner: int
+    experts: int
+    capacity_factor: float
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, memory: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns `[batch, length, hidden]`, and the sum of how unevenly experts are used."""
+        length, size = x.shape[1], (self.heads, self.width, self.inner)
+        capacity = math.ceil(self.capacity_factor * length / self.experts)
+        table = self.param("positions", nn.initializers.normal(0.05), (self.heads, BUCKETS))
+        bias = position_bias(table, length, causal=memory is not None)
+        imbalances = []
+        for index in range(self.layers):
+            if index % 2 == 0:
+                x = Block(*size)(x, bias, memory)
+            else:
+                x, imbalance = SparseBlock(*size, self.experts, capacity)(x, bias, memory)
+                imbalances.append(imbalance)
+        return RMSNorm()(x), jnp.stack(imbalances).sum()
+
+
+class Switch(nn.Module):
+    """Encoder and decoder with teacher forcing; one embedding reads both texts and writes."""
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    heads: int
+    width: int
+    inner: int
+    experts: int
+    capacity_factor: float
+
+    @nn.compact
+    def __call__(self, source: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns logits of the next target token, and how unevenly experts are used.
+
+        They are `[batch, target length, vocabulary]` and a scalar, the sum over all layers.
+        """
+        embed = nn.Embed(self.vocabulary, self.hidden, name="words")
+        size = (self.layers, self.heads, self.width, self.inner, self.experts)
+        memory, encoding = Stack(*size, self.capacity_factor, name="encoder")(embed(source))
+        x, decoding = Stack(*size, self.capacity_factor, name="decoder")(embed(target), memory)
+        return embed.attend(x * self.hidden**-0.5), encoding + decoding
+
+
+def _loss(outputs: Tree, targets: Tree) -> jax.Array:
+    logits, imbalance = outputs
+    return cross_entropy(logits, targets) + 0.01 * imbalance
+
+
+def switch(
+    *,
+    batch: int = 8,
+    source_length: int = 512,
+    target_length: int = 114,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    width: int = 64,
+    inner: int = 3072,
+    experts: int = 8,
+    capacity_factor: float = 1.25,
+    vocabulary: int = 32_128,
+) -> Workload:
+    """Returns the sparse text-to-text model; the defaults are Switch-Base with 8 experts.
+
+    Args:
+      batch: pairs of texts in a batch.
+      source_length: tokens that the encoder reads; 512 in the published pre-training.
+      target_length: tokens that the decoder reads; 114 are what the corruption of 512 leaves.
+      layers: blocks of the encoder, and of the decoder; every second one is sparse.
+      hidden: width of the residual stream.
+      heads: attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks, and of each expert.
+      experts: experts of a sparse block.
+      capacity_factor: places for tokens in all experts together, for each token.
+      vocabulary: number of word pieces.
+
+    Raises:
+      ValueError: if there are fewer than 2 layers, which leave no sparse one, if another argument
+        is smaller than 1, or if the capacity factor is not positive.
+    """
+    check_at_least(2, layers=layers)
+    check_at_least(
+        1,
+        batch=batch,
+        source_length=source_length,
+        target_length=target_length,
+        hidden=hidden,
+        heads=heads,
+        width=width,
+        inner=inner,
+        experts=experts,
+        vocabulary=vocabulary,
+    )
+    if not capacity_factor > 0:
+        raise ValueError(f"capacity_factor: expected more than 0, got {capacity_factor}")
+    return Workload(
+        name=f"switch-{layers}-{experts}",
+        module=Switch(vocabulary, layers, hidden, heads, width, inner, experts, capacity_factor),
+        inputs=(tokens(batch, source_length), tokens(batch, target_length)),
+        loss=_loss,
+        targets=tokens(batch, target_length),
+    )

@@ -1,0 +1,95 @@
+"""Vision transformer: an encoder over the patches of an image.
+
+Dosovitskiy et al., An Image is Worth 16x16 Words, arXiv:2010.11929, ViT-B/16 with the single
+dense layer of fine-tuning as its head. The paper gives 86 M parameters (table 1); torchvision
+publishes 86 567 656 for `vit_b_16`, and ours has this number exactly.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.layers import check_at_least
+from gopt.workloads.transformers.attention import SelfAttention, check_heads
+
+
+def _norm() -> nn.LayerNorm:
+    return nn.LayerNorm(epsilon=1e-6)
+
+
+class Block(nn.Module):
+    """Self-attention and a feed-forward network, each after a norm (equations 2 and 3)."""
+
+    heads: int
+    inner: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns `[batch, length, hidden]`."""
+        x = x + SelfAttention(self.heads)(_norm()(x))
+        inner = nn.gelu(nn.Dense(self.inner)(_norm()(x)), approximate=False)
+        return x + nn.Dense(x.shape[-1])(inner)
+
+
+class ViT(nn.Module):
+    """Embedded patches behind a class token, blocks, and a head that reads the token."""
+
+    patch: int
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        batch = x.shape[0]
+        x = nn.Conv(self.hidden, (self.patch, self.patch), self.patch, "VALID")(x)
+        x = x.reshape(batch, -1, self.hidden)
+        token = self.param("token", nn.initializers.zeros, (1, 1, self.hidden))
+        x = jnp.concatenate([jnp.broadcast_to(token, (batch, 1, self.hidden)), x], axis=1)
+        x = x + self.param("positions", nn.initializers.normal(0.02), (1, *x.shape[1:]))
+        for _ in range(self.layers):
+            x = Block(self.heads, self.inner)(x)
+        return nn.Dense(1000, name="head")(_norm()(x)[:, 0])
+
+
+def vit(
+    *,
+    batch: int = 1,
+    size: int = 224,
+    patch: int = 16,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    inner: int = 3072,
+) -> Workload:
+    """Returns a vision transformer; the defaults are ViT-B/16.
+
+    Args:
+      batch: number of images.
+      size: height and width of an image, a multiple of `patch`.
+      patch: height and width of a patch.
+      layers: transformer blocks.
+      hidden: width of the residual stream.
+      heads: attention heads.
+      inner: width of the feed-forward networks.
+
+    Raises:
+      ValueError: if an argument is smaller than 1, if `patch` does not divide `size`, or `heads`
+        does not divide `hidden`.
+    """
+    check_at_least(
+        1, batch=batch, size=size, patch=patch, layers=layers, hidden=hidden, inner=inner
+    )
+    if size % patch:
+        raise ValueError(f"size: expected a multiple of patch = {patch}, got {size}")
+    check_heads(heads, hidden)
+    return Workload(
+        name=f"vit-{layers}",
+        module=ViT(patch, layers, hidden, heads, inner),
+        inputs=(image(batch, size),),
+        loss=cross_entropy,
+        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    )

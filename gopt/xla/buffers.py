@@ -1,0 +1,264 @@
+"""A program of kernels as a graph of the buffers that XLA gives them.
+
+XLA writes the result of an element-wise kernel over an operand that nobody reads later, and what
+replaces a donated argument over that argument. Two such values are one tensor of the graph, made
+by the first and held until the last reader of both; the second stays as a tensor of no size, which
+its readers wait for. Where an argument is overwritten, all who read it come first.
+
+No argument is ever freed: XLA keeps the memory of all of them to the end, donated or not.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
+
+from jax.extend.core import JaxprEqn, Var
+
+from gopt.graph.graph import Op, Output
+from gopt.graph.op_costs import IN_PLACE
+from gopt.graph.tracing import Traced, ops_of, traced
+from gopt.program.equations import aval_of, body_of, variables
+from gopt.program.primitives import CLONED, ELEMENT_WISE
+from gopt.program.program import Program
+
+Tensor = tuple[int, int]  # (op, output)
+
+
+def kernel_graph(
+    program: Program, workspace: Mapping[Var, float], over: Mapping[int, Var]
+) -> Traced:
+    """Returns the graph of a program of kernels.
+
+    Args:
+      program: see `gopt.xla.grouping.group`.
+      workspace: for kernels, by the first result, the bytes that they need only while they run.
+      over: for kernels that write over an operand which; see `overwritten`. The graph holds in
+        every order if nobody else reads it, and in the order of the program otherwise.
+
+    Raises:
+      ValueError: the program has no input, no constant and no equation.
+    """
+    kept = replace(program, donated=(False,) * len(program.inputs))
+    ops, equations = _ops(kept, workspace)
+    sharing = _Sharing(program, ops, equations)
+    sharing.overwrite_arguments()
+    sharing.overwrite_operands(over)
+    return traced(program, sharing.ops(), equations)
+
+
+def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> Traced:
+    """Returns the graph of kernels that are functions of their own.
+
+    Every result has a buffer of its own, views that the program returns too, and donated arguments
+    are freed after their last reader. The rest is as in `kernel_graph`.
+    """
+    returned = set(variables(program.outputs))
+    shown = {k for k, e in enumerate(program.equations) if not returned.isdisjoint(e.outvars)}
+    return traced(program, *_ops(program, workspace, shown))
+
+
+def _ops(
+    program: Program, workspace: Mapping[Var, float], made: Collection[int] = ()
+) -> tuple[list[Op], list[int]]:
+    fills = {k for k, e in enumerate(program.equations) if e.primitive.name == "broadcast_in_dim"}
+    ops, equations = ops_of(program, made=fills.union(made))
+    for op, index in enumerate(equations):
+        if index >= 0:
+            needed = workspace.get(program.equations[index].outvars[0], 0.0)
+            ops[op] = replace(ops[op], workspace=ops[op].workspace + needed)
+    return ops, equations
+
+
+def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
+    """Returns the kernels that write over an operand, and which: what they are the last to read.
+
+    What XLA could compute again is not written over by the last of several readers, because it
+    would be (see `gopt.xla.ordered`). Nor are arguments, but for donated ones, which are not among
+    these. Nor are products that XLA makes in another shape than that which the kernel reads.
+
+    Args:
+      program: of kernels, in the order in which they run.
+      alone: only operands that nobody else reads, so that it is true of every order, but for what
+        barriers hold; see `gopt.xla.ordered.written_over`.
+    """
+    readers: dict[Var, list[int]] = {}
+    for index, kernel in enumerate(program.equations):
+        for v in dict.fromkeys(variables(kernel.invars)):
+            readers.setdefault(v, []).append(index)
+    returned = set(variables(program.outputs))
+    dear = {v for kernel in program.equations if not _is_cloned(kernel) for v in kernel.outvars}
+    shaped = [kernel for kernel in program.equations if not _is_flattened(kernel)]
+    made = {v for kernel in shaped for v in kernel.outvars} - returned
+    found = {}
+    for index, kernel in enumerate(program.equations):
+        last = [v for v in _overwritable(kernel) if v in made and readers[v][-1] == index]
+        free = [v for v in last if len(readers[v]) == 1] or [v for v in last if v in dear]
+        if free and (not alone or len(readers[free[0]]) == 1):
+            found[index] = free[0]
+    return found
+
+
+def _is_cloned(kernel: JaxprEqn) -> bool:
+    return _root(kernel).primitive.name in CLONED
+
+
+def _is_flattened(kernel: JaxprEqn) -> bool:
+    """Returns whether XLA joins dimensions of the result, which it shows as they were to readers.
+
+    That is what becomes of products if an operand has several dimensions of its own.
+    """
+    root = _root(kernel)
+    if root.primitive.name != "dot_general":
+        return False
+    pairs = zip(*root.params["dimension_numbers"], strict=True)  # contracted and batch, by operand
+    own = [
+        aval_of(operand).ndim - len(contracted) - len(batch)
+        for operand, (contracted, batch) in zip(root.invars, pairs, strict=True)
+    ]
+    return max(own) > 1
+
+
+def _root(kernel: JaxprEqn) -> JaxprEqn:
+    return body_of(kernel).jaxpr.eqns[-1] if kernel.primitive.name == "jit" else kernel
+
+
+class _Sharing:
+    """Which tensors lie in the buffer of another."""
+
+    def __init__(self, program: Program, ops: list[Op], equations: list[int]):
+        self.program, self._ops, self.equations = program, ops, equations
+        self.first = len(ops) - sum(index >= 0 for index in equations)  # op that is no argument
+        self.kernels = [program.equations[index] for index in equations[self.first :]]
+        sources = (*program.inputs, *program.constants)
+        self.tensor: dict[Var, Tensor] = {v: (op, 0) for op, v in enumerate(sources)}
+        for op, equation in enumerate(self.kernels, self.first):
+            self.tensor |= {v: (op, k) for k, v in enumerate(equation.outvars)}
+        self.readers = defaultdict[Tensor, list[int]](list)
+        for op, row in enumerate(ops):
+            for tensor in row.inputs:
+                self.readers[tensor].append(op)
+        self.buffer: dict[Tensor, Tensor] = {}  # of tensors that do not have their own
+        self.waits = set[tuple[int, int]]()  # (op that comes first, op that comes later)
+
+    def overwrite_arguments(self) -> None:
+        """Puts what replaces a donated argument into its buffer, where that needs no copy.
+
+        There is also what is written over the argument first, and then over that.
+        """
+        for source, made in _replacements(self.program):
+            result = self.tensor.get(made)
+            if result is None or result[0] < self.first or not self._overwrite(source, result):
+                continue
+            for v in _overwritable(self.kernels[result[0] - self.first]):
+                between = self.tensor.get(v)
+                if (
+                    between
+                    and between[0] in self.readers[self.tensor[source]]
+                    and self.readers[between] == [result[0]]
+                    and not self._output(between).pinned
+                    and self._overwrite(source, between)
+                ):
+                    break
+
+    def _overwrite(self, source: Var, result: Tensor) -> bool:
+        """Puts a result into the buffer of an argument, if all readers come first."""
+        argument, writer = self.tensor[source], result[0]
+        readers = self.readers[argument]
+        in_place = source in _overwritable(self.kernels[writer - self.first])
+        if not all(op < writer or (op == writer and in_place) for op in readers):
+            return False
+        self.buffer[result] = argument
+        self.waits |= {(op, writer) for op in readers if op != writer}
+        return True
+
+    def overwrite_operands(self, over: Mapping[int, Var]) -> None:
+        """Puts what kernels make into the buffers of operands."""
+        for op, index in enumerate(self.equations):
+            operand = over.get(index)
+            # What only shows another tensor has none of its own.
+            if operand in self.tensor and (op, 0) not in self.buffer:
+                tensor = self.tensor[operand]
+                self.buffer[op, 0] = self.buffer.get(tensor, tensor)
+
+    def ops(self) -> list[Op]:
+        """Returns the ops, with tensors as buffers."""
+        pinned = {self.buffer[t] for t in self.buffer if self._output(t).pinned}
+        rows = []
+        for op, row in enumerate(self._ops):
+            outputs = [
+                replace(
+                    output,
+                    size=0.0 if (op, k) in self.buffer else output.size,
+                    pinned=output.pinned or (op, k) in pinned,
+                )
+                for k, output in enumerate(row.outputs)
+            ]
+            held = [self.buffer[t] for t in row.inputs if t in self.buffer]
+            rows.append((row, outputs, list(dict.fromkeys((*row.inputs, *held)))))
+        for before, after in sorted(self.waits):
+            _, outputs, _ = rows[before]
+            rows[after][2].append((before, len(outputs)))
+            outputs.append(Output(0.0))
+        return [
+            replace(row, inputs=tuple(inputs), outputs=tuple(outputs))
+            for row, outputs, inputs in rows
+        ]
+
+    def _output(self, tensor: Tensor) -> Output:
+        return self._ops[tensor[0]].outputs[tensor[1]]
+
+
+def _replacements(program: Program) -> Iterator[tuple[Var, Var]]:
+    """Returns donated arguments and the outputs that JAX pairs them with, in order by type.
+
+    Arguments that nothing reads, and outputs that nothing makes, are left out.
+    """
+    read = {v for equation in program.equations for v in variables(equation.invars)}
+    made = {v for equation in program.equations for v in equation.outvars}
+    waiting = defaultdict[Hashable, deque[Var]](deque)
+    for v, donated in zip(program.inputs, program.donated, strict=True):
+        if donated and v in read:
+            waiting[_type(v)].append(v)
+    for v in dict.fromkeys(variables(program.outputs)):
+        if v in made and waiting[_type(v)]:
+            yield waiting[_type(v)].popleft(), v
+
+
+def _type(v: Var) -> Hashable:
+    return aval_of(v).shape, aval_of(v).dtype
+
+
+def _overwritable(kernel: JaxprEqn) -> list[Var]:
+    """Returns what a kernel reads whose buffer its result may take."""
+    if len(kernel.outvars) != 1:
+        return []
+    result = aval_of(kernel.outvars[0])
+    found = []
+    for v in dict.fromkeys(variables(kernel.invars)):
+        read = aval_of(v)
+        fits = read.shape == result.shape and read.dtype.itemsize == result.dtype.itemsize
+        if fits and _only_in_place(kernel, v):
+            found.append(v)
+    return found
+
+
+def _only_in_place(kernel: JaxprEqn, operand: Var) -> bool:
+    """Returns whether each element of an operand is read for that of the result alone."""
+    if kernel.primitive.name != "jit":
+        return _is_in_place(kernel, {operand})
+    body = body_of(kernel).jaxpr
+    inner = body.invars[list(kernel.invars).index(operand)]
+    shown = {inner}
+    for equation in body.eqns:
+        if not shown.isdisjoint(variables(equation.invars)):
+            if not _is_in_place(equation, shown):
+                return False
+            shown.update(equation.outvars)
+    return body.outvars[0] in shown
+
+
+def _is_in_place(equation: JaxprEqn, operands: set[Var]) -> bool:
+    name = equation.primitive.name
+    if name in IN_PLACE:
+        return operands.isdisjoint(variables(equation.invars[1:]))
+    return name in ELEMENT_WISE

@@ -1,0 +1,138 @@
+"""A program at the grain that XLA executes: one equation for each kernel.
+
+XLA fuses equations into kernels, and what is inside a kernel takes no memory of its own. So a
+schedule is planned for kernels. A group is a kernel's equations in the order of the program, the
+last of which, its root, makes what the kernel writes. Cheap equations may be in several groups, as
+XLA clones them into several kernels.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
+
+from gopt.graph.op_costs import IN_PLACE
+from gopt.program.equations import Atom, shape_of, variables
+from gopt.program.primitives import CLONED
+from gopt.program.program import Program
+from gopt.xla import hlo_text
+from gopt.xla.labels import kernels_of, labelled
+
+Group = tuple[int, ...]
+
+
+def materialised(program: Program, options: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    """Returns the equations whose results XLA writes to memory, in the order in which it does.
+
+    The program is compiled for the default backend, from shapes alone; nothing runs.
+
+    Args:
+      program: to be compiled.
+      options: of the compiler, besides its own.
+    """
+    # XLA would merge equations that do the same, and keep the label of one alone. How well the
+    # code of kernels is optimised does not matter.
+    own = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
+    function = jax.jit(labelled(program), compiler_options={**own, **(options or {})})
+    compiled = function.lower(*program.arguments()).compile()
+    found = kernels_of(hlo_text.parse(compiled.as_text() or ""))
+    # What takes several steps is written by the last.
+    return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))
+
+
+def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
+    """Returns the groups of a program, by their roots in the order of the program.
+
+    Args:
+      program: to be grouped.
+      written: equations whose results should be written to memory. So are outputs, buffers that
+        are filled before others write into them, and what several kernels read and is too dear to
+        be computed in each, unless it is made of literals alone.
+    """
+    equations = program.equations
+    producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
+    made_of = [
+        {producer[v] for v in variables(equation.invars) if v in producer} for equation in equations
+    ]
+    readers: list[list[int]] = [[] for _ in equations]
+    fixed = set[int]()
+    for index, equation in enumerate(equations):
+        for maker in made_of[index]:
+            readers[maker].append(index)
+        if all(v in producer and producer[v] in fixed for v in variables(equation.invars)):
+            fixed.add(index)
+    returned = {producer[v] for v in variables(program.outputs) if v in producer}
+    filled = {
+        producer[v]
+        for equation in equations
+        for v in variables(_updated(equation))
+        if v in producer and equations[producer[v]].primitive.name == "broadcast_in_dim"
+    }
+    roots = returned | filled | set(written)
+    members: dict[int, list[int]] = {}
+    of: list[set[int]] = [set() for _ in equations]  # roots of the groups of each equation
+    for index in reversed(range(len(equations))):
+        wanted = {root for reader in readers[index] for root in of[reader]}
+        dear = (
+            len(wanted) > 1 and index not in fixed and equations[index].primitive.name not in CLONED
+        )
+        of[index] = {index} if index in roots or dear else wanted
+        for root in of[index]:
+            members.setdefault(root, []).append(index)
+    return tuple(tuple(reversed(members[root])) for root in sorted(members))
+
+
+def group(program: Program, parts: Sequence[Group]) -> Program:
+    """Returns the program with one equation for each group, in the order given.
+
+    A group of several equations becomes a call of them. Only what its root makes can be read from
+    outside.
+
+    Raises:
+      ValueError: a group reads what no group before it has made, or an output is not made; the
+        message names it.
+    """
+    equations = program.equations
+    known = {*program.inputs, *program.constants}
+    result = []
+    for position, part in enumerate(parts):
+        body = [equations[index] for index in part]
+        made = {v for equation in body for v in equation.outvars}
+        reads = list(dict.fromkeys(v for e in body for v in variables(e.invars) if v not in made))
+        for v in reads:
+            if v not in known:
+                raise ValueError(
+                    f"group {position} {part} reads a {v.aval.str_short()} that no group before "
+                    "it makes"
+                )
+        result.append(body[0] if len(body) == 1 else _call(body, reads))
+        known |= set(body[-1].outvars)
+    for index, output in enumerate(program.outputs):
+        if isinstance(output, Var) and output not in known:
+            raise ValueError(f"output {index} is made by no group")
+    return replace(program, equations=tuple(result))
+
+
+def _updated(equation: JaxprEqn) -> Sequence[Atom]:
+    """Returns what XLA needs in memory because it writes over it."""
+    if equation.primitive.name in ("scan", "while"):
+        return equation.invars
+    return equation.invars[:1] if equation.primitive.name in IN_PLACE else ()
+
+
+def _call(body: Sequence[JaxprEqn], reads: Sequence[Var]) -> JaxprEqn:
+    """Returns one equation that calls several: it makes what the last of them makes."""
+    root = body[-1]
+    info = DebugInfo("kernel", "kernel", None, None)
+    made = [v for v in root.outvars if type(v) is Var]
+    jaxpr = Jaxpr((), reads, made, list(body), debug_info=info)
+    function = jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))
+
+    def kernel(*values: jax.Array) -> list[jax.Array]:
+        return function(*values)
+
+    kernel.__name__ = root.primitive.name
+    (call,) = jax.make_jaxpr(jax.jit(kernel))(*map(shape_of, reads)).jaxpr.eqns
+    return call.replace(invars=list(reads), outvars=made, source_info=root.source_info)

@@ -1,0 +1,1 @@
+"""Passes of XLA that change a graph before it is fused."""

@@ -1,0 +1,307 @@
+"""What the experiments share, and the short ones."""
+
+import functools
+import json
+import subprocess
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import apply, cases, common, exact, large, placement, prediction, wired, workloads
+from gopt.graph.graph import is_input
+from gopt.graph.tracing import trace
+from gopt.learning.graphs import to_graphs_tuple
+from gopt.sources.synthetic import layered
+from gopt.systems import go, regal
+from gopt.workloads import WORKLOADS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices and cache are as the tests have set them up."""
+    monkeypatch.setattr(common, "start", lambda: None)
+
+
+# What the experiments share.
+
+
+def test_the_interval_is_that_of_a_t_test():
+    values = np.random.default_rng(0).normal(3, 2, 7)
+    mean, half = common.mean_interval(values)
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    np.testing.assert_allclose([mean - half, mean + half], [expected.low, expected.high])
+    assert mean == pytest.approx(values.mean())
+    assert common.mean_interval([5, 5, 5]) == (5, 0)
+    mean, half = common.mean_interval([4.0])
+    assert mean == 4 and np.isnan(half)
+
+
+def test_tables_in_markdown():
+    assert common.markdown(("name", "x"), [("a", 1), ("b", "+2.0")]) == (
+        "| name | x |\n| --- | ---: |\n| a | 1 |\n| b | +2.0 |\n"
+    )
+
+
+def test_a_table_is_printed_and_saved(tmp_path, capsys):
+    common.show("Some title", ("name", "x"), [("a", 1)], tmp_path / "deep" / "table.md")
+    assert "Some title" in capsys.readouterr().out
+    text = (tmp_path / "deep" / "table.md").read_text()
+    assert text == "Some title\n\n| name | x |\n| --- | ---: |\n| a | 1 |\n"
+
+
+def test_figures_are_json_values(tmp_path):
+    path = tmp_path / "a.json"
+    common.save_json(path, {"a": np.float32([1, 2]), "b": jnp.int32(3), "c": Path("x")})
+    assert json.loads(path.read_text()) == {"a": [1, 2], "b": 3, "c": "x"}
+    common.save_json(path, {"a": np.float32([[1, np.inf], [np.nan, 2]]), "b": np.float32(np.inf)})
+    assert json.loads(path.read_text()) == {"a": [[1, None], [None, 2]], "b": None}
+    common.save_json(path, {"b": 3})
+    with pytest.raises(TypeError, match="object is no JSON value"):
+        common.save_json(path, object())
+    assert json.loads(path.read_text())["b"] == 3
+
+
+def test_versions_name_what_figures_depend_on():
+    assert {"gopt-jax", "jax", "numpy", "python", "machine"} <= set(common.versions())
+
+
+def test_figures_tell_the_commit_of_the_code(tmp_path, monkeypatch):
+    def git(*command: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
+        done = subprocess.run(
+            ["git", *who, *command], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(common, "__file__", str(tmp_path / "common.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert common.versions()["revision"] == "unknown"
+    git("init")
+    (tmp_path / "common.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "one")
+    assert common.versions()["revision"] == git("rev-parse", "--short=12", "HEAD")
+    (tmp_path / "common.py").write_text("2")
+    assert common.versions()["revision"].endswith("-dirty")
+
+
+# Workloads.
+
+
+def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
+    small = {name: WORKLOADS[name] for name in ("rnnlm", "squeezenet")}
+    monkeypatch.setattr(
+        workloads,
+        "WORKLOADS",
+        {
+            "rnnlm": lambda: small["rnnlm"](batch=2, length=1, hidden=8, vocabulary=10),
+            "squeezenet": lambda: small["squeezenet"](batch=1, size=32),
+        },
+    )
+    workloads.main(workloads.Settings(folder=tmp_path))
+    assert "rnnlm" in capsys.readouterr().out
+    lines = (tmp_path / "table.md").read_text().splitlines()[4:]
+    rows = {
+        cells[0]: cells[1:] for cells in ([c.strip() for c in r[2:-2].split("|")] for r in lines)
+    }
+    assert list(rows) == [f"{w} {m}" for w in small for m in ("forward", "step")]
+    fn, args = small["squeezenet"](batch=1, size=32).forward()
+    graph = trace(fn, *args).graph
+    parameters, ops, inputs, tensors, uses, flop = rows["squeezenet forward"]
+    assert parameters == "1.24"  # millions, as published by torchvision
+    assert [int(ops), int(tensors), int(uses)] == [int(count) for count in graph[-3:]]
+    assert int(inputs) == int(is_input(graph).sum()) > 0
+    assert float(flop) == pytest.approx(graph.flops.sum() / 1e9, abs=0.01)
+    assert int(rows["squeezenet step"][0 + 1]) > int(ops)
+    assert json.loads((tmp_path / "settings.json").read_text())["versions"]
+
+
+def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(large, "apart", large.run)
+    monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
+    sizes = dict(width=8, rounds=1, own=0, heads=2, levels=(8,))
+    monkeypatch.setattr(large.go, "Settings", functools.partial(go.Settings, **sizes))
+    few, read = regal.Settings(width=8, rounds=1), to_graphs_tuple(layered(0, 30))
+    learned = regal.init_params(jax.random.key(0), read, settings=few), few
+    monkeypatch.setattr(large.regal, "load_policy", lambda *_, **__: learned)
+    large.main(
+        large.Settings(
+            ops=(30,), candidates=2, population=10, evaluations=10, samples=2, folder=tmp_path
+        )
+    )
+    assert "gradient step" in capsys.readouterr().out
+    found = json.loads((tmp_path / "large.json").read_text())
+    assert [record["stage"] for record in found] == list(large.STAGES)
+    some = large.Settings(stages=("prepare", "features"), ops=(30, 40), folder=tmp_path)
+    large.main(some)
+    again = json.loads((tmp_path / "large.json").read_text())
+    measured = [(record["stage"], record["ops"]) for record in again]
+    assert measured == [("prepare", 30), ("prepare", 40), ("features", 30), ("features", 40)]
+    found += again
+    for record in found:
+        assert record["running"] > 0 and record["peak"] > 2**20
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("settings.json", "large.json", "table.md"),
+    }
+
+
+def test_a_stage_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="stages has 'GO': expected some of draw the graph"):
+        large.main(large.Settings(stages=("GO",)))
+
+
+def test_a_stage_runs_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.undo()  # what is patched cannot be sent to a process
+    found = large.apart("prepare", "layered", 30, large.Settings())
+    assert found["graph"] == "layered" and found["running"] > 0
+
+
+# Orders of kernels.
+
+
+@pytest.fixture
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wired, "NODES", 8)
+
+
+@pytest.mark.usefixtures("small_networks")
+def test_orders_are_measured(tmp_path, capsys, monkeypatch):
+    # Tables of 2 GiB otherwise.
+    monkeypatch.setitem(apply.MODELS, "dlrm forward", lambda: wired.plain(7))
+    settings = apply.Settings(
+        models=("dlrm forward",), wirings=1, evaluations=20, confirm=1, repeats=1, folder=tmp_path
+    )
+    apply.main(settings)
+    found = json.loads((tmp_path / "apply.json").read_text())
+    names = ["plain 1000", "convolutional 2000", "dlrm forward"]
+    assert [row["name"] for row in found] == names
+    assert all(0 < row["found"] < 1.1 * row["default"] for row in found)
+    assert all(0.8 < row["predicted"] / row["found"] < 1.2 for row in found)  # a tensor of six
+    assert all(row["default_seconds"] > 0 for row in found)
+    assert all(row["optimum"] <= row["found"] for row in found[:2])
+    assert found[2]["optimum"] is None
+    text = (tmp_path / "table.md").read_text()
+    assert "1 wired, plain" in text and "1 wired, convolutional" in text
+    assert (tmp_path / "apply.png").stat().st_size > 0
+
+
+def test_means_of_wired_networks_are_geometric(tmp_path, capsys):
+    row = apply.Measured(
+        "a", 8, 8, 8, 100, 50, 100, 80, 80, "XLA", 1.0, 2.0, 0.0, "wired, plain", 40
+    )
+    other = row._replace(default=400, found=80, chosen="searched", optimum=160)
+    apply.report([row, other], tmp_path)
+    (line,) = (tmp_path / "table.md").read_text().splitlines()[4:]
+    cells = [cell.strip() for cell in line[2:-2].split("|")]
+    assert cells[0] == "2 wired, plain"
+    assert cells[7:11] == ["-60.0", "-60.0", "+0.0", "gopt 1, XLA 1"]
+    assert cells[-2:] == ["+100.0", "0e+00"]
+
+
+def test_a_model_that_is_not_known_is_named(tmp_path):
+    with pytest.raises(ValueError, match="models has 'nothing'"):
+        apply.main(apply.Settings(models=("nothing",), wirings=0, folder=tmp_path))
+    with pytest.raises(ValueError, match="models has 'nothing'"):
+        prediction.main(prediction.Settings(models=("nothing",), folder=tmp_path))
+
+
+def test_each_model_of_the_table_can_be_made():
+    for name, make in (cases.MODELS | prediction.MODELS).items():
+        case = make()
+        assert callable(case.fn)
+        assert case.donated == ((0, 1) if name.endswith("step") else ())
+
+
+def test_towers_rank_impressions():
+    fn, args, _ = cases.towers(batch=3, groups=3, width=4)
+    rng = np.random.default_rng(0)
+    draw = functools.partial(rng.normal, 0, 0.1)
+    scores = fn(*jax.tree.map(lambda s: jnp.asarray(draw(s.shape), s.dtype), args))
+    assert scores.shape == (3,) and ((scores > 0) & (scores < 1)).all()
+
+
+def test_the_least_peak_is_that_of_instances_with_known_optima():
+    path = Path(__file__).parents[1] / "data" / "peak_memory.json"
+    for row in json.loads(path.read_text()):
+        reads: list[list[int]] = [[] for _ in row["sizes"]]
+        for u, v, *_ in row["edges"]:
+            reads[v].append(u)
+        kept = set(range(len(reads))) - {u for u, *_ in row["edges"]}
+        assert row["optimal"]
+        assert exact.least_peak(row["sizes"], reads, kept) == row["best"]
+
+
+def test_what_is_written_over_takes_no_room():
+    # 1 and 2 read 0, and 3 reads both: 2 may write over 0, and 3 over 1, which are as large.
+    reads = [[], [0], [0], [1, 2]]
+    assert exact.least_peak([4, 4, 4, 4], reads, [3]) == 12
+    assert exact.least_peak([4, 4, 4, 4], reads, [3], over=[1, 2, 3]) == 8
+    assert exact.least_peak([4, 4, 4, 3], reads, [3], over=[1, 2, 3]) == 11
+
+
+@pytest.mark.parametrize(
+    ("reads", "ends", "tensors"),
+    [
+        (((), (0,)), (1,), 2),  # a sum and a product
+        (((), (0,), (0,)), (1, 2), 3),  # two nodes of one input: to share its ReLU saves nothing
+        # Once 0 + 1 is known, nobody needs the two, and so on: what takes most is a product.
+        (((), (), (), (0, 1, 2), (0, 1, 2, 3)), (4,), 3),
+    ],
+)
+def test_the_optimum_of_a_wired_network(reads, ends, tensors, monkeypatch):
+    monkeypatch.setattr(wired, "wiring", lambda seed: wired.Wiring(reads, ends))
+    for make in wired.KINDS.values():
+        case = make(0)
+        assert wired.optimum(0, case) == tensors * 4 * case.args[0].size
+
+
+def test_predictions_are_compared_with_what_xla_plans(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(wired, "NODES", 12)
+    monkeypatch.setitem(prediction.MODELS, "small", lambda: wired.plain(7))
+    prediction.main(prediction.Settings(models=("small",), orders=6, folder=tmp_path))
+    (row,) = json.loads((tmp_path / "prediction.json").read_text())
+    orders = [prediction.Order(**order) for order in row["orders"]]
+    assert [order.share for order in orders] == pytest.approx(np.linspace(0, 1, 6))
+    assert all(0.8 < order.kernels / order.measured < 1.2 for order in orders)
+    assert "small" in (tmp_path / "table.md").read_text()
+    assert json.loads((tmp_path / "settings.json").read_text())["versions"]
+
+
+def test_agreement_is_of_ranks_and_ties_are_what_nobody_plans_for():
+    measured = (10_000, 10_001, 20_000, 30_000)
+    predicted = (11_000, 11_000, 22_000, 33_000)
+    orders = [prediction.Order(0.0, m, 50_000, p) for m, p in zip(measured, predicted, strict=True)]
+    row = prediction.Row("a", 1, 1, tuple(orders))
+    correlation, error = prediction.agreement(row, "kernels")
+    assert correlation == pytest.approx(1) and error == pytest.approx(10)
+    assert np.isnan(prediction.agreement(row, "equations")[0])
+
+
+def test_equations_make_tensors_of_their_own():
+    def fn(x):
+        return jnp.sin(jnp.cos(x)), x.sum()
+
+    size = 4 * 1000
+    graph = trace(fn, jax.ShapeDtypeStruct((1000,), jnp.float32)).graph
+    assert prediction.peak_beside_inputs(graph) == 2 * size
+
+
+def test_placements_are_measured(tmp_path, capsys, monkeypatch):
+    """With as many devices as there are; each device holds what was predicted."""
+    tables = functools.partial(cases.forward, "dlrm", rows=(10_000,) * 8)  # of 2 GiB otherwise
+    monkeypatch.setitem(placement.MODELS, "dlrm forward", tables)
+    settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)
+    placement.main(settings)
+    (row,) = json.loads((tmp_path / "placement.json").read_text())
+    assert row["difference"] < 1e-5 and row["stages"] > 1
+    for predicted, planned in zip(row["predicted"], row["planned"], strict=True):
+        assert abs(planned - predicted) <= 0.1 * predicted
+    assert "dlrm forward" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="models has 'nothing'"):
+        placement.main(placement.Settings(models=("nothing",), folder=tmp_path))

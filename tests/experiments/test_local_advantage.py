@@ -1,0 +1,301 @@
+"""The experiment on learned local advantage functions, with settings so small that it is quick."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import common
+from experiments.cases import forward
+from experiments.local_advantage import __main__ as experiment
+from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
+from experiments.regal.graphs import Spec
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.learning.checkpoints import Checkpoints
+from gopt.systems import local_advantage
+
+pytestmark = pytest.mark.slow
+
+LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
+TRAIN = (Spec("rnnlm", {"length": 1, **LSTM}, True), Spec("rnnlm", {"length": 2, **LSTM}, False))
+TEST = (
+    Spec("rnnlm", {"length": 3, **LSTM}, False),
+    Spec("squeezenet", {"batch": 2, "size": 32}, False),
+)
+ROWS = (192, 384, 2048)  # of ops, accesses and visits: one shape for all graphs
+NETWORK = local_advantage.Settings(width=8, rounds=1, steps=6, configurations=2)
+SAMPLING = local_advantage.Sampling(chains=2, records=2)
+cost_of = jax.jit(fusion_cost)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Small graphs; devices, cache and compiled programs are as the tests have set them up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(graphs.SPLITS, "train", TRAIN)
+        patch.setitem(graphs.SPLITS, "test", TEST)
+        patch.setattr(ablation, "PATHS", 20)
+        patch.setattr("gopt.cost.fusion.problem.fusion_bucket", lambda *_: ROWS)
+        patch.setattr(common, "start", lambda: None)
+        patch.setattr(jax, "clear_caches", lambda: None)
+        yield
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """One graph each, and random search alone beside what is learned: less to compile."""
+    all_of_them = methods.unguided
+    monkeypatch.setattr(methods, "unguided", lambda e: {"random": all_of_them(e)["random"]})
+    monkeypatch.setitem(graphs.SPLITS, "train", TRAIN[:1])
+    monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
+
+
+def settings(folder, **changes):
+    defaults = {"evaluations": 130, "seeds": 2, "network": NETWORK, "sampling": SAMPLING}
+    return experiment.Settings(**defaults | changes, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def first(small, tmp_path_factory):
+    """A run that trains, and what it printed is of no matter."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    experiment.main(settings(folder, train=True))
+    return folder
+
+
+def test_a_run_trains_searches_and_saves(first):
+    saved = {path.name for path in first.iterdir()}
+    assert saved == {
+        *("settings.json", "runs.json", "improvement.md", "evaluations.md", "seconds.md"),
+        *("default.png", "random.png", "network.npz", "network.json", "checkpoints", "data"),
+    }
+    for path in first.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
+    found = json.loads((first / "settings.json").read_text())
+    assert found["versions"]["jax"] == jax.__version__ and found["evaluations"] == 130
+    _, sizes = local_advantage.load_network(first / "network.npz")
+    assert sizes == NETWORK
+    rows = json.loads((first / "runs.json").read_text())
+    assert len(rows) == 2 * 2 * 6  # graphs, starts, methods
+    for row in rows:
+        improvement = np.array(row["improvement"])
+        assert improvement.shape == (2, len(row["evaluations"]))
+        assert (np.diff(improvement, axis=1) >= 0).all()
+        if row["start"] == "default":
+            assert (improvement[:, 0] == 0).all()
+        assert (
+            improvement.max()
+            <= 1 - row["costs"]["priority fusion"] * 0.9 / row["costs"][graphs.DEFAULT]
+        )
+
+
+def test_shards_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypatch):
+    made = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path, label="")
+    monkeypatch.setattr(local_advantage, "sample", lambda *_, **__: pytest.fail("sampled again"))
+    again = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path, label="")
+    for (_, a), (_, b) in zip(made, again, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+    other = dataclasses.replace(SAMPLING, records=3)
+    with pytest.raises(ValueError, match="holds shards of other settings"):
+        training.shards(TRAIN, sampling=other, seed=0, folder=tmp_path, label="")
+
+
+def test_interrupted_training_goes_on_as_if_it_had_not_been(first, tmp_path, monkeypatch):
+    shutil.copytree(first / "data" / "train", tmp_path / "d")
+    data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
+    whole, _ = local_advantage.load_network(first / "network.npz")
+    losses = json.loads((first / "network.json").read_text())
+    save = Checkpoints.save
+
+    def stops(self, step, state):
+        if step == 4:
+            raise KeyboardInterrupt
+        save(self, step, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", stops)
+        with pytest.raises(KeyboardInterrupt):
+            training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
+    resumed, others = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
+    assert len(losses) == 6 and losses == others
+    jax.tree.map(np.testing.assert_array_equal, whole, resumed)
+
+
+def test_variants_differ_in_what_is_learned_and_how_samples_are_drawn():
+    found = [(v.is_signed, v.target, v.largest) for v in ablation.variants(NETWORK).values()]
+    assert len(set(found)) == len(found) == 5
+    assert all(
+        dataclasses.replace(v, is_signed=True, target="log", largest=0.0) == NETWORK
+        for v in ablation.variants(NETWORK).values()
+    )
+
+
+def test_the_ablation_ranks_and_searches_with_variants(first, tmp_path, monkeypatch, few):
+    shutil.copytree(first / "data", tmp_path / "data")
+    every = ablation.variants(NETWORK)
+    # That of the paper is "absolute" and "prioritised" at once.
+    chosen = {name: every[name] for name in ("guided", "network of the paper")}
+    monkeypatch.setattr(ablation, "variants", lambda network: chosen)
+    experiment.main(settings(tmp_path, table="ablation"))
+    for name in ("ranks.md", "paths.md", "improvement.md"):
+        assert (tmp_path / name).stat().st_size > 200
+    header = (tmp_path / "improvement.md").read_text().splitlines()[2]
+    names = (*chosen, "flips only", "as in the paper")
+    assert all(name in header for name in names)
+
+
+def test_other_routes_are_trained_and_compared(first, tmp_path, few):
+    shutil.copytree(first / "data", tmp_path / "data")
+    network = dataclasses.replace(NETWORK, steps=3)
+    weights = first / "network.npz"
+    experiment.main(settings(tmp_path, table="routes", network=network, weights=weights))
+    header = (tmp_path / "improvement.md").read_text().splitlines()[2]
+    for name in ("guided", "cost model", "policy, zero-shot", "policy, fine-tuned", "random"):
+        assert f"| {name} |" in header
+    for name in ("cost_model", "policy"):
+        losses = json.loads((tmp_path / f"{name}.json").read_text())
+        assert len(losses) == 3 and np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("target", ["log", "raw"])
+def test_predictions_along_paths_are_in_ticks(target, first):
+    """What a network predicts is added up in the unit of costs, whatever it has learned."""
+    case = graphs.case(TEST[0])
+    sizes = dataclasses.replace(NETWORK, target=target)
+    params, _ = local_advantage.load_network(first / "network.npz")
+    start, paths = case.found[graphs.DEFAULT], np.flatnonzero(case.problem.configurable)[None, :1]
+    along = jax.jit(ablation._along, static_argnames="settings")
+    once, true, _, _ = along(params, case.problem, case.graphs, start, paths, settings=sizes)
+    predict = jax.jit(local_advantage.predict, static_argnames="settings")
+    said = predict(params, case.graphs, start[None].astype(np.int32), settings=sizes)[0]
+    true, said = np.asarray(true), np.asarray(said)
+    sigma = np.median(np.abs(true)[true != 0])
+    size = np.expm1(np.abs(said)) if target == "log" else np.abs(said)
+    expected = np.where(start, -1, 1) * np.sign(said) * size * sigma
+    np.testing.assert_allclose(once, expected, rtol=1e-4, atol=1e-4 * sigma)
+
+
+def test_sums_of_single_flips_are_exact(first):
+    """True advantages predict paths of one flip: their rank correlation is 1."""
+    case = graphs.case(TEST[0])
+    params, _ = local_advantage.load_network(first / "network.npz")
+    found = ablation._paths(params, case, NETWORK, 0)
+    assert found["true ones at the start"][0] == pytest.approx(1)
+    assert set(map(len, found.values())) == {len(ablation.LENGTHS)}
+
+
+def test_the_best_flips_save_all_that_can_be_saved():
+    saved = np.array([[5.0, -1.0, 3.0, -2.0] * 25])
+    assert ablation._best(saved, saved) == 100
+    assert ablation._best(-saved, saved) == -40  # harm counts
+
+
+@pytest.mark.parametrize("start", ["default", "random"])
+def test_all_searches_start_from_what_they_are_given(start, first):
+    case = graphs.case(TEST[0])
+    key = jax.random.fold_in(jax.random.key(0), 0)  # of the first graph
+    given = methods.starts(jax.random.split(key)[0], case.found[graphs.DEFAULT], case.problem, 2)[
+        start
+    ]
+    costs = [int(cost_of(case.problem, fuse)) for fuse in given]
+    expected = 1 - np.array(costs) / case.costs[graphs.DEFAULT]
+    rows = json.loads((first / "runs.json").read_text())
+    found = [row for row in rows if (row["graph"], row["start"]) == (case.name, start)]
+    assert {row["method"] for row in found} == {"guided", *methods.unguided(130)}
+    for row in found:
+        begins = np.array(row["improvement"])[:, 0]
+        np.testing.assert_allclose(begins, expected, err_msg=row["method"])
+        assert row["evaluations"][-1] == 130 and row["seconds"] > 0
+
+
+TARGETED = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])
+
+
+def test_evaluations_until_a_target():
+    assert runs.target(TARGETED) == pytest.approx(0.2)
+    counts, never = runs.until(TARGETED, 0.1)
+    assert counts.tolist() == [2, 4] and never == 0
+    assert runs.written(counts, never) == "3"
+
+
+def test_what_never_reaches_the_target_counts_as_its_budget():
+    counts, never = runs.until(TARGETED, 0.2)
+    assert counts.tolist() == [4, 4] and never == 1
+    assert runs.written(counts, never) == "≥ 4 (1)"
+
+
+def test_the_share_of_evaluations_is_a_geometric_mean_over_graphs():
+    base, once, twice = np.array([4, 2]), np.array([1, 1]), np.array([2, 2])
+    assert runs.share([(base, base)]) == 1
+    assert runs.share([(once, base), (twice, base)]) == pytest.approx(np.sqrt(1 / 3 * 2 / 3))
+
+
+def test_the_interval_of_the_share_is_about_what_other_runs_give():
+    rng = np.random.default_rng(0)
+
+    def sample(count):  # of three graphs; runs that begin badly are bad for both
+        found = []
+        for _ in range(3):
+            start = rng.lognormal(0, 0.3, count)
+            ours, theirs = rng.lognormal(3, 0.6, count), rng.lognormal(5, 0.4, count)
+            found.append((start * ours, start * theirs))
+        return found
+
+    others = [runs.share(sample(40)) for _ in range(500)]
+    low, high = runs.share_interval(sample(40))
+    assert low < np.median(others) < high
+    assert 0.7 < (high - low) / np.subtract(*np.percentile(others, [97.5, 2.5])) < 1.4
+
+
+def test_runs_are_drawn_with_those_that_begin_alike():
+    base = np.array([1.0, 10.0, 100.0])
+    assert runs.share_interval([(base / 2, base)]) == pytest.approx((0.5, 0.5))
+
+
+def test_where_most_runs_never_get_there_no_interval_is_given():
+    pairs = [(np.array([4, 4]), np.array([4, 2]))]
+    assert report._share(pairs, 2, False) == "133 %"
+    assert report._share(pairs, 1, False).startswith("133 % (")
+    assert report._share([(pairs[0][1],) * 2], 0, True) == "100 %"
+    assert report._share([(np.array([4]), np.array([2]))], 0, False) == "200 %"  # one run
+
+
+def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
+    monkeypatch.setitem(
+        real.BLOCKS, "tiny", lambda: forward("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
+    )
+    learned = local_advantage.load_network(first / "network.npz")
+    real.compare(learned, evaluations=3, seeds=2, seed=0, folder=tmp_path, blocks=("tiny",))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("table.md", "programs.md", "tiny.jsonl", "tiny_default.png", "tiny_random.png"),
+    }
+    programs = (tmp_path / "programs.md").read_text()
+    assert all(name in programs for name in ("XLA", "default", "priority fusion", "best found"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluations": 1}, "evaluations is 1"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"train": True, "weights": "x"}, "weights are given, and train is set"),
+        ({"table": "ablation", "weights": "x"}, "the ablation trains all its networks"),
+        ({"table": "ablation", "train": True}, "the ablation trains all its networks"),
+        ({"table": "real", "split": "validation"}, "blocks of their own"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        settings(tmp_path, **changes)
+
+
+def test_no_family_is_in_two_of_the_three_sets():
+    families = [
+        {spec.workload for spec in split}
+        for split in (graphs.TRAIN, graphs.VALIDATION, graphs.TEST)
+    ]
+    assert sum(map(len, families)) == len(set.union(*families))

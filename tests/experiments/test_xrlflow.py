@@ -1,0 +1,514 @@
+"""The experiment of X-RLflow, on small models."""
+
+import dataclasses
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.cases import Case, floats
+from experiments.xrlflow import __main__ as table
+from experiments.xrlflow import (
+    ablation,
+    discrepancy,
+    games,
+    methods,
+    pretraining,
+    report,
+    shapes,
+    speed,
+    training,
+)
+from experiments.xrlflow.climbing import climb
+from experiments.xrlflow.comparing import compare
+from gopt.rewriting import roofline
+from gopt.rewriting.cost.pricing import Prices
+from gopt.systems import xrlflow
+
+pytestmark = pytest.mark.slow
+
+AGENT = xrlflow.Settings(width=8, layers=2, summary=4, hidden=(8,), every=2, horizon=6, episodes=3)
+
+
+def attention(rows=8):
+    def model(w, x):
+        q, k, v = (x @ each for each in w)
+        return jax.nn.softmax(q @ k.T) @ v
+
+    return Case(model, ([floats(16, width) for width in (16, 16, 24)], floats(rows, 16)))
+
+
+def layers():
+    def model(w, x):
+        for a, b in zip(w[::2], w[1::2], strict=True):
+            x = jnp.tanh(x @ a + x @ b) * 2 + x
+        return x
+
+    return Case(model, ([floats(16, 16)] * 4, floats(8, 16)))
+
+
+@pytest.fixture
+def models(monkeypatch):
+    known = {"attention": attention, "layers": layers}
+    for module in (table, shapes, speed, pretraining, ablation, discrepancy):
+        monkeypatch.setattr(module, "EVERY", known)
+    monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
+    monkeypatch.setattr(jax, "clear_caches", lambda: None)
+    return known
+
+
+def seat(made=layers, settings=AGENT, measurements=10**9):
+    played = games.game(made.__name__, made())
+    prices = Prices(played.terms, roofline())
+    return training.seat(played, prices.program, roofline(), settings, measurements)
+
+
+def begin(settings=AGENT):
+    return xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=settings)
+
+
+def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+    playing = training.Playing(going_on=0.5, updates=3)
+    made = (attention, layers)
+    whole = training.play([seat(one) for one in made], begin(), AGENT, playing, tmp_path / "whole")
+
+    keep, calls = training._keep, []
+
+    def interrupted(*args):
+        keep(*args)
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_keep", interrupted)
+    folder = tmp_path / "parts"
+    with pytest.raises(KeyboardInterrupt):
+        training.play([seat(one) for one in made], begin(), AGENT, playing, folder)
+    seats = [seat(one) for one in made]
+    parts = training.play(seats, begin(), AGENT, playing, folder)
+    assert len(calls) == 3
+    for ours, theirs in zip(*map(jax.tree.leaves, (parts.params, whole.params)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert parts.best == whole.best
+    # What was done before the interruption took its time as well.
+    done = {row["update"]: row for row in parts.history if row["update"] < 2}
+    learned = sum(row["learning s"] for row in done.values())
+    before = sum(row["playing s"] for row in parts.history if row["update"] < 2)
+    assert parts.resumed == pytest.approx(before + learned) and whole.resumed == 0
+    timed = ("playing s", "learning s")
+    told = [
+        [{key: value for key, value in row.items() if key not in timed} for row in came.history]
+        for came in (parts, whole)
+    ]
+    assert told[0] == told[1] and len(told[0]) >= 3
+    both = map(jax.tree.leaves, (whole.params, begin()))
+    moved = [np.abs(a - b).max() for a, b in zip(*both, strict=True)]
+    assert max(moved) > 1e-5
+    for other, params, match in (
+        (dataclasses.replace(playing, seed=1), begin(), "seed = 0"),
+        (dataclasses.replace(playing, reward="end to end"), begin(), "reward = 'analytic'"),
+        (playing, whole.params, "begun = "),
+    ):
+        with pytest.raises(ValueError, match=f"holds a run with {match}"):
+            training.play(seats, params, AGENT, other, folder)
+
+
+@pytest.mark.parametrize(("learning", "at_random"), [(True, False), (False, True)])
+def test_no_more_is_measured_than_there_is_to_spend(tmp_path, learning, at_random):
+    one = seat(measurements=7)
+    playing = training.Playing(learning, 0.5, at_random, updates=50, measurements=7)
+    came = training.play([one], begin(), AGENT, playing, tmp_path)
+    assert len(one.budget.known) == 7 and one.budget.is_spent
+    assert len(came.history) < 50
+    best, *others = came.best["layers"]
+    assert [one.share for one in (best, *others)] == sorted(one.share for one in (best, *others))
+    for reached in others:
+        roots, _ = training.program_of(one, reached.actions)
+        assert one.budget.name(roots) == reached.name
+    roots, rules = training.program_of(one, best.actions)
+    share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
+    np.testing.assert_allclose(share, best.share)
+    assert len(rules) == sum(action != 0 for action in best.actions)
+    if not learning:
+        for ours, theirs in zip(*map(jax.tree.leaves, (came.params, begin())), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_games_that_are_spent_make_room_for_others(tmp_path):
+    seats = [seat(attention, measurements=2), seat(layers, measurements=9)]
+    few = dataclasses.replace(AGENT, episodes=1)
+    playing = training.Playing(updates=60, measurements=9)
+    came = training.play(seats, begin(), few, playing, tmp_path)
+    assert [len(each.budget.known) for each in seats] == [2, 9]
+    assert {row["game"] for row in came.history[-2:]} == {"layers"}
+
+
+def test_games_count_alike_whatever_they_gain():
+    one = xrlflow.play(seat().env, xrlflow.uniform, None, np.random.default_rng(0))
+    rewards = np.array([30.0, 0.1, 50.0], np.float32)
+    many = training.scaled(one._replace(reward=rewards), [80.0, -80.0])
+    np.testing.assert_allclose(many.reward, rewards / 80)
+    little = training.scaled(one._replace(reward=rewards / 100), [0.3])  # noise stays small
+    np.testing.assert_allclose(little.reward, rewards / 100)
+
+
+def test_what_an_agent_makes_of_a_program_at_once_is_measured_once():
+    one, params = seat(measurements=3), begin()
+    found = training.likeliest(one, params)
+    assert found.share < 1 and len(one.budget.known) == 2
+    roots, _ = training.program_of(one, found.actions)
+    assert one.budget.name(roots) == found.name
+    np.testing.assert_allclose(one.budget(roots) / one.env.first, found.share)
+    assert training.likeliest(seat(measurements=1), params) == training.start(one)
+
+
+def test_what_an_agent_would_do_at_once_is_a_finalist_however_it_was_measured(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        training, "play", lambda *_: training.Played(begin(), {"layers": []}, history=[])
+    )
+    monkeypatch.setattr(
+        methods.comparing,
+        "compare",
+        lambda played, programs, *, seed, **_: {
+            name: {
+                "ratio": (0.9 if name == "0" else 1.0,),
+                "difference": 0.0,
+                "tolerance": 0.0,
+                "tells": seed == 0,
+            }
+            for name in programs
+        },
+    )
+    play = methods.Play(
+        begin(), AGENT, "analytic", 9, updates=1, repeats=1, seed=0, folder=tmp_path
+    )
+    played = games.game("layers", layers())
+    one = seat()
+    expected, _ = training.program_of(one, training.likeliest(one, begin()).actions)
+    clocks = games.Clocks(None, None)
+    found = {name: methods.player(name, played, clocks, play) for name in ("X-RLflow", "random")}
+    assert one.budget.name(found["X-RLflow"].roots) == one.budget.name(expected)
+    assert found["random"].roots == played.roots
+    # Values that tell nothing are not those of the model.
+    untold = methods.player("X-RLflow", played, clocks, dataclasses.replace(play, seed=1))
+    assert untold.roots == played.roots
+
+
+def test_episodes_go_on_where_the_fastest_program_was_measured_before(tmp_path, monkeypatch):
+    one, taken = seat(measurements=12), []
+    original = xrlflow.play
+
+    def play(env, choose, params, rng, *, begin):
+        taken.append(list(begin))
+        return original(env, choose, params, rng, begin=begin)
+
+    known = {"layers": [training.likeliest(one, begin())]}
+    actions = known["layers"][0].actions
+    monkeypatch.setattr(xrlflow, "play", play)
+    playing = training.Playing(False, 1.0, updates=1, measurements=12)
+    training.play([one], begin(), AGENT, playing, tmp_path, known)
+    assert taken[0] == actions[: len(taken[0])] and 0 < len(actions) - len(taken[0]) <= 2
+    assert len(taken[0]) % AGENT.every == 0 and len(taken) == AGENT.episodes
+
+
+def test_rewards_of_a_round_are_those_of_all_models():
+    history = [
+        {"update": update, "reward": reward}
+        for update in range(12)
+        for reward in (update, 3.0 * update)
+    ]
+    rounds, means = pretraining.gained(history)
+    assert rounds == [2.0 * k for k in range(12)]
+    assert means[0] == 0 and means[1] == 1 and means[9] == 9 and means[11] == 13
+
+
+def test_rewrites_at_random_are_drawn_by_no_agent(tmp_path, monkeypatch):
+    drawn, original = [], xrlflow.play
+
+    def play(env, choose, *args, **settings):
+        drawn.append(choose is xrlflow.uniform)
+        return original(env, choose, *args, **settings)
+
+    monkeypatch.setattr(xrlflow, "play", play)
+    for at_random in (True, False):
+        playing = training.Playing(learning=False, at_random=at_random, updates=1)
+        training.play([seat()], begin(), AGENT, playing, tmp_path / str(at_random))
+    assert drawn == [True] * AGENT.episodes + [False] * AGENT.episodes
+
+
+def test_climbing_never_goes_down():
+    rare = dataclasses.replace(AGENT, every=AGENT.horizon)
+    one = seat(settings=rare, measurements=12)
+    came = climb(one, xrlflow.policy(rare), begin(), seed=0)
+    shares = [row["best"] for row in came.history]
+    assert shares == sorted(shares, reverse=True) and shares[-1] < 1
+    roots, _ = training.program_of(one, came.best["layers"][0].actions)
+    share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
+    np.testing.assert_allclose(share, shares[-1])
+
+
+def test_climbing_goes_on_where_the_horizon_has_no_room():
+    rare = dataclasses.replace(AGENT, horizon=4, every=4)
+    one = seat(settings=rare, measurements=12)
+    episodes = (
+        xrlflow.play(one.env, xrlflow.uniform, begin(), np.random.default_rng(k)) for k in range(99)
+    )
+    full = next(each for each in episodes if xrlflow.NOTHING not in each.action)
+    assert len(full.action) == rare.horizon
+    at_horizon = training.Reached(full.action.tolist(), 0.1, one.budget.name(full.roots[-1]))
+    measured = len(one.budget.known)
+    climb(one, xrlflow.policy(rare), begin(), [at_horizon], seed=0)
+    assert len(one.budget.known) > measured
+
+
+def test_programs_of_a_model_are_compared_in_turns():
+    played = games.game("layers", layers())
+    one = seat()
+    _, _, _, _, info = one.env.step(1)
+    after = one.game.terms.replace(one.game.roots, dict(xrlflow_first(one)))
+    assert after == info["roots"]
+    programs = {"same": one.game.roots, "again": one.game.roots, "other": after}
+    found = compare(one.game, programs, repeats=6, seed=0)
+    assert found["again"]["same as"] == "same" and found["other"]["same as"] == "other"
+    for row in found.values():
+        assert row["difference"] <= row["tolerance"] and row["tells"]
+        assert len(row["times"]["process"]) == 6
+    wrong = played.terms.add("mul", [played.roots[0], played.roots[0]])
+    found = compare(played, {"wrong": (wrong,)}, repeats=1, seed=0)
+    assert found["wrong"]["difference"] > found["wrong"]["tolerance"]
+
+
+def xrlflow_first(one):
+    one.env.reset()
+    return one.env.view.found[0].by
+
+
+def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
+    monkeypatch.setattr(training, "FINALISTS", 1)  # each is compiled
+    monkeypatch.setattr("gopt.measure.timing._TURN", 1e-3)  # s
+    players = ("X-RLflow", methods.CLIMBING, "random")
+    settings = table.Settings(
+        models=("attention",),
+        baselines=("TASO",),
+        players=players,
+        measurements=3,
+        updates=2,
+        repeats=6,
+        weights="random",
+        seeds=2,
+        folder=tmp_path,
+        agent=AGENT,
+    )
+    table.main(settings)
+    assert "attention" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "xrlflow.json").read_text())
+    assert [(row["model"], row["seed"]) for row in rows] == [("attention", 0), ("attention", 1)]
+    assert set(rows[0]["found"]) == {"as read", "TASO", *players}
+    for row in rows:
+        for one in row["found"].values():
+            assert one["difference"] <= one["tolerance"] and one["equal"]
+            assert one["cost"] > 0
+        for name in players:
+            measured, rounds = (row["found"][name][key] for key in ("measured", "history"))
+            assert measured[0] == 1.0 and len(measured) <= settings.measurements
+            # Fewer only if all rounds have come to the same programs.
+            most = 10 * settings.measurements if name == methods.CLIMBING else settings.updates
+            assert len(measured) == settings.measurements or len(rounds) == most
+    names = "models.md", "taso.md", "searches.md", "settings.json", "curves/attention.png"
+    for name in (*names, "programs.jsonl", "ops.jsonl"):
+        assert (tmp_path / name).exists()
+    (tmp_path / "xrlflow.json").unlink()
+    (tmp_path / "rows" / "attention, seed 1.json").unlink()
+    lines = (tmp_path / "programs.jsonl").read_text()
+    table.main(settings)
+    assert (tmp_path / "programs.jsonl").read_text() == lines  # no program was measured again
+    again = json.loads((tmp_path / "xrlflow.json").read_text())
+    assert again[0] == rows[0] and again[1]["seed"] == 1
+    assert again[1]["found"]["TASO"]["times"] != rows[1]["found"]["TASO"]["times"]
+    with pytest.raises(ValueError, match=r"seed 0\.json is of other settings"):
+        table.main(dataclasses.replace(settings, measurements=4))
+    # What the model takes was measured, and what cost models say of it is what searches go by.
+    lines = (tmp_path / "programs.jsonl").read_text()
+    discrepancy.main(discrepancy.Settings(("attention",), tmp_path))
+    assert (tmp_path / "programs.jsonl").read_text() == lines
+    found = json.loads((tmp_path / "discrepancy.json").read_text())["attention"]
+    times = [json.loads(line) for line in lines.splitlines()[1:]]
+    assert found["end to end"] == times[0]["seconds"]  # the model is measured first
+    row = (tmp_path / "discrepancy.md").read_text().splitlines()[-1].strip("| ").split("|")
+    told = [1e3 * found[by] for by in (*games.REWARDS, discrepancy.CACHED)]
+    np.testing.assert_allclose([float(cell) for cell in row[1:5]], told, rtol=6e-3)
+    played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
+    for by in ("summed ops", "analytic"):
+        assert found[by] == Prices(played.terms, clocks.cost(played, by)).program(played.roots)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(discrepancy, "measured", lambda _, between: lambda *op: 1.0 + between)
+        live = played.terms.live(played.roots)
+        computed = sum(not played.terms.constant[term] for term in live)
+        assert discrepancy.told("attention", clocks)[discrepancy.CACHED] == computed
+        patch.setattr(games, "measured_cost", lambda program, times: (program, times))
+        assert clocks.cost(played) == (played.program, clocks.ops)
+    assert found["weights"] == 4 * 16 * (16 + 16 + 24)
+    # The agent plays on another shape; an agent that is missing is missed at once.
+    with pytest.raises(FileNotFoundError, match=r"attention\.npz"):
+        shapes.main(shapes.Settings(models=("attention",), agents=tmp_path, folder=tmp_path / "no"))
+    assert not (tmp_path / "no").exists()
+    shapes.main(
+        shapes.Settings(
+            models=("attention",),
+            baselines=(),
+            few=2,
+            measurements=3,
+            updates=2,
+            repeats=6,
+            weights="random",
+            agents=tmp_path / "agents",
+            folder=tmp_path / "shapes",
+            agent=AGENT,
+        )
+    )
+    assert "rows 4" in (tmp_path / "shapes" / "shapes.md").read_text()
+
+
+def test_what_is_kept_of_a_gain_is_told_turn_by_turn():
+    drift = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.1])  # of the machine, from turn to turn
+    takes = {
+        "as read": 1.0,
+        "trained there": np.array([0.8, 0.8, 0.8, 0.8, 0.4, 0.4]),
+        "trained elsewhere": 0.85,
+    }
+    found = {
+        name: {"same as": name, "equal": True, "times": {"process": share * drift}}
+        for name, share in takes.items()
+    }
+    assert shapes.kept(found) == pytest.approx(0.75)
+    assert methods.of_read(found, "trained elsewhere").startswith("0.850")
+    wrong = {**found, "as read": {**found["as read"], "equal": False}}
+    assert shapes.kept(wrong) is None
+    assert methods.of_read(wrong, "trained elsewhere") == "wrong values"
+    found["trained there"]["times"]["process"] = 0.99 * drift
+    assert shapes.kept(found) is None
+
+
+def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, monkeypatch):
+    sizes = {"batch": 1, "source_length": 8, "target_length": 4, "layers": 1, "vocabulary": 16}
+    monkeypatch.setattr(pretraining, "MODELS", {"t5": sizes | {"hidden": 16, "heads": 2}})
+    settings = pretraining.Settings(
+        models=("t5",),
+        reward="analytic",
+        updates=2,
+        validation=("attention", "layers"),
+        folder=tmp_path,
+        agent=AGENT,
+    )
+    pretraining.main(settings)
+    assert (tmp_path / "learning.png").stat().st_size > 10_000
+    params, agent = xrlflow.load_agent(tmp_path / "agent.npz")
+    assert agent == AGENT
+    moved = [
+        np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (params, begin())), strict=True)
+    ]
+    assert max(moved) > 1e-5
+    rows = (tmp_path / "validation.md").read_text().splitlines()
+    assert [row.split("|")[1].strip() for row in rows[-2:]] == ["attention", "layers"]
+    expected = [training.likeliest(seat(attention), each).share for each in (begin(), params)]
+    assert rows[-2].split("|")[2:4] == [f" {share:.4f} " for share in expected]
+    assert min(expected) < 1
+
+
+def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch):
+    monkeypatch.setattr(training, "FINALISTS", 1)
+    monkeypatch.setattr("gopt.measure.timing._TURN", 1e-3)  # s
+    settings = ablation.Settings(
+        models=("attention",),
+        variants=("every rewrite", "analytic"),
+        reward="summed ops",
+        updates=1,
+        repeats=6,
+        folder=tmp_path,
+        agent=AGENT,
+    )
+    ablation.main(settings)
+    (row,) = json.loads((tmp_path / "ablation.json").read_text())
+    told = {name: row["found"][name]["history"][0] for name in settings.variants}
+    for name, one in told.items():
+        assert len(row["found"][name]["measured"]) == one["measured"]
+        assert one["best"] == min(row["found"][name]["measured"])
+    played = games.game("attention", attention())
+    analytic = Prices(played.terms, roofline()).program(played.roots)
+    folders = [
+        tmp_path / "play" / name / "attention_X-RLflow" for name in ("every_rewrite", "analytic")
+    ]
+    kept = [json.loads((folder / "1.json").read_text()) for folder in folders]
+    first = [next(iter(one["known"]["attention"].values())) for one in kept]
+    assert first[1] == analytic != first[0]
+    described = [json.loads((folder / "settings.json").read_text()) for folder in folders]
+    assert [one["every"] for one in described] == [1, AGENT.every]
+    assert [one["reward"] for one in described] == ["summed ops", "analytic"]
+    rows = (tmp_path / "ablation.md").read_text().splitlines()[-2:]
+    assert [row.split("|")[1].strip() for row in rows] == list(settings.variants)
+
+
+def test_tables_are_of_all_seeds(tmp_path, capsys):
+    def found(middle, equal=True, measured=()):
+        ratio = (middle, middle - 0.1, middle + 0.1)
+        figures = {"ratio": ratio, "wall ratio": ratio, "of TASO": ratio, "equal": equal}
+        more = {"cost": 0.5, "difference": 0.0, "s": 1.0, "rules": (), "history": []}
+        return figures | more | {"measured": measured}
+
+    def row(model, seed, taso=True, **by):
+        others = {"as read": found(1.0), "TASO": found(0.9, taso)}
+        return {"model": model, "seed": seed, "found": others | by}
+
+    rows = [
+        *(row("a", k, random=found(x, measured=[1.0, x])) for k, x in enumerate((0.5, 0.8, 0.6))),
+        *(row("b", k, taso=k < 2, random=found(0.7, k < 2)) for k in range(3)),
+    ]
+    assert report.over_seeds(rows[:3], "random", "ratio") == "0.600 (0.500-0.800)"
+    assert report.over_seeds(rows[:1], "random", "ratio") == "0.500 (0.400-0.600)"
+    for key in ("ratio", "of TASO"):
+        assert report.over_seeds(rows[3:], "random", key) == "wrong values"
+    assert report.over_seeds(rows[3:], "as read", "ratio") == "1.000 (1.000-1.000)"
+    assert report.over_seeds(rows[3:], "as read", "of TASO") == "wrong values"
+    report.show(rows, ("TASO",), ("random",), 12, tmp_path)
+    table = (tmp_path / "models.md").read_text()
+    assert "least to most of 3 seeds" in table and "| a | 1.000 (1.000-1.000) | 0.600" in table
+    rows[1]["found"]["random"]["measured"] = [1.0]  # of another length
+    report.draw(rows[:3], ("random",), tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_steps_are_timed_by_patches_and_by_whole_candidates(tmp_path, models):
+    settings = speed.Settings(
+        models=("layers",), layers=(1,), repeats=1, folder=tmp_path, agent=AGENT, largest=150
+    )
+    speed.main(settings)
+    rows = json.loads((tmp_path / "speed.json").read_text())
+    assert [row["how"] for row in rows] == ["patches", "whole"] * 2
+    assert rows[0]["nodes"] < rows[3]["nodes"] < 150 < rows[1]["nodes"]
+    assert ["learning s" in row for row in rows] == [True, False, True, True]
+    assert all(row["seeing s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (partial(table.Settings, models=("no such",)), "models has 'no such'"),
+        (partial(table.Settings, players=("chess",)), "players has 'chess'"),
+        (partial(table.Settings, seeds=0), "seeds is 0"),
+        (partial(table.Settings, repeats=0), "repeats is 0"),
+        (partial(ablation.Settings, reward="none"), "reward has 'none'"),
+        (partial(pretraining.Settings, validation=("no such",)), "validation has 'no such'"),
+        (partial(training.Playing, going_on=1.5), "going_on is 1.5"),
+        (partial(training.Playing, at_random=True), "no agent learns from rewrites at random"),
+        (partial(training.Playing, updates=0), "updates is 0"),
+        (partial(speed.Settings, repeats=0), "repeats is 0"),
+    ],
+)
+def test_bad_settings_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()

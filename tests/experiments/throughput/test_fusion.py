@@ -1,0 +1,46 @@
+"""The throughput experiment of fusions: its peers agree with gopt, and the table is written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.throughput import fusion
+from experiments.throughput.fusion import Settings, compare, main
+from experiments.throughput.peers import fusions
+from gopt.cost.fusion.problem import prepare_fusion
+from gopt.cost.fusion.rules import RULES
+from gopt.cost.hardware import homogeneous
+from gopt.sources.synthetic import layered
+from tests.cost.fusion.test_cost import machine, random_graph
+
+pytestmark = pytest.mark.slow
+
+TINY = {"rounds": 1, "populations": (3,)}
+
+
+@pytest.mark.parametrize("clones", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_peers_agree_on_random_graphs(seed, clones):
+    rng = np.random.default_rng(seed)
+    graph, rules = random_graph(rng, 30), replace(RULES["cpu"], clones=clones)
+    problem = prepare_fusion(graph, machine(rng), rules=rules, rows=(32, 128, 512))
+    compare("random", problem, 16, Settings(rounds=1))
+
+
+def test_costs_that_differ_are_an_error(monkeypatch):
+    problem = prepare_fusion(layered(0, 20), homogeneous(1))
+    monkeypatch.setitem(fusions.PEERS, "alone", lambda tables, bits: bits.sum(1))
+    with pytest.raises(RuntimeError, match="costs differ, alone"):
+        compare("layered", problem, 4, Settings(rounds=1))
+
+
+def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(fusion.STEPS, "mlp_mixer", {"layers": 1})
+    main(Settings(models=("mlp_mixer",), folder=tmp_path, **TINY))
+    assert "mlp_mixer" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "fusion.json",
+        "settings.json",
+        "table.md",
+    }

@@ -1,0 +1,251 @@
+"""What gopt's throughput is compared with computes the same, and the experiment runs."""
+
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule import execution
+from gopt.cost.schedule.execution import Keys, keys_shape
+from gopt.cost.schedule.problem import prepare
+from gopt.search import brkga
+from gopt.search.population import uniforms
+from gopt.sources import synthetic
+from tests import strategies
+from tests.reference import execution as reference
+from tests.strategies import HUBS, LARGE, NASTY, SMALL, WIDE, Case
+
+pytest.importorskip("numba")
+
+from experiments import common
+from experiments.throughput import __main__ as throughput
+from experiments.throughput import evaluations, timing
+from experiments.throughput import report as throughput_report
+from experiments.throughput.peers import compiled, evolution, obvious
+
+pytestmark = pytest.mark.slow
+
+evaluate, evaluate_obvious = jax.jit(execution.evaluate), jax.jit(obvious.evaluate)
+
+
+def check_compiled(case: Case, shape: strategies.Shape, queue: str, **asked: bool) -> None:
+    problem, keys = case.problem(shape), case.padded_keys(shape)
+    expected = reference.run(problem, keys)
+    population = jax.tree.map(lambda leaf: np.stack([leaf] * 3), keys)
+    found = compiled.evaluate(compiled.tables(problem), population, queue=queue, **asked)
+    if asked.get("makespan", True):
+        np.testing.assert_array_equal(found.makespan, [expected.makespan] * 3)
+    if asked.get("peak", True):
+        np.testing.assert_array_equal(found.peak, [expected.peak] * 3)
+
+
+@pytest.mark.parametrize("queue", compiled.QUEUES)
+@pytest.mark.parametrize("devices", (1, 2, 3))
+def test_the_compiled_decoder_agrees_with_the_reference(queue, devices):
+    @settings(max_examples=60, deadline=None)
+    @given(strategies.cases(devices))
+    def check(case: Case) -> None:
+        check_compiled(case, WIDE, queue)
+
+    check()
+
+
+@pytest.mark.parametrize("asked", ({"makespan": False}, {"peak": False}))
+@pytest.mark.parametrize("queue", compiled.QUEUES)
+def test_the_compiled_decoder_computes_only_what_is_asked_for(queue, asked):
+    @settings(max_examples=40, deadline=None)
+    @given(strategies.cases(2))
+    def check(case: Case) -> None:
+        check_compiled(case, SMALL, queue, **asked)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", strategies.KEYS)
+@pytest.mark.parametrize("name", [*NASTY, *HUBS])
+def test_nasty_graphs(name, kind):
+    graph, shape = (NASTY[name](), SMALL) if name in NASTY else (HUBS[name](), LARGE)
+    case = strategies.random_case(np.random.default_rng(0), graph, 2, keys=kind)
+    problem, keys = case.problem(shape), case.padded_keys(shape)
+    expected = evaluate(problem, keys)
+    population = jax.tree.map(lambda leaf: leaf[None], keys)
+    for queue in compiled.QUEUES:
+        found = compiled.evaluate(compiled.tables(problem), population, queue=queue)
+        assert found.makespan[0] == expected.makespan
+        np.testing.assert_array_equal(found.peak[0], expected.peak)
+
+
+@pytest.mark.parametrize("devices", (1, 3))
+def test_the_obvious_loop_agrees_with_the_reference(devices):
+    @settings(max_examples=60, deadline=None)
+    @given(strategies.cases(devices))
+    def check(case: Case) -> None:
+        problem, keys = case.problem(SMALL), case.padded_keys(SMALL)
+        expected, found = reference.run(problem, keys), evaluate_obvious(problem, keys)
+        assert found.makespan == expected.makespan
+        np.testing.assert_array_equal(found.peak, expected.peak)
+
+    check()
+
+
+def test_all_agree_on_a_population_of_a_larger_graph():
+    problem = prepare(synthetic.barabasi_albert(0, 300), homogeneous(2))
+    keys = jax.device_get(uniforms(jax.random.key(0), keys_shape(problem), 13))
+    expected = jax.jit(jax.vmap(partial(execution.evaluate, problem)))(keys)
+    slow = jax.jit(jax.vmap(partial(obvious.evaluate, problem)))(keys)
+    jax.tree.map(np.testing.assert_array_equal, slow, expected)
+    for queue in compiled.QUEUES:
+        for threads in (1, 2, 5):
+            found = compiled.evaluate(compiled.tables(problem), keys, queue=queue, threads=threads)
+            jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize("name", evolution.SEARCHES)
+def test_other_searches_spend_the_same_budget_and_minimise(name):
+    pytest.importorskip({"pymoo": "pymoo", "brkga-mp-ipr": "brkga_mp_ipr"}[name])
+    template = Keys(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 2), (3,), (2, 2))))
+    seen = []
+
+    def cost(keys: Keys) -> np.ndarray:
+        assert all(leaf.dtype == np.float32 for leaf in keys)
+        assert [leaf.shape[1:] for leaf in keys] == [leaf.shape for leaf in template]
+        seen.append(keys.priority)
+        return keys.priority.sum(1) + keys.device.sum((1, 2))
+
+    sizes = brkga.Settings(20, elites=4, mutants=2)
+    best = evolution.SEARCHES[name](
+        cost, template, settings=sizes, bias=0.7, generations=30, seed=1
+    )
+    spent = np.concatenate(seen)
+    assert len(spent) == 20 + 30 * 16 and (spent >= 0).all() and (spent <= 1).all()
+    assert 0 < best < 1.5  # of 9 genes, 4.5 on average
+
+
+def test_the_elites_of_brkga_mp_ipr_are_the_fittest():
+    types = pytest.importorskip("brkga_mp_ipr.types")
+    population = types.Population()
+    population.chromosomes = [[0.3], [0.1], [0.2]]
+    population.fitness = [(1.0, 1), (2.0, 2), (3.0, 0)]
+    evolution._put_in_order(population)
+    assert population.chromosomes == [[0.1], [0.2], [0.3]]
+    assert population.fitness == [(1.0, 0), (2.0, 1), (3.0, 2)]
+
+
+def test_pymoo_does_not_look_for_duplicates(monkeypatch):
+    duplicate = pytest.importorskip("pymoo.core.duplicate")
+
+    def fail(*args, **kwargs):
+        raise AssertionError("looked for duplicates")
+
+    monkeypatch.setattr(duplicate.DefaultDuplicateElimination, "_do", fail)
+    template = Keys(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 2), (3,), (2, 2))))
+    sizes = brkga.Settings(8, elites=2, mutants=1)
+    evolution.pymoo(
+        lambda keys: keys.priority.sum(1), template, settings=sizes, bias=0.7, generations=2, seed=0
+    )
+
+
+def test_genes_become_keys_in_order():
+    template = Keys(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 2), (3,), (2, 2))))
+    keys = evolution.as_keys(np.arange(26.0).reshape(2, 13), template)
+    assert evolution.num_genes(template) == 13
+    np.testing.assert_array_equal(keys.device[1], 13 + np.arange(6).reshape(3, 2))
+    np.testing.assert_array_equal(keys.priority[0], [6, 7, 8])
+    np.testing.assert_array_equal(keys.transfer[1], [[22, 23], [24, 25]])
+
+
+# The experiment.
+
+
+def test_calls_are_timed_in_turns():
+    order = []
+    calls = {name: partial(order.append, name) for name in "ab"}
+    found = timing.measure(calls, rounds=3, seconds=60)
+    assert order == list("ab" * 4) and found.keys() == {"a", "b"}
+    assert all(timing.wall >= 0 and timing.cpu >= 0 for timing in found.values())
+    timing.measure(calls, rounds=3, seconds=0)
+    assert order[8:] == list("ab" * 2)
+
+
+def test_the_exponent_is_that_of_the_time():
+    records = [
+        {"ops": n, "uses": 2 * n, "queue": "heap", "per_second": {"gopt": {"wall": n**-1.1}}}
+        for n in (200, 1000, 10_000, 80_000)
+    ]
+    records[0]["per_second"] = {"gopt": {"wall": 1.0}}  # small graphs are left out
+    assert throughput_report.exponent(records, "gopt") == pytest.approx(1.1)
+    assert np.isnan(throughput_report.exponent(records[:2], "gopt"))
+
+
+def test_populations_are_capped_by_memory():
+    problem = prepare(synthetic.layered(0, 1000), homogeneous(2))
+    each = 4 * evolution.num_genes(keys_shape(problem)) / 2**30
+    assert throughput.capped(problem, 100, 1.0) == 100
+    assert throughput.capped(problem, 100, 10.5 * each) == 10
+    assert throughput.capped(problem, 100, 0.0) == 1
+
+
+def test_a_difference_is_reported(monkeypatch):
+    def wrong(*args, **kwargs):
+        return execution.Cost(np.zeros(2, np.int32), np.ones((2, 2), np.int32))
+
+    monkeypatch.setattr(compiled, "evaluate", wrong)
+    with pytest.raises(RuntimeError, match="some graph: the costs differ in makespan"):
+        throughput.compare(
+            "some graph", synthetic.layered(0, 20), 2, throughput.Settings(), costs=["makespan"]
+        )
+
+
+def test_the_first_compilation_is_timed_in_a_new_process():
+    assert 0 < evaluations.first_compile("makespan", 2, 4, 0) < 600
+
+
+def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
+    for peer in ("pymoo", "brkga_mp_ipr"):
+        pytest.importorskip(peer)
+    monkeypatch.setattr(common, "start", lambda: None)
+    monkeypatch.setattr(
+        throughput, "GRAPHS", {throughput.SEARCH_GRAPH: lambda: synthetic.layered(0, 40)}
+    )
+    monkeypatch.setattr(throughput, "FAMILIES", {"layered": synthetic.layered})
+    monkeypatch.setattr(throughput, "first_compile", lambda *_: 1.5)
+    throughput.main(
+        throughput.Settings(
+            population=6,
+            populations=(4,),
+            sizes=(40,),
+            size_population=4,
+            obvious=2,
+            evaluations=60,
+            search_populations=(20,),
+            programs=2,
+            rounds=1,
+            folder=tmp_path,
+        )
+    )
+    printed = capsys.readouterr().out
+    assert "pymoo" in printed and "layered" in printed
+    names = ("workloads", "graphs", "sizes", "populations", "exponents", "searches", "compilation")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"{name}.md" for name in names),
+        *("sizes.png", "populations.png", "settings.json", "throughput.json"),
+    }
+    found = json.loads((tmp_path / "throughput.json").read_text())
+    assert found["machine"] and len(found["graphs"]) == 3
+    assert [r["population"] for r in found["populations"]] == [4, 4]
+    assert [r["ops"] for r in found["sizes"]] == [40, 40]
+    for record in found["graphs"]:
+        assert record["per_second"].keys() == {"gopt", "obvious", *compiled.QUEUES}
+        assert record["queue"] in compiled.QUEUES
+    assert found["programs"]["programs"] <= found["programs"]["buckets"] <= 2
+    best = {r["search"]: r["best"] for r in found["searches"]}
+    assert best.keys() == {"gopt", throughput.WITHOUT_COSTS, *evolution.SEARCHES}
+    assert best.pop(throughput.WITHOUT_COSTS) is None and min(best.values()) > 0
+    assert all(r["evaluations"] == 52 for r in found["searches"])
+    rows = (tmp_path / "graphs.md").read_text().splitlines()
+    assert len({row.count("|") for row in rows[2:]}) == 1

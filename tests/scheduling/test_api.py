@@ -1,0 +1,308 @@
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gopt
+from gopt.cost.hardware import homogeneous, no_channels
+from gopt.heuristics import keys_from_items
+from gopt.heuristics.schedule.orders import memory_orders
+from gopt.learning.graphs import OP_FEATURES, to_graphs_tuple
+from gopt.plots.units import format_bytes, format_seconds
+from gopt.scheduling import best
+from gopt.scheduling.api import METHODS
+from gopt.scheduling.candidate import Candidate
+from gopt.systems import go, regal
+from gopt.systems.go import scheduling as go_scheduling
+from tests.reference import execution as reference
+
+pytestmark = pytest.mark.small
+
+SMALL = {"hardware": "2xh100", "evaluations": 80}  # of which GO's starts take 63
+
+
+def loss(w, x):
+    return jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w.T) @ w)
+
+
+GRADIENT = jax.grad(loss)
+
+
+def kernels():
+    """The padded graph that is scheduled."""
+    result = gopt.schedule(GRADIENT, *arguments(), hardware="2xh100", method="heft")
+    return gopt.pad(result.after.traced.graph)
+
+
+def arguments(rows=256):
+    return (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((128, 128), (rows, 128)))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Policies with random weights, in the file formats of the ones that ship."""
+    settings = regal.Settings(width=8, rounds=1)
+    key, graph, folder = jax.random.key(0), kernels(), tmp_path_factory.mktemp("weights")
+    paths = {"regal": folder / "regal_peak_memory.npz", "go": folder / "go.npz"}
+    params = regal.init_params(key, to_graphs_tuple(graph), settings=settings)
+    regal.save_policy(paths["regal"], params, settings, objective="peak_memory", devices=2)
+    of_go = go.Settings(tasks=go.TASKS, width=8, heads=2, segment=16, levels=(8,))
+    inputs = go.read(graph, gopt.prepare(graph, homogeneous(2)), of_go)
+    go.save_policy(paths["go"], go.init_params(key, inputs, settings=of_go), of_go)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def run(weights):
+    def run(method, *, fn=GRADIENT, rows=256, **settings):
+        policy = {"weights": weights[method]} if method in weights else {}
+        options = {**SMALL, **policy, **settings}
+        return gopt.schedule(fn, *arguments(rows), method=method, **options)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def by_heuristics(run):
+    """What each heuristic finds, whatever the objective."""
+    return [run(name).after for name in gopt.HEURISTICS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_costs_are_those_of_the_plain_reference(run, method):
+    result = run(method)
+    problem, count = result.after.problem, int(result.after.problem.num_ops)
+    in_order = keys_from_items(problem, [0] * count, range(count))
+    for costs, keys in ((result.before, in_order), (result.after, result.after.keys)):
+        expected = reference.run(problem, keys)
+        assert costs.makespan == expected.makespan * float(problem.tick)
+        assert costs.peak == tuple(peak * int(problem.unit) for peak in expected.peak)
+    assert all(type(peak) is int for peak in result.after.peak)
+    assert type(result.after.makespan) is float
+
+
+def test_before_is_the_program_on_device_0(run):
+    result = run("heft", hardware=homogeneous(2, channel=no_channels))
+    graph, reference = result.before.traced.graph, result.before.schedule
+    assert reference.order[: graph.num_ops].tolist() == list(range(graph.num_ops))
+    assert reference.num_items == graph.num_ops
+    assert result.before.peak[1] == 0
+    assert result.before.makespan == pytest.approx(np.maximum(graph.flops, graph.bytes).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [("best", "peak_memory"), ("best", "makespan"), ("regal", "peak_memory"), ("go", "makespan")],
+)
+def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
+    run, by_heuristics, method, objective, monkeypatch
+):
+    searched, search = [], go_scheduling._search
+
+    def watched(*args, iterations, **settings):
+        searched.append(iterations)
+        return search(*args, iterations=iterations, **settings)
+
+    monkeypatch.setattr(go_scheduling, "_search", watched)
+
+    def measure(costs: Candidate) -> float:
+        return max(costs.peak) if objective == "peak_memory" else costs.makespan
+
+    best_of_others = min(map(measure, by_heuristics))
+    for seed in range(3):
+        result = run(method, objective=objective, seed=seed)
+        assert measure(result.after) <= best_of_others
+        assert measure(result.after) <= measure(result.before)
+    assert len(searched) == (3 if method == "go" else 0) and 0 not in searched  # not starts alone
+
+
+def test_searches_lower_their_objective(run):
+    def branches(w, x):
+        made = [jnp.tanh(x @ (w + k)) for k in range(20)]
+        return [a.T @ b for a, b in zip(made, made[3:] + made[:3], strict=True)]
+
+    few, many = (max(run("brkga", fn=branches, evaluations=n).after.peak) for n in (100, 3000))
+    assert many < few
+
+
+@pytest.mark.parametrize(
+    ("method", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99), ("go", 1)]
+)
+def test_budgets_may_be_smaller_than_a_population(run, method, evaluations):
+    assert max(run(method, evaluations=evaluations).after.peak) > 0
+
+
+def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch):
+    spent = []
+    search = regal.search
+
+    def record(*args, evaluations, **settings):
+        spent.append(evaluations)
+        return search(*args, evaluations=evaluations, **settings)
+
+    monkeypatch.setattr(regal, "search", record)
+    problem = run("regal", evaluations=98).after.problem
+    assert spent == [98 - len(memory_orders.ORDERS) - best.tried(problem)]
+
+
+def test_objectives_differ(run):
+    slow, fast = run("brkga"), run("brkga", objective="makespan")
+    assert fast.after.makespan < slow.after.makespan
+    assert max(slow.after.peak) < max(fast.after.peak)
+
+
+@pytest.mark.parametrize("method", ["brkga", "regal"])
+def test_seed_decides(run, method, monkeypatch):
+    # Else a heuristic is the best of this small graph, whatever the seed.
+    monkeypatch.setattr(best, "heuristic_keys", lambda problem: worst(problem))
+    one, same, other = (run(method, seed=seed).after.keys.priority for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def worst(problem: gopt.Problem) -> gopt.Keys:
+    """Keys of as many candidates, all on one device and in no order."""
+    shapes, count = gopt.keys_shape(problem), len(gopt.HEURISTICS) + 1
+    return jax.tree.map(lambda x: np.zeros((count, *x.shape), np.float32), shapes)
+
+
+def test_policy_decides(run, tmp_path, monkeypatch):
+    """A policy that puts the priorities into the reversed order of the one that it is told."""
+    actions = []
+    search = best.search
+
+    def record(*args, given, settings, **rest):
+        actions.append((given.action.genes[:, -1], settings))
+        return search(*args, given=given, settings=settings, **rest)
+
+    monkeypatch.setattr(best, "search", record)
+    settings = regal.Settings(width=8, rounds=1, trust=1.0, priority_deviation=0.0)
+    graph = kernels()
+    graphs = to_graphs_tuple(graph)
+    params = regal.init_params(jax.random.key(0), graphs, settings=settings)
+    priority = regal.PLACES.index("priority")
+    params["params"]["kernel"] = params["params"]["kernel"].at[:, priority].multiply(-1)
+    path = tmp_path / "reversed.npz"
+    regal.save_policy(path, params, settings, objective="peak_memory", devices=2)
+    n = int(graph.num_ops)
+    run("regal", weights=path, evaluations=60)
+    run("regal", evaluations=60)
+    turn = graphs.nodes["features"][:n, OP_FEATURES.index("turn")]
+    (found, sizes), (other, _) = actions
+    assert sizes == settings
+    assert np.corrcoef(found[:n, 0], turn)[0, 1] < -0.8
+    assert np.corrcoef(other[:n, 0], turn)[0, 1] > 0.8
+
+
+def test_donated_arguments_are_freed():
+    kept, donated = (
+        gopt.schedule(jnp.sin, jnp.zeros(9), hardware="2xh100", method="heft", donate_argnums=d)
+        for d in ((), 0)
+    )
+    assert kept.after.traced.graph.pinned.tolist() == [True, True]
+    assert donated.after.traced.graph.pinned.tolist() == [False, True]
+
+
+def test_scans_are_unrolled_on_request():
+    def fn(x):
+        return jax.lax.scan(lambda c, _: (c @ c, None), x, length=5)[0]
+
+    rolled, unrolled = (
+        gopt.schedule(
+            fn, jnp.ones((8, 8)), hardware="2xh100", method="heft", max_trips=trips
+        ).after.traced
+        for trips in (0, 5)
+    )
+    assert len(rolled.names) == 2
+    assert len(unrolled.names) == 6
+
+
+def test_rows_name_all_ops_and_transfers(run):
+    result = run("etf", objective="makespan", hardware=homogeneous(2, flop_rate=1e3, bandwidth=1e6))
+    rows = result.rows()
+    ops = [row for row in rows if row.kind != "transfer"]
+    assert sorted(row.name for row in ops) == sorted(result.after.traced.names)
+    sent = [row for row in rows if row.kind == "transfer"]
+    assert sent
+    home = {row.name: row.device for row in ops}
+    unique = [row for row in sent if result.after.traced.names.count(row.name) == 1]
+    assert unique
+    assert all(home[row.name] != row.device for row in unique)
+    assert max(row.end for row in rows) == result.after.makespan
+    assert all(0 <= row.start <= row.end for row in rows)
+    assert all(row.start == row.end for row in rows if row.kind == "input")
+
+
+def test_summary_names_what_it_says(run):
+    result = run("greedy_release")
+    text = str(result)
+    assert "peak_memory of" in text
+    assert "by greedy_release" in text
+    assert format_seconds(result.before.makespan) in text
+    assert format_bytes(max(result.after.peak)) in text
+    assert "more memory" not in text
+
+
+def test_summary_says_what_does_not_fit(run):
+    result = run("heft", hardware=homogeneous(2, capacity=2.0**18))
+    assert not result.before.fits
+    assert "before: needs more memory than the devices have" in str(result)
+
+
+def test_plot_shows_before_and_after(run, tmp_path):
+    figure = run("heft").plot()
+    assert [ax.get_xlabel() for ax in figure.axes] == ["time (µs)", "", "items issued"]
+    labels = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    assert [label.split(",")[0] for label in labels] == ["before", "after"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["best", "brkga", "regal", "go"])
+def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
+    run(method)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        result = run(method, seed=1)
+        other = run(method, fn=lambda w, x: jax.grad(loss)(w, jnp.exp(x)), rows=512)
+    assert other.after.problem.shape == result.after.problem.shape
+    assert other.after.traced.graph.num_ops != result.after.traced.graph.num_ops
+    compiled = [r.message for r in caplog.records if r.message.startswith("Compiling")]
+    # What is scheduled is compiled itself, to see what XLA fuses.
+    assert [message for message in compiled if "jit(function)" not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "magic"}, "method is 'magic': expected one of best, regal, go, brkga, heft"),
+        ({"objective": "money"}, "objective is 'money': expected one of peak_memory, makespan"),
+        ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
+        ({"hardware": "abacus"}, "hardware is 'abacus': expected one of 2xh100"),
+        ({"hardware": homogeneous(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
+        ({"donate_argnums": 7}, "donate_argnums"),
+        (
+            {"method": "regal", "hardware": homogeneous(3)},
+            "a policy with devices 2: expected 3",
+        ),
+    ],
+)
+def test_bad_input(settings, message):
+    with pytest.raises(ValueError, match=message):
+        gopt.schedule(GRADIENT, *arguments(), **{"hardware": "2xh100", **settings})
+
+
+def test_policy_of_another_number_of_devices(run):
+    with pytest.raises(ValueError, match="holds a policy with devices 2: expected 4"):
+        run("regal", hardware="4xh100")
+
+
+def test_units():
+    assert [format_seconds(t) for t in (0, 2e-9, 1.5e-6, 0.25, 12)] == [
+        *("0.000 ns", "2.000 ns", "1.500 µs", "250.000 ms", "12.000 s"),
+    ]
+    assert [format_bytes(b) for b in (0, 1023, 1024, 1.5 * 2**20, 2**31)] == [
+        *("0 B", "1023 B", "1.00 KiB", "1.50 MiB", "2.00 GiB"),
+    ]

@@ -1,0 +1,78 @@
+"""What the model says that a program needs is what XLA plans for it, cause by cause."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from gopt.measure.timing import memory
+from gopt.program.program import trace_program
+from gopt.xla import group, groups
+from gopt.xla.ordered import beside, jit_ordered
+from gopt.xla.workspace import workspaces
+
+pytestmark = pytest.mark.optimized
+
+VIEWS = ("broadcast_in_dim", "reshape", "slice", "squeeze", "transpose")
+
+
+def needs(fn, *args, donate_argnums=()):
+    """Returns predicted and planned bytes beside arguments; all but views is a kernel."""
+    program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    written = [k for k, e in enumerate(program.equations) if e.primitive.name not in VIEWS]
+    program = group(program, groups(program, written))
+    compiled = jit_ordered(program).lower(*program.arguments()).compile()
+    return beside(program, workspaces(program, compiled)), memory(compiled).beside
+
+
+def shape(*dims):
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+def flattened(x, v, w):
+    """Multiplies what XLA takes for 512 rows, and shows in `[8, 64, 256]` to `tanh`."""
+    return jnp.tanh(x @ v) @ w
+
+
+def transposed(x):
+    """Multiplies heads that are copied to the front, after which nobody needs the first copy."""
+    heads = [jnp.sin(x[i]) for i in range(3)]
+    scores = jnp.einsum("qhd,khd->hqk", heads[0], heads[1])
+    return jnp.einsum("hqk,khd->hqd", scores, heads[2]).sum()
+
+
+def repeated(x):
+    """Multiplies by repeated numbers before and after much else is held."""
+
+    def mixed(x):
+        return x @ jnp.full((256, 256), 0.5)
+
+    wide = jnp.concatenate([jnp.sin(mixed(x))] * 16)
+    return mixed(jnp.cos(wide).reshape(16, 16, 256).sum(axis=0))
+
+
+def replaced(m, x):
+    """Replaces `m` by what is added to what it has been scaled to long before."""
+    scaled = 0.9 * m
+    return scaled + jnp.tanh(jnp.tanh(x @ x) @ x), x @ x[0]
+
+
+SQUARE = shape(128, 128)
+CASES = {
+    "flattened": ((flattened, shape(8, 64, 64), shape(64, 256), shape(256, 64)), ()),
+    "transposed": ((transposed, shape(3, 64, 8, 32)), ()),
+    "repeated": ((repeated, shape(16, 256)), ()),
+    "replaced": ((replaced, SQUARE, SQUARE), 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_xla_plans_what_the_model_says(name):
+    args, donated = CASES[name]
+    predicted, planned = needs(*args, donate_argnums=donated)
+    assert predicted == pytest.approx(planned, rel=0.01)
+
+
+def test_what_is_only_shown_is_not_written_over():
+    program = trace_program(lambda x: jnp.sin((x + 1.0)[0]).sum(), SQUARE)
+    program = group(program, [(k,) for k in range(len(program.equations))])
+    assert beside(program, {}) > 0
