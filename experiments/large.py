@@ -29,7 +29,9 @@ from experiments import common
 from experiments.cases import check_names
 from experiments.throughput.graphs import FAMILIES
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.execution import evaluate, keys_shape, population_cost
+from gopt.cost.schedule.decoding import keys_shape
+from gopt.cost.schedule.execution import evaluate
+from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import Graph
 from gopt.heuristics import HEURISTICS

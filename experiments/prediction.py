@@ -22,6 +22,7 @@ from experiments import common, wired
 from experiments.cases import Case, check_names, forward, step, towers
 from gopt.cost.hardware import homogeneous
 from gopt.cost.schedule.problem import prepare, to_bytes
+from gopt.cost.schedule.xla_memory import beside
 from gopt.graph.graph import Graph
 from gopt.graph.padding import pad
 from gopt.graph.tracing import Traced, from_program
@@ -32,7 +33,7 @@ from gopt.plots.units import format_bytes
 from gopt.program.program import Program, trace_program
 from gopt.scheduling.candidate import Kernels, kernels_of, modelled, replay
 from gopt.xla import Group, kernel_graph
-from gopt.xla.ordered import beside, jit_ordered
+from gopt.xla.ordered import jit_ordered
 
 # Small, because each is compiled once for every order. No wiring is one that `apply` measures.
 MODELS: dict[str, Callable[[], Case]] = {

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from experiments import common
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule import problem as problems
-from gopt.cost.schedule.execution import Keys, Schedule
+from gopt.cost.schedule.decoding import Keys, Schedule
 from gopt.cost.schedule.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.graph import padding
 from gopt.heuristics import HEURISTICS, schedules_tried
@@ -212,7 +212,7 @@ def _range(counts: Collection[int]) -> str:
 
 @jax.jit
 def _carry_out(problem: Problem, keys: Keys) -> Schedule:
-    return execution.simulate(problem, execution.decode(problem, keys))
+    return execution.simulate(problem, decoding.decode(problem, keys))
 
 
 def main(settings: Settings) -> None:

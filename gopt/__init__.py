@@ -20,18 +20,9 @@ The parts work on their own too: `gopt.search.brkga` minimises any function of r
 
 from gopt import cost, heuristics, search
 from gopt.cost.hardware import PRESETS, Hardware, homogeneous
-from gopt.cost.schedule.execution import (
-    OBJECTIVES,
-    Cost,
-    Decision,
-    Keys,
-    Schedule,
-    decode,
-    evaluate,
-    keys_shape,
-    population_cost,
-    simulate,
-)
+from gopt.cost.schedule.decoding import Cost, Decision, Keys, Schedule, decode, keys_shape
+from gopt.cost.schedule.execution import evaluate, simulate
+from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
 from gopt.cost.schedule.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.fusion.api import fuse
 from gopt.fusion.comparison import Fusing

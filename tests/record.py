@@ -23,7 +23,9 @@ from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.hardware import homogeneous
 from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.execution import decode, evaluate, objective, simulate
+from gopt.cost.schedule.decoding import decode
+from gopt.cost.schedule.execution import evaluate, simulate
+from gopt.cost.schedule.objectives import objective
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.graph.tracing import trace

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gopt.cost.hardware import Hardware, bus_channels, homogeneous, no_channels, pair_channels
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_UNITS, Problem, prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding

@@ -13,8 +13,8 @@ import numpy as np
 from experiments import common
 from experiments.go import experts, keeping
 from experiments.go.rows import Row, Step
-from gopt.cost.schedule import dispatch, execution
-from gopt.cost.schedule.execution import Cost
+from gopt.cost.schedule import decoding, dispatch, execution
+from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import Problem, to_seconds
 from gopt.heuristics import critical_path, etf, fit_memory, heft, memory_etf
 from gopt.heuristics.schedule.placement.groups import join, weight_groups
@@ -93,7 +93,7 @@ def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Plac
         began = time.perf_counter()
         keys = [schedule() for schedule in every]
         seconds = time.perf_counter() - began
-        devices = [np.asarray(execution.decode(problem, each).device) for each in keys]
+        devices = [np.asarray(decoding.decode(problem, each).device) for each in keys]
         found[name] = _least(problem, devices, [_first_come(problem, d) for d in devices], seconds)
         own = [_in_order(problem, each) for each in keys]
         found[name + OWN_ORDER] = _least(problem, devices, own, seconds)

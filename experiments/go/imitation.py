@@ -20,7 +20,7 @@ from scipy.optimize import linear_sum_assignment
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
 from gopt.cost.joint.problem import schedule_of
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding
 from gopt.heuristics import critical_path, heft
 from gopt.heuristics.schedule.placement.groups import join, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
@@ -84,7 +84,7 @@ def _best(row: trainer.Pool) -> jax.Array:
     joined = join(problem, group, trainer.GROUPS * problem.num_devices)
     every = [partition_by_time(problem), partition_by_time(problem, group)]
     for schedule in (critical_path, heft):
-        every.append(np.asarray(execution.decode(problem, schedule(problem, joined)).device))
+        every.append(np.asarray(decoding.decode(problem, schedule(problem, joined)).device))
     fused = row.start.decision.fusion > 0
     states = [trainer.begin(row.problem, device, fused, row.order) for device in every]
     best = min(states, key=lambda state: float(state.cost)).decision.placement

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from experiments.go.case import Case, Reads, move, row_of, values_of
-from gopt.cost.schedule import dispatch, execution
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule import decoding, dispatch
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.search import annealing, brkga
 from gopt.systems import go, hdp, placeto, regal
@@ -180,14 +180,14 @@ def visiting(
 def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
     """REGAL: BRKGA over the devices of single ops, from where its policy says they should lie."""
     problem, action, settings = case.schedule, _reads(case).regal, regal.Settings()
-    shapes = execution.keys_shape(problem)
+    shapes = decoding.keys_shape(problem)
 
     def keys_of(device: jax.Array) -> Keys:
         rest = (jnp.zeros((len(device), *shape.shape)) for shape in shapes[1:])
         return Keys(device, *rest)
 
     def decide(keys: Keys) -> go.Decision:
-        placed = dispatch.settled(problem, execution.devices_of(problem, keys))
+        placed = dispatch.settled(problem, decoding.devices_of(problem, keys))
         return case.start._replace(placement=placed)
 
     propose = regal.proposal(problem, action, settings)

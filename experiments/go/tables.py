@@ -14,8 +14,8 @@ from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import Hardware, p100s
 from gopt.cost.joint.cost import contracted
 from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
-from gopt.cost.schedule import dispatch, execution
-from gopt.cost.schedule.execution import Cost
+from gopt.cost.schedule import dispatch, objectives
+from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import MAX_TICKS, Problem, prepare, to_seconds
 from gopt.graph.graph import Graph
 from gopt.heuristics.fusion.presets import FUSIONS, within_devices
@@ -175,7 +175,7 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
     keys = go.keys_of(problem, order, decision)
     schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
     cost = Cost(schedule.makespan, schedule.peak)
-    return execution.objective(problem, cost, OBJECTIVE)
+    return objectives.objective(problem, cost, OBJECTIVE)
 
 
 def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:

@@ -17,7 +17,7 @@ from experiments.go.case import OBJECTIVE
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import p100s
 from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph import padding
 from gopt.graph.graph import Graph, Shape
@@ -180,7 +180,7 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequen
 def _listed(problem: Problem) -> np.ndarray:
     """Returns where critical path places groups of ops that read a weight, joined, `[N]`."""
     groups = join(problem, weight_groups(problem), GROUPS * problem.num_devices)
-    return np.asarray(execution.decode(problem, critical_path(problem, groups)).device)
+    return np.asarray(decoding.decode(problem, critical_path(problem, groups)).device)
 
 
 def _tight(problem: Any, memory: float) -> Any:

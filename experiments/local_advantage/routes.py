@@ -14,7 +14,7 @@ from experiments import common
 from experiments.local_advantage import training
 from experiments.local_advantage.graphs import Case
 from experiments.local_advantage.methods import Found, Learned, Task, costs, guided_by
-from gopt.search.decisions import Result
+from gopt.search.population import DecisionResult
 from gopt.systems import local_advantage
 from gopt.systems.local_advantage import cost_model, policy
 
@@ -78,7 +78,7 @@ def _by_cost_model(
     return guided_by(key, task, guide, evaluations=evaluations)
 
 
-def _drawn(best: Callable[..., Result], key: jax.Array, task: Task, **how: Any) -> Found:
+def _drawn(best: Callable[..., DecisionResult], key: jax.Array, task: Task, **how: Any) -> Found:
     found = best(
         key,
         task.params,

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from experiments.regal import tuned
-from gopt.cost.schedule.execution import OBJECTIVES, Keys, keys_shape, population_cost
+from gopt.cost.schedule.decoding import Keys, keys_shape
+from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics import HEURISTICS, schedules_tried
+from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.scheduling import best
 from gopt.search import annealing, random
@@ -90,21 +92,21 @@ def searches(
         return found(result, 0)
 
     def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        return run(moving(problem, given, CLIMBING), key, problem, best.tried(problem))
+        return run(moving(problem, given, CLIMBING), key, problem, baselines.tried(problem))
 
     def moving(problem: Problem, given: Keys, how: annealing.Settings) -> Any:
         move = partial(best.neighbour, problem)
         return partial(annealing.minimize, settings=how, neighbour=move, given=given)
 
     def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        tried = best.tried(problem)
+        tried = baselines.tried(problem)
         left = evaluations - tried
         result = evolve(key, problem, objective=objective, evaluations=left, given=given)
         return found(result, tried)
 
     def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
         action, given = start
-        tried = compared + (0 if given is None else best.tried(problem))
+        tried = compared + (0 if given is None else baselines.tried(problem))
         result = regal.search(
             key,
             problem,

@@ -9,7 +9,8 @@ import numpy as np
 from experiments import common
 from experiments.regal.runs import Runs
 from gopt import plots
-from gopt.cost.schedule.execution import decode, simulate
+from gopt.cost.schedule.decoding import decode
+from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
 from gopt.heuristics import HEURISTICS
 

@@ -12,12 +12,14 @@ import numpy as np
 from experiments.regal import methods
 from experiments.regal.methods import DEVICES
 from gopt.cost.hardware import Hardware, h100s
-from gopt.cost.schedule.execution import Cost, Keys, evaluate
-from gopt.cost.schedule.execution import objective as cost_of
+from gopt.cost.schedule.decoding import Cost, Keys
+from gopt.cost.schedule.execution import evaluate
+from gopt.cost.schedule.objectives import objective as cost_of
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import Graph, Shape
 from gopt.graph.padding import bucket, pad
 from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound, schedules_tried
+from gopt.heuristics.schedule import baselines
 from gopt.learning.graphs import GraphsTuple
 from gopt.measure.timing import cores
 from gopt.scheduling import best
@@ -110,7 +112,7 @@ def case(graph: Graph, objective: str) -> Case:
         host,
         jax.tree.map(jnp.asarray, host),
         _timed(read, padded, host),
-        _timed(best.heuristic_keys, host),
+        _timed(baselines.heuristic_keys, host),
         _timed(best.proposed, host, objective),
     )
 

@@ -34,8 +34,9 @@ from experiments.throughput.peers import compiled, evolution
 from experiments.throughput.report import report
 from experiments.throughput.timing import machine, measure
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import execution
-from gopt.cost.schedule.execution import Keys, keys_shape, population_cost
+from gopt.cost.schedule import decoding, execution
+from gopt.cost.schedule.decoding import Keys, keys_shape
+from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import Problem, prepare, to_bytes
 from gopt.graph import padding
 from gopt.graph.graph import Graph
@@ -217,7 +218,7 @@ def count_programs(settings: Settings) -> dict[str, int]:
     """Returns how many programs random graphs of different sizes take, and their buckets."""
     traced = 0
 
-    def evaluate(problem: Problem, keys: Keys) -> execution.Cost:
+    def evaluate(problem: Problem, keys: Keys) -> decoding.Cost:
         nonlocal traced
         traced += 1
         return jax.vmap(execution.evaluate, (None, 0))(problem, keys)

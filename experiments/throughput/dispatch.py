@@ -29,7 +29,7 @@ from experiments.throughput.peers import dispatching
 from experiments.throughput.timing import machine, measure
 from gopt.cost.hardware import homogeneous
 from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.execution import Keys, keys_shape
+from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Graph
 from gopt.search.parallel import spread

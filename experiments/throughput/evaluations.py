@@ -13,17 +13,18 @@ import numpy as np
 from experiments import common
 from experiments.throughput.peers import compiled, obvious
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import execution
-from gopt.cost.schedule.execution import Keys, keys_shape, population_cost
+from gopt.cost.schedule import decoding, execution
+from gopt.cost.schedule.decoding import Keys, keys_shape
+from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.search.parallel import spread
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
 
 
-def check_same(name: str, expected: execution.Cost, found: execution.Cost) -> None:
+def check_same(name: str, expected: decoding.Cost, found: decoding.Cost) -> None:
     """Raises `RuntimeError` if the costs of the graph of that name are not the same bit for bit."""
-    for field, ours, theirs in zip(execution.Cost._fields, expected, found, strict=True):
+    for field, ours, theirs in zip(decoding.Cost._fields, expected, found, strict=True):
         if not np.array_equal(ours, theirs):
             raise RuntimeError(f"{name}: the costs differ in {field}")
 
@@ -54,7 +55,7 @@ def compiled_evaluation(
     return evaluate
 
 
-def _asked(found: execution.Cost, cost: str) -> Any:
+def _asked(found: decoding.Cost, cost: str) -> Any:
     if cost == "both":
         return found
     return found.peak.max(-1) if cost == "peak memory" else found.makespan

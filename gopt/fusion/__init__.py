@@ -1,8 +1,9 @@
 """Configurations of fusion as programs, the times of their kernels, and rates fitted to them."""
 
 from gopt.cost.fusion.rates import CPU, Rates, features, fit
+from gopt.fusion.programs import groups_of, members, own_fusion
 from gopt.measure.kernel_times import KernelTimes
-from gopt.xla.fused import fused, groups_of, kernel_of, members, own_fusion
+from gopt.xla.fused import fused, kernel_of
 
 __all__ = (
     "CPU",

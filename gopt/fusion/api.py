@@ -75,9 +75,7 @@ def fuse(
     for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
         if not isinstance(count, Integral) or count < 1:
             raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
-    from gopt.systems.local_advantage import (
-        load_network,  # with networks: `import gopt` stays light
-    )
+    from gopt.systems.local_advantage import load_network
 
     network = load_network(weights)
     kernels = KernelTimes(Path(times) if times is not None else None)

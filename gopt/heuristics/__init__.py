@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items, keys_in_order

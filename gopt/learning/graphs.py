@@ -1,10 +1,7 @@
 """A `Graph` as a jraph `GraphsTuple` with features; the one module that imports jraph."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import jraph
 import numpy as np
 
@@ -124,69 +121,6 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
         n_node=np.array([n, rows.ops - n], np.int32),
         n_edge=np.array([e, rows.uses - e], np.int32),
     )
-
-
-def op_mask(graphs: GraphsTuple) -> jax.Array:
-    """Returns which rows are real ops, bool `[N]`, for one graph of `to_graphs_tuple`."""
-    return jnp.arange(len(jax.tree.leaves(graphs.nodes)[0])) < graphs.n_node[0]
-
-
-def graph_network(
-    update_edge: Callable[..., jax.Array], update_node: Callable[..., jax.Array]
-) -> Callable[[GraphsTuple], GraphsTuple]:
-    """Returns a round of message passing along uses and against them, averaged at each op.
-
-    `update_edge(edges, senders, receivers, globals)` and `update_node(nodes, sent, received,
-    globals)` map rows to rows. Source: Battaglia et al., arXiv:1806.01261, without globals.
-    """
-    return jraph.GraphNetwork(
-        update_edge, update_node, aggregate_edges_for_nodes_fn=jraph.segment_mean
-    )
-
-
-def graph_attention(
-    nodes: jax.Array,
-    sender: jax.Array,
-    receiver: jax.Array,
-    query: Callable[[jax.Array], jax.Array],
-    logit: Callable[[jax.Array], jax.Array],
-) -> jax.Array:
-    """Returns nodes after a layer of attention to themselves and to what they read, `[N, W]`.
-
-    h'_i = σ(Σ_j α_ij W h_j), with a leaky ReLU for σ; α_ij is a softmax over j of a leaky ReLU of
-    aᵀ[W h_j ‖ W h_i].
-
-    Args:
-      nodes: `[N, F]`.
-      sender: of edges, int32 `[E]`.
-      receiver: of edges, int32 `[E]`.
-      query: W, of rows `[·, F]` to rows `[·, W]`.
-      logit: aᵀ, of rows `[·, 2 W]` to rows `[·, 1]`.
-
-    Source: Veličković et al., "Graph attention networks", ICLR 2018, with one head.
-    """
-    own = jnp.arange(len(nodes), dtype=jnp.int32)
-    graph = GraphsTuple(
-        nodes=nodes,
-        edges=None,
-        senders=jnp.concatenate([sender, own]),
-        receivers=jnp.concatenate([receiver, own]),
-        globals=None,
-        n_node=jnp.array([len(nodes)]),
-        n_edge=jnp.array([len(nodes) + len(sender)]),
-    )
-    layer = jraph.GAT(
-        query,
-        lambda sent, received, _: jax.nn.leaky_relu(
-            logit(jnp.concatenate([sent, received], -1)), 0.2
-        ),
-    )
-    return jnp.asarray(layer(graph).nodes)
-
-
-def max_at(rows: jax.Array, index: jax.Array, count: int) -> jax.Array:
-    """Returns the largest of the rows `[E, W]` with each index, `[count, W]`; 0 without any."""
-    return jraph.segment_max_or_constant(rows, index, count)
 
 
 def _along_the_guide(

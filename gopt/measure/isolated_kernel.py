@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
-from gopt.cost.schedule.engine.cells import unit
 from gopt.graph.op_costs import num_bytes
 from gopt.program.equations import aval_of, shape_of, variables
+from gopt.xla.calls import unit
 from gopt.xla.fused import apart
 from gopt.xla.labels import read
 from gopt.xla.ordered import MEMORY_SCHEDULER

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-from gopt.cost.schedule.engine.cells import check_units
 from gopt.measure import isolated_kernel
 from gopt.measure.cache import Ledger
 from gopt.measure.timing import conditions
 from gopt.program.program import Program
+from gopt.xla.calls import check_units
 from gopt.xla.fused import kernel_of
 from gopt.xla.grouping import Group, group
 
@@ -95,7 +95,7 @@ class KernelTimes:
 
         Args:
           program: the equations.
-          parts: see `gopt.xla.fused.groups_of`.
+          parts: see `gopt.fusion.programs.groups_of`.
           cold: see `of_each`.
           between: see `of_each`.
         """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gopt.cost.schedule.execution import Schedule
+from gopt.cost.schedule.decoding import Schedule
 from gopt.cost.schedule.problem import MAX_UNITS, Problem, to_bytes, to_seconds
 from gopt.plots.style import COLOURS, FONT, LINES, legend, new_figure, require
 from gopt.plots.units import memory_unit, time_unit

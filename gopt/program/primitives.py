@@ -40,3 +40,30 @@ EXPANDED = {
     "sinh": 13,
     "asin": 5,
 }
+
+
+# Roles of ops. "opaque" is all else: products, control flow, sorts, random numbers.
+ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update")
+
+
+ROLE_MEMBERS: dict[str, frozenset[str]] = {
+    "element-wise": ELEMENT_WISE,
+    "move": MOVES | {"gather"},
+    "reduction": frozenset(
+        (
+            *("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
+            *("argmax", "argmin", "reduce"),
+        )
+    ),
+    "update": frozenset(
+        (
+            *("dynamic_update_slice", "scatter", "scatter_add", "scatter_mul"),
+            *("scatter_min", "scatter_max"),
+        )
+    ),
+}
+
+
+def role_of(primitive: str) -> str:
+    """Return the role of a primitive, one of `ROLES`."""
+    return next((role for role, names in ROLE_MEMBERS.items() if primitive in names), "opaque")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from gopt.cost.hardware import PRESETS, Hardware
-from gopt.cost.schedule.execution import OBJECTIVES
+from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.cost.schedule.problem import prepare, to_seconds
 from gopt.graph.kinds import KINDS
 from gopt.graph.padding import pad
@@ -191,7 +191,7 @@ def schedule(
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       hardware: a machine, or the name of one of `gopt.cost.hardware.PRESETS`; by default this one.
-      objective: what to minimise, one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: what to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       method: "best", the strongest search without training (see `gopt.scheduling.best`); "regal", a
         genetic algorithm guided by a trained policy, which takes the devices to be alike; "go", a
         policy that draws changes of the best schedule so far, trained for the makespan on two and

@@ -21,11 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from gopt.cost.schedule import execution
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule import objectives
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.list_decoder import construct
 from gopt.cost.schedule.problem import Problem
-from gopt.heuristics import HEURISTICS, op_places, schedules_tried
+from gopt.heuristics import op_places
+from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.heuristics.schedule.orders.memory_orders import turns
 from gopt.search import annealing
 from gopt.systems import regal
@@ -67,7 +68,7 @@ def search(
     Args:
       key: random key.
       problem: one problem, on the host.
-      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: budget.
       given: what to start from; by default `starts`.
       settings: of the policy whose action is given, if one is.
@@ -84,25 +85,6 @@ def search(
 def starts(problem: Problem, objective: str) -> Starts:
     """Returns what the search of one problem starts from; on the host."""
     return Starts(heuristic_keys(problem), proposed(problem, objective))
-
-
-def heuristic_keys(problem: Problem) -> Keys:
-    """Returns the keys of all heuristics, then of the program's own order on the first device."""
-    (n, t, _), d = problem.shape, problem.num_devices
-    order = np.arange(n, dtype=np.float32) / n
-    first = np.zeros((n, d), np.float32)
-    first[:, 0] = 1
-    program = Keys(first, order, np.zeros((t, d), np.float32))
-    found = [heuristic(problem) for heuristic in HEURISTICS.values()]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *found, program)
-
-
-def tried(problem: Problem) -> int:
-    """Returns how many schedules the heuristics try besides those that they return.
-
-    Those that are compared for an action are not among them, see `regal.schedules_compared`.
-    """
-    return sum(schedules_tried(name, problem.num_devices) - 1 for name in HEURISTICS)
 
 
 def improve(
@@ -197,7 +179,7 @@ def _anneal(
         given = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), given, found)
         history, spent = [built.history], [built.evaluations]
     given = jax.tree.map(lambda leaf: leaf[: evaluations - budget], given)
-    cost = execution.population_cost(problem, objective)
+    cost = objectives.population_cost(problem, objective)
     last = anneal(to_plain, cost, given, evaluations - budget)
     return Result(
         last.keys,
@@ -209,7 +191,7 @@ def _anneal(
 
 def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
     """Returns the cost of the schedules that are built from keys `[P, ...]`."""
-    plain_cost = execution.population_cost(problem, objective)
+    plain_cost = objectives.population_cost(problem, objective)
 
     def cost(keys: Keys) -> jax.Array:
         found, makespan = jax.vmap(construct, (None, 0))(problem, keys)

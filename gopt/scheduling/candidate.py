@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import JaxprEqn, Var
 
-from gopt.cost.schedule.execution import Keys, Schedule, decode, simulate
+from gopt.cost.schedule.decoding import Keys, Schedule, decode
+from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem, to_bytes, to_seconds
 from gopt.graph.tracing import Traced
 from gopt.measure.timing import Memory

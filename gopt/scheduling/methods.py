@@ -9,10 +9,11 @@ from typing import Any
 
 import jax
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.graph.graph import Graph
 from gopt.heuristics import HEURISTICS
+from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.search.parallel import on_host
 
@@ -37,7 +38,7 @@ def find(
       method: one of `METHODS`, see `gopt.schedule`.
       graph: padded.
       problem: the graph on a machine, on the host.
-      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: budget of a search.
       seed: of a search.
       weights: file with a policy for one of `LEARNED`; by default the one that ships.
@@ -88,7 +89,7 @@ def _regal(
         problem,
         objective=objective,
         evaluations=evaluations,
-        given=best.Starts(best.heuristic_keys(problem), action),
+        given=best.Starts(baselines.heuristic_keys(problem), action),
         settings=settings,
     ).keys
 

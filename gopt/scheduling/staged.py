@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.extend.core import Var
 from jax.sharding import SingleDeviceSharding
 
+from gopt.cost.schedule.xla_memory import beside
 from gopt.graph.tracing import Traced
 from gopt.measure.timing import memory
 from gopt.program.equations import aval_of, shape_of
@@ -23,7 +24,7 @@ from gopt.scheduling.stages import (
     check_transfers,
     segments,
 )
-from gopt.xla.ordered import beside, jit_ordered
+from gopt.xla.ordered import jit_ordered
 
 _SLACK = 1e-3  # of the peak: tables of the tensors of a stage, which no model knows
 

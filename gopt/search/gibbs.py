@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from gopt.search.decisions import Cost, Result
+from gopt.search.population import DecisionCost, DecisionResult
 
 
 class State(NamedTuple):
@@ -23,7 +23,7 @@ class State(NamedTuple):
     best_cost: jax.Array  # []
 
 
-def init(decisions: jax.Array, cost: Cost) -> State:
+def init(decisions: jax.Array, cost: DecisionCost) -> State:
     """Returns a chain that starts at decisions, int32 `[N]`."""
     decisions = jnp.asarray(decisions, jnp.int32)
     found = cost(decisions[None])[0]
@@ -34,7 +34,7 @@ def visit(
     key: jax.Array,
     state: State,
     node: jax.Array,
-    cost: Cost,
+    cost: DecisionCost,
     *,
     temperature: jax.Array | float,
     values: int = 2,
@@ -76,7 +76,7 @@ def sweep(
     state: State,
     nodes: jax.Array,
     num_nodes: jax.Array | int,
-    cost: Cost,
+    cost: DecisionCost,
     *,
     temperature: jax.Array | float,
     values: int = 2,
@@ -111,7 +111,7 @@ def sweep(
 
 def minimize(
     key: jax.Array,
-    cost: Cost,
+    cost: DecisionCost,
     start: jax.Array,
     nodes: jax.Array,
     num_nodes: jax.Array | int,
@@ -119,7 +119,7 @@ def minimize(
     evaluations: int,
     temperature: jax.Array | float,
     values: int = 2,
-) -> Result:
+) -> DecisionResult:
     """Returns the best that a chain meets; jit it, and vmap it over keys.
 
     Args:
@@ -155,7 +155,7 @@ def minimize(
     visits, rest = divmod(evaluations - 1, values - 1)
     state, found = lax.scan(step, state, jnp.arange(visits))
     history = jnp.concatenate([first[None], jnp.repeat(found, values - 1)])
-    return Result(state.best, state.best_cost, jnp.pad(history, (0, rest), mode="edge"))
+    return DecisionResult(state.best, state.best_cost, jnp.pad(history, (0, rest), mode="edge"))
 
 
 def _check(temperature: jax.Array | float, values: int) -> None:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.decisions import Cost, Result
+from gopt.search.population import DecisionCost, DecisionResult
 
 Guide = Callable[[jax.Array], jax.Array]  # decisions [N] to scores [N], -inf where nothing may be
 Move = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # key, decisions, node to decisions
@@ -154,14 +154,14 @@ def tell(
 
 def minimize(
     key: jax.Array,
-    cost: Cost,
+    cost: DecisionCost,
     start: jax.Array,
     guide: Guide,
     *,
     evaluations: int,
     settings: Settings | None = None,
     moves: Sequence[Move] = (flip,),
-) -> Result:
+) -> DecisionResult:
     """Returns the best of a whole run from given decisions; jit it, and vmap it over keys.
 
     Exactly `evaluations` candidates are evaluated, the start among them.
@@ -209,4 +209,4 @@ def minimize(
     if rest:
         state, found = block(state, keys[-rest:])
         history.append(found)
-    return Result(state.decisions, state.cost, jnp.concatenate(history))
+    return DecisionResult(state.decisions, state.cost, jnp.concatenate(history))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -11,6 +11,7 @@ from jax import lax
 
 Tree = Any
 Cost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
+DecisionCost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P], to be minimised
 
 
 def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
@@ -65,3 +66,17 @@ def assert_a_cost_each(keys: Tree, cost: jax.Array) -> None:
     """
     chex.assert_rank(cost, 1)
     chex.assert_equal_shape_prefix([*jax.tree.leaves(keys), cost], 1)
+
+
+class DecisionResult(NamedTuple):
+    """The best decisions that a search found.
+
+    Attributes:
+      decisions: `[N]`, the best decisions.
+      cost: `[]`, their cost.
+      history: `[evaluations]`, the lowest cost after each evaluation.
+    """
+
+    decisions: jax.Array
+    cost: jax.Array
+    history: jax.Array

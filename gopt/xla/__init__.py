@@ -1,10 +1,8 @@
 """Programs at the grain that XLA executes: what it fuses, and the buffers that it shares."""
 
 from gopt.xla.buffers import kernel_graph
-from gopt.xla.chains import chains
-from gopt.xla.grouping import Group, group, groups, materialised
-from gopt.xla.passes.duplicates import merge_duplicates
-from gopt.xla.passes.simplification import simplify
+from gopt.xla.grouping import Group, chains, group, groups, materialised
+from gopt.xla.passes.duplicates import merge_duplicates, simplify
 from gopt.xla.passes.sums import squeeze_sums
 from gopt.xla.passes.transposes import fold_transposes
 

@@ -1,107 +1,18 @@
 """Configurations as programs, in which each kernel is a call that XLA cannot merge with others."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
-from gopt.cost.fusion.cost import Kernels
-from gopt.cost.fusion.problem import FusionProblem
-from gopt.cost.fusion.rules import ROLES, roles_of_kinds
-from gopt.cost.schedule.engine.cells import check_units, unit
-from gopt.graph.kinds import kind_index
-from gopt.graph.tracing import Traced
-from gopt.program.equations import body_of, run_equation, shape_of, variables
+from gopt.program.equations import body_of, run_equation
+from gopt.program.primitives import role_of
 from gopt.program.program import Program
-from gopt.xla.grouping import Group, group, materialised
+from gopt.xla.calls import check_units, unit
+from gopt.xla.grouping import Group, group
 from gopt.xla.labels import Values, read
-
-
-def members(kernels: Kernels, problem: FusionProblem) -> dict[int, set[int]]:
-    """Returns the ops of each kernel, by the op that ends it.
-
-    Args:
-      kernels: of one configuration.
-      problem: what it is a configuration of.
-    """
-    result = {int(op): {int(op)} for op in np.flatnonzero(kernels.is_end)}
-    visits = np.flatnonzero(kernels.inside)
-    ends, ops = np.asarray(problem.reach.kernel), np.asarray(problem.reach.maker)
-    for visit in visits:
-        result[int(ends[visit])].add(int(ops[visit]))
-    return result
-
-
-def groups_of(
-    traced: Traced, problem: FusionProblem, kernels: Mapping[int, set[int]]
-) -> tuple[Group, ...]:
-    """Returns kernels as groups of equations, for `gopt.xla.group`.
-
-    What is no op (views, scalars that are broadcast) is in each kernel that reads it, and so are
-    broadcasts where rules allow.
-
-    Args:
-      traced: the program and its graph.
-      problem: of the graph.
-      kernels: ops of each kernel, by the op that ends it, see `members`.
-    """
-    equations = traced.program.equations
-    producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
-    op_of = {i: op for op, i in enumerate(traced.equations) if i >= 0}
-    with_moves = np.asarray(problem.role) & problem.takes_moves
-
-    def group_of(last: int, inside: set[int], broadcasts: bool) -> Group:
-        found, left = {last}, [last]
-        while left:
-            for v in variables(equations[left.pop()].invars):
-                made_by = producer.get(v)
-                if made_by is None or made_by in found:
-                    continue
-                op = op_of.get(made_by)
-                is_broadcast = equations[made_by].primitive.name == "broadcast_in_dim"
-                if op is None or op in inside or (broadcasts and is_broadcast):
-                    found.add(made_by)
-                    left.append(made_by)
-        return tuple(sorted(found))
-
-    parts = {
-        traced.equations[end]: group_of(traced.equations[end], inside, bool(with_moves[end]))
-        for end, inside in kernels.items()
-    }
-    # What is returned may only show what a kernel makes.
-    for v in variables(traced.program.outputs):
-        if v in producer and producer[v] not in parts:
-            parts[producer[v]] = group_of(producer[v], set(), True)
-    return tuple(parts[index] for index in sorted(parts))
-
-
-def own_fusion(traced: Traced, problem: FusionProblem) -> np.ndarray:
-    """Returns what XLA fuses in the program, bool `[N]`: all that it does not write to memory.
-
-    The program is compiled for the default backend, from shapes alone; nothing runs.
-
-    Args:
-      traced: the program and its graph.
-      problem: of the graph.
-    """
-    equations = traced.program.equations
-    op_of = {equation: op for op, equation in enumerate(traced.equations) if equation >= 0}
-    producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
-    fuse = np.array(problem.configurable)
-    written = list(materialised(traced.program))
-    for index in written:  # it grows
-        if index in op_of:
-            fuse[op_of[index]] = False
-            continue
-        # A view is written where XLA takes the shape that it shows: its maker is in memory, then.
-        size = shape_of(equations[index].outvars[0]).size
-        for v in variables(equations[index].invars):
-            if v in producer and shape_of(v).size == size:
-                written.append(producer[v])
-    return fuse
 
 
 def fused(
@@ -151,7 +62,7 @@ def kernel_of(equation: JaxprEqn) -> Callable[..., Any]:
 def apart(equation: JaxprEqn) -> Callable[..., Any]:
     """Returns what an equation, or a group of them, computes, as one kernel on a CPU."""
     last = body_of(equation).jaxpr.eqns[-1] if equation.primitive.name == "jit" else equation
-    is_opaque = roles_of_kinds()[kind_index(last.primitive.name)] == ROLES.index("opaque")
+    is_opaque = role_of(last.primitive.name) == "opaque"
     return kernel_of(equation) if is_opaque else unit(kernel_of(equation))
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
-from gopt.graph.op_costs import IN_PLACE
-from gopt.program.equations import Atom, shape_of, variables
+from gopt.graph.op_costs import IN_PLACE, num_bytes
+from gopt.program.equations import Atom, aval_of, shape_of, variables
 from gopt.program.primitives import CLONED
 from gopt.program.program import Program
 from gopt.xla import hlo_text
@@ -136,3 +136,35 @@ def _call(body: Sequence[JaxprEqn], reads: Sequence[Var]) -> JaxprEqn:
     kernel.__name__ = root.primitive.name
     (call,) = jax.make_jaxpr(jax.jit(kernel))(*map(shape_of, reads)).jaxpr.eqns
     return call.replace(invars=list(reads), outvars=made, source_info=root.source_info)
+
+
+def chains(program: Program) -> tuple[Group, ...]:
+    """Returns the kernels of a program in chains, by the last of each.
+
+    A kernel is in a chain with the one before it if that is all it reads, but for arguments, if it
+    alone reads that, and if it makes no more. Once the first has run, the rest takes no more memory
+    to keep, so that little is lost by running it at once; a search has fewer things to place.
+    """
+    kernels = program.equations
+    made = {v for kernel in kernels for v in kernel.outvars}
+    reads = [{v for v in variables(kernel.invars) if v in made} for kernel in kernels]
+    readers: dict[object, list[int]] = {}
+    for index, read in enumerate(reads):
+        for v in read:
+            readers.setdefault(v, []).append(index)
+    returned = set(variables(program.outputs))
+    sizes = [sum(num_bytes(aval_of(v)) for v in kernel.outvars) for kernel in kernels]
+    following: dict[int, int] = {}
+    for index, kernel in enumerate(kernels):
+        last = kernel.outvars[0]
+        if len(kernel.outvars) == 1 and last not in returned and len(readers[last]) == 1:
+            (reader,) = readers[last]
+            if reads[reader] == {last} and sizes[reader] <= sizes[index]:
+                following[index] = reader
+    parts = []
+    for index in sorted(set(range(len(kernels))) - set(following.values())):
+        part = [index]
+        while part[-1] in following:
+            part.append(following[part[-1]])
+        parts.append(tuple(part))
+    return tuple(sorted(parts, key=lambda part: part[-1]))

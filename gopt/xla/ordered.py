@@ -10,26 +10,21 @@ Source: our own; measured in `experiments/apply.py`.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, Var
 from jax.sharding import SingleDeviceSharding
 
-from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.problem import prepare
-from gopt.cost.schedule.xla_memory import packed_bytes
 from gopt.graph.op_costs import num_bytes
-from gopt.graph.padding import pad
 from gopt.graph.tracing import name_of
 from gopt.program.equations import variables
 from gopt.program.program import Program
 from gopt.xla import hlo_text
-from gopt.xla.buffers import kernel_graph, overwritten
+from gopt.xla.buffers import overwritten
 from gopt.xla.labels import Values, dependent, kernels_of, labelled, read
 
 # On a CPU, XLA schedules for concurrency unless it is told to save memory.
@@ -115,18 +110,6 @@ def written_over(program: Program) -> dict[int, Var]:
     held = {v for tie in _ties(program).values() for v in tie}
     readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
     return {k: v for k, v in over.items() if readers[v] > 1 or v not in held}
-
-
-def beside(program: Program, workspace: Mapping[Var, float]) -> int:
-    """Returns the bytes that `ordered(program)` needs beside arguments through XLA, by the model.
-
-    Args:
-      program: see `ordered`.
-      workspace: bytes that kernels need only while they run, by the first result.
-    """
-    graph = kernel_graph(program, workspace, written_over(program)).graph
-    problem = prepare(pad(graph), homogeneous(1))
-    return packed_bytes(problem, np.arange(int(problem.num_ops)))
 
 
 class _Chain:

@@ -13,15 +13,8 @@ from gopt.cost.hardware import homogeneous
 from gopt.cost.joint.cost import uses_of_kernels
 from gopt.cost.joint.problem import prepare_joint
 from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.execution import (
-    Keys,
-    decode,
-    evaluate,
-    keys_shape,
-    makespan,
-    peaks,
-    simulate,
-)
+from gopt.cost.schedule.decoding import Keys, decode, keys_shape
+from gopt.cost.schedule.execution import evaluate, makespan, peaks, simulate
 from gopt.cost.schedule.problem import prepare
 from gopt.sources.synthetic import erdos_renyi
 

@@ -16,7 +16,7 @@ import pytest
 from experiments import common
 from experiments.regal import __main__ as regal
 from experiments.regal import graphs, methods, report, runs, training, tuned, tuning, variants
-from gopt.cost.schedule.execution import OBJECTIVES
+from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.graph.graph import Shape, check
 from gopt.graph.kinds import KINDS
 from gopt.heuristics import HEURISTICS

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding, execution
 from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound
 from gopt.heuristics.schedule.orders import memory_orders
 from gopt.heuristics.schedule.orders.memory_orders import peaks
@@ -95,7 +95,7 @@ def test_the_fast_path_gives_the_same_times(name, synchronous):
     case = strategies.random_case(rng, graph, 3, channel="bus", synchronous=synchronous)
     problem = case.problem(SMALL)
     keys, _, items, times = build(name, problem)
-    schedule = jax.jit(execution.simulate)(problem, execution.decode(problem, keys))
+    schedule = jax.jit(execution.simulate)(problem, decoding.decode(problem, keys))
     order = np.asarray(schedule.order)
     assert order[: int(schedule.num_items)].tolist() == items
     if name in LIST:

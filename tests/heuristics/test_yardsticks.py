@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule.problem import prepare, to_bytes
 from gopt.graph import graph as graphs
 from gopt.graph import padding
@@ -37,7 +37,7 @@ def score():
 
 @jax.jit
 def schedule_of(problem, keys):
-    return execution.simulate(problem, execution.decode(problem, keys))
+    return execution.simulate(problem, decoding.decode(problem, keys))
 
 
 def solve(instance, processors, heuristic, shape):

@@ -11,7 +11,8 @@ from gopt.graph import padding
 from gopt.graph.graph import Graph, Op, Output, Shape
 from gopt.graph.kinds import KINDS
 from gopt.heuristics.schedule.placement.spectral import op_places, sides, spectral_places
-from gopt.learning.graphs import OP_FEATURES, SPECTRAL, GraphsTuple, Guide, op_mask, to_graphs_tuple
+from gopt.learning.graphs import OP_FEATURES, SPECTRAL, GraphsTuple, Guide, to_graphs_tuple
+from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.message_passing import MessagePassing
 from tests.reference import features as reference
 from tests.strategies import HUBS, NASTY, SIZES, random_graph

@@ -13,11 +13,11 @@ import pytest
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.hardware import homogeneous
+from gopt.fusion.programs import groups_of, members
 from gopt.graph.tracing import from_program
 from gopt.measure import isolated_kernel, timing
 from gopt.measure.kernel_times import KernelTimes
 from gopt.program.program import trace_program
-from gopt.xla.fused import groups_of, members
 from gopt.xla.grouping import group
 
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from tests.reference.execution import Plan, memory, times
 

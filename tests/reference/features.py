@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import RANK, Graph
 from gopt.graph.kinds import KINDS

@@ -6,7 +6,7 @@ import numpy as np
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.joint.problem import SLOWEST, JointProblem
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from tests.reference.fusion import Graph, by_level
 

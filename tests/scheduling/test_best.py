@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding, objectives
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding
+from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.orders import memory_orders
 from gopt.scheduling import best
 from gopt.search import annealing, brkga
@@ -28,8 +29,8 @@ def problem(seed, devices, **settings):
 def measure(problem, keys, objective):
     """The objective by the plain reference."""
     found = replay(problem, keys)
-    cost = execution.Cost(np.int32(found.makespan), np.int32(found.peak))
-    return float(execution.objective(problem, cost, objective))
+    cost = decoding.Cost(np.int32(found.makespan), np.int32(found.peak))
+    return float(objectives.objective(problem, cost, objective))
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
         lambda key: best.improve(key, case, starts, objective="makespan", evaluations=evaluations),
         jax.random.key(0),
     )
-    left = max(1, evaluations - best.tried(case))
+    left = max(1, evaluations - baselines.tried(case))
     assert sum(spent) == left
     assert len(spent) == (2 if devices > 1 and left >= 28 else 1)
     assert found.keys.device.shape == (SMALL.ops, devices)
@@ -98,7 +99,7 @@ def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
     best.starts(case, "makespan")
     assert len(compared) > 0
     # Each memory order returns one of the schedules that it compares.
-    assert best.tried(case) == len(compared) - 5
+    assert baselines.tried(case) == len(compared) - 5
 
 
 @pytest.mark.parametrize("objective", ["peak_memory", "makespan"])

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from gopt.cost.schedule.xla_memory import beside
 from gopt.measure.timing import memory
 from gopt.program.program import trace_program
 from gopt.xla import group, groups
-from gopt.xla.ordered import beside, jit_ordered
+from gopt.xla.ordered import jit_ordered
 from gopt.xla.workspace import workspaces
 
 pytestmark = pytest.mark.optimized

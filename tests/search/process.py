@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.execution import evaluate, keys_shape, population_cost
+from gopt.cost.schedule.decoding import keys_shape
+from gopt.cost.schedule.execution import evaluate
+from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import prepare
 from gopt.search import brkga
 from gopt.search.parallel import spread

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gopt.cost import hardware as machines
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import prepare
 from gopt.sources.instances import makespan_instance, peak_memory_instance, profiled_step
 from tests.reference.execution import run

@@ -12,13 +12,13 @@ import pytest
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import homogeneous
 from gopt.cost.joint.problem import prepare_joint
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import objectives
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import padding
 from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.graph.tracing import trace
+from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.learning.checkpoints import load_weights, save_weights
-from gopt.scheduling.best import heuristic_keys, tried
 from gopt.sources.synthetic import layered
 from gopt.systems import go
 from gopt.systems.go import scheduling, training
@@ -518,7 +518,7 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
 def scheduled_costs(problem, every, keys, objective):
     """Returns what the heuristics' schedules cost, and then another one."""
     both = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), every, keys)
-    return execution.population_cost(problem, objective)(both)
+    return objectives.population_cost(problem, objective)(both)
 
 
 @pytest.mark.parametrize("name", ["layered", "layers", "one op", "hub"])

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.execution import Keys, evaluate, objective
+from gopt.cost.schedule.decoding import Keys
+from gopt.cost.schedule.execution import evaluate
+from gopt.cost.schedule.objectives import objective
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.cost.schedule.execution import OBJECTIVES
+from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.learning.checkpoints import load_weights, save_weights
 from gopt.learning.graphs import to_graphs_tuple

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gopt import pad, prepare
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.execution import decode, simulate
+from gopt.cost.schedule.decoding import decode
+from gopt.cost.schedule.execution import simulate
 from gopt.heuristics import keys_from_items
 from gopt.program.program import trace_program
 from gopt.xla import group, groups, kernel_graph

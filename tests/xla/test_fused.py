@@ -13,10 +13,11 @@ from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import homogeneous
+from gopt.fusion.programs import groups_of, members, own_fusion
 from gopt.graph.tracing import from_program
 from gopt.program.program import trace_program
 from gopt.xla import group, merge_duplicates
-from gopt.xla.fused import fused, groups_of, members, own_fusion
+from gopt.xla.fused import fused
 
 decode = jax.jit(kernels_of)
 CLONES = False, True

@@ -24,7 +24,7 @@ from numba import njit
 
 from experiments.throughput.peers.queues import FUNCTIONS
 from experiments.throughput.peers.threads import in_parts
-from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.problem import Problem
 
 QUEUES = tuple(FUNCTIONS)

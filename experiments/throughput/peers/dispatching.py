@@ -27,7 +27,7 @@ from numba import njit
 from experiments.throughput.peers import compiled
 from experiments.throughput.peers.queues import FUNCTIONS, lowest
 from experiments.throughput.peers.threads import in_parts
-from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.problem import Problem
 
 _NEVER = np.int64(2**62)  # no event is as late

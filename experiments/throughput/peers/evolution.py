@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.search.brkga import Settings
 
 Cost = Callable[[Keys], np.ndarray]  # float32 keys [P, ...] to costs [P]

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.problem import Problem
 
 

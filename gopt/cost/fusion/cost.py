@@ -42,7 +42,7 @@ from jax.custom_batching import custom_vmap, sequential_vmap
 from gopt.cost.fusion.kernels import Kernels, timed_kernels
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.walk import LANES, Walk, computed, masks, moved, total, visits_inside, walk
-from gopt.cost.schedule.engine.cells import unit
+from gopt.xla.calls import unit
 
 __all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
 

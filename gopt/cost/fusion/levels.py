@@ -38,8 +38,9 @@ from jax.custom_batching import sequential_vmap
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
-from gopt.cost.schedule.engine.cells import load, store, unit
+from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.ranking import rank_by_key
+from gopt.xla.calls import unit
 
 MAX_LEVEL = 2**24  # levels are sorted as float32
 

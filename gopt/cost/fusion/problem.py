@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gopt.cost.fusion.reachable import MAX_TIMES, Ops, Reach, pad_reach, reach
-from gopt.cost.fusion.rules import ROLES, RULES, Rules, into_of_kinds, roles_of_kinds, work_of_kinds
+from gopt.cost.fusion.rules import RULES, Rules, into_of_kinds, roles_of_kinds, work_of_kinds
 from gopt.cost.hardware import Hardware, check_hardware
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Graph
 from gopt.graph.kinds import kind_index
+from gopt.program.primitives import ROLES
 
 UNFUSED_TICKS = 2**26  # all ops one by one take no more
 OVERLAP_BITS = 10

@@ -8,9 +8,10 @@ import numpy as np
 from gopt.cost.fusion.cost import Kernels, kernels_of
 from gopt.cost.fusion.problem import FusionProblem, prepare_fusion
 from gopt.cost.fusion.reachable import MAX_TICKS
-from gopt.cost.fusion.rules import ROLES, RULES, Rules, functions_of_kinds, roles_of_kinds
+from gopt.cost.fusion.rules import RULES, Rules, functions_of_kinds, roles_of_kinds
 from gopt.cost.hardware import Hardware, homogeneous
 from gopt.graph.graph import Graph
+from gopt.program.primitives import ROLES
 
 
 class Rates(NamedTuple):

@@ -10,27 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gopt.graph.kinds import KINDS
-from gopt.program.primitives import ELEMENT_WISE, EXPANDED, MOVES
-
-# Roles of ops. "opaque" is all else: products, control flow, sorts, random numbers.
-ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update")
-
-_MEMBERS: dict[str, frozenset[str]] = {
-    "element-wise": ELEMENT_WISE,
-    "move": MOVES | {"gather"},
-    "reduction": frozenset(
-        (
-            *("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
-            *("argmax", "argmin", "reduce"),
-        )
-    ),
-    "update": frozenset(
-        (
-            *("dynamic_update_slice", "scatter", "scatter_add", "scatter_mul"),
-            *("scatter_min", "scatter_max"),
-        )
-    ),
-}
+from gopt.program.primitives import EXPANDED, ROLE_MEMBERS, ROLES
 
 # A bit beside those of roles: an op is cheap enough to be computed again for each element that a
 # broadcast repeats.
@@ -114,7 +94,7 @@ RULES: dict[str, Rules] = {
 def roles_of_kinds() -> np.ndarray:
     """Returns the index in `ROLES` of each kind of `gopt.graph.kinds.KINDS`. int32 `[K]`."""
     roles = np.zeros(len(KINDS), np.int32)
-    for role, names in _MEMBERS.items():
+    for role, names in ROLE_MEMBERS.items():
         for kind, name in enumerate(KINDS):
             if name in names:
                 roles[kind] = ROLES.index(role)

@@ -23,8 +23,9 @@ from jax.custom_batching import sequential_vmap
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.levels import ends_by_level
 from gopt.cost.joint.problem import SLOWEST, JointProblem
-from gopt.cost.schedule.engine.cells import load, store, unit
+from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.problem import Problem
+from gopt.xla.calls import unit
 
 
 def contracted(joint: JointProblem, level: jax.Array) -> Problem:

@@ -27,23 +27,22 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from gopt.cost.schedule import execution
-from gopt.cost.schedule.engine.cells import unit
-from gopt.cost.schedule.engine.events import Dispatched, Table, dispatch, tabulate
-from gopt.cost.schedule.engine.ranking import rank_by_key
-from gopt.cost.schedule.execution import (
+from gopt.cost.schedule import decoding, execution, objectives
+from gopt.cost.schedule.decoding import (
     Cost,
     Decision,
     Keys,
-    Ranks,
     Schedule,
     check_keys,
     devices_of,
     keys_shape,
-    peak_of,
 )
+from gopt.cost.schedule.engine.events import Dispatched, Table, dispatch, tabulate
+from gopt.cost.schedule.engine.ranking import rank_by_key
+from gopt.cost.schedule.execution import Ranks, peak_of
 from gopt.cost.schedule.problem import Problem
 from gopt.cost.schedule.timing import Timing, timing
+from gopt.xla.calls import unit
 
 
 def settled(problem: Problem, device: jax.Array) -> jax.Array:
@@ -87,7 +86,7 @@ def decode(problem: Problem, keys: Keys) -> Decision:
     """
     if keys.priority is None:
         return Decision(devices_of(problem, _completed(problem, keys)), None)
-    return execution.decode(problem, _completed(problem, keys))
+    return decoding.decode(problem, _completed(problem, keys))
 
 
 def simulate(problem: Problem, decision: Decision) -> Schedule:
@@ -146,14 +145,14 @@ def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
     Raises:
       ValueError: there is no objective of that name.
     """
-    execution.check_objective(name)
+    objectives.check_objective(name)
 
     def cost(keys: Keys) -> jax.Array:
         if name == "makespan":
             found = Cost(jax.vmap(makespan, (None, 0))(problem, keys), None)
         else:
             found = jax.vmap(evaluate, (None, 0))(problem, keys)
-        return execution.objective(problem, found, name)
+        return objectives.objective(problem, found, name)
 
     return cost
 

@@ -1,4 +1,4 @@
-"""What a schedule costs: candidates are decoded, ordered, timed, and their memory summed.
+"""The cost of a schedule: decode a candidate, order its items, time them, and sum their memory.
 
 Items are issued one after another, the smallest rank among the ready ones first, see
 `gopt.cost.schedule.engine.issue`. The loops of a candidate have data-dependent bounds: batched,
@@ -7,86 +7,29 @@ candidates instead. On CUDA GPUs, where such loops are slow, costs come from
 `gopt.cost.schedule.gpu.primitive`.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from gopt.cost.schedule.decoding import (
+    Cost,
+    Decision,
+    Keys,
+    Schedule,
+    check_keys,
+    devices_of,
+    item_keys,
+)
 from gopt.cost.schedule.engine import clock
-from gopt.cost.schedule.engine.cells import unit
 from gopt.cost.schedule.engine.clock import Clock
 from gopt.cost.schedule.engine.issue import issue
 from gopt.cost.schedule.engine.memory import memory
-from gopt.cost.schedule.engine.ranking import key_bits, rank_by_key
+from gopt.cost.schedule.engine.ranking import rank_by_key
 from gopt.cost.schedule.engine.waiting import Waiting, waiting
 from gopt.cost.schedule.gpu.primitive import on_lanes
-from gopt.cost.schedule.problem import MAX_TICKS, Problem
-
-
-class Keys(NamedTuple):
-    """A candidate: random keys in [0, 1], or their pytree for a population `[P, ...]`."""
-
-    device: Any  # float32 [N, D], an op runs where its key is largest
-    priority: Any  # float32 [N], smaller is issued earlier
-    transfer: Any  # float32 [T, D], priority of the transfer of a tensor to a device
-
-
-class Decision(NamedTuple):
-    """A decoded candidate. Items are numbered as in `Problem`."""
-
-    device: Any  # int32 [N]
-    rank: Any  # int32 [N + T·D], a permutation
-
-
-class Schedule(NamedTuple):
-    """What happens when a decision is carried out. Items are numbered as in `Problem`."""
-
-    device: Any  # int32 [N]
-    order: Any  # int32 [N + T·D], items as issued; -1 after the last
-    num_items: Any  # int32 []
-    start: Any  # int32 [N + T·D], ticks; 0 for items that are not issued
-    end: Any  # int32 [N + T·D], ticks
-    usage: Any  # int32 [N + T·D], units on the device of the k-th item while it runs
-    makespan: Any  # int32 [], ticks
-    peak: Any  # int32 [D], units
-
-
-class Cost(NamedTuple):
-    """What a candidate costs."""
-
-    makespan: Any  # int32 [], ticks
-    peak: Any  # int32 [D], units
-
-
-def keys_shape(problem: Problem) -> Keys:
-    """Returns the shapes of the keys of one candidate."""
-    (n, t, _), d = problem.shape, problem.num_devices
-    shapes = Keys((n, d), (n,), (t, d))
-    return Keys(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
-
-
-def check_keys(problem: Problem, keys: Keys) -> None:
-    """Raises `ValueError` if the keys of one candidate do not have the shapes of the problem."""
-    for field, expected, leaf in zip(Keys._fields, keys_shape(problem), keys, strict=True):
-        if jnp.shape(leaf) != expected.shape:
-            raise ValueError(
-                f"keys.{field} has shape {jnp.shape(leaf)}: expected {expected.shape}; "
-                "use jax.vmap for a population"
-            )
-
-
-def decode(problem: Problem, keys: Keys) -> Decision:
-    """Returns the devices and ranks that the keys of one candidate stand for.
-
-    An op goes to the largest of its device keys among the allowed devices, the lowest index on
-    ties; items are ranked by (key, index). -0.0 equals 0.0.
-    """
-    check_keys(problem, keys)
-    key = _item_keys(keys)
-    order = jnp.argsort(key_bits(key), stable=True)
-    rank = jnp.zeros(key.shape, jnp.int32).at[order].set(jnp.arange(key.size, dtype=jnp.int32))
-    return Decision(devices_of(problem, keys), rank)
+from gopt.cost.schedule.problem import Problem
+from gopt.xla.calls import unit
 
 
 def simulate(problem: Problem, decision: Decision) -> Schedule:
@@ -134,88 +77,7 @@ def peaks(problem: Problem, keys: Keys) -> jax.Array:
     return _peaks(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
-OBJECTIVES: tuple[str, ...] = ("peak_memory", "makespan", "capped_makespan")
-
-
-def check_objective(name: str) -> None:
-    """Raises `ValueError` if there is no objective of that name."""
-    if name not in OBJECTIVES:
-        raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
-
-
-def objective(problem: Problem, cost: Cost, name: str) -> jax.Array:
-    """Returns a cost as one number to be minimised, float32: exact below 2²⁴, else rounded.
-
-    "peak_memory" is the largest over devices, in units; "makespan" is in ticks;
-    "capped_makespan" too, but a schedule that does not fit the capacities costs
-    U (1 + max over devices of excess / capacity) with U = 2³⁰ ticks, longer than any schedule.
-
-    Raises:
-      ValueError: there is no objective of that name.
-    """
-    check_objective(name)
-    if name == "peak_memory":
-        return jnp.max(cost.peak, axis=-1).astype(jnp.float32)
-    if name == "makespan":
-        return cost.makespan.astype(jnp.float32)
-    capacity = jnp.asarray(problem.capacity)
-    excess = jnp.maximum(cost.peak - capacity, 0) / jnp.maximum(capacity, 1).astype(jnp.float32)
-    worst = jnp.max(excess, axis=-1)
-    return jnp.where(worst > 0, MAX_TICKS * (1 + worst), cost.makespan.astype(jnp.float32))
-
-
-def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
-    """Returns what a search minimises: a map from keys `[P, ...]` to an `objective`, `[P]`.
-
-    Raises:
-      ValueError: there is no objective of that name.
-    """
-    check_objective(name)
-
-    def cost(keys: Keys) -> jax.Array:
-        if name == "peak_memory":
-            found = Cost(None, jax.vmap(peaks, (None, 0))(problem, keys))
-        elif name == "makespan":
-            found = Cost(jax.vmap(makespan, (None, 0))(problem, keys), None)
-        else:
-            found = jax.vmap(evaluate, (None, 0))(problem, keys)
-        return objective(problem, found, name)
-
-    return cost
-
-
-def relaxed_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array] | None:
-    """Returns what a search may minimise first, instead of `population_cost`; None: nothing else.
-
-    For "capped_makespan" it is the makespan times the fourth power of peak / capacity where that
-    is more than one. It is there for searches from heuristics: slow schedules that fit can push
-    all fast ones that nearly fit out of a population. On 14 validation graphs of
-    `experiments.regal` REGAL from heuristics, without the spectral cut, gained 3.5 % by it on
-    average, between -14 and +38 %; a power of 16 was no better. The fourth is our choice.
-    """
-    if name != "capped_makespan":
-        return None
-
-    def cost(keys: Keys) -> jax.Array:
-        found = jax.vmap(evaluate, (None, 0))(problem, keys)
-        capacity = jnp.maximum(jnp.asarray(problem.capacity), 1).astype(jnp.float32)
-        excess = jnp.max(found.peak / capacity, -1, initial=1.0)
-        return found.makespan * jnp.minimum(excess, 2.0**20) ** 4  # finite
-
-    return cost
-
-
 Ranks = tuple[jax.Array, jax.Array]  # the items by rank, and the rank of each item
-
-
-def devices_of(problem: Problem, keys: Keys) -> jax.Array:
-    """Returns where ops run, int32 `[N]`."""
-    device = jnp.where(problem.allowed, key_bits(keys.device), -1)
-    return jnp.argmax(device, axis=-1).astype(jnp.int32)
-
-
-def _item_keys(keys: Keys) -> jax.Array:
-    return jnp.concatenate([jnp.ravel(keys.priority), jnp.ravel(keys.transfer)])
 
 
 @on_lanes(Cost)
@@ -257,7 +119,7 @@ def _peaks(problem: Problem, keys: Keys) -> jax.Array:
 def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
     device = devices_of(problem, keys)
     waits = unit(waiting)(problem, device)
-    return device, waits, unit(rank_by_key)(_item_keys(keys), waits.items, waits.count)
+    return device, waits, unit(rank_by_key)(item_keys(keys), waits.items, waits.count)
 
 
 @unit

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.engine import ready_queue
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.ranking import rank_by_key
-from gopt.cost.schedule.execution import Keys
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
 
 PIN = 0.5  # an op with a device key above this goes where its keys say

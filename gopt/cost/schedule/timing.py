@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost.schedule.engine import clock
-from gopt.cost.schedule.engine.cells import load, store, unit
+from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.clock import Clock
 from gopt.cost.schedule.engine.waiting import waiting
 from gopt.cost.schedule.problem import Problem
+from gopt.xla.calls import unit
 
 
 class Timing(NamedTuple):

@@ -6,12 +6,18 @@ that is in use at once.
 Source: `buffer_assignment.cc` and `heap_simulator.cc` of OpenXLA.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jax.extend.core import Var
 
-from gopt.cost.schedule.problem import Problem
+from gopt.cost.hardware import homogeneous
+from gopt.cost.schedule.problem import Problem, prepare
+from gopt.graph.padding import pad
+from gopt.program.program import Program
+from gopt.xla.buffers import kernel_graph
+from gopt.xla.ordered import written_over
 
 _ALIGNMENT = 64  # bytes
 
@@ -96,3 +102,15 @@ def _pack(lives: _Lives, order: Sequence[int]) -> int:
         offset[tensor] = tops[fits[np.argmin(gaps[fits])]] if fits.size else tops[-1]
         placed[tensor] = True
     return int((offset + lives.size)[placed].max(initial=0))
+
+
+def beside(program: Program, workspace: Mapping[Var, float]) -> int:
+    """Returns the bytes that `ordered(program)` needs beside arguments through XLA, by the model.
+
+    Args:
+      program: see `ordered`.
+      workspace: bytes that kernels need only while they run, by the first result.
+    """
+    graph = kernel_graph(program, workspace, written_over(program)).graph
+    problem = prepare(pad(graph), homogeneous(1))
+    return packed_bytes(problem, np.arange(int(problem.num_ops)))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 
 MAX_ITEMS = 2**24  # positions divided by their count stay distinct as float32

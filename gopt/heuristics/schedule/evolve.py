@@ -4,7 +4,8 @@ from typing import Any
 
 import jax
 
-from gopt.cost.schedule.execution import keys_shape, population_cost, relaxed_cost
+from gopt.cost.schedule.decoding import keys_shape
+from gopt.cost.schedule.objectives import population_cost, relaxed_cost
 from gopt.cost.schedule.problem import Problem
 from gopt.search import brkga
 
@@ -17,7 +18,7 @@ def evolve(
     Args:
       key: random key.
       problem: one problem.
-      objective: what to minimise, one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: what to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: how many candidates to evaluate.
       **settings: the rest, as of `gopt.search.brkga.minimize`.
     """

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from ortools.sat.python import cp_model
 
-from gopt.cost.schedule.execution import Keys, Schedule, decode, simulate
+from gopt.cost.schedule.decoding import Keys, Schedule, decode
+from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items

@@ -8,8 +8,8 @@ import numpy as np
 import pymetis
 from scipy import sparse
 
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.dispatch import settled
-from gopt.cost.schedule.execution import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.heuristics.schedule.orders.memory_orders import depth_first_order, serial

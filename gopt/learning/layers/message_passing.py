@@ -4,8 +4,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.learning.graphs import GraphsTuple, graph_network
+from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.embedding import OpEmbedding
+from gopt.learning.layers.graph import graph_network
 
 
 class MLP(nn.Module):

@@ -10,8 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.learning.graphs import GraphsTuple, graph_network, max_at
+from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.embedding import OpEmbedding
+from gopt.learning.layers.graph import graph_network, max_at
 
 
 def sage_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:

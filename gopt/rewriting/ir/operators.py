@@ -1,4 +1,4 @@
-"""What terms compute, of which shapes, and where they are other terms in disguise.
+"""Operators of terms: their functions and shape rules.
 
 Operators that rules know:
 
@@ -24,7 +24,7 @@ results.
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +33,6 @@ from jax import lax
 from jax.extend.core import JaxprEqn
 
 from gopt.program.equations import run_equation
-
-if TYPE_CHECKING:
-    from gopt.rewriting.ir.terms import Term, Terms
 
 Shapes = jax.ShapeDtypeStruct | tuple[jax.ShapeDtypeStruct, ...]
 Attributes = tuple[tuple[str, Any], ...]
@@ -211,125 +208,3 @@ def _shapes_of(
         return jax.eval_shape(lambda *values: run(operator, attributes, values), *shapes)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{operator} does not apply to {shapes}: {error}") from error
-
-
-def simpler(terms: "Terms", term: "Term") -> int | None:
-    """Returns an equal term, but for rounding, that computes no more.
-
-    Views of views and parts of parts are one; kernels are scaled before they are padded or paired,
-    and joined before they are reshaped; to add zero, or to multiply by one, is nothing.
-    """
-    if term.operator not in _SIMPLER:
-        return None
-    return _SIMPLER[term.operator](terms, *term.inputs, **dict(term.attributes))
-
-
-def _of_transpose(terms: "Terms", x: int, *, permutation: tuple[int, ...]) -> int | None:
-    inner = terms[x]
-    if permutation == tuple(range(len(permutation))):
-        return x
-    if inner.operator == "transpose":
-        both = tuple(inner.attribute("permutation")[k] for k in permutation)
-        return terms.add("transpose", inner.inputs, permutation=both)
-    return None
-
-
-def _of_reshape(terms: "Terms", x: int, *, shape: tuple[int, ...]) -> int | None:
-    inner = terms[x]
-    if shape == terms.shape(x):
-        return x
-    if inner.operator == "reshape":
-        return terms.add("reshape", inner.inputs, shape=shape)
-    return None
-
-
-def _of_slice(terms: "Terms", x: int, *, axis: int, start: int, stop: int) -> int | None:
-    inner = terms[x]
-    if (start, stop) == (0, terms.shape(x)[axis]):
-        return x
-    if inner.operator == "slice" and inner.attribute("axis") == axis:
-        first = inner.attribute("start")
-        return terms.add("slice", inner.inputs, axis=axis, start=first + start, stop=first + stop)
-    if inner.operator == "concat" and inner.attribute("axis") == axis:
-        first = 0
-        for part in inner.inputs:
-            last = first + terms.shape(part)[axis]
-            if first <= start and stop <= last:
-                return terms.add("slice", [part], axis=axis, start=start - first, stop=stop - first)
-            first = last
-    return None
-
-
-def _of_concat(terms: "Terms", *parts: int, axis: int) -> int | None:
-    if len(parts) == 1:
-        return parts[0]
-    inner = [terms[part] for part in parts]
-    if all(each.operator == "reshape" for each in inner):
-        # Leading axes are reshaped after all is joined: equal kernels are one.
-        before = [terms.shape(each.inputs[0]) for each in inner]
-        after = [terms.shape(part) for part in parts]
-        if (
-            all(a and b and a[-1] == b[-1] for a, b in zip(before, after, strict=True))
-            and len({shape[:-1] for shape in before}) == len({shape[:-1] for shape in after}) == 1
-            and axis == len(after[0]) - 1
-        ):
-            kernels = [each.inputs[0] for each in inner]
-            joined = terms.add("concat", kernels, axis=len(before[0]) - 1)
-            return terms.add("reshape", [joined], shape=(*after[0][:-1], terms.shape(joined)[-1]))
-    whole = [each.operator == "concat" and each.attribute("axis") == axis for each in inner]
-    if not any(whole):
-        return None
-    flat = [
-        x
-        for part, each, is_whole in zip(parts, inner, whole, strict=True)
-        for x in (each.inputs if is_whole else (part,))
-    ]
-    return terms.add("concat", flat, axis=axis)
-
-
-def _is_number(terms: "Terms", x: int, value: float) -> bool:
-    """Returns whether a term is a scalar that was written in the program."""
-    operator, attributes, _ = terms[x]
-    return (
-        operator == "number" and terms.shape(x) == () and dict(attributes)["value"].value == value
-    )
-
-
-def _of_add(terms: "Terms", x: int, y: int) -> int | None:
-    for each, other in ((x, y), (y, x)):
-        if _is_number(terms, other, 0):
-            return each
-    return None
-
-
-def _of_mul(terms: "Terms", x: int, y: int) -> int | None:
-    for each, other in ((x, y), (y, x)):
-        if _is_number(terms, other, 1):
-            return each
-        # Factors that are known before are one, if they are not too narrow for that.
-        wide = terms.shapes[each].dtype in (np.float32, np.float64)  # type: ignore[union-attr]
-        is_known = terms.constant[other] and not terms.constant[each]
-        if terms[each].operator == "mul" and wide and is_known:
-            first, then = terms[each].inputs
-            for factor, rest in ((first, then), (then, first)):
-                if terms.constant[factor]:
-                    return terms.add("mul", [rest, terms.add("mul", [factor, other])])
-    for kernel, scale in ((x, y), (y, x)):
-        operator, attributes, inputs = terms[kernel]
-        if operator in ("pad", "pair_groups"):
-            shape, inner = terms.shape(scale), terms.shape(inputs[0])
-            of_last = (*[1] * (len(inner) - 1), *inner[-1:])  # a number for each of the last axis
-            if shape == () or (shape == of_last and inner[-1:] == terms.shape(kernel)[-1:]):
-                made = terms.add("mul", [inputs[0], scale])
-                return terms.add(operator, [made], **dict(attributes))
-    return None
-
-
-_SIMPLER: dict[str, Any] = {
-    "transpose": _of_transpose,
-    "reshape": _of_reshape,
-    "slice": _of_slice,
-    "concat": _of_concat,
-    "add": _of_add,
-    "mul": _of_mul,
-}

@@ -34,7 +34,7 @@ _HEAD = """
 (rule ((equal n m)) ((union (T n) (T m))) :ruleset grow)
 """
 # What may be a view of a part of something, or of a view: see
-# `gopt.rewriting.ir.operators.simpler`.
+# `gopt.rewriting.ir.terms.simpler`.
 _VIEWS = (
     ("transpose", "transpose"),
     ("reshape", "reshape"),

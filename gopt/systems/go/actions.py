@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.learning import losses
-from gopt.learning.graphs import op_mask
+from gopt.learning.layers.graph import op_mask
 from gopt.systems.go.decisions import FUSIONS, SHIFTS, Decision
 from gopt.systems.go.inputs import Inputs
 

@@ -18,8 +18,8 @@ import numpy as np
 from gopt.cost.fusion.levels import ends_by_level
 from gopt.cost.joint.cost import contracted
 from gopt.cost.joint.problem import JointProblem, schedule_of
-from gopt.cost.schedule import dispatch, execution
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule import decoding, dispatch, objectives
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.cost.schedule.timing import Timing
 from gopt.heuristics.schedule.placement.list_scheduling import levels, mean_transfer_ticks
@@ -89,14 +89,14 @@ def simulator_of(
 
     Args:
       problem: one problem; with a `Problem` fusions mean nothing.
-      objective: of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: of `gopt.cost.schedule.objectives.OBJECTIVES`.
       order: that shifts are of, float32 `[N]`, as of `order_of`; if it is None, shifts mean
         nothing, and ops, or kernels, are served first come, first served.
 
     Raises:
       ValueError: there is no objective of that name.
     """
-    execution.check_objective(objective)
+    objectives.check_objective(objective)
     if isinstance(problem, Problem):
         keys, cost = partial(keys_of, problem, order), dispatch.population_cost(problem, objective)
         return Simulator(
@@ -107,7 +107,7 @@ def simulator_of(
     def joint_cost(decision: Decision) -> jax.Array:
         kernels = contracted(problem, decision.fusion)
         found = dispatch.evaluate(kernels, keys_of(kernels, order, decision))
-        return execution.objective(kernels, found, objective)
+        return objectives.objective(kernels, found, objective)
 
     def joint_timing(decision: Decision) -> Timing:
         kernels = contracted(problem, decision.fusion)
@@ -173,5 +173,5 @@ def _first_come(problem: Problem | JointProblem, decision: Decision) -> tuple[ja
     if isinstance(problem, JointProblem):
         end = ends_by_level(problem.fusion[0], decision.fusion)
         problem = contracted(problem, decision.fusion)
-    schedule = dispatch.simulate(problem, execution.Decision(decision.placement, None))
+    schedule = dispatch.simulate(problem, decoding.Decision(decision.placement, None))
     return schedule.order, schedule.num_items, end

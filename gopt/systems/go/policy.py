@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from gopt.cost.schedule.timing import Timing
 from gopt.learning import losses
-from gopt.learning.graphs import op_mask
 from gopt.learning.layers.attention import SegmentAttention, Superposition
+from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.sage import GraphSAGE, max_round
 from gopt.systems.go.actions import NEVER, ops_of
 from gopt.systems.go.decisions import Decision

@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from gopt.cost.schedule import dispatch, execution
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule import dispatch, objectives
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.graph.graph import Graph
+from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.heuristics.schedule.encode import keys_from_items
-from gopt.scheduling.best import heuristic_keys, tried
 from gopt.systems.go.decisions import (
     State,
     begin,
@@ -55,7 +55,7 @@ def schedule(
       graph: padded.
       problem: the graph on a machine, on the host.
       params: of a policy.
-      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: how many schedules may be simulated, those that heuristics try included.
       settings: of the policy; what else it decides is left out.
 
@@ -104,7 +104,7 @@ def schedule(
 @partial(jax.jit, static_argnames="objective")
 def _costs(problem: Problem, keys: Keys, *, objective: str) -> jax.Array:
     """Returns what candidates cost by `gopt.cost.schedule.execution`, float32 `[P]`."""
-    return execution.population_cost(problem, objective)(keys)
+    return objectives.population_cost(problem, objective)(keys)
 
 
 @partial(jax.jit, static_argnames="objective")

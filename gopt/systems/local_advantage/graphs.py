@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.cost.fusion.rules import REPEATABLE, ROLES
+from gopt.cost.fusion.rules import REPEATABLE
 from gopt.graph.graph import RANK, Graph
 from gopt.learning.graphs import GraphsTuple
+from gopt.program.primitives import ROLES
 
 _BITS = REPEATABLE.bit_length()
 

@@ -19,7 +19,7 @@ from gopt.cost.fusion.cost import fusion_cost
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.sage import GraphSAGE
 from gopt.learning.losses import leave_one_out, reinforce
-from gopt.search.decisions import Cost, Result
+from gopt.search.population import DecisionCost, DecisionResult
 from gopt.systems.local_advantage.cost_model import Configurations
 from gopt.systems.local_advantage.settings import Settings
 from gopt.systems.local_advantage.training import TrainState, untrained, updated
@@ -58,7 +58,7 @@ def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Arra
 
 
 def sample(
-    key: jax.Array, logits: jax.Array, configurable: jax.Array, cost: Cost, *, count: int
+    key: jax.Array, logits: jax.Array, configurable: jax.Array, cost: DecisionCost, *, count: int
 ) -> Batch:
     """Returns configurations drawn from log-odds `[N]`, with their costs."""
     shape = (count, len(logits))
@@ -119,12 +119,12 @@ def best_of(
     params: Tree,
     graphs: GraphsTuple,
     configurable: jax.Array,
-    cost: Cost,
+    cost: DecisionCost,
     start: jax.Array,
     *,
     evaluations: int,
     settings: Settings,
-) -> Result:
+) -> DecisionResult:
     """Returns the best of a start, the likeliest configuration, and draws: zero-shot.
 
     Args:
@@ -159,13 +159,13 @@ def minimize(
     params: Tree,
     graphs: GraphsTuple,
     configurable: jax.Array,
-    cost: Cost,
+    cost: DecisionCost,
     start: jax.Array,
     *,
     evaluations: int,
     settings: Settings,
     learning_rate: float = FINE_TUNING,
-) -> Result:
+) -> DecisionResult:
     """Returns the best of what a policy draws while it is trained on one graph: fine-tuned.
 
     As `best_of`, with its arguments and errors, but after each batch the policy is trained by it,
@@ -203,12 +203,12 @@ def _best(
     learn: Callable[[Any, Batch], Any],
     state: Any,
     configurable: jax.Array,
-    cost: Cost,
+    cost: DecisionCost,
     start: jax.Array,
     *,
     evaluations: int,
     size: int,
-) -> Result:
+) -> DecisionResult:
     """Returns the best of the start, of the likeliest configuration, and of batches in turn.
 
     A state begins with log-odds `[N]`; what is left of a batch at the end is drawn alone.
@@ -238,4 +238,4 @@ def _best(
         kept = better(kept, last)
         history.append(last.cost)
     decisions = kept.fuse[0].astype(jnp.int32)
-    return Result(decisions, kept.cost[0], lax.cummin(jnp.concatenate(history)))
+    return DecisionResult(decisions, kept.cost[0], lax.cummin(jnp.concatenate(history)))

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.heuristics.schedule.placement.spectral import sides
-from gopt.learning.graphs import OP_FEATURES, GraphsTuple, op_mask
+from gopt.learning.graphs import OP_FEATURES, GraphsTuple
+from gopt.learning.layers.graph import op_mask
 from gopt.systems.regal.settings import PLACES, STANDARD, Settings, is_led
 
 

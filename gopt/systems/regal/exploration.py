@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.learning.graphs import GraphsTuple, op_mask
+from gopt.learning.graphs import GraphsTuple
+from gopt.learning.layers.graph import op_mask
 from gopt.systems.regal.settings import PLACES, Settings, is_led
 
 CENTRED = ("x", "y", "priority")  # only how they differ between the ops of a graph counts

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from gopt.cost.schedule.execution import Keys, Schedule, decode, population_cost, simulate
+from gopt.cost.schedule.decoding import Keys, Schedule, decode
+from gopt.cost.schedule.execution import simulate
+from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import Problem
 from gopt.graph.graph import Graph
 from gopt.heuristics import critical_path, etf, heft
@@ -22,7 +24,7 @@ def features(graph: Graph, problem: Problem, *, objective: str) -> GraphsTuple:
     Args:
       graph: padded or not.
       problem: the same graph, with the same padding, on the machine that it is scheduled for.
-      objective: one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
     """
     return to_graphs_tuple(graph, guide(problem, objective=objective))
 

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.learning.graphs import OP_FEATURES, GraphsTuple, op_mask
+from gopt.learning.graphs import OP_FEATURES, GraphsTuple
+from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.message_passing import MessagePassing
 from gopt.learning.layers.recurrent import Feedback, Recurrent
 from gopt.systems.regal.actions import Action, quantise

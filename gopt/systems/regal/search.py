@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.search import brkga
@@ -92,7 +92,7 @@ def search(
       key: random key.
       problem: one problem.
       action: as of `gopt.systems.regal.action`.
-      objective: what to minimise, one of `gopt.cost.schedule.execution.OBJECTIVES`.
+      objective: what to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: how many candidates to evaluate.
       settings: the settings of the policy.
       population: sizes of a generation.

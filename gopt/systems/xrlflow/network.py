@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.learning.graphs import graph_attention
+from gopt.learning.layers.graph import graph_attention
 from gopt.systems.xrlflow.observation import NODE_KINDS, Observation
 from gopt.systems.xrlflow.settings import Settings
 

@@ -8,6 +8,8 @@ from jax.extend.core import JaxprEqn, Literal, Var
 
 from gopt.program.equations import Atom, every_equation, variables
 from gopt.program.program import Program
+from gopt.xla.passes.sums import squeeze_sums
+from gopt.xla.passes.transposes import fold_transposes
 
 # Each of these draws, or calls what XLA does not see into.
 _NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback"))
@@ -66,3 +68,11 @@ def _name(parameter: tuple[str, object]) -> str:
 def _literal(atom: Literal) -> Hashable:
     # Bytes tell 0.0 from -0.0, and a NaN from itself no more than another.
     return atom.aval, np.asarray(atom.val).tobytes()
+
+
+def simplify(program: Program) -> Program:
+    """Returns the program without what XLA's library is slow at, and as XLA simplifies it.
+
+    See `squeeze_sums`, `merge_duplicates` and `fold_transposes`. What is merged is held longer.
+    """
+    return fold_transposes(merge_duplicates(squeeze_sums(program)))

@@ -12,7 +12,7 @@ from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import homogeneous
 from gopt.cost.joint.cost import contracted
 from gopt.cost.joint.problem import SLOWEST, prepare_joint
-from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule import decoding, dispatch, execution
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
 from gopt.graph import graph as graphs
 from gopt.graph import padding
@@ -172,7 +172,7 @@ def test_padding_changes_nothing():
             levels = np.full(shape.ops, fill, np.int32)
             levels[:25] = level
             problem = contract(joint, levels)
-            keys = execution.Keys(
+            keys = decoding.Keys(
                 np.ones((shape.ops, 2), np.float32), np.zeros(shape.ops, np.float32), None
             )
             keys.device[:25], keys.priority[:25] = device, priority
@@ -214,7 +214,7 @@ def seconds_of(joint, ops, device, fused):
     keys = np.zeros((rows, 2), np.float32)
     keys[np.arange(ops), device] = 1
     problem = contract(joint, np.isin(np.arange(rows), fused).astype(np.int32))
-    cost = evaluate(problem, execution.Keys(keys, np.zeros(rows, np.float32), None))
+    cost = evaluate(problem, decoding.Keys(keys, np.zeros(rows, np.float32), None))
     return float(cost.makespan) * joint.schedule.tick, cost.peak.tolist()
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import dispatch, execution
+from gopt.cost.schedule import decoding, dispatch, objectives
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import graph as graphs
@@ -36,7 +36,7 @@ def small(ops, devices, seconds, **settings):
 
 
 def placement(keys):
-    return execution.Keys(keys.device, None, None)
+    return decoding.Keys(keys.device, None, None)
 
 
 def check(case, shape=SMALL):
@@ -104,7 +104,7 @@ def on_second(*ops):
     """Keys by which these ops run on device 1, all others on device 0; of four, op 2 is best."""
     device = np.zeros((4, 2), np.float32)
     device[list(ops)] = 0, 1
-    keys = execution.Keys(device, np.float32([0, 0.5, 0.1, 0.9]), np.zeros((0, 2), np.float32))
+    keys = decoding.Keys(device, np.float32([0, 0.5, 0.1, 0.9]), np.zeros((0, 2), np.float32))
     return strategies.pad_keys(keys, SMALL)
 
 
@@ -129,10 +129,10 @@ def test_first_come_first_served():
     problem = small(ops, 3, [3.0, 1.0, 2.0, 4.0, 1.0])
     device = np.zeros((SMALL.ops, 3), np.float32)
     device[0, 1] = device[2, 2] = 1
-    schedule, _ = fast(problem, execution.Keys(device, None, None))
+    schedule, _ = fast(problem, decoding.Keys(device, None, None))
     starts = np.round(np.asarray(schedule.start)[:5] * float(problem.tick), 6)
     assert starts.tolist() == [0, 5, 0, 0, 4]
-    by_index = execution.Keys(device, np.zeros(SMALL.ops, np.float32), None)
+    by_index = decoding.Keys(device, np.zeros(SMALL.ops, np.float32), None)
     starts = np.round(np.asarray(fast(problem, by_index)[0].start)[:5] * float(problem.tick), 6)
     assert starts.tolist() == [0, 4, 0, 0, 5]
 
@@ -208,12 +208,12 @@ def test_costs_of_populations():
     for candidates in (keys, placement(keys)):
         each = [jax.tree.map(lambda leaf, p=p: leaf[p], candidates) for p in range(5)]
         found = [run(problem, one) for one in each]
-        costs = execution.Cost(
+        costs = decoding.Cost(
             np.int32([one.makespan for one in found]), np.int32([one.peak for one in found])
         )
-        for name in execution.OBJECTIVES:
+        for name in objectives.OBJECTIVES:
             found = dispatch.population_cost(problem, name)(candidates)
-            np.testing.assert_array_equal(found, execution.objective(problem, costs, name))
+            np.testing.assert_array_equal(found, objectives.objective(problem, costs, name))
     with pytest.raises(ValueError, match="objective is 'speed'"):
         dispatch.population_cost(problem, "speed")
 
@@ -231,4 +231,4 @@ def test_keys_of_the_wrong_shape_raise():
     with pytest.raises(ValueError, match=r"keys\.device has shape \(2, 5, 2\)"):
         dispatch.evaluate(problem, jax.tree.map(lambda leaf: np.stack([leaf, leaf]), keys))
     with pytest.raises(ValueError, match=r"keys\.device has shape \(5, 1\)"):
-        dispatch.evaluate(problem, execution.Keys(keys.device[:, :1], None, None))
+        dispatch.evaluate(problem, decoding.Keys(keys.device[:, :1], None, None))

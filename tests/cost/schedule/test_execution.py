@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import execution
+from gopt.cost.schedule import decoding, execution, objectives
 from gopt.cost.schedule import problem as problems
-from gopt.cost.schedule.execution import Cost, Keys
+from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.problem import MAX_TICKS, MAX_UNITS, prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding
@@ -33,7 +33,7 @@ def quick(examples: int) -> settings:
 
 @jax.jit
 def fast(problem, keys):
-    decision = execution.decode(problem, keys)
+    decision = decoding.decode(problem, keys)
     schedule, cost = execution.simulate(problem, decision), execution.evaluate(problem, keys)
     alone = Cost(execution.makespan(problem, keys), execution.peaks(problem, keys))
     return decision, schedule, cost, alone
@@ -232,7 +232,7 @@ def test_vmap_jit_and_one_alone_agree():
 @pytest.mark.slow
 def test_simulate_composes_with_vmap():
     graphs_, keys = population(1, 4)
-    decisions = jax.vmap(execution.decode, (None, 0))(graphs_[0], keys)
+    decisions = jax.vmap(decoding.decode, (None, 0))(graphs_[0], keys)
     schedules = jax.jit(jax.vmap(execution.simulate, (None, 0)))(graphs_[0], decisions)
     for p in range(4):
         one, decision, schedule = jax.tree.map(
@@ -266,7 +266,7 @@ def test_twenty_graphs_compile_one_program_for_each_bucket():
 def test_keys_of_the_wrong_shape_raise(field):
     problem, keys = golden(False)
     wrong = keys._replace(**{field: getattr(keys, field)[:-1]})
-    for function in (execution.decode, execution.evaluate, jax.jit(execution.evaluate)):
+    for function in (decoding.decode, execution.evaluate, jax.jit(execution.evaluate)):
         with pytest.raises(ValueError, match=rf"keys\.{field} has shape"):
             function(problem, wrong)
     with pytest.raises(ValueError, match=r"keys\.device has shape \(2, 5, 2\)"):
@@ -277,20 +277,20 @@ def test_objectives():
     problem, keys = golden(False)
     problem = problem._replace(capacity=np.int32([20, 22]))
     cost = evaluate(problem, keys)
-    assert execution.objective(problem, cost, "peak_memory") == 23
-    assert execution.objective(problem, cost, "makespan") == 23
-    capped = execution.objective(problem, cost, "capped_makespan")
+    assert objectives.objective(problem, cost, "peak_memory") == 23
+    assert objectives.objective(problem, cost, "makespan") == 23
+    capped = objectives.objective(problem, cost, "capped_makespan")
     np.testing.assert_allclose(capped, MAX_TICKS * (1 + 3 / 20), rtol=1e-6)
-    for name in execution.OBJECTIVES:
-        chex.assert_type(execution.objective(problem, cost, name), jnp.float32)
+    for name in objectives.OBJECTIVES:
+        chex.assert_type(objectives.objective(problem, cost, name), jnp.float32)
     fits = problem._replace(capacity=np.int32([23, 22]))
-    assert execution.objective(fits, cost, "capped_makespan") == 23
+    assert objectives.objective(fits, cost, "capped_makespan") == 23
     nothing = problem._replace(capacity=np.int32([0, 22]))
-    assert execution.objective(nothing, cost, "capped_makespan") > MAX_TICKS
+    assert objectives.objective(nothing, cost, "capped_makespan") > MAX_TICKS
     empty = Cost(cost.makespan, jnp.int32([0, 23]))
-    assert execution.objective(nothing, empty, "capped_makespan") > MAX_TICKS
+    assert objectives.objective(nothing, empty, "capped_makespan") > MAX_TICKS
     with pytest.raises(ValueError, match="memory"):
-        execution.objective(problem, cost, "memory")
+        objectives.objective(problem, cost, "memory")
 
 
 def test_the_relaxed_cost_of_capacities_grows_with_the_excess():
@@ -300,7 +300,7 @@ def test_the_relaxed_cost_of_capacities_grows_with_the_excess():
 
     def relaxed(*capacity: int) -> float:
         tight = problem._replace(capacity=np.int32(capacity))
-        cost = execution.relaxed_cost(tight, "capped_makespan")(one)
+        cost = objectives.relaxed_cost(tight, "capped_makespan")(one)
         chex.assert_shape(cost, (1,))
         chex.assert_type(cost, jnp.float32)
         return float(cost[0])
@@ -316,8 +316,8 @@ def test_the_relaxed_cost_of_capacities_grows_with_the_excess():
         int(exact.makespan) * max(first / (first - 3), second) ** 4
     )
     assert np.isfinite(relaxed(0, 0)) and relaxed(0, 0) > exact.makespan
-    assert execution.relaxed_cost(problem, "makespan") is None
-    assert execution.relaxed_cost(problem, "peak_memory") is None
+    assert objectives.relaxed_cost(problem, "makespan") is None
+    assert objectives.relaxed_cost(problem, "peak_memory") is None
 
 
 def test_a_schedule_that_fits_beats_any_that_does_not():
@@ -326,13 +326,13 @@ def test_a_schedule_that_fits_beats_any_that_does_not():
     slow = Cost(jnp.int32(MAX_TICKS - 1), jnp.int32([MAX_UNITS - 1] * 2))
     fat = Cost(jnp.int32(0), jnp.int32([0, MAX_UNITS]))
     name = "capped_makespan"
-    costs = [execution.objective(problem, cost, name) for cost in (slow, fat)]
+    costs = [objectives.objective(problem, cost, name) for cost in (slow, fat)]
     assert costs[0] <= costs[1]
     half = problem._replace(capacity=np.int32([MAX_UNITS, MAX_UNITS // 2]))
-    worse = execution.objective(half, fat, name)
+    worse = objectives.objective(half, fat, name)
     assert costs[1] < worse
     batch = Cost(jnp.stack([slow.makespan, fat.makespan]), jnp.stack([slow.peak, fat.peak]))
-    chex.assert_trees_all_equal(execution.objective(problem, batch, name), jnp.stack(costs))
+    chex.assert_trees_all_equal(objectives.objective(problem, batch, name), jnp.stack(costs))
 
 
 @pytest.mark.slow

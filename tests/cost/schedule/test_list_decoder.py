@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from gopt.cost.hardware import homogeneous, no_channels
 from gopt.cost.schedule import execution
 from gopt.cost.schedule import problem as problems
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.list_decoder import PIN, construct
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import graph as graphs

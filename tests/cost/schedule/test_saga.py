@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gopt.cost.hardware import homogeneous, no_channels
-from gopt.cost.schedule.execution import Keys, decode, evaluate, simulate
+from gopt.cost.schedule.decoding import Keys, decode
+from gopt.cost.schedule.execution import evaluate, simulate
 from gopt.cost.schedule.problem import prepare, to_seconds
 from gopt.graph import graph as graphs
 from gopt.graph import padding

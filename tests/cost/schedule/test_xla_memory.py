@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gopt import Op, Output, from_ops, pad, prepare
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule.execution import decode, simulate
+from gopt.cost.schedule.decoding import decode
+from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.xla_memory import packed_bytes
 from gopt.heuristics import keys_from_items
 from tests.reference import packing as reference

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from gopt.cost.hardware import homogeneous
 from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.execution import Keys, keys_shape
+from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
 from gopt.search.population import uniforms
 from gopt.sources import synthetic

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import execution
-from gopt.cost.schedule.execution import Keys, keys_shape
+from gopt.cost.schedule import decoding, execution
+from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
 from gopt.search import brkga
 from gopt.search.population import uniforms
@@ -192,7 +192,7 @@ def test_populations_are_capped_by_memory():
 
 def test_a_difference_is_reported(monkeypatch):
     def wrong(*args, **kwargs):
-        return execution.Cost(np.zeros(2, np.int32), np.ones((2, 2), np.int32))
+        return decoding.Cost(np.zeros(2, np.int32), np.ones((2, 2), np.int32))
 
     monkeypatch.setattr(compiled, "evaluate", wrong)
     with pytest.raises(RuntimeError, match="some graph: the costs differ in makespan"):

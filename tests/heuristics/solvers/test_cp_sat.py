@@ -8,7 +8,7 @@ import pytest
 from ortools.sat.python import cp_model
 
 from gopt.cost.hardware import homogeneous, ideal
-from gopt.cost.schedule.execution import Keys, keys_shape
+from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.graph.padding import pad

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost.schedule.engine import clock, ready_queue
-from gopt.cost.schedule.engine.cells import if_negative, load, store, unit
+from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.engine.clock import Clock
 from gopt.cost.schedule.engine.waiting import Waiting
 from gopt.cost.schedule.problem import Problem
+from gopt.xla.calls import unit
 
 
 class Issued(NamedTuple):

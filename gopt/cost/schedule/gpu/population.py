@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.cost.schedule.decoding import Cost, Keys, decode
 from gopt.cost.schedule.engine.memory import changes
 from gopt.cost.schedule.engine.ranking import key_bits
-from gopt.cost.schedule.execution import Cost, Keys, decode
 from gopt.cost.schedule.gpu.kernel import COLUMNS, SEEN, Lanes, Shared, device_bits, issue, queue
 from gopt.cost.schedule.problem import Problem
 

@@ -59,7 +59,7 @@ def lane_costs(problem: Problem, keys: Sequence[Any]) -> tuple[jax.Array, jax.Ar
 
     Args:
       problem: one problem.
-      keys: the fields of `gopt.cost.schedule.execution.Keys`.
+      keys: the fields of `gopt.cost.schedule.decoding.Keys`.
     """
     problem, keys = lax.stop_gradient((problem, keys))  # costs are integers
     args = *(leaf[None] for leaf in problem), *(leaf[None, None] for leaf in keys)
@@ -81,7 +81,7 @@ def _shapes(*args: Any) -> list[jax.core.ShapedArray]:
 def _build(*args: jax.Array) -> list[jax.Array]:
     # Imported here because Pallas takes long to import, and because costs on lanes know those of
     # `gopt.cost.schedule.execution`, which know lanes.
-    from gopt.cost.schedule.execution import Keys
+    from gopt.cost.schedule.decoding import Keys
     from gopt.cost.schedule.gpu.population import costs
 
     return [*costs(Problem(*args[:_FIELDS]), Keys(*args[_FIELDS:]))]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.dispatch import settled
-from gopt.cost.schedule.execution import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.placement.device_memory import DeviceMemory
 from gopt.heuristics.schedule.placement.partial_schedule import PartialSchedule

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.execution import Cost
+from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.readiness import check_group
 

@@ -10,7 +10,8 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 
 from gopt.cost.hardware import homogeneous
 from gopt.cost.schedule import problem as problems
-from gopt.cost.schedule.execution import Cost, Keys, evaluate, keys_shape, makespan, peaks
+from gopt.cost.schedule.decoding import Cost, Keys, keys_shape
+from gopt.cost.schedule.execution import evaluate, makespan, peaks
 from gopt.cost.schedule.gpu import population as gpu_population
 from gopt.cost.schedule.gpu.population import costs
 from gopt.cost.schedule.gpu.primitive import lane_costs

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gopt.cost.hardware import homogeneous, ideal
 from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.execution import devices_of
+from gopt.cost.schedule.decoding import devices_of
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.heuristics import critical_path, etf, heft
