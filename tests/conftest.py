@@ -10,12 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("NUMBA_OPT", "0")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # subprocesses, too
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # One thread compiles a program: pytest-xdist keeps all cores busy.
 os.environ["XLA_FLAGS"] = (
