@@ -67,7 +67,7 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
         evaluations=settings.evaluations,
         repeats=settings.repeats,
         seed=settings.seed,
-        times=settings.folder / f"{name.replace(' ', '_')}.jsonl",
+        times=settings.folder / f"{name.replace(' ', '_')}.sqlite",
     )
     values = fusing.before.function(*args)
     rows = []

@@ -144,7 +144,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     traced = from_program(program)
     problems = {k: GUESS.problem(traced.graph, rules=rules) for k, rules in SEMANTICS.items()}
     count = 2 * settings.repeats
-    file = settings.folder / f"{name.replace(' ', '_')}_{count}_turns.jsonl"
+    file = settings.folder / f"{name.replace(' ', '_')}_{count}_turns.sqlite"
     times = KernelTimes(file, turns=count)
     args = random_arguments(case.args)
     options = MEMORY_SCHEDULER["cpu"]

@@ -80,7 +80,7 @@ def _compare(
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
     problem = CPU.problem(traced.graph)
-    times = KernelTimes(folder / f"{name.replace(' ', '_')}.jsonl")
+    times = KernelTimes(folder / f"{name.replace(' ', '_')}.sqlite")
     params, settings = learned
     graphs = local_advantage.to_graphs_tuple(traced.graph, problem)
     can = problem.configurable

@@ -135,7 +135,7 @@ def main(settings: Settings) -> None:
     """Measures all models, prints the table and saves it with the figures."""
     kept = Rows(settings.folder / "rows", about(settings, "models"))
     common.save_settings(settings.folder, settings)
-    times = KernelTimes(settings.folder / "ops.jsonl", turns=6)
+    times = KernelTimes(settings.folder / "ops.sqlite", turns=6)
     costs: dict[str, ProgramCost] = {
         "gopt, roofline": lambda _: roofline(),
         "gopt, measured": lambda program: measured_cost(program, times),

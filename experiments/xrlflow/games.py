@@ -56,8 +56,8 @@ class Clocks(NamedTuple):
 def clocks(folder: Path) -> Clocks:
     """Returns clocks that keep what they have measured in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    programs = xrlflow.ProgramTimes(folder / "programs.jsonl", start=prepare)
-    return Clocks(KernelTimes(folder / "ops.jsonl"), programs)
+    programs = xrlflow.ProgramTimes(folder / "programs.sqlite", start=prepare)
+    return Clocks(KernelTimes(folder / "ops.sqlite"), programs)
 
 
 def prepare() -> None:

@@ -1,86 +1,88 @@
-"""Figures that were measured, in a file that grows by lines and says what they depend on."""
+"""A cache of measurements in a SQLite file that several processes share."""
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gopt.files import write_whole
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS conditions (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, value TEXT NOT NULL)",
+)
+_PATIENCE = 60.0  # s, for another process to finish its write
 
 
-class Ledger:
-    """Rows of JSON in a file, after one that says what they depend on. Others may write to it."""
+class MeasurementCache:
+    """Rows of JSON in a SQLite file, and the conditions under which they were measured.
 
-    def __init__(self, path: Path, header: Mapping[str, Any], what: str):
-        """Opens a file, or makes it.
+    Each row is written whole or not at all. Any number of processes may read and write.
+    """
+
+    def __init__(self, path: Path, conditions: Mapping[str, Any], content: str):
+        """Open a file, or create it.
 
         Args:
-          path: of the file.
-          header: what all rows depend on.
-          what: rows are, in the plural, for messages.
+          path: the file.
+          conditions: machine, versions and settings that all rows depend on, as JSON values.
+          content: plural noun for the rows, used in error messages.
 
         Raises:
-          ValueError: it is a folder, or does not say that its rows depend on the same.
+          ValueError: the path is a folder, another kind of file, or a cache of other conditions.
         """
-        self._path, self._header, self._what = path, dict(header), what
-        self._read = 0  # bytes
-        self._number = 0  # of lines
+        self._path, self._content = path, content
+        self._last = 0  # number of the last row that was read
         if path.is_dir():
-            raise ValueError(f"{path} is a folder: expected a file of {what}")
+            raise ValueError(f"{path} is a folder: expected a file of {content}")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with path.open("x") as file:  # only one of several that begin together makes it
-                file.write(json.dumps(self._header) + "\n")
-        except FileExistsError:
-            pass
-        self._check()
-        content = path.read_bytes()
-        if not content.endswith(b"\n"):  # a run was stopped while it wrote
-            with write_whole(path) as temporary:
-                temporary.write_bytes(content[: content.rfind(b"\n") + 1])
-
-    def rows(self) -> Iterator[tuple[str, Any]]:
-        """Yields what has not been read, with where it is, for messages.
-
-        Raises:
-          ValueError: a line is not JSON.
-        """
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):  # someone is writing it
-                    return
-                self._read += len(line)
-                self._number += 1
-                place = f"{self._path}, line {self._number}"
-                yield place, _parsed(place, line)
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Writes a row."""
-        with self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def _check(self) -> None:
-        if not self._path.stat().st_size:
-            raise ValueError(
-                f"{self._path} is empty: expected a line that says what {self._what} depend on"
-            )
-        with self._path.open("rb") as file:
-            line = file.readline()
-        self._read, self._number, place = len(line), 1, f"{self._path}, line 1"
-        header = _parsed(place, line)
-        if not isinstance(header, dict) or not header.keys() & self._header.keys():
-            raise ValueError(f"{place}: does not say what {self._what} depend on")
-        for name, expected in self._header.items():
-            if header.get(name) != expected:
+            stored = self._open(conditions)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            raise ValueError(f"{path} is not a SQLite file of {content}") from error
+        for name, expected in conditions.items():
+            found = json.loads(stored[name]) if name in stored else None
+            if found != expected:
                 raise ValueError(
-                    f"{self._path} has {self._what} with {name} = {header.get(name)!r}, expected "
-                    f"{expected!r}: use another file"
+                    f"{path} has {content} with {name} = {found!r}, expected {expected!r}: "
+                    "use another file"
                 )
 
+    def rows(self) -> Iterator[tuple[str, Any]]:
+        """Yield the rows that were added since the last call, each with its place for messages."""
+        with self._connection() as connection:
+            query = "SELECT number, value FROM rows WHERE number > ? ORDER BY number"
+            found = connection.execute(query, (self._last,)).fetchall()
+        for number, value in found:
+            self._last = number
+            yield f"{self._path}, row {number}", json.loads(value)
 
-def _parsed(place: str, line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{place}: not a line of JSON") from error
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row."""
+        with self._connection() as connection:
+            connection.execute("INSERT INTO rows (value) VALUES (?)", (json.dumps(row),))
+
+    def _open(self, conditions: Mapping[str, Any]) -> dict[str, str]:
+        """Return the stored conditions. Of processes that start together, one creates the file."""
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            if not tables:
+                for table in _TABLES:
+                    connection.execute(table)
+                rows = [(name, json.dumps(value)) for name, value in conditions.items()]
+                connection.executemany("INSERT INTO conditions VALUES (?, ?)", rows)
+            elif not tables >= {"conditions", "rows"}:
+                raise ValueError(f"{self._path} is a SQLite file without {self._content}")
+            return dict(connection.execute("SELECT name, value FROM conditions"))
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection whose transaction is committed if the block succeeds."""
+        with (
+            contextlib.closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as connection,
+            connection,
+        ):
+            yield connection

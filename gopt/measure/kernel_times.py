@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from gopt.measure import isolated_kernel
-from gopt.measure.cache import Ledger
+from gopt.measure.cache import MeasurementCache
 from gopt.measure.timing import conditions
 from gopt.program.program import Program
 from gopt.xla.calls import check_units
@@ -53,8 +53,8 @@ class KernelTimes:
 
         Raises:
           ValueError: the default backend is no CPU, `turns` or `longest` is not positive, `path` is
-            a folder, a line of the file is not a time, or the file does not say that it is of this
-            machine, version and settings.
+            a folder, a row of the file is not a time, or the file is one of another machine,
+            version or settings.
         """
         if jax.default_backend() != "cpu":
             raise ValueError(
@@ -68,7 +68,7 @@ class KernelTimes:
         self.failures: dict[str, str] = {}
         self._turns, self._longest = turns, longest
         self._call: Callable[[], float] | None = None
-        self._ledger: Ledger | None = None
+        self._cache: MeasurementCache | None = None
         if path is None:
             return
         header = {
@@ -77,8 +77,8 @@ class KernelTimes:
             "turns": turns,
             "longest": longest,
         }
-        self._ledger = Ledger(path, header, "times")
-        for place, row in self._ledger.rows():
+        self._cache = MeasurementCache(path, header, "times")
+        for place, row in self._cache.rows():
             self._load(place, row)
 
     def of(
@@ -183,13 +183,13 @@ class KernelTimes:
         self._save(text)
 
     def _save(self, text: str) -> None:
-        if self._ledger is None:
+        if self._cache is None:
             return
         seconds = self.seconds[text]
         row = {"kernel": text, "seconds": seconds if math.isfinite(seconds) else None}
         if text in self.failures:
             row["failure"] = self.failures[text]
-        self._ledger.append(row)
+        self._cache.append(row)
 
     def _load(self, place: str, row: Any) -> None:
         if isinstance(row, dict):

@@ -17,6 +17,7 @@ from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.graph.tracing import trace
 from gopt.measure.timing import Times
 from gopt.program.program import trace_program
+from tests.measure.cache_files import stored_rows
 
 pytestmark = pytest.mark.slow
 
@@ -41,12 +42,12 @@ def test_a_run(tiny, tmp_path, capsys):
     assert -1 <= row["rank of fitted"] <= 1
     assert np.shape(row["seconds"]) == (8, 2)
     assert len(row["sums"]) == len(row["counts"]) == len(row["shares"]) == 8
-    assert (tmp_path / "tiny_2_turns.jsonl").exists()
+    assert (tmp_path / "tiny_2_turns.sqlite").exists()
     assert (tmp_path / "table.md").exists()
     assert json.loads((tmp_path / "settings.json").read_text())["configurations"] == 8
-    before = (tmp_path / "tiny_2_turns.jsonl").read_text()
+    before = stored_rows(tmp_path / "tiny_2_turns.sqlite")
     measure("tiny", Settings(blocks=("tiny",), configurations=8, repeats=1, folder=tmp_path))
-    assert (tmp_path / "tiny_2_turns.jsonl").read_text() == before  # each kernel is timed once
+    assert stored_rows(tmp_path / "tiny_2_turns.sqlite") == before  # each kernel is timed once
 
 
 def two_turns(seconds):

@@ -271,7 +271,7 @@ def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
     learned = local_advantage.load_network(first / "network.npz")
     real.compare(learned, evaluations=3, seeds=2, seed=0, folder=tmp_path, blocks=("tiny",))
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("table.md", "programs.md", "tiny.jsonl", "tiny_default.png", "tiny_random.png"),
+        *("table.md", "programs.md", "tiny.sqlite", "tiny_default.png", "tiny_random.png"),
     }
     programs = (tmp_path / "programs.md").read_text()
     assert all(name in programs for name in ("XLA", "default", "priority fusion", "best found"))

@@ -124,7 +124,7 @@ def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
         assert (tmp_path / table).read_text().count("bare") == (1 if table[0] == "d" else 5)
     saved = json.loads((tmp_path / "settings.json").read_text())
     assert saved["cost"] == cost and saved["versions"]
-    assert (tmp_path / "ops.jsonl").exists() == (cost == "measured")
+    assert (tmp_path / "ops.sqlite").exists() == (cost == "measured")
 
 
 def test_searches_are_measured_each_in_a_process_of_its_own(tmp_path):

@@ -27,6 +27,7 @@ from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
 from gopt.rewriting.cost.pricing import Prices
 from gopt.systems import xrlflow
+from tests.measure.cache_files import stored_rows
 
 pytestmark = pytest.mark.slow
 
@@ -320,24 +321,24 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
             most = 10 * settings.measurements if name == methods.CLIMBING else settings.updates
             assert len(measured) == settings.measurements or len(rounds) == most
     names = "models.md", "taso.md", "searches.md", "settings.json", "curves/attention.png"
-    for name in (*names, "programs.jsonl", "ops.jsonl"):
+    for name in (*names, "programs.sqlite", "ops.sqlite"):
         assert (tmp_path / name).exists()
     (tmp_path / "xrlflow.json").unlink()
     (tmp_path / "rows" / "attention, seed 1.json").unlink()
-    lines = (tmp_path / "programs.jsonl").read_text()
+    lines = stored_rows(tmp_path / "programs.sqlite")
     table.main(settings)
-    assert (tmp_path / "programs.jsonl").read_text() == lines  # no program was measured again
+    assert stored_rows(tmp_path / "programs.sqlite") == lines  # no program was measured again
     again = json.loads((tmp_path / "xrlflow.json").read_text())
     assert again[0] == rows[0] and again[1]["seed"] == 1
     assert again[1]["found"]["TASO"]["times"] != rows[1]["found"]["TASO"]["times"]
     with pytest.raises(ValueError, match=r"seed 0\.json is of other settings"):
         table.main(dataclasses.replace(settings, measurements=4))
     # What the model takes was measured, and what cost models say of it is what searches go by.
-    lines = (tmp_path / "programs.jsonl").read_text()
+    lines = stored_rows(tmp_path / "programs.sqlite")
     discrepancy.main(discrepancy.Settings(("attention",), tmp_path))
-    assert (tmp_path / "programs.jsonl").read_text() == lines
+    assert stored_rows(tmp_path / "programs.sqlite") == lines
     found = json.loads((tmp_path / "discrepancy.json").read_text())["attention"]
-    times = [json.loads(line) for line in lines.splitlines()[1:]]
+    times = lines
     assert found["end to end"] == times[0]["seconds"]  # the model is measured first
     row = (tmp_path / "discrepancy.md").read_text().splitlines()[-1].strip("| ").split("|")
     told = [1e3 * found[by] for by in (*games.REWARDS, discrepancy.CACHED)]

@@ -15,6 +15,7 @@ from gopt.measure import isolated_kernel, kernel_times
 from gopt.measure.timing import Times, median_ratio
 from gopt.program.program import trace_program
 from gopt.search import guided
+from tests.measure.cache_files import stored_rows
 
 pytestmark = pytest.mark.small
 
@@ -37,7 +38,7 @@ OWN = [f"XLA{kind}{how}" for kind in ("", ", simplified") for how in ("", ", mem
 
 @pytest.fixture(scope="module")
 def times(tmp_path_factory):
-    return tmp_path_factory.mktemp("times") / "times.jsonl"
+    return tmp_path_factory.mktemp("times") / "times.sqlite"
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +78,10 @@ def test_the_plot_shows_the_search(found):
 
 @pytest.mark.usefixtures("found")
 def test_kernels_that_were_timed_are_not_timed_again(times, monkeypatch):
-    lines = times.read_text().splitlines()
+    lines = stored_rows(times)
     monkeypatch.setattr(kernel_times.KernelTimes, "_learn", lambda *_: pytest.fail("timed again"))
     fuse(step, W, X, evaluations=1, repeats=1, times=times)
-    assert times.read_text().splitlines() == lines != []
+    assert stored_rows(times) == lines != []
 
 
 def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
@@ -146,7 +147,7 @@ def test_what_is_spread_over_devices_is_refused():
         ({"repeats": "many"}, ValueError, "repeats is 'many'"),
         ({"weights": "nowhere.npz"}, FileNotFoundError, "nowhere.npz"),
         ({"weights": __file__}, ValueError, "test_api.py does not hold weights"),
-        ({"times": __file__}, ValueError, "test_api.py, line 1"),
+        ({"times": __file__}, ValueError, "test_api.py is not a SQLite file"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_traced(options, error, match):

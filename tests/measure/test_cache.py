@@ -1,55 +1,100 @@
-"""Figures in files that grow; most of it is tested where times of kernels are kept."""
+"""The cache of measurements: rows of several processes, conditions, and files of other kinds."""
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
 
 import pytest
 
-from gopt.measure.cache import Ledger
+from gopt.measure.cache import MeasurementCache
+
+CONDITIONS = {"version": 1, "processor": "this one"}
 
 
-def rows(ledger):
-    return [row for _, row in ledger.rows()]
+def opened(path, **conditions):
+    return MeasurementCache(path, CONDITIONS | conditions, "times")
+
+
+def rows(cache):
+    return [row for _, row in cache.rows()]
+
+
+def write(path, name, count):
+    for number in range(count):
+        opened(path).append({"writer": name, "number": number})
 
 
 def test_rows_of_others_are_read_once_as_they_come(tmp_path):
-    path = tmp_path / "folder" / "figures.jsonl"
-    ours = Ledger(path, {"version": 1}, "figures")
-    theirs = Ledger(path, {"version": 1}, "figures")
+    path = tmp_path / "folder" / "times.sqlite"
+    ours, theirs = opened(path), opened(path)
     assert rows(ours) == []
     ours.append({"a": 1})
-    theirs.append({"b": 2})
-    assert rows(ours) == rows(theirs) == [{"a": 1}, {"b": 2}]
-    theirs.append({"c": 3})
-    assert rows(ours) == [{"c": 3}] and rows(ours) == []
-    assert rows(Ledger(path, {"version": 1}, "figures")) == [{"a": 1}, {"b": 2}, {"c": 3}]
+    theirs.append({"b": None})
+    assert rows(ours) == rows(theirs) == [{"a": 1}, {"b": None}]
+    theirs.append({"c": [3]})
+    assert rows(ours) == [{"c": [3]}] and rows(ours) == []
+    assert next(iter(opened(path).rows())) == (f"{path}, row 1", {"a": 1})
 
 
-def test_a_row_that_is_being_written_is_left_for_later(tmp_path):
-    path = tmp_path / "figures.jsonl"
-    ledger = Ledger(path, {"version": 1}, "figures")
-    with path.open("a") as file:
-        file.write('{"a": ')
-        file.flush()
-        assert rows(ledger) == []
-        file.write("1}\n")
-    assert rows(ledger) == [{"a": 1}]
+@pytest.mark.slow
+def test_processes_that_open_and_write_at_once_lose_no_row(tmp_path):
+    path = tmp_path / "times.sqlite"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=write, args=(path, name, 20)) for name in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    found = sorted((row["writer"], row["number"]) for row in rows(opened(path)))
+    assert found == [(name, number) for name in range(4) for number in range(20)]
 
 
-def test_half_a_row_of_a_run_that_was_stopped_is_taken_away(tmp_path):
-    path = tmp_path / "figures.jsonl"
-    Ledger(path, {"version": 1}, "figures").append({"a": 1})
-    with path.open("a") as file:
-        file.write('{"b": ')
-    ledger = Ledger(path, {"version": 1}, "figures")
-    ledger.append({"c": 3})
-    assert rows(ledger) == [{"a": 1}, {"c": 3}]
+@pytest.mark.slow
+def test_rows_of_a_killed_writer_are_whole(tmp_path):
+    path = tmp_path / "times.sqlite"
+    opened(path)
+    spawn = multiprocessing.get_context("spawn")
+    for round_ in range(3):
+        writer = spawn.Process(target=write, args=(path, round_, 10**6))
+        writer.start()
+        before = len(rows(opened(path)))
+        while len(rows(opened(path))) < before + 5:
+            time.sleep(0.01)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+    found = rows(opened(path))
+    for round_ in range(3):
+        numbers = [row["number"] for row in found if row["writer"] == round_]
+        assert numbers == list(range(len(numbers))) and len(numbers) >= 5
 
 
-def test_what_is_no_row_is_named_by_its_line(tmp_path):
-    path = tmp_path / "figures.jsonl"
-    ledger = Ledger(path, {"version": 1}, "figures")
-    path.write_text(path.read_text() + '{"a": 1}\n{"b"}\n')
-    with pytest.raises(ValueError, match="line 3: not a line of JSON"):
-        rows(ledger)
-    with pytest.raises(ValueError, match="has figures with version = 1, expected 2"):
-        Ledger(path, {"version": 2}, "figures")
+def test_other_conditions_are_refused(tmp_path):
+    path = tmp_path / "times.sqlite"
+    opened(path)
+    with pytest.raises(ValueError, match="has times with version = 1, expected 2: use another"):
+        opened(path, version=2)
+    with pytest.raises(ValueError, match="has times with cores = None, expected 3"):
+        opened(path, cores=3)
+
+
+@pytest.mark.parametrize("content", [b"first\nsecond", b"\xff\x00\n" * 99])
+def test_other_files_are_refused_and_left_as_they_are(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"notes\.txt is not a SQLite file of times"):
+        opened(path)
+    assert path.read_bytes() == content
     with pytest.raises(ValueError, match="is a folder"):
-        Ledger(tmp_path, {"version": 1}, "figures")
+        opened(tmp_path)
+
+
+def test_other_databases_are_refused(tmp_path):
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE songs (name TEXT)")
+    connection.close()
+    with pytest.raises(ValueError, match="is a SQLite file without times"):
+        opened(path)

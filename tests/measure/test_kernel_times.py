@@ -1,7 +1,6 @@
 """Times of kernels: each is measured once, kept, and nothing is lost."""
 
 import itertools
-import json
 import math
 import os
 
@@ -19,6 +18,7 @@ from gopt.measure import isolated_kernel, timing
 from gopt.measure.kernel_times import KernelTimes
 from gopt.program.program import trace_program
 from gopt.xla.grouping import group
+from tests.measure.cache_files import add_row, conditions
 
 
 def layers(x):
@@ -54,11 +54,9 @@ def test_kernels_that_compute_the_same_are_timed_once():
 
 def test_times_are_kept_in_a_file(tmp_path):
     program, (apart, together) = parts(layers, X)
-    path = tmp_path / "times.jsonl"
+    path = tmp_path / "times.sqlite"
     times = KernelTimes(path, turns=1)
     seconds = times.of(program, apart)
-    with path.open("a") as file:
-        file.write('{"kernel": "half a li')
     again = KernelTimes(path, turns=1)
     assert again.seconds == times.seconds
     assert again.of(program, apart) == seconds
@@ -71,7 +69,7 @@ def test_a_kernel_that_fails_is_recorded_and_the_others_go_on(tmp_path):
         return jax.pure_callback(lambda x: 1 / 0, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     program, (apart, _) = parts(lambda x: jnp.tanh(refuse(x + 1)), X)
-    path = tmp_path / "times.jsonl"
+    path = tmp_path / "times.sqlite"
     times = KernelTimes(path, turns=1)
     assert times.of(program, apart) == math.inf
     (failure,) = times.failures.values()
@@ -138,66 +136,45 @@ def test_bad_settings_and_files_are_refused(tmp_path):
         KernelTimes(turns=0)
     with pytest.raises(ValueError, match="longest is -1"):
         KernelTimes(longest=-1)
-    path = tmp_path / "times.jsonl"
+    path = tmp_path / "times.sqlite"
     KernelTimes(path, turns=3)
-    header = path.read_text()
     with pytest.raises(ValueError, match="has times with turns = 3, expected 12"):
         KernelTimes(path)
-    for bad in (
-        '{"kernel": "b"}',
-        '{"kernel": "b", "seconds": "x"}',
-        '{"kernel": ["b"], "seconds": 1}',
-        '{"kernel": "b", "seconds": -1}',
-        '{"kernel": "b", "seconds": NaN}',
-        "[]",
+    for number, bad in enumerate(
+        [
+            '{"kernel": "b"}',
+            '{"kernel": "b", "seconds": "x"}',
+            '{"kernel": ["b"], "seconds": 1}',
+            '{"kernel": "b", "seconds": -1}',
+            '{"kernel": "b", "seconds": NaN}',
+            "[]",
+        ]
     ):
-        path.write_text(header + '{"kernel": "a", "seconds": 1.0}\n' + bad + "\n")
-        with pytest.raises(ValueError, match="line 3: not the time of a kernel"):
-            KernelTimes(path, turns=3)
-    path.write_text(header + "half a li\n")
-    with pytest.raises(ValueError, match="line 2: not a line of JSON"):
+        path = tmp_path / f"{number}.sqlite"
         KernelTimes(path, turns=3)
+        add_row(path, bad)
+        with pytest.raises(ValueError, match="row 1: not the time of a kernel"):
+            KernelTimes(path, turns=3)
 
 
 def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
-    path = tmp_path / "times.jsonl"
+    path = tmp_path / "times.sqlite"
     monkeypatch.setattr(timing, "processor", lambda: "this one")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     KernelTimes(path)
-    header = json.loads(path.read_text())
-    assert (header["version"], header["processor"], header["cores"]) == (4, "this one", 3)
+    stored = conditions(path)
+    assert (stored["version"], stored["processor"], stored["cores"]) == (4, "this one", 3)
     monkeypatch.setattr(timing, "processor", lambda: "another")
     with pytest.raises(ValueError, match="processor = 'this one', expected 'another'"):
-        KernelTimes(path)
-    del header["version"]  # as before there were versions
-    path.write_text(json.dumps(header) + "\n")
-    with pytest.raises(ValueError, match="version = None, expected 4: use another file"):
         KernelTimes(path)
 
 
 def test_where_cores_of_a_process_are_not_told_all_count(tmp_path, monkeypatch):
-    path = tmp_path / "times.jsonl"
+    path = tmp_path / "times.sqlite"
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 77)
     KernelTimes(path)
-    assert json.loads(path.read_text())["cores"] == 77
-
-
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        (b"", "notes.txt is empty"),
-        (b"first\nsecond", "notes.txt, line 1: not a line of JSON"),
-        (b"\xff\x00\n", "notes.txt, line 1: not a line of JSON"),
-        (b'{"kernel": "a", "seconds": 1}\nrest', "notes.txt, line 1: does not say what"),
-    ],
-)
-def test_other_files_are_refused_and_left_as_they_are(tmp_path, content, match):
-    path = tmp_path / "notes.txt"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=match):
-        KernelTimes(path)
-    assert path.read_bytes() == content
+    assert conditions(path)["cores"] == 77
 
 
 def test_a_folder_is_refused(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from gopt.measure.cache import Ledger
+from gopt.measure.cache import MeasurementCache
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import conditions, seconds
 from gopt.program.program import Program
@@ -58,7 +58,7 @@ class ProgramTimes:
 
         Raises:
           ValueError: `turns` or `patience` is not positive, or the file is not one of times on this
-            machine with these settings; see `gopt.measure.cache.Ledger`.
+            machine with these settings; see `gopt.measure.cache.MeasurementCache`.
         """
         if turns < 1:
             raise ValueError(f"turns is {turns}: expected 1 at least")
@@ -71,7 +71,7 @@ class ProgramTimes:
         self._patience = patience
         self._asked = turns, seed, bool(jax.config.read("jax_enable_x64")), start
         self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
-        self._ledger: Ledger | None = None
+        self._cache: MeasurementCache | None = None
         if path is not None:
             header = {
                 "version": _VERSION,
@@ -82,7 +82,7 @@ class ProgramTimes:
                 "patience": patience,
                 "x64": self._asked[2],
             }
-            self._ledger = Ledger(path, header, "times of programs")
+            self._cache = MeasurementCache(path, header, "times of programs")
             self._read()
 
     def of(
@@ -152,8 +152,8 @@ class ProgramTimes:
         else:
             self.seconds[name] = math.inf
             row["failure"] = self.failures[name] = found
-        if self._ledger is not None:
-            self._ledger.append(row)
+        if self._cache is not None:
+            self._cache.append(row)
 
     def _ready(self) -> Connection:
         """Returns the connection to a process that waits for a program."""
@@ -196,7 +196,7 @@ class ProgramTimes:
 
     def _read(self) -> None:
         """Reads what was written to the file since the last time."""
-        for place, row in self._ledger.rows() if self._ledger else ():
+        for place, row in self._cache.rows() if self._cache else ():
             name = row.get("program") if isinstance(row, dict) else None
             if not isinstance(name, str) or not isinstance(row.get("seconds"), float | None):
                 raise ValueError(f"{place}: not the time of a program")

@@ -1,6 +1,5 @@
 """Whole programs are measured in a process of their own, which may fail or hang."""
 
-import json
 import math
 import os
 import threading
@@ -14,6 +13,7 @@ from gopt.program.program import trace_program
 from gopt.rewriting import Matcher, Terms, read
 from gopt.rewriting.cost import program_times
 from gopt.systems.xrlflow import ProgramTimes, end_to_end
+from tests.measure.cache_files import add_row, stored_rows
 
 
 def model(w, x):
@@ -43,7 +43,7 @@ def die():
 
 @pytest.mark.slow
 def test_a_program_is_measured_once_by_all(tmp_path):
-    path = tmp_path / "programs.jsonl"
+    path = tmp_path / "programs.sqlite"
     terms, roots, traced = program()
     ours, theirs = ProgramTimes(path, turns=2), ProgramTimes(path, turns=2)
     try:
@@ -56,7 +56,7 @@ def test_a_program_is_measured_once_by_all(tmp_path):
         large = program(512)
         assert ours.of(*large, (0,)) > 2 * seconds
         assert ProgramTimes(path, turns=2).of(*large, (0,)) == ours.of(*large, (0,))
-        assert len(path.read_text().splitlines()) == 3
+        assert len(stored_rows(path)) == 2
     finally:
         ours.close()
         theirs.close()
@@ -131,7 +131,7 @@ def test_what_others_are_timed_beside_is_compiled_once(monkeypatch):
 
 @pytest.mark.slow
 def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
-    path = tmp_path / "programs.jsonl"
+    path = tmp_path / "programs.sqlite"
     times = ProgramTimes(path, turns=1, patience=3.0)
     try:
         assert times.of(*program(fn=endless), (0,)) == math.inf
@@ -154,17 +154,17 @@ def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
     again = ProgramTimes(path, turns=1, patience=3.0)
     assert again.of(*program(fn=endless), (0,)) == math.inf and again.spent == 0
     assert again.failures == times.failures
-    assert json.loads(path.read_text().splitlines()[1])["failure"] == "no answer within 3.0 s"
+    assert stored_rows(path)[0]["failure"] == "no answer within 3.0 s"
     with pytest.raises(ValueError, match=r"patience = 3.0, expected 120.0"):
         ProgramTimes(path, turns=1)
 
 
 @pytest.mark.slow
 def test_what_never_starts_is_told_and_not_recorded(tmp_path):
-    times = ProgramTimes(tmp_path / "programs.jsonl", turns=1, start=die)
+    times = ProgramTimes(tmp_path / "programs.sqlite", turns=1, start=die)
     with pytest.raises(RuntimeError, match="has died at its start"):
         times.of(*program(), (0,))
-    assert not times.seconds and len((tmp_path / "programs.jsonl").read_text().splitlines()) == 1
+    assert not times.seconds and not stored_rows(tmp_path / "programs.sqlite")
 
 
 @pytest.mark.slow
@@ -232,13 +232,14 @@ def test_bad_settings_and_files_are_refused(tmp_path):
         ProgramTimes(turns=0)
     with pytest.raises(ValueError, match="patience is nan"):
         ProgramTimes(patience=np.nan)
-    path = tmp_path / "programs.jsonl"
+    path = tmp_path / "programs.sqlite"
     ProgramTimes(path)
     for other in ({"seed": 1}, {"turns": 9}, {"patience": 5.0}):
         with pytest.raises(ValueError, match=next(iter(other))):
             ProgramTimes(path, **other)
-    header = path.read_text()
-    for bad in ('{"program": "a", "seconds": "x"}', '{"seconds": 1.0}', "[]"):
-        path.write_text(header + bad + "\n")
-        with pytest.raises(ValueError, match="line 2: not the time of a program"):
+    for number, bad in enumerate(['{"program": "a", "seconds": "x"}', '{"seconds": 1.0}', "[]"]):
+        path = tmp_path / f"{number}.sqlite"
+        ProgramTimes(path)
+        add_row(path, bad)
+        with pytest.raises(ValueError, match="row 1: not the time of a program"):
             ProgramTimes(path)

@@ -234,7 +234,7 @@ def test_costs_are_a_roofline():
 def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypatch):
     product, none = (("dtype", None), ("precision", None)), (False, False)
     x = jax.ShapeDtypeStruct((64, 64), np.float32)
-    path = tmp_path / "ops.jsonl"
+    path = tmp_path / "ops.sqlite"
     cost = measured(KernelTimes(path, turns=1))
     first = cost("matmul", product, (x, x), none)
     assert 0 < first < 0.1
