@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Write files completely or not at all."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def write_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; it is renamed to `path` if the block succeeds.
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
 
-    Parent folders are made. If the block raises, `path` is left as it was and nothing else stays.
-    The temporary name keeps the suffix of `path`, since writers choose formats by it.
+    Parent folders are created. If the block raises, `path` stays unchanged and the temporary file
+    is removed. The temporary name keeps the suffix of `path`, because writers choose formats by it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Heuristics and bounds to compare searches with, and to start them from."""
+"""Heuristics and lower bounds, as baselines and starting points for searches."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,12 @@ HEURISTICS: dict[str, Callable[[Problem], Keys]] = {
 
 
 def schedules_tried(name: str, devices: int) -> int:
-    """Returns how many schedules a heuristic compares, each of them one evaluation."""
+    """Return the number of schedules that a heuristic compares; each counts as one evaluation.
+
+    Args:
+      name: heuristic, a key of `HEURISTICS`.
+      devices: number of devices.
+    """
     splits = devices + len(SPLITS) * (devices - 1)
     if name == "xla":
         return len(XLA_ORDERS) + splits

@@ -1,7 +1,7 @@
 """Figures of schedules and searches. Every function returns a new matplotlib `Figure`.
 
-Figures are made without pyplot: nothing is shown, and no global state is kept. They are as wide
-as a column of a paper (3.5 in).
+Figures are made without pyplot: nothing is shown, and no global state is kept. They have the width
+of a paper column (3.5 in).
 """
 
 from gopt.plots.schedules import confirmed_memory, gantt, memory_profile, overview

@@ -1,4 +1,4 @@
-"""Figures of schedules: what runs where and when, and the memory in use."""
+"""Figures of schedules: Gantt charts and memory in use."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COMPUTE, _TRANSFER = COLOURS[5], COLOURS[4]
-_PROFILE = 1.1  # in, height of the profile of one device
-_NAMED = 40  # bars are named in charts of at most so many items
-_NEAR = 2.0  # a capacity is shown if it is at most so many times the largest peak
+_PROFILE = 1.1  # in, height of one device's profile
+_NAMED = 40  # bars are labelled in charts of at most this many items
+_NEAR = 2.0  # a capacity is drawn up to this multiple of the largest peak
 
 
 def gantt(problem: Problem, schedule: Schedule, *, names: Sequence[str] | None = None) -> "Figure":
-    """Returns a Gantt chart: a lane for each device and for each link that is used.
+    """Plot a Gantt chart, with a lane per device and per used link.
 
     Args:
       problem: one problem.
-      schedule: of the problem.
-      names: of the ops; written on the bars that are wide enough where there are few items.
+      schedule: schedule of the problem.
+      names: names of the ops, written on wide bars in charts of few items.
     """
     lanes = _lanes(problem, schedule)
     figure, (axes,) = new_figure([_chart_height(lanes)])
@@ -35,17 +35,17 @@ def gantt(problem: Problem, schedule: Schedule, *, names: Sequence[str] | None =
 
 
 def memory_profile(problem: Problem, schedules: Mapping[str, Schedule]) -> "Figure":
-    """Returns the memory in use on each device against the items issued, a row for each device.
+    """Plot the memory in use on each device against the items issued, one row per device.
 
-    A line shows what is in use while the latest item on the device runs; the legend names the
-    peaks. A capacity is drawn where it is near.
+    A line shows the memory in use while the latest item on the device runs. The legend gives the
+    peaks. A capacity is drawn if it is near the largest peak.
 
     Args:
       problem: one problem.
-      schedules: of the problem, by the names that the legend gives them.
+      schedules: schedules of the problem, by legend name.
 
     Raises:
-      ValueError: there are no schedules.
+      ValueError: `schedules` is empty.
     """
     require(schedules, "schedules")
     figure, axes = new_figure([_PROFILE] * problem.num_devices)
@@ -56,16 +56,17 @@ def memory_profile(problem: Problem, schedules: Mapping[str, Schedule]) -> "Figu
 def confirmed_memory(
     schedules: Mapping[str, tuple[Problem, Schedule]], planned: Mapping[str, int]
 ) -> "Figure":
-    """Returns the memory in use on one device against the kernels run, and what XLA plans.
+    """Plot the memory in use on one device against the kernels run, and XLA's plan.
 
-    Lines are what the model has in use, arguments included; dotted ones what XLA plans at most.
+    Solid or dashed lines are the model's memory in use, arguments included. Dotted lines are XLA's
+    planned maximum.
 
     Args:
-      schedules: by name, with the problem of each, on one device.
-      planned: bytes that XLA plans for each.
+      schedules: problem and schedule on one device, by legend name.
+      planned: bytes that XLA plans for each, by name.
 
     Raises:
-      ValueError: there are no schedules.
+      ValueError: `schedules` is empty.
     """
     require(schedules, "schedules")
     figure, (axes,) = new_figure([1.6 * _PROFILE])
@@ -91,9 +92,15 @@ def confirmed_memory(
 def overview(
     problem: Problem, schedules: Mapping[str, Schedule], *, names: Sequence[str] | None = None
 ) -> "Figure":
-    """Returns the Gantt chart of the last schedule above the memory profiles of all of them.
+    """Plot the Gantt chart of the last schedule above the memory profiles of all schedules.
 
-    Arguments are those of `gantt` and `memory_profile`.
+    Args:
+      problem: one problem.
+      schedules: schedules of the problem, by legend name.
+      names: names of the ops, written on wide bars in charts of few items.
+
+    Raises:
+      ValueError: `schedules` is empty.
     """
     require(schedules, "schedules")
     last = list(schedules.values())[-1]
@@ -105,13 +112,21 @@ def overview(
 
 
 class _Bar(NamedTuple):
+    """A bar of a Gantt chart.
+
+    Attributes:
+      item: op or transfer, numbered as in `Problem`.
+      start: start in s.
+      length: length in s.
+    """
+
     item: int
-    start: float  # s
-    length: float  # s
+    start: float
+    length: float
 
 
 def _lanes(problem: Problem, schedule: Schedule) -> dict[str, list[_Bar]]:
-    """Returns the bars of each lane by its label: all devices, then the links that are used."""
+    """Return the bars of each lane by its label: all devices, then the used links."""
     n, devices = problem.shape.ops, problem.num_devices
     lanes: dict[str, list[_Bar]] = {f"device {d}": [] for d in range(devices)}
     links: dict[tuple[int, ...], list[_Bar]] = {}
@@ -133,7 +148,7 @@ def _lanes(problem: Problem, schedule: Schedule) -> dict[str, list[_Bar]]:
 
 
 def _link_label(problem: Problem, link: tuple[int, ...]) -> str:
-    """Names a link by the pair that it carries, or by the only device that sends on it."""
+    """Label a link by its only pair of devices, by its only sender, or by its number."""
     if len(link) == 3:
         return f"{link[1]} → {link[2]}"
     carried = np.asarray(problem.channel) == link[0]
@@ -166,7 +181,7 @@ def _draw_gantt(
             [(bar.start / second, bar.length / second) for bar in bars],
             (row - 0.4, 0.8),
             facecolors=_COMPUTE if compute else _TRANSFER,
-            # An edge keeps bars that are thinner than a pixel visible.
+            # An edge keeps bars visible that are thinner than a pixel.
             edgecolors="white" if few else "face",
             linewidth=0.3,
         )
@@ -223,7 +238,7 @@ def _draw_memory(
 
 
 def _places(problem: Problem, schedule: Schedule) -> np.ndarray:
-    """Returns the device on which each item, in order of issue, makes something."""
+    """Return the device on which each item, in issue order, allocates its results."""
     n = problem.shape.ops
     items = np.asarray(schedule.order)[: int(schedule.num_items)]
     ops = np.asarray(schedule.device)[np.minimum(items, n - 1)]

@@ -1,4 +1,4 @@
-"""Figures of searches and other methods: what they reach, by when, and what they take."""
+"""Figures of searches and other methods: convergence, and cost against time."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,17 +19,17 @@ def convergence(
     label: str = "best cost",
     across: str = "evaluations",
 ) -> "Figure":
-    """Returns best costs against evaluations: the mean over runs, with a 95 % interval of it.
+    """Plot best cost against evaluations: the mean over runs, with its 95 % interval.
 
     Args:
-      histories: by the names that the legend gives them, evaluations `[K]` and best costs
-        `[S, K]` of S runs. The interval is Student's t; there is none for one run. A single
-        point, such as a heuristic's, is a line across.
-      label: of the axis of costs, with its unit.
-      across: of the other axis, if that is not evaluations, but time, say.
+      histories: evaluations `[K]` and best costs `[S, K]` of S runs, by legend name. The interval
+        is Student's t; one run has none. A single point, such as a heuristic's, becomes a
+        horizontal line.
+      label: label of the cost axis, with its unit.
+      across: label of the other axis, such as evaluations or time.
 
     Raises:
-      ValueError: there are no histories, or the shapes of one do not agree.
+      ValueError: `histories` is empty, or the shapes of an entry do not agree.
     """
     require(histories, "histories")
     figure, (axes,) = new_figure([2.6])
@@ -60,19 +60,20 @@ def convergence(
 def tradeoff(
     found: Mapping[str, tuple[float, float]], *, across: str = "time, s", up: str = "cost"
 ) -> "Figure":
-    """Returns what methods reach against what they take, with a line through those that none beats.
+    """Plot two quantities of methods, such as time and cost, with the Pareto front as a line.
 
-    Less is better in both. A method is beaten by one that takes no more, reaches no more, and is
-    not the same in both. An axis is logarithmic if values differ more than tenfold and none is 0.
+    Less is better in both. A method is on the front unless another one is at least as good in both
+    quantities and better in one. An axis is logarithmic if its values are not 0 and differ more
+    than tenfold.
 
     Args:
-      found: what each method takes, more than 0, and what it reaches, at least 0, by the names of
-        the legend.
-      across: label of the axis of what methods take, with its unit.
-      up: label of the axis of what they reach, with its unit.
+      found: horizontal value above 0 and vertical value of at least 0, by legend name.
+      across: label of the horizontal axis, with its unit.
+      up: label of the vertical axis, with its unit.
 
     Raises:
-      ValueError: nothing is found, a method takes nothing, or what it reaches is negative.
+      ValueError: `found` is empty, a horizontal value is not positive, or a vertical one is
+        negative.
     """
     require(found, "found")
     for name, (taken, reached) in found.items():
@@ -108,7 +109,7 @@ def tradeoff(
 
 
 def _interval(runs: np.ndarray) -> np.ndarray:
-    """Returns half the width of the 95 % interval of the mean of runs `[S, K]`, `[K]`."""
+    """Return half the width of the 95 % interval of the mean of runs `[S, K]`, `[K]`."""
     from scipy.special import stdtrit
 
     return stdtrit(len(runs) - 1, 0.975) * runs.std(0, ddof=1) / np.sqrt(len(runs))

@@ -1,4 +1,4 @@
-"""What all figures look like: width, font, colours, axes and legends."""
+"""Shared style of all figures: width, font, colours, axes and legends."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,18 @@ FONT = 8.0  # points
 # Wong, "Points of view: color blindness", Nature Methods 8 (2011).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES = ("-", "--", "-.", ":")
-_LEGEND: dict[str, Any] = {  # what all legends look like
+_LEGEND: dict[str, Any] = {  # style of all legends
     **{"frameon": False, "fontsize": FONT - 1, "borderaxespad": 0.2},
     **{"handlelength": 1.5, "columnspacing": 1},
 }
 
 
 def new_figure(heights: Sequence[float]) -> tuple["Figure", list["Axes"]]:
-    """Returns a figure of axes below each other, of these heights in inches, and the axes."""
+    """Return a figure with axes below each other, and the axes.
+
+    Args:
+      heights: height of each axes, in inches.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -36,19 +40,25 @@ def new_figure(heights: Sequence[float]) -> tuple["Figure", list["Axes"]]:
 
 
 def legend(axes: "Axes", *, columns: int, **kwargs: Any) -> None:
-    """Puts a legend above the axes, where it hides nothing."""
+    """Add a legend above the axes, where it hides nothing.
+
+    Args:
+      axes: axes of the legend.
+      columns: number of columns.
+      **kwargs: further arguments of `Axes.legend`.
+    """
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0, **_LEGEND, **kwargs
     )
 
 
 def legend_across(figure: "Figure") -> None:
-    """Puts a legend of long names above the axes, over the whole width of the figure."""
+    """Add a legend of long names above the axes, as wide as the figure."""
     figure.legend(loc="outside upper left", ncols=2, **_LEGEND)
 
 
 def label_decades(axis: "Axis") -> None:
-    """Labels 1, 2 and 5 of every decade of a logarithmic axis; large counts as 1k, 2k, 5k."""
+    """Label 1, 2 and 5 of each decade of a logarithmic axis; large counts as 1k, 2k, 5k."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     least, most = axis.get_data_interval()
@@ -59,6 +69,14 @@ def label_decades(axis: "Axis") -> None:
 
 
 def require(values: Mapping[str, Any], field: str) -> None:
-    """Raises a `ValueError` if there is nothing to draw."""
+    """Check that there is something to draw.
+
+    Args:
+      values: values to draw.
+      field: name of the argument, for the message.
+
+    Raises:
+      ValueError: `values` is empty.
+    """
     if not values:
         raise ValueError(f"{field} is empty: nothing to draw")

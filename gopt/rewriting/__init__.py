@@ -1,4 +1,4 @@
-"""Equal programs: terms, rules, searches, and functions that are measured to be faster."""
+"""Rewrite programs into equal ones that are measured to be faster: terms, rules and searches."""
 
 from gopt.rewriting.api import Rewriting, rewrite
 from gopt.rewriting.cost.costs import OpCost, footprint, measured, roofline

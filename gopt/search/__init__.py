@@ -1,1 +1,1 @@
-"""Searches over populations: each knows a cost only as a callable."""
+"""Searches over populations; each knows a cost only as a callable."""

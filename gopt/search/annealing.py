@@ -1,9 +1,10 @@
-"""Simulated annealing, over any pytree of keys in [0, 1].
+"""Simulated annealing over any pytree of keys in [0, 1].
 
-Chains run side by side. Each one proposes a neighbour of where it is, and goes there if that is
-no worse, or by chance if it is worse by an amount of the order of the temperature, which falls
-geometrically. At temperature zero this is hill climbing that also takes level steps.
-Temperatures are shares of a chain's own cost, so that settings do not depend on units.
+Chains run side by side. Each chain proposes a neighbour of its candidate. It always accepts a
+neighbour of equal or lower cost. It accepts a worse one by chance, if the difference is of the
+order of the temperature, which falls geometrically. At temperature zero this is hill climbing that
+also accepts equal costs. Temperatures are shares of a chain's own cost, so settings do not depend
+on units.
 
 Source: Kirkpatrick, Gelatt, Vecchi, "Optimization by simulated annealing", Science 220 (1983).
 """
@@ -18,15 +19,15 @@ from jax import lax
 
 from gopt.search.population import Cost, Tree, assert_a_cost_each, uniforms
 
-Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to another one
+Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to a neighbour
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How many chains there are and how they cool.
+    """Number of chains and cooling schedule.
 
     Attributes:
-      chains: how many run side by side, `C`.
+      chains: number of parallel chains, `C`.
       hot: first temperature, as a share of a chain's cost.
       cold: last temperature, as a share of a chain's cost.
     """
@@ -43,29 +44,51 @@ class Settings:
 
 
 class State(NamedTuple):
-    """Where the chains are, and the best candidate that each of them has met."""
+    """Current and best candidates of C chains.
 
-    keys: Tree  # [C, ...]
-    cost: jax.Array  # [C]
-    best_keys: Tree  # [C, ...]
-    best_cost: jax.Array  # [C]
+    Attributes:
+      keys: current candidates, `[C, ...]`.
+      cost: their costs, `[C]`.
+      best_keys: best candidate that each chain has evaluated, `[C, ...]`.
+      best_cost: their costs, `[C]`.
+    """
+
+    keys: Tree
+    cost: jax.Array
+    best_keys: Tree
+    best_cost: jax.Array
 
 
 class Result(NamedTuple):
-    """What a run found."""
+    """Result of a run of s steps.
 
-    keys: Tree  # the best candidate
-    cost: jax.Array  # [], its cost
-    history: jax.Array  # [s + 1], best cost after the start and each step
-    evaluations: jax.Array  # int32 [s + 1], evaluations made until then
-    last: State  # the chains at the end
+    Attributes:
+      keys: best candidate.
+      cost: its cost, `[]`.
+      history: best cost after the start and after each step, `[s + 1]`.
+      evaluations: evaluations made until then, int32 `[s + 1]`.
+      last: final state of the chains.
+    """
+
+    keys: Tree
+    cost: jax.Array
+    history: jax.Array
+    evaluations: jax.Array
+    last: State
 
 
 def shift(key: jax.Array, keys: Tree) -> Tree:
-    """Returns keys with one gene moved, by a normal step of any size from 1/1000 to 1.
+    """Move one gene by a normal step with a scale between 1/1000 and 1.
 
-    A leaf is drawn, then one of its genes; steps are reflected at 0 and 1. Small and large steps
-    are equally likely, on a logarithmic scale.
+    A leaf is drawn, then one of its genes. Scales are log-uniform, so small and large steps are
+    equally likely. Steps are reflected at 0 and 1.
+
+    Args:
+      key: random key.
+      keys: one candidate.
+
+    Returns:
+      The neighbour, a pytree like `keys`.
     """
     leaves, structure = jax.tree.flatten(keys)
     to_leaf, to_gene, to_scale, to_step = jax.random.split(key, 4)
@@ -86,12 +109,18 @@ def shift(key: jax.Array, keys: Tree) -> Tree:
 
 
 def reflect(key: jax.Array) -> jax.Array:
-    """Returns a number folded into [0, 1] at both ends."""
+    """Fold a number into [0, 1] by reflection at both ends."""
     return jnp.abs((key + 1) % 2 - 1)
 
 
 def init(keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
-    """Returns chains that start from the best of these candidates `[K, ...]`, in turn if few."""
+    """Start chains from the best of the candidates `[K, ...]`, repeating them if K < C.
+
+    Args:
+      keys: candidates, `[K, ...]`.
+      cost: their costs, `[K]`.
+      settings: chains and temperatures.
+    """
     assert_a_cost_each(keys, cost)
     order = jnp.argsort(cost, stable=True)[jnp.arange(settings.chains) % len(cost)]
     keys, cost = jax.tree.map(lambda leaf: jnp.asarray(leaf)[order], keys), cost[order]
@@ -99,27 +128,33 @@ def init(keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
 
 
 def ask(key: jax.Array, state: State, *, neighbour: Neighbour = shift) -> Tree:
-    """Returns the candidates to evaluate next, one for each chain, `[C, ...]`."""
+    """Return the next candidates to evaluate, one per chain, `[C, ...]`.
+
+    Args:
+      key: random key.
+      state: current chains.
+      neighbour: function that draws a neighbour of one candidate.
+    """
     return jax.vmap(neighbour)(jax.random.split(key, len(state.cost)), state.keys)
 
 
 def tell(
     key: jax.Array, state: State, keys: Tree, cost: jax.Array, *, temperature: jax.Array | float
 ) -> State:
-    """Returns the chains after each has gone to its candidate, or stayed where it was.
+    """Return the chains after each has accepted or rejected its candidate.
 
     Args:
       key: random key.
-      state: the chains.
-      keys: a candidate for each of the first chains, `[c, ...]`, c at most C.
+      state: current chains.
+      keys: a candidate for each of the first c chains, `[c, ...]`, c at most C.
       cost: their costs, `[c]`.
-      temperature: as a share of a chain's cost.
+      temperature: temperature, as a share of a chain's cost.
     """
     assert_a_cost_each(keys, cost)
     count = len(cost)
     chance = jnp.log(jax.random.uniform(key, (count,), minval=jnp.finfo(jnp.float32).tiny))
     worse = cost - state.cost[:count]
-    # Level steps are always taken: log(1) is no less than 0, at temperature zero too.
+    # Equal costs are always accepted: log(1) is at least 0, even at temperature zero.
     moves = worse <= -chance * temperature * jnp.abs(state.cost[:count])
     finds = cost < state.best_cost[:count]
 
@@ -148,25 +183,28 @@ def minimize(
     neighbour: Neighbour = shift,
     given: Tree | None = None,
 ) -> Result:
-    """Returns the best candidate of a whole run; jit it, and vmap it over problems.
+    """Run simulated annealing; jit it, and vmap it over problems.
 
-    Exactly `evaluations` candidates are evaluated: first the given ones, all of them, or else
-    uniform ones, as many as there are chains and the budget allows; then one for each chain in
-    each step, fewer in the last. So the result is no worse than any given candidate, as far as
-    `cost` tells them apart: a float32 has 24 bits.
+    Exactly `evaluations` candidates are evaluated. The first are all given ones, or otherwise
+    uniform ones, one per chain as far as the budget allows. Each later step evaluates one per
+    chain, the last step possibly fewer. The result costs at most as much as any given candidate, up
+    to the precision of `cost`: a float32 has 24 bits.
 
     Args:
       key: random key.
-      cost: maps keys of candidates, any number of them `[P, ...]`, to costs `[P]`.
+      cost: function from the keys of any number of candidates, `[P, ...]`, to costs `[P]`.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      evaluations: how many candidates to evaluate.
+      evaluations: number of candidates to evaluate.
       settings: chains and temperatures.
-      neighbour: draws a neighbour of one candidate.
-      given: candidates `[K, ...]`; the chains start from the best of them, in turn if K < C.
+      neighbour: function that draws a neighbour of one candidate.
+      given: starting candidates, `[K, ...]`; the chains start from the best, repeated if K < C.
+
+    Returns:
+      The best candidate, its cost, the history and the final chains.
 
     Raises:
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
-      AssertionError: `cost` does not return one cost for each candidate.
+      AssertionError: `cost` does not return one cost per candidate.
     """
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)

@@ -1,8 +1,9 @@
-"""Biased random-key genetic algorithm (BRKGA), over any pytree of keys in [0, 1].
+"""Biased random-key genetic algorithm (BRKGA) over any pytree of keys in [0, 1].
 
-A generation keeps its elites, draws mutants from a proposal, and fills up with offspring whose
-genes come one by one from an elite parent, with a bias, or from another one. Only what is new
-is evaluated: a run of g generations of p candidates with e elites evaluates p + g (p - e).
+A generation keeps its elites, draws mutants from a proposal and fills up with offspring. Each gene
+of an offspring comes from an elite parent with probability `bias`, otherwise from a non-elite one.
+Only new candidates are evaluated: g generations of p candidates with e elites take p + g (p - e)
+evaluations.
 
 Source: Gonçalves and Resende, "Biased random-key genetic algorithms for combinatorial
 optimization", Journal of Heuristics 17 (2011).
@@ -19,9 +20,9 @@ from jax import lax
 
 from gopt.search.population import Cost, Tree, assert_a_cost_each, coins, uniforms
 
-Proposal = Callable[[Tree], Tree]  # uniforms in [0, 1), one for each gene, to keys of mutants
+Proposal = Callable[[Tree], Tree]  # one uniform in [0, 1) per gene, to keys of mutants
 
-RELAXED = 0.5  # share of the evaluations with a relaxed cost, if there is one
+RELAXED = 0.5  # share of the evaluations spent on a relaxed cost, if one is given
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Settings:
     """Sizes of a generation. The defaults are in the ranges that the source recommends.
 
     Attributes:
-      population: candidates in a generation, `P`.
-      elites: how many of the best are kept.
-      mutants: how many are drawn afresh in each generation.
+      population: number of candidates in a generation, `P`.
+      elites: number of best candidates that are kept.
+      mutants: number of candidates drawn from the proposal in each generation.
     """
 
     population: int = 100
@@ -48,24 +49,37 @@ class Settings:
 
 
 class State(NamedTuple):
-    """A generation, best candidate first."""
+    """A generation of P candidates, best first.
 
-    keys: Tree  # [P, ...]
-    cost: jax.Array  # [P]
+    Attributes:
+      keys: candidates, `[P, ...]`.
+      cost: their costs, `[P]`.
+    """
+
+    keys: Tree
+    cost: jax.Array
 
 
 class Result(NamedTuple):
-    """What a run found."""
+    """Result of a run of g generations.
 
-    keys: Tree  # the best candidate
-    cost: jax.Array  # [], its cost
-    history: jax.Array  # [g + 1], best cost after the first population and each generation
-    evaluations: jax.Array  # int32 [g + 1], evaluations made until then
-    last: State  # the last generation
+    Attributes:
+      keys: best candidate.
+      cost: its cost, `[]`.
+      history: best cost after the first population and after each generation, `[g + 1]`.
+      evaluations: evaluations made until then, int32 `[g + 1]`.
+      last: last generation.
+    """
+
+    keys: Tree
+    cost: jax.Array
+    history: jax.Array
+    evaluations: jax.Array
+    last: State
 
 
 def uniform(u: Tree) -> Tree:
-    """Returns the keys of the uniform proposal: the uniforms themselves."""
+    """Return uniforms unchanged: the uniform proposal."""
     return u
 
 
@@ -77,12 +91,12 @@ def init(
     proposal: Proposal = uniform,
     given: Tree | None = None,
 ) -> Tree:
-    """Returns the keys of a first population, `[P, ...]`.
+    """Return the keys of a first population, `[P, ...]`.
 
     Args:
       key: random key.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      settings: sizes of the population.
+      settings: sizes of a generation.
       proposal: distribution of the genes.
       given: candidates `[K, ...]` that come first in the population, K at most P.
 
@@ -106,15 +120,15 @@ def ask(
     proposal: Proposal = uniform,
     bias: Tree | float = 0.7,
 ) -> Tree:
-    """Returns the keys of the candidates to evaluate next, `[P - elites, ...]`, mutants last.
+    """Return the keys of the next candidates to evaluate, `[P - elites, ...]`, mutants last.
 
     Args:
       key: random key.
-      state: the current generation.
-      settings: sizes of the population.
+      state: current generation.
+      settings: sizes of a generation.
       proposal: distribution of the genes of mutants.
-      bias: probability that a gene comes from the elite parent, rounded to a 256th; one number,
-        or a pytree like the keys whose leaves broadcast against one candidate.
+      bias: probability that a gene comes from the elite parent, rounded to a 256th; one number, or
+        a pytree like the keys whose leaves broadcast against one candidate.
     """
     e, p = settings.elites, settings.population
     children = p - e - settings.mutants
@@ -125,7 +139,7 @@ def ask(
     coin = coins(to_coin, one, children, bias)
     mutants = proposal(uniforms(to_mutant, one, settings.mutants))
 
-    # XLA makes one loop of gathers and choice, but not of a concatenation that they go into.
+    # XLA fuses the gathers and the choice into one loop, but not into a concatenation.
     def join(leaf: jax.Array, coin: jax.Array, mutants: jax.Array) -> jax.Array:
         offspring = jnp.where(coin, leaf[elite], leaf[other])
         new = jnp.empty((p - e, *leaf.shape[1:]), leaf.dtype)
@@ -135,7 +149,14 @@ def ask(
 
 
 def tell(state: State, keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
-    """Returns the next generation: the elites, and the candidates that were asked for."""
+    """Return the next generation: the elites and the evaluated candidates.
+
+    Args:
+      state: current generation.
+      keys: candidates that `ask` returned, or the first of them.
+      cost: their costs.
+      settings: sizes of a generation.
+    """
     e = settings.elites
     return sort(
         jax.tree.map(lambda old, new: jnp.concatenate([old[:e], new]), state.keys, keys),
@@ -144,7 +165,15 @@ def tell(state: State, keys: Tree, cost: jax.Array, *, settings: Settings) -> St
 
 
 def sort(keys: Tree, cost: jax.Array) -> State:
-    """Returns a generation of these candidates, best first; equal costs keep their order."""
+    """Return a generation of the given candidates, best first; equal costs keep their order.
+
+    Args:
+      keys: candidates, `[P, ...]`.
+      cost: their costs, `[P]`.
+
+    Raises:
+      AssertionError: `cost` does not have one entry per candidate.
+    """
     assert_a_cost_each(keys, cost)
     order = jnp.argsort(cost, stable=True)
     return State(jax.tree.map(lambda leaf: leaf[order], keys), cost[order])
@@ -162,32 +191,33 @@ def minimize(
     given: Tree | None = None,
     relaxed: Cost | None = None,
 ) -> Result:
-    """Returns the best candidate of a whole run; jit it, and vmap it over problems.
+    """Run BRKGA; jit it, and vmap it over problems.
 
-    Exactly `evaluations` candidates are evaluated: a last generation that does not fit whole is
-    cut short, and so is a first population.
+    Exactly `evaluations` candidates are evaluated: a first population or a last generation that
+    exceeds the budget is cut short.
 
-    A relaxed cost comes first, if there is one: a whole run with a share `RELAXED` of the
-    evaluations, from whose last generation, and from the given candidates, the search goes on.
-    What it is worth by `cost` is known from then on only: the history is infinite before, and
-    the best is that of the rest. A budget that leaves less than two populations for either is
-    not shared.
+    If a relaxed cost is given, a whole run on it comes first, with the share `RELAXED` of the
+    evaluations. The search continues from its last generation and the given candidates. The history
+    is infinite during the relaxed run, and the result is the best candidate after it. If either run
+    would have fewer evaluations than two populations, `relaxed` is ignored.
 
     Args:
       key: random key.
-      cost: maps a population of keys `[P, ...]` to costs `[P]`.
+      cost: function from a population of keys `[P, ...]` to costs `[P]`.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      evaluations: how many candidates to evaluate.
-      settings: sizes of the population.
+      evaluations: number of candidates to evaluate.
+      settings: sizes of a generation.
       proposal: distribution of the genes of the first population and of mutants.
-      bias: probability that a gene comes from the elite parent (see `ask`).
-      given: candidates `[K, ...]` to start from.
-      relaxed: a cost like `cost` by which what violates constraints need not be worse than what
-        does not.
+      bias: probability that a gene comes from the elite parent, see `ask`.
+      given: starting candidates, `[K, ...]`.
+      relaxed: cost like `cost` that need not rank infeasible candidates below feasible ones.
+
+    Returns:
+      The best candidate, its cost, the history and the last generation.
 
     Raises:
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
-      AssertionError: `cost` does not return one cost for each candidate.
+      AssertionError: `cost` does not return one cost per candidate.
     """
     settings = settings or Settings()
     p = settings.population
@@ -225,7 +255,7 @@ def _run(
     bias: Tree | float,
     given: Tree | None,
 ) -> Result:
-    """Returns what one cost leads to; the arguments are those of `minimize`."""
+    """Run BRKGA on one cost; for the arguments see `minimize`."""
     p, fresh = settings.population, settings.population - settings.elites
     to_init, to_run, to_rest = jax.random.split(key, 3)
     first = init(to_init, template, settings=settings, proposal=proposal, given=given)

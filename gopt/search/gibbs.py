@@ -1,7 +1,7 @@
-"""Gibbs sampling of discrete decisions, one after another, by what each of its values costs.
+"""Gibbs sampling of discrete decisions, one after another, from the costs of their values.
 
-Source: learned local advantage functions sample training data like this, `p(y_v = k | rest) ∝
-exp(-cost / τ)`; Geman and Geman, IEEE PAMI 6 (1984).
+Source: learned local advantage functions sample their training data in this way, `p(y_v = k | rest)
+∝ exp(-cost / τ)`; Geman and Geman, IEEE PAMI 6 (1984).
 """
 
 from typing import NamedTuple
@@ -15,16 +15,28 @@ from gopt.search.population import DecisionCost, DecisionResult
 
 
 class State(NamedTuple):
-    """Where a chain is, and the best that it has met."""
+    """Current and best decisions of a chain.
 
-    decisions: jax.Array  # int32 [N]
-    cost: jax.Array  # []
-    best: jax.Array  # int32 [N]
-    best_cost: jax.Array  # []
+    Attributes:
+      decisions: current decisions, int32 `[N]`.
+      cost: their cost, `[]`.
+      best: best decisions evaluated so far, int32 `[N]`.
+      best_cost: their cost, `[]`.
+    """
+
+    decisions: jax.Array
+    cost: jax.Array
+    best: jax.Array
+    best_cost: jax.Array
 
 
 def init(decisions: jax.Array, cost: DecisionCost) -> State:
-    """Returns a chain that starts at decisions, int32 `[N]`."""
+    """Start a chain at the given decisions; this is one evaluation.
+
+    Args:
+      decisions: first decisions, int32 `[N]`.
+      cost: function from decisions `[P, N]` to costs `[P]`.
+    """
     decisions = jnp.asarray(decisions, jnp.int32)
     found = cost(decisions[None])[0]
     return State(decisions, found, decisions, found)
@@ -39,18 +51,18 @@ def visit(
     temperature: jax.Array | float,
     values: int = 2,
 ) -> State:
-    """Returns the chain after the decision of one node is drawn anew: `values - 1` evaluations.
+    """Resample the decision of one node; this takes `values - 1` evaluations.
 
     Args:
       key: random key.
-      state: the chain.
-      node: int32 `[]`, whose decision it is.
-      cost: maps decisions `[P, N]` to costs `[P]`.
+      state: current chain.
+      node: index of the decision, int32 `[]`.
+      cost: function from decisions `[P, N]` to costs `[P]`.
       temperature: τ > 0, in units of the cost.
-      values: how many values a decision has, `K`.
+      values: number of values of a decision, `K`.
 
     Raises:
-      ValueError: `values` is less than two, or the temperature is known and not positive.
+      ValueError: `values` is less than two, or a concrete temperature is not positive.
     """
     _check(temperature, values)
     own = state.decisions[node]
@@ -58,8 +70,8 @@ def visit(
     candidates = jnp.repeat(state.decisions[None], values - 1, 0).at[:, node].set(others)
     costs = jnp.append(cost(candidates), state.cost)
     best = jnp.argmin(costs)
-    # Differences first: a float32 has fewer bits than an int32 cost. From the least, so that what
-    # overflows at a low temperature is -inf, which is never drawn.
+    # Subtract costs first: a float32 has fewer bits than an int32 cost. Subtract the least one, so
+    # that an overflow at a low temperature gives -inf, which is never drawn.
     drawn = jax.random.categorical(key, -(costs - costs[best]) / temperature)
     everything = jnp.concatenate([candidates, state.decisions[None]])
     is_new = costs[best] < state.best_cost
@@ -81,19 +93,19 @@ def sweep(
     temperature: jax.Array | float,
     values: int = 2,
 ) -> State:
-    """Returns the chain after a visit of each node, in turn; `jax.vmap` runs many chains.
+    """Visit each node once, in order; `jax.vmap` runs many chains.
 
     Args:
       key: random key.
-      state: the chain.
-      nodes: int32 `[M]`, with padding.
-      num_nodes: how many are visited.
-      cost: maps decisions `[P, N]` to costs `[P]`.
+      state: current chain.
+      nodes: indices of the decisions to visit, int32 `[M]`, with padding.
+      num_nodes: number of nodes without padding.
+      cost: function from decisions `[P, N]` to costs `[P]`.
       temperature: τ > 0, in units of the cost.
-      values: how many values a decision has, `K`.
+      values: number of values of a decision, `K`.
 
     Raises:
-      ValueError: `values` is less than two, or the temperature is known and not positive.
+      ValueError: `values` is less than two, or a concrete temperature is not positive.
     """
 
     def step(k: jax.Array, state: State) -> State:
@@ -120,22 +132,25 @@ def minimize(
     temperature: jax.Array | float,
     values: int = 2,
 ) -> DecisionResult:
-    """Returns the best that a chain meets; jit it, and vmap it over keys.
+    """Run one chain and return its best decisions; jit it, and vmap it over keys.
 
     Args:
       key: random key.
-      cost: maps decisions `[P, N]` to costs `[P]`.
-      start: decisions, int32 `[N]`.
-      nodes: int32 `[M]`, with padding, visited again and again in turn.
-      num_nodes: how many are visited.
-      evaluations: how many candidates to evaluate, the start among them; less than `values - 1`
-        are left.
+      cost: function from decisions `[P, N]` to costs `[P]`.
+      start: first decisions, int32 `[N]`.
+      nodes: indices of the decisions to visit cyclically, int32 `[M]`, with padding.
+      num_nodes: number of nodes without padding.
+      evaluations: number of candidates to evaluate, the start included; up to `values - 2` are left
+        unused.
       temperature: τ > 0, in units of the cost.
-      values: how many values a decision has, `K`.
+      values: number of values of a decision, `K`.
+
+    Returns:
+      The best decisions, their cost and the history.
 
     Raises:
-      ValueError: `evaluations` is less than one, `values` less than two, or a number of nodes or a
-        temperature that is known is not positive.
+      ValueError: `evaluations` is less than one, `values` is less than two, or a concrete
+        `num_nodes` or `temperature` is not positive.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
@@ -161,6 +176,6 @@ def minimize(
 def _check(temperature: jax.Array | float, values: int) -> None:
     if values < 2:
         raise ValueError(f"values is {values}: expected 2 at least")
-    # What JAX holds may be traced.
+    # A JAX array may be a tracer.
     if not isinstance(temperature, jax.Array) and not np.all(np.asarray(temperature) > 0):
         raise ValueError(f"temperature is {temperature}: expected more than 0")

@@ -1,14 +1,15 @@
-"""Search from one configuration of decisions to a neighbour, where a guide expects most of it.
+"""Local search over discrete decisions, guided by scores of the decisions.
 
-A step takes one of the decisions that the guide scores highest, changes it and what is near, and
-keeps what is no worse. A decision that was taken rests for a while. Where nothing was better for a
-while, other moves are tried beside the first. With `share=1` any decision that does not rest is as
-likely, and with `rest=0`, too, this is the random search that guides are compared with.
+A step draws one of the decisions that the guide scores highest, and applies a move to it and its
+neighbourhood. The candidate is kept if its cost is not higher. A drawn decision then rests for a
+while. If the search has not improved for a while, it draws among all moves, not only the first.
+With `share=1` all decisions that do not rest are equally likely. With `rest=0` as well, this is the
+random search that guides are compared with.
 
-Source: the search of learned local advantage functions. What is near, how often the guide is asked,
-that decisions rest and that there are several moves are our choices. Rest is the memory of tabu
-search, Glover, ORSA Journal on Computing 1 (1989); to change the neighbourhood where a search is
-stuck is variable neighbourhood search, Mladenović and Hansen, Computers & OR 24 (1997).
+Source: the search of learned local advantage functions. The neighbourhood, the refresh interval of
+the guide, the resting and the several moves are our choices. Resting is the memory of tabu search,
+Glover, ORSA Journal on Computing 1 (1989). Changing the neighbourhood of a stuck search is variable
+neighbourhood search, Mladenović and Hansen, Computers & OR 24 (1997).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,21 +22,21 @@ from jax import lax
 
 from gopt.search.population import DecisionCost, DecisionResult
 
-Guide = Callable[[jax.Array], jax.Array]  # decisions [N] to scores [N], -inf where nothing may be
+Guide = Callable[[jax.Array], jax.Array]  # decisions [N] to scores [N]; -inf forbids a change
 Move = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # key, decisions, node to decisions
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the guide is used.
+    """Settings of the guided search.
 
     Attributes:
-      share: of the decisions, those with the highest scores among which one is drawn.
-      rest: how often a move takes others before it takes a decision again, as a share of how many
-        decisions there are.
-      patience: steps without anything better until all moves are tried, not the first alone, as
-        the same share.
-      refresh: steps until the guide is asked again.
+      share: share of the decisions, by highest score, among which one is drawn.
+      rest: draws of a move before it may take the same decision again, as a share of the number of
+        changeable decisions.
+      patience: steps without improvement before all moves are tried, as a share of the number of
+        changeable decisions.
+      refresh: steps between two calls of the guide.
     """
 
     share: float = 0.01
@@ -55,55 +56,85 @@ class Settings:
 
 
 class State(NamedTuple):
-    """Where a search with `M` moves is, which is the best that it has met."""
+    """State of a search with M moves; its current decisions are the best so far.
 
-    decisions: jax.Array  # [N]
-    cost: jax.Array  # []
-    waited: jax.Array  # int32 [], steps since the cost was last lower than before
-    taken: jax.Array  # int32 [M], how often each move was
-    awake: jax.Array  # int32 [M, N], from when on, by `taken`, a move may take each decision
+    Attributes:
+      decisions: current decisions, `[N]`.
+      cost: their cost, `[]`.
+      waited: steps since the cost last fell, int32 `[]`.
+      taken: number of draws of each move, int32 `[M]`.
+      awake: value of `taken` from which a move may take each decision again, int32 `[M, N]`.
+    """
+
+    decisions: jax.Array
+    cost: jax.Array
+    waited: jax.Array
+    taken: jax.Array
+    awake: jax.Array
 
 
 class Advice(NamedTuple):
-    """What a guide says, until it is asked again."""
+    """Ranking of the decisions by the guide, valid until its next call.
 
-    order: jax.Array  # int32 [N], decisions by falling score
-    choices: jax.Array  # int32 [], how many of them may be taken
+    Attributes:
+      order: decisions by falling score, int32 `[N]`.
+      choices: number of decisions that may be changed, int32 `[]`.
+    """
+
+    order: jax.Array
+    choices: jax.Array
 
 
 class Taken(NamedTuple):
-    """A decision, and the move that changes it."""
+    """A drawn decision and the move that changes it.
 
-    move: jax.Array  # int32 [], its place in the list of moves
-    node: jax.Array  # int32 []; N, which is none, where no decision may be taken
+    Attributes:
+      move: index of the move, int32 `[]`.
+      node: index of the decision, int32 `[]`; N if no decision may be changed.
+    """
+
+    move: jax.Array
+    node: jax.Array
 
 
 def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
-    """Returns decisions of two values with that of one node the other way."""
+    """Flip the binary decision of one node; `key` is not used.
+
+    Args:
+      key: random key.
+      decisions: decisions of 0 or 1, `[N]`.
+      node: index of the decision, int32 `[]`.
+    """
     del key
     return decisions.at[node].set(1 - decisions[node])
 
 
 def init(decisions: jax.Array, cost: jax.Array, *, moves: int = 1) -> State:
-    """Returns a search that starts at decisions `[N]` of a cost, with several moves."""
+    """Start a search at the given decisions.
+
+    Args:
+      decisions: first decisions, `[N]`.
+      cost: their cost, `[]`.
+      moves: number of moves, `M`.
+    """
     never = jnp.zeros((moves, len(decisions)), jnp.int32)
     return State(decisions, cost, jnp.int32(0), never[:, 0], never)
 
 
 def advice(scores: jax.Array) -> Advice:
-    """Returns what scores `[N]`, -inf where nothing may be changed, say."""
+    """Rank decisions by their scores `[N]`; -inf marks decisions that may not be changed."""
     order = jnp.argsort(-scores, stable=True).astype(jnp.int32)
     return Advice(order, jnp.sum(scores > -jnp.inf, dtype=jnp.int32))
 
 
 def ask(key: jax.Array, state: State, advice: Advice, *, settings: Settings) -> Taken:
-    """Returns what to change next.
+    """Draw the next decision and move.
 
     Args:
       key: random key.
-      state: where the search is.
-      advice: of the guide.
-      settings: how the guide is used.
+      state: current state of the search.
+      advice: ranking by the guide.
+      settings: settings of the guided search.
     """
     order, choices = advice
     to_move, to_node = jax.random.split(key)
@@ -118,7 +149,14 @@ def ask(key: jax.Array, state: State, advice: Advice, *, settings: Settings) -> 
 
 
 def change(key: jax.Array, decisions: jax.Array, taken: Taken, moves: Sequence[Move]) -> jax.Array:
-    """Returns the candidate that a move makes of decisions `[N]`."""
+    """Return the candidate that a move makes of decisions `[N]`.
+
+    Args:
+      key: random key.
+      decisions: current decisions, `[N]`.
+      taken: drawn decision and move.
+      moves: all moves.
+    """
     return lax.switch(taken.move, moves, key, decisions, taken.node)
 
 
@@ -131,18 +169,19 @@ def tell(
     *,
     settings: Settings,
 ) -> State:
-    """Returns the search after a candidate, which is kept if it is no worse.
+    """Return the state after a candidate, which is kept if its cost is not higher.
 
     Args:
-      state: where the search is.
-      taken: what was changed.
-      decisions: the candidate, `[N]`.
-      cost: of it, `[]`.
-      choices: how many decisions may be taken, int32 `[]`.
-      settings: how the guide is used.
+      state: current state of the search.
+      taken: drawn decision and move.
+      decisions: candidate, `[N]`.
+      cost: its cost, `[]`.
+      choices: number of decisions that may be changed, int32 `[]`.
+      settings: settings of the guided search.
     """
     times, keep = state.taken.at[taken.move].add(1), cost <= state.cost
-    rest = jnp.minimum((settings.rest * choices).astype(jnp.int32), choices - 1)  # one is awake
+    # At least one decision is awake.
+    rest = jnp.minimum((settings.rest * choices).astype(jnp.int32), choices - 1)
     return State(
         jnp.where(keep, decisions, state.decisions),
         jnp.where(keep, cost, state.cost),
@@ -162,21 +201,24 @@ def minimize(
     settings: Settings | None = None,
     moves: Sequence[Move] = (flip,),
 ) -> DecisionResult:
-    """Returns the best of a whole run from given decisions; jit it, and vmap it over keys.
+    """Run the guided search from given decisions; jit it, and vmap it over keys.
 
-    Exactly `evaluations` candidates are evaluated, the start among them.
+    Exactly `evaluations` candidates are evaluated, the start included.
 
     Args:
       key: random key.
-      cost: maps decisions `[P, N]` to costs `[P]`.
-      start: decisions, `[N]`.
-      guide: maps decisions `[N]` to scores `[N]`.
-      evaluations: how many candidates to evaluate.
-      settings: how the guide is used.
-      moves: what may become of decisions when a node is chosen; the first is the usual one.
+      cost: function from decisions `[P, N]` to costs `[P]`.
+      start: first decisions, `[N]`.
+      guide: function from decisions `[N]` to scores `[N]`.
+      evaluations: number of candidates to evaluate.
+      settings: settings of the guided search.
+      moves: functions that change a candidate at a node; the first is the default move.
+
+    Returns:
+      The best decisions, their cost and the history.
 
     Raises:
-      ValueError: `evaluations` is less than one, or there are no moves.
+      ValueError: `evaluations` is less than one, or `moves` is empty.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")

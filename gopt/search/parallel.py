@@ -1,4 +1,4 @@
-"""Where work runs: spread over devices, of one process or of several, or on the host."""
+"""Run functions over several devices or processes, or on the host."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,25 +14,26 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callable[..., Tree]:
-    """Returns `fn` with its rows, along the first axis of every argument, computed on all devices.
+    """Shard a function over devices, along the first axis of every argument.
 
-    For functions that treat the rows of that axis independently, such as a `jax.vmap`: the
-    result is the same on any number of devices. Rows that do not divide the devices are made up
-    for by repeating the last one; a single row is not split.
+    The function must treat the rows of that axis independently, like a `jax.vmap`. The result is
+    then the same on any number of devices. Rows are padded to a multiple of the number of devices
+    by repeating the last one. A single row is not split.
 
-    Arguments and results are whole on every device, and so is what is computed from them under the
-    same `jax.jit`: nothing but results travels between devices, but each of them holds the whole
-    population of a search, and draws and sorts it. After `jax.distributed.initialize`
-    these are the devices of all processes, each of which makes the same calls with the same
-    arguments; `np.asarray` reads a result in every one.
+    Arguments and results are replicated on every device, and so is the rest of the same `jax.jit`.
+    Only results travel between devices, but each device holds, draws and sorts the whole population
+    of a search. After `jax.distributed.initialize`, the devices of all processes are used. Each
+    process must make the same calls with the same arguments; `np.asarray` reads a result in every
+    process.
 
     Args:
-      fn: maps trees of arrays `[A, ...]` to a tree of arrays `[A, ...]`.
-      num_devices: how many devices to use; by default all. With one, `fn` itself is returned,
-        which every process computes alone.
+      fn: function from trees of arrays `[A, ...]` to a tree of arrays `[A, ...]`.
+      num_devices: number of devices to use; by default all. With one, `fn` itself is returned, and
+        every process computes it alone.
 
     Raises:
-      ValueError: there are not so many devices, or they would leave out some of several processes.
+      ValueError: `num_devices` exceeds the available devices, or excludes some of several
+        processes.
     """
     devices = jax.devices()
     if num_devices is not None:
@@ -48,7 +49,7 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
 
     mesh = Mesh(np.array(devices), ("pop",))
     split, whole = PartitionSpec("pop"), NamedSharding(mesh, PartitionSpec())
-    # The loops of a cost start from constants, which a check of replication would refuse.
+    # The loops of a cost start from constants, which a replication check would reject.
     sharded = jax.shard_map(fn, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
 
     def run(*args: Tree) -> Tree:
@@ -58,8 +59,8 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
         extra = -rows % len(devices)
         if extra:
             args = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], extra, 0)]), args)
-        # Else XLA splits what makes the arguments, too: a generation of a search then waits many
-        # times for the other devices, and of several processes one lacks what it has to return.
+        # Otherwise XLA also shards the computation of the arguments. A generation of a search then
+        # waits for other devices many times, and a process may lack data that it must return.
         args = jax.lax.with_sharding_constraint(args, whole)
         result = jax.lax.with_sharding_constraint(sharded(*args), whole)
         return jax.tree.map(lambda x: x[:rows], result)
@@ -68,16 +69,16 @@ def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callab
 
 
 def on_host(fn: Function) -> Function:
-    """Returns `fn` with a CPU as JAX's default device while it runs, if JAX has one.
+    """Run a function with a CPU as JAX's default device, if JAX has one.
 
-    For what costs one candidate after another: that keeps a single thread of a GPU busy.
+    Use it for code that costs candidates one after another, which uses one thread of a GPU.
     """
 
     @wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             (cpu, *_) = jax.local_devices(backend="cpu")
-        except RuntimeError:  # JAX_PLATFORMS leaves it out
+        except RuntimeError:  # JAX_PLATFORMS excludes the CPU
             return fn(*args, **kwargs)
         with jax.default_device(cpu):
             return fn(*args, **kwargs)

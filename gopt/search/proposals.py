@@ -1,4 +1,4 @@
-"""Distributions of keys, as maps from uniform numbers: inverse cumulative distributions."""
+"""Distributions of keys as inverse cumulative distributions, functions of uniform numbers."""
 
 from typing import Any
 
@@ -9,15 +9,18 @@ from scipy import special
 
 
 def beta_quantiles(mean: Any, deviation: Any, *, points: int = 65) -> np.ndarray:
-    """Returns quantiles of Beta distributions at `points` even levels from 0 to 1, float32.
+    """Return quantiles of Beta distributions at `points` even levels from 0 to 1, float32.
 
-    On the host. The levels 0 and 1 are drawn in to half a step, so that a narrow distribution
-    stays narrow; between levels, `from_quantiles` interpolates.
+    It runs on the host. The levels 0 and 1 are moved inward by half a step, so that a narrow
+    distribution stays narrow. `from_quantiles` interpolates between levels.
 
     Args:
       mean: means in (0, 1), any shape `[...]`.
       deviation: standard deviations, each below √(mean (1 - mean)).
       points: number of levels.
+
+    Returns:
+      Quantiles, float32 `[..., points]`.
 
     Raises:
       ValueError: a mean or a deviation is out of range.
@@ -38,11 +41,11 @@ def beta_quantiles(mean: Any, deviation: Any, *, points: int = 65) -> np.ndarray
 
 
 def from_quantiles(quantiles: jax.Array, row: jax.Array, u: jax.Array) -> jax.Array:
-    """Returns keys with the distributions of a table, `[P, ...]`, interpolated linearly.
+    """Map uniforms to keys by linear interpolation in a table of quantiles, `[P, ...]`.
 
     Args:
-      quantiles: `[B, points]`, a row for each distribution, as of `beta_quantiles`.
-      row: int32 `[...]`, the distribution of each gene.
+      quantiles: one row per distribution, `[B, points]`, see `beta_quantiles`.
+      row: index of the distribution of each gene, int32 `[...]`.
       u: uniforms in [0, 1), `[P, ...]`.
     """
     points = quantiles.shape[-1]

@@ -17,19 +17,22 @@ def minimize(
     block: int = 100,
     proposal: Proposal = uniform,
 ) -> Result:
-    """Returns the best of `evaluations` candidates drawn from a proposal.
+    """Return the best of `evaluations` candidates drawn from a proposal.
 
     Args:
       key: random key.
-      cost: maps a population of keys `[P, ...]` to costs `[P]`.
+      cost: function from a population of keys `[P, ...]` to costs `[P]`.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      evaluations: how many candidates to evaluate.
-      block: how many to evaluate at once.
+      evaluations: number of candidates to evaluate.
+      block: number of candidates to evaluate at once.
       proposal: distribution of the genes.
+
+    Returns:
+      The best candidate, its cost, and the history over blocks.
 
     Raises:
       ValueError: `evaluations` or `block` is less than one.
-      AssertionError: `cost` does not return one cost for each candidate.
+      AssertionError: `cost` does not return one cost per candidate.
     """
     for name, value in (("evaluations", evaluations), ("block", block)):
         if value < 1:

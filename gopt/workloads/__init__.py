@@ -1,4 +1,4 @@
-"""The models of the papers, and random ones, in Flax, traced without allocating weights."""
+"""Models of the papers, and random ones, in Flax; tracing them allocates no weights."""
 
 from collections.abc import Callable
 

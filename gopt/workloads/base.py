@@ -1,4 +1,4 @@
-"""What a workload is: a Flax model with example inputs, as functions ready to be traced."""
+"""Definition of a workload: a Flax model with example inputs, as functions to trace."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and the shapes of one batch; nothing is allocated until somebody runs it.
+    """A model and the shapes of one batch; nothing is allocated until it runs.
 
     Attributes:
-      name: what the workload is called in tables.
-      module: the Flax model. Called as `module.apply(variables, *inputs)`.
-      inputs: one `jax.ShapeDtypeStruct` for each positional input of the model.
-      loss: maps (outputs of the model, targets) to a scalar.
-      targets: shapes of what the loss compares with.
+      name: name of the workload in tables.
+      module: Flax model, called as `module.apply(variables, *inputs)`.
+      inputs: one `jax.ShapeDtypeStruct` per positional input of the model.
+      loss: function from (outputs of the model, targets) to a scalar.
+      targets: shapes of the targets of the loss.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Workload:
     targets: Tree
 
     def variables(self) -> Tree:
-        """Shapes of all variable collections of the model (parameters, batch statistics)."""
+        """Return the shapes of all variable collections (parameters, batch statistics)."""
         return self._variables
 
     @cached_property
@@ -41,19 +41,19 @@ class Workload:
         return jax.eval_shape(self.module.init, key, *self.inputs)
 
     def num_parameters(self) -> int:
-        """Number of trainable scalars."""
+        """Return the number of trainable scalars."""
         return sum(x.size for x in jax.tree.leaves(self.variables()["params"]))
 
     def forward(self) -> tuple[Callable[..., Tree], tuple[Tree, ...]]:
-        """Returns `(fn, args)`: inference, `fn(variables, *inputs)`."""
+        """Return `(fn, args)` of inference, `fn(variables, *inputs)`."""
         return self.module.apply, (self.variables(), *self.inputs)
 
     def train_step(self) -> tuple[Callable[..., Tree], tuple[Tree, ...]]:
-        """Returns `(fn, args)`: `fn(variables, momentum, inputs, targets)`, one step of SGD.
+        """Return `(fn, args)` of one SGD step, `fn(variables, momentum, inputs, targets)`.
 
         The step returns (variables, momentum, loss). `variables` and `momentum` are meant to be
-        donated: `donate_argnums=(0, 1)`. Batch statistics are held fixed, so that a step is a
-        pure function of the batch; dropout is not applied.
+        donated: `donate_argnums=(0, 1)`. Batch statistics are fixed, so a step is a pure function
+        of the batch. Dropout is not applied.
         """
         optimizer = optax.sgd(0.1, momentum=0.9)
 
@@ -74,15 +74,31 @@ class Workload:
 
 
 def image(batch: int, size: int, channels: int = 3) -> jax.ShapeDtypeStruct:
-    """Shape of a batch of float32 images, `[batch, size, size, channels]`."""
+    """Return the shape of a batch of float32 images, `[batch, size, size, channels]`.
+
+    Args:
+      batch: number of images.
+      size: height and width of an image.
+      channels: number of channels.
+    """
     return jax.ShapeDtypeStruct((batch, size, size, channels), jnp.float32)
 
 
 def tokens(batch: int, length: int) -> jax.ShapeDtypeStruct:
-    """Shape of a batch of int32 token sequences, `[batch, length]`."""
+    """Return the shape of a batch of int32 token sequences, `[batch, length]`.
+
+    Args:
+      batch: number of sequences.
+      length: number of tokens in a sequence.
+    """
     return jax.ShapeDtypeStruct((batch, length), jnp.int32)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Mean cross-entropy of logits `[..., classes]` against integer labels `[...]`."""
+    """Return the mean cross-entropy of logits against integer labels.
+
+    Args:
+      logits: logits, `[..., classes]`.
+      labels: classes, int `[...]`.
+    """
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()

@@ -1,10 +1,10 @@
-"""Graph network simulator: accelerations of particles by messages between neighbours.
+"""Graph network simulator: particle accelerations by message passing between neighbours.
 
-Sanchez-Gonzalez et al., Learning to Simulate Complex Physics with Graph Networks,
-arXiv:2002.09405. The paper gives the widths, not their sum. Counted by hand after the paper and
-the authors' code (deepmind-research, `learning_to_simulate`), 10 steps in two dimensions have
-1 591 826 parameters: 1 487 360 in the steps, 37 248 and 33 792 in the encoders of nodes and edges,
-33 282 in the decoder, and 144 in the embedding of nine materials. Ours has this number exactly.
+Sanchez-Gonzalez et al., Learning to Simulate Complex Physics with Graph Networks, arXiv:2002.09405.
+The paper gives the widths, not the number of parameters. Counted by hand from the paper and the
+authors' code (deepmind-research, `learning_to_simulate`), 10 steps in two dimensions have 1 591 826
+parameters. The steps have 1 487 360, the encoders of nodes and edges 37 248 and 33 792, the decoder
+33 282, and the embedding of nine materials 144. Ours has exactly this number.
 """
 
 import flax.linen as nn
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from gopt.workloads.base import Tree, Workload
 from gopt.workloads.layers import check_at_least
 
-# Of each particle: this many velocities, and materials with embeddings of this width.
+# Velocities per particle, number of materials, and width of a material's embedding.
 HISTORY = 5
 MATERIALS = 9
 EMBEDDING = 16
@@ -33,24 +33,24 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[rows, features]`."""
+        """Return `[rows, features]`."""
         for _ in range(2):
             x = nn.relu(nn.Dense(self.hidden)(x))
         return nn.Dense(self.features)(x)
 
 
 class NormMLP(nn.Module):
-    """An MLP of one width throughout, then a layer norm.
+    """An MLP of constant width, then a layer norm.
 
     Attributes:
-      hidden: the width.
+      hidden: width of all layers.
     """
 
     hidden: int
 
     @nn.compact
     def __call__(self, *parts: jax.Array) -> jax.Array:
-        """Returns `[rows, hidden]` of all parts `[rows, features]` side by side."""
+        """Return `[rows, hidden]` of all concatenated parts `[rows, features]`."""
         x = jnp.concatenate(parts, axis=-1)
         return nn.LayerNorm(epsilon=1e-5)(MLP(self.hidden, self.hidden)(x))
 
@@ -68,12 +68,16 @@ class MessagePassing(nn.Module):
     def __call__(
         self, nodes: jax.Array, edges: jax.Array, senders: jax.Array, receivers: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns nodes and edges with their updates added.
+        """Return nodes and edges with their updates added.
 
-        `nodes` is `[nodes, hidden]`, `edges` `[edges, hidden]`, `senders` and `receivers` are the
-        nodes `[edges]` at their ends.
+        Args:
+          nodes: node states, `[nodes, hidden]`.
+          edges: edge states, `[edges, hidden]`.
+          senders: index of each edge's sender, `[edges]`.
+          receivers: index of each edge's receiver, `[edges]`.
         """
-        # All ends are nodes: by clipping, unlike by default, nothing is masked in either direction.
+        # All indices are valid: unlike the default mode, clipping adds no masks to either
+        # direction.
         ends = (jnp.take(nodes, end, axis=0, mode="clip") for end in (receivers, senders))
         messages = NormMLP(self.hidden, name="edges")(edges, *ends)
         received = jax.ops.segment_sum(messages, receivers, len(nodes), mode="clip")
@@ -81,12 +85,12 @@ class MessagePassing(nn.Module):
 
 
 class GraphNetwork(nn.Module):
-    """Encodes nodes and edges, passes messages with weights of each step's own, decodes nodes.
+    """Encoders of nodes and edges, message-passing steps with separate weights, and a decoder.
 
     Attributes:
-      steps: how many times messages are passed.
+      steps: number of message-passing steps.
       hidden: width of nodes, edges and hidden layers.
-      dimensions: of space.
+      dimensions: number of space dimensions.
     """
 
     steps: int
@@ -102,11 +106,16 @@ class GraphNetwork(nn.Module):
         senders: jax.Array,
         receivers: jax.Array,
     ) -> jax.Array:
-        """Returns normalised accelerations, `[nodes, dimensions]`.
+        """Return normalised accelerations, `[nodes, dimensions]`.
 
-        `particles` `[nodes, 7 · dimensions]` are their last five velocities and distances to the
-        lower and upper walls, `materials` is `[nodes]`; `relations` `[edges, dimensions + 1]` are
-        displacements of senders from receivers and their lengths.
+        Args:
+          particles: last five velocities of each particle and distances to the lower and upper
+            walls, `[nodes, 7 · dimensions]`.
+          materials: material of each particle, `[nodes]`.
+          relations: displacements of senders from receivers, and their lengths, `[edges, dimensions
+            + 1]`.
+          senders: index of each edge's sender, `[edges]`.
+          receivers: index of each edge's receiver, `[edges]`.
         """
         embedded = nn.Embed(MATERIALS, EMBEDDING, name="materials")(materials)
         nodes = NormMLP(self.hidden, name="encode_nodes")(particles, embedded)
@@ -128,17 +137,17 @@ def graph_network(
     hidden: int = 128,
     dimensions: int = 2,
 ) -> Workload:
-    """Returns the simulator for given neighbours; the defaults have 1 591 826 parameters.
+    """Return the simulator for given neighbours; the defaults have 1 591 826 parameters.
 
-    Finding the neighbours within a radius, and the integration of accelerations, are outside the
-    model.
+    The model excludes the search for neighbours within a radius, and the integration of
+    accelerations.
 
     Args:
-      nodes: particles, of all systems in a batch.
-      edges: pairs of a sender and a receiver, of all systems in a batch.
-      steps: how many times messages are passed.
+      nodes: number of particles, over all systems of a batch.
+      edges: number of (sender, receiver) pairs, over all systems of a batch.
+      steps: number of message-passing steps.
       hidden: width of nodes, edges and hidden layers.
-      dimensions: of space.
+      dimensions: number of space dimensions.
 
     Raises:
       ValueError: an argument is smaller than 1.

@@ -1,4 +1,4 @@
-"""Layers and checks that several convolutional workloads share. Images are NHWC."""
+"""Layers and checks of several convolutional workloads. Images are NHWC."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ class ConvBN(nn.Module):
     Attributes:
       features: number of output channels.
       kernel: height and width of the window.
-      strides: one for both directions, or one for each.
-      padding: as in `flax.linen.Conv`.
-      groups: number of groups that channels are split into.
-      epsilon: what is added to the variance.
+      strides: one stride for both directions, or one for each.
+      padding: padding, as in `flax.linen.Conv`.
+      groups: number of channel groups.
+      epsilon: number added to the variance.
     """
 
     features: int
@@ -27,7 +27,7 @@ class ConvBN(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height, width, features]`."""
+        """Return `[batch, height, width, features]`."""
         x = nn.Conv(
             self.features,
             self.kernel,
@@ -45,11 +45,11 @@ class Bottleneck(nn.Module):
     Attributes:
       features: number of output channels.
       inner: number of channels of the 3x3 convolution.
-      groups: number of its groups.
-      strides: its strides.
+      groups: number of groups of the 3x3 convolution.
+      strides: strides of the 3x3 convolution.
 
-    Source: Xie et al., Aggregated Residual Transformations for Deep Neural Networks (2017),
-    figure 3c; with one group, the bottleneck of He et al. (2016).
+    Source: Xie et al., Aggregated Residual Transformations for Deep Neural Networks (2017), figure
+    3c; with one group, the bottleneck of He et al. (2016).
     """
 
     features: int
@@ -59,7 +59,7 @@ class Bottleneck(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        """Return `[batch, height / strides, width / strides, features]`, rounded up."""
         y = nn.relu(ConvBN(self.inner)(x))
         # Explicit padding: `SAME` pads strided convolutions on one side only.
         y = nn.relu(ConvBN(self.inner, (3, 3), self.strides, padding=1, groups=self.groups)(y))
@@ -70,17 +70,31 @@ class Bottleneck(nn.Module):
 
 
 def average_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
-    """Averages over 3x3 windows with `SAME` padding; padding does not count in the average."""
+    """Average over 3x3 windows with `SAME` padding, which the average excludes.
+
+    Args:
+      x: images, `[batch, height, width, channels]`.
+      strides: stride in both directions.
+    """
     return nn.avg_pool(x, (3, 3), (strides, strides), "SAME", count_include_pad=False)
 
 
 def max_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
-    """Maxima over 3x3 windows with `SAME` padding."""
+    """Take maxima over 3x3 windows with `SAME` padding.
+
+    Args:
+      x: images, `[batch, height, width, channels]`.
+      strides: stride in both directions.
+    """
     return nn.max_pool(x, (3, 3), (strides, strides), "SAME")
 
 
 def check_at_least(minimum: int, **settings: int) -> None:
-    """Raises ValueError, naming the first setting that is smaller than `minimum`."""
+    """Check that all settings are at least `minimum`.
+
+    Raises:
+      ValueError: a setting is smaller; the message names the first one.
+    """
     for name, value in settings.items():
         if value < minimum:
             raise ValueError(f"{name}: expected at least {minimum}, got {value}")

@@ -1,4 +1,4 @@
-"""The norm that several sequence models share."""
+"""A norm of several sequence models."""
 
 import flax.linen as nn
 import jax
@@ -6,17 +6,17 @@ import jax.numpy as jnp
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square, and a scale. That of Flax subtracts a mean of zeros.
+    """Division by the root mean square, and a scale; Flax's version also subtracts a zero mean.
 
     Attributes:
-      epsilon: what is added to the mean square.
+      epsilon: number added to the mean square.
     """
 
     epsilon: float = 1e-6
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[..., hidden]`, as `x`."""
+        """Return `[..., hidden]`, like `x`."""
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         mean = jnp.square(x).mean(axis=-1, keepdims=True)
         return x * jax.lax.rsqrt(mean + self.epsilon) * scale

@@ -1,4 +1,4 @@
-"""Programs at the grain that XLA executes: what it fuses, and the buffers that it shares."""
+"""Programs at the granularity of XLA's kernels: fusion, and shared buffers."""
 
 from gopt.xla.buffers import kernel_graph
 from gopt.xla.grouping import Group, chains, group, groups, materialised

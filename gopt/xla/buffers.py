@@ -1,11 +1,12 @@
-"""A program of kernels as a graph of the buffers that XLA gives them.
+"""Convert a program of kernels to a graph of the buffers that XLA allocates.
 
-XLA writes the result of an element-wise kernel over an operand that nobody reads later, and what
-replaces a donated argument over that argument. Two such values are one tensor of the graph, made
-by the first and held until the last reader of both; the second stays as a tensor of no size, which
-its readers wait for. Where an argument is overwritten, all who read it come first.
+XLA writes the result of an element-wise kernel over an operand that has no later reader. It writes
+the new value of a donated argument over that argument. Two values that share a buffer are one
+tensor of the graph. The first producer makes it, and it is held until the last reader of both. The
+second value becomes a tensor of size 0, which its readers wait for. All readers of an overwritten
+argument run before the overwrite.
 
-No argument is ever freed: XLA keeps the memory of all of them to the end, donated or not.
+No argument is ever freed: XLA keeps the memory of all arguments to the end, donated or not.
 """
 
 from collections import defaultdict, deque
@@ -27,13 +28,13 @@ Tensor = tuple[int, int]  # (op, output)
 def kernel_graph(
     program: Program, workspace: Mapping[Var, float], over: Mapping[int, Var]
 ) -> Traced:
-    """Returns the graph of a program of kernels.
+    """Return the graph of a program of kernels.
 
     Args:
-      program: see `gopt.xla.grouping.group`.
-      workspace: for kernels, by the first result, the bytes that they need only while they run.
-      over: for kernels that write over an operand which; see `overwritten`. The graph holds in
-        every order if nobody else reads it, and in the order of the program otherwise.
+      program: program of kernels, see `gopt.xla.grouping.group`.
+      workspace: bytes that each kernel needs only while it runs, by the kernel's first result.
+      over: operand that each kernel overwrites, by equation index; see `overwritten`. The graph is
+        valid in every order if the operand has no other reader, and otherwise in program order.
 
     Raises:
       ValueError: the program has no input, no constant and no equation.
@@ -47,10 +48,14 @@ def kernel_graph(
 
 
 def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> Traced:
-    """Returns the graph of kernels that are functions of their own.
+    """Return the graph of kernels that are functions of their own.
 
-    Every result has a buffer of its own, views that the program returns too, and donated arguments
-    are freed after their last reader. The rest is as in `kernel_graph`.
+    Every result has its own buffer, including returned views. Donated arguments are freed after
+    their last reader. The rest is as in `kernel_graph`.
+
+    Args:
+      program: program of kernels.
+      workspace: bytes that each kernel needs only while it runs, by the kernel's first result.
     """
     returned = set(variables(program.outputs))
     shown = {k for k, e in enumerate(program.equations) if not returned.isdisjoint(e.outvars)}
@@ -70,16 +75,22 @@ def _ops(
 
 
 def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
-    """Returns the kernels that write over an operand, and which: what they are the last to read.
+    """Return the operand that each kernel overwrites: one that it is the last to read.
 
-    What XLA could compute again is not written over by the last of several readers, because it
-    would be (see `gopt.xla.ordered`). Nor are arguments, but for donated ones, which are not among
-    these. Nor are products that XLA makes in another shape than that which the kernel reads.
+    Excluded are:
+
+    - values that XLA could recompute, if they have several readers: it would recompute them (see
+      `gopt.xla.ordered`);
+    - arguments: donated ones are handled separately;
+    - products that XLA computes in another shape than the reader's.
 
     Args:
-      program: of kernels, in the order in which they run.
-      alone: only operands that nobody else reads, so that it is true of every order, but for what
-        barriers hold; see `gopt.xla.ordered.written_over`.
+      program: program of kernels, in execution order.
+      alone: whether to return only operands with a single reader. The result then holds in every
+        order, except for values that barriers hold; see `gopt.xla.ordered.written_over`.
+
+    Returns:
+      Operand by index of the equation.
     """
     readers: dict[Var, list[int]] = {}
     for index, kernel in enumerate(program.equations):
@@ -103,9 +114,9 @@ def _is_cloned(kernel: JaxprEqn) -> bool:
 
 
 def _is_flattened(kernel: JaxprEqn) -> bool:
-    """Returns whether XLA joins dimensions of the result, which it shows as they were to readers.
+    """Return whether XLA merges dimensions of the result, and shows readers a view of it.
 
-    That is what becomes of products if an operand has several dimensions of its own.
+    That happens to products with an operand that has several free dimensions.
     """
     root = _root(kernel)
     if root.primitive.name != "dot_general":
@@ -123,11 +134,11 @@ def _root(kernel: JaxprEqn) -> JaxprEqn:
 
 
 class _Sharing:
-    """Which tensors lie in the buffer of another."""
+    """Assignment of tensors to the buffers of other tensors."""
 
     def __init__(self, program: Program, ops: list[Op], equations: list[int]):
         self.program, self._ops, self.equations = program, ops, equations
-        self.first = len(ops) - sum(index >= 0 for index in equations)  # op that is no argument
+        self.first = len(ops) - sum(index >= 0 for index in equations)  # first non-argument op
         self.kernels = [program.equations[index] for index in equations[self.first :]]
         sources = (*program.inputs, *program.constants)
         self.tensor: dict[Var, Tensor] = {v: (op, 0) for op, v in enumerate(sources)}
@@ -137,13 +148,14 @@ class _Sharing:
         for op, row in enumerate(ops):
             for tensor in row.inputs:
                 self.readers[tensor].append(op)
-        self.buffer: dict[Tensor, Tensor] = {}  # of tensors that do not have their own
-        self.waits = set[tuple[int, int]]()  # (op that comes first, op that comes later)
+        self.buffer: dict[Tensor, Tensor] = {}  # tensor without its own buffer to its buffer
+        self.waits = set[tuple[int, int]]()  # (earlier op, later op)
 
     def overwrite_arguments(self) -> None:
-        """Puts what replaces a donated argument into its buffer, where that needs no copy.
+        """Put the new value of a donated argument into its buffer, if that needs no copy.
 
-        There is also what is written over the argument first, and then over that.
+        An intermediate value may also take the buffer first, and is then overwritten by the new
+        value.
         """
         for source, made in _replacements(self.program):
             result = self.tensor.get(made)
@@ -161,7 +173,7 @@ class _Sharing:
                     break
 
     def _overwrite(self, source: Var, result: Tensor) -> bool:
-        """Puts a result into the buffer of an argument, if all readers come first."""
+        """Put a result into the buffer of an argument if all readers come first; return whether."""
         argument, writer = self.tensor[source], result[0]
         readers = self.readers[argument]
         in_place = source in _overwritable(self.kernels[writer - self.first])
@@ -172,16 +184,16 @@ class _Sharing:
         return True
 
     def overwrite_operands(self, over: Mapping[int, Var]) -> None:
-        """Puts what kernels make into the buffers of operands."""
+        """Put the results of kernels into the buffers of their operands."""
         for op, index in enumerate(self.equations):
             operand = over.get(index)
-            # What only shows another tensor has none of its own.
+            # A view has no buffer of its own.
             if operand in self.tensor and (op, 0) not in self.buffer:
                 tensor = self.tensor[operand]
                 self.buffer[op, 0] = self.buffer.get(tensor, tensor)
 
     def ops(self) -> list[Op]:
-        """Returns the ops, with tensors as buffers."""
+        """Return the ops, with tensors as buffers."""
         pinned = {self.buffer[t] for t in self.buffer if self._output(t).pinned}
         rows = []
         for op, row in enumerate(self._ops):
@@ -209,9 +221,9 @@ class _Sharing:
 
 
 def _replacements(program: Program) -> Iterator[tuple[Var, Var]]:
-    """Returns donated arguments and the outputs that JAX pairs them with, in order by type.
+    """Yield donated arguments with the outputs that JAX pairs them with, in order by type.
 
-    Arguments that nothing reads, and outputs that nothing makes, are left out.
+    Unread arguments, and outputs that no equation computes, are left out.
     """
     read = {v for equation in program.equations for v in variables(equation.invars)}
     made = {v for equation in program.equations for v in equation.outvars}
@@ -229,7 +241,7 @@ def _type(v: Var) -> Hashable:
 
 
 def _overwritable(kernel: JaxprEqn) -> list[Var]:
-    """Returns what a kernel reads whose buffer its result may take."""
+    """Return the operands of a kernel whose buffer its result may take."""
     if len(kernel.outvars) != 1:
         return []
     result = aval_of(kernel.outvars[0])
@@ -243,7 +255,7 @@ def _overwritable(kernel: JaxprEqn) -> list[Var]:
 
 
 def _only_in_place(kernel: JaxprEqn, operand: Var) -> bool:
-    """Returns whether each element of an operand is read for that of the result alone."""
+    """Return whether each element of an operand is read only for the same element of the result."""
     if kernel.primitive.name != "jit":
         return _is_in_place(kernel, {operand})
     body = body_of(kernel).jaxpr

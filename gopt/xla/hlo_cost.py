@@ -1,7 +1,7 @@
-"""What one XLA instruction costs: its kind, flop and bytes moved.
+"""Cost of single XLA instructions: kind, flop and bytes moved.
 
-Flop are counted as XLA's own cost analysis counts them, except that a transcendental function is
-one flop like any other element-wise op, and that a loop counts all its iterations.
+Flop are counted as in XLA's cost analysis, with two exceptions. A transcendental function is one
+flop, like any other element-wise op. A loop counts all its iterations.
 """
 
 import math
@@ -61,7 +61,12 @@ _BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128}
 
 
 def kind(module: Module, instruction: Instruction) -> str:
-    """Returns the name in `gopt.graph.kinds.KINDS` of an instruction, or its opcode."""
+    """Return an instruction's name in `gopt.graph.kinds.KINDS`, or its opcode.
+
+    Args:
+      module: module of the instruction.
+      instruction: instruction.
+    """
     opcode = instruction.opcode.removesuffix("-start")
     if opcode == "compare":
         return instruction.attributes["direction"].lower()
@@ -73,12 +78,12 @@ def kind(module: Module, instruction: Instruction) -> str:
 
 
 def elements(array: Array) -> int:
-    """Returns the number of elements."""
+    """Return the number of elements of an array."""
     return math.prod(array.dims)
 
 
 def size(array: Array) -> int:
-    """Returns the bytes of an array, the layout's padding left out."""
+    """Return the bytes of an array, without padding of the layout."""
     bits = _BITS.get(array.dtype)
     if bits is None:
         digits = re.match(r"[a-z]+(\d+)", array.dtype)
@@ -87,14 +92,19 @@ def size(array: Array) -> int:
 
 
 def is_scalar_constant(instruction: Instruction) -> bool:
-    """Returns whether an instruction is a literal that compiles into its users."""
+    """Return whether an instruction is a scalar literal, which is compiled into its users."""
     return instruction.opcode == "constant" and elements(instruction.arrays[0]) == 1
 
 
 def flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """Returns the flop of an instruction outside control flow; 0 for opcodes without arithmetic.
+    """Return the flop of an instruction outside control flow; 0 for opcodes without arithmetic.
 
     Custom calls count 0: their work is not in the text.
+
+    Args:
+      module: module of the instruction.
+      computation: computation of the instruction.
+      instruction: instruction.
     """
     opcode, attributes = instruction.opcode.removesuffix("-start"), instruction.attributes
     out = sum(map(elements, instruction.arrays))
@@ -131,15 +141,25 @@ def flops(module: Module, computation: Computation, instruction: Instruction) ->
 
 
 def total_flops(module: Module, computation: Computation) -> float:
-    """Returns the flop of all instructions of a computation without control flow."""
+    """Return the flop of all instructions of a computation without control flow.
+
+    Args:
+      module: module of the computation.
+      computation: computation.
+    """
     return sum(flops(module, computation, i) for i in computation.instructions.values())
 
 
 def moved(module: Module, computation: Computation, instruction: Instruction) -> float | None:
-    """Returns the bytes of an instruction that touches parts of its operands, else `None`.
+    """Return the bytes moved by an instruction that touches parts of its operands, otherwise None.
 
-    `None` stands for all operands and results, each once. Slices and updates in place move what
-    they touch, also inside a fusion; constants move nothing.
+    None means that all operands and results count, each once. Slices and in-place updates move the
+    bytes that they touch, also inside a fusion. Constants move nothing.
+
+    Args:
+      module: module of the instruction.
+      computation: computation of the instruction.
+      instruction: instruction.
     """
     opcode = instruction.opcode
     operands = computation.operands(instruction)
@@ -199,7 +219,7 @@ def _fusion_bytes(module: Module, computation: Computation, fusion: Instruction)
 
 
 def _convolution_flops(instruction: Instruction, lhs: Array, rhs: Array) -> float:
-    """Two flop for each product of a kernel element with an input element, no padding counted."""
+    """Return two flop per product of a kernel element with an input element, padding excluded."""
     out = instruction.arrays[0]
     labels = [list(part) for part in re.split("_|->", instruction.attributes["dim_labels"])]
     products = elements(out) * rhs.dims[labels[1].index("i")]
@@ -219,6 +239,6 @@ def _convolution_flops(instruction: Instruction, lhs: Array, rhs: Array) -> floa
 
 
 def _window(instruction: Instruction, field: str) -> list[int]:
-    """Returns one number for each dimension of a window (the low padding); empty if absent."""
+    """Return one number per dimension of a window (the low padding); empty if absent."""
     match = re.search(rf"\b{field}=([\dx_\-]+)", instruction.attributes.get("window", ""))
     return [int(part.split("_")[0]) for part in match[1].split("x")] if match else []

@@ -1,7 +1,7 @@
-"""The text of an XLA module as data: computations, instructions, shapes, attributes.
+"""Parse the text of an XLA module: computations, instructions, shapes, attributes.
 
-The text is what `jax.stages.Lowered.as_text("hlo")` and `jax.stages.Compiled.as_text()` return.
-It is read instead of the Python bindings, which give no shapes, attributes or root.
+The text comes from `jax.stages.Lowered.as_text("hlo")` or `jax.stages.Compiled.as_text()`. The
+Python bindings are not used, because they give no shapes, attributes or root.
 """
 
 import re
@@ -19,7 +19,12 @@ _ALIAS = re.compile(r"\((\d+), \{([\d, ]*)\}")
 
 @dataclass(frozen=True)
 class Array:
-    """Element type and dimensions, both as XLA writes them: `f32[2,3]`."""
+    """An array type, such as `f32[2,3]`.
+
+    Attributes:
+      dtype: element type, in XLA's notation.
+      dims: sizes of the dimensions.
+    """
 
     dtype: str
     dims: tuple[int, ...]
@@ -30,9 +35,17 @@ Shape = Array | tuple["Shape", ...]
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. `arguments` is the text between the parentheses, `operands` its names.
+    """One instruction.
 
-    Parameters and constants have arguments and no operands. Attributes are kept as text.
+    Parameters and constants have arguments and no operands.
+
+    Attributes:
+      name: name of the instruction.
+      opcode: XLA's opcode.
+      shape: shape of the result.
+      arguments: text between the parentheses.
+      operands: names of the operands.
+      attributes: attributes by name, as text.
     """
 
     name: str
@@ -44,44 +57,63 @@ class Instruction:
 
     @property
     def arrays(self) -> list[Array]:
-        """The arrays of the result, tuples flattened."""
+        """Arrays of the result, with tuples flattened."""
         return leaves(self.shape)
 
 
 @dataclass(frozen=True)
 class Computation:
-    """Instructions by name, every operand before its users; `root` is the result."""
+    """A list of instructions with a result.
+
+    Attributes:
+      instructions: instructions by name, every operand before its users.
+      root: instruction of the result.
+    """
 
     instructions: dict[str, Instruction]
     root: Instruction
 
     def operands(self, instruction: Instruction) -> list[Instruction]:
-        """Returns the operands of one of the instructions."""
+        """Return the operands of one of the instructions."""
         return [self.instructions[name] for name in instruction.operands]
 
 
 @dataclass(frozen=True)
 class Module:
-    """Computations by name. `donated` holds (parameter, index into its tuple) pairs."""
+    """A parsed XLA module.
+
+    Attributes:
+      computations: computations by name.
+      entry: entry computation.
+      donated: (parameter, index path into its tuple) pairs of donated buffers.
+    """
 
     computations: dict[str, Computation]
     entry: Computation
     donated: frozenset[tuple[int, tuple[int, ...]]]
 
     def called(self, instruction: Instruction, attribute: str) -> Computation:
-        """Returns the computation that an attribute of an instruction names."""
+        """Return the computation that an attribute of an instruction names."""
         return self.computations[instruction.attributes[attribute].lstrip("%")]
 
 
 def leaves(shape: Shape) -> list[Array]:
-    """Returns the arrays of a shape, depth first."""
+    """Return the arrays of a shape, depth first."""
     return (
         [shape] if isinstance(shape, Array) else [leaf for part in shape for leaf in leaves(part)]
     )
 
 
 def leaf_range(shape: Shape, path: tuple[int, ...]) -> range:
-    """Returns which of `leaves(shape)` lie under an index path."""
+    """Return the indices into `leaves(shape)` of the arrays under an index path.
+
+    Args:
+      shape: array or nested tuple.
+      path: index at each level of the tuple.
+
+    Raises:
+      ValueError: the path goes into an array.
+    """
     start = 0
     for index in path:
         if isinstance(shape, Array):
@@ -92,12 +124,12 @@ def leaf_range(shape: Shape, path: tuple[int, ...]) -> range:
 
 
 def names(text: str) -> list[str]:
-    """Returns the names in an attribute such as `{%a, %b}` or `%a`."""
+    """Return the names in an attribute such as `{%a, %b}` or `%a`."""
     return [name.strip().lstrip("%") for name in text.strip("{}").split(",") if name.strip()]
 
 
 def parse(text: str) -> Module:
-    """Returns the module that a text describes.
+    """Parse the text of an XLA module.
 
     Raises:
       ValueError: the text is truncated or is not an XLA module; the message names the line.
@@ -191,7 +223,7 @@ def _shape(text: str, at: int) -> tuple[Shape, int]:
 
 
 def _closing(text: str, at: int) -> int:
-    """Returns where the parenthesis that is open at `at` closes."""
+    """Return the position of the parenthesis that closes the one open at `at`."""
     depth = 1
     for match in _MARK.finditer(text, at):
         depth += (match[0] in "([{") - (match[0] in ")]}")
@@ -201,7 +233,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def _split(text: str) -> list[str]:
-    """Returns the parts between the commas that are outside brackets and strings."""
+    """Split a text at the commas outside brackets and strings."""
     parts, start, depth = [], 0, 0
     for match in _MARK.finditer(text):
         depth += (match[0] in "([{") - (match[0] in ")]}")

@@ -1,4 +1,4 @@
-"""Labels that equations carry through XLA, so that its instructions tell where they come from."""
+"""Label equations so that XLA's instructions can be traced back to them."""
 
 import re
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from gopt.xla.hlo_text import Computation, Instruction, Module
 
 _LABEL = re.compile(r"\bgopt(\d+)/")
 _VIEWS = frozenset(("bitcast", "get-tuple-element", "tuple", "opt-barrier"))
-_NO_KERNELS = _VIEWS | {"parameter", "constant", "after-all"}  # listed, and never run
+_NO_KERNELS = _VIEWS | {"parameter", "constant", "after-all"}  # never executed as kernels
 
 Values = dict[Var, Any]
 Tie = Callable[[int, JaxprEqn, Values, Values], list[Any]]
 
 
 def labelled(program: Program, tie: Tie | None = None) -> Callable[..., Any]:
-    """Returns the function of a program, each equation under a label with its position.
+    """Return the function of a program, with each equation labelled by its position.
 
     Args:
-      program: to be evaluated.
-      tie: called before an equation with its position, itself, all values so far, and those that
-        stand for some of them since they were tied, to which it may add. Returns what the equation
-        reads.
+      program: program to evaluate.
+      tie: function that returns the operands of each equation. It takes the position, the equation,
+        all values so far, and tied values, which replace some of them and which it may extend. By
+        default operands are read from the values.
     """
 
     def function(*args: Any) -> Any:
@@ -48,23 +48,23 @@ def labelled(program: Program, tie: Tie | None = None) -> Callable[..., Any]:
 
 
 def read(atom: Atom, *values: Values) -> Any:
-    """Returns the value of a variable in the first of several that have it, or of a literal."""
+    """Return the value of a literal, or of a variable in the first mapping that has it."""
     if isinstance(atom, Literal):
         return atom.val
     return next(known[atom] for known in values if atom in known)
 
 
 def label_of(instruction: Instruction) -> int | None:
-    """Returns the position that the label of an instruction names, `None` without one."""
+    """Return the position that an instruction's label names; None without a label."""
     match = _LABEL.search(instruction.attributes.get("metadata", ""))
     return int(match[1]) if match else None
 
 
 def kernels_of(module: Module) -> list[tuple[Instruction, set[int]]]:
-    """Returns what an optimised module runs, in order, with the labels of what it makes.
+    """Return the kernels of an optimised module in order, each with the labels of its results.
 
-    A fusion without a label on its root has that of the last equation in it. What XLA adds, such as
-    copies in another layout, has the labels of what reads it.
+    A fusion without a label on its root has the label of its last labelled equation. Instructions
+    that XLA adds, such as layout copies, have the labels of their readers.
     """
     found: dict[str, set[int]] = {}
     read_by: dict[str, set[int]] = {}
@@ -79,12 +79,17 @@ def kernels_of(module: Module) -> list[tuple[Instruction, set[int]]]:
 
 
 def is_view(instruction: Instruction) -> bool:
-    """Returns whether an instruction shows its operands and makes nothing."""
+    """Return whether an instruction only shows its operands."""
     return instruction.opcode in _VIEWS
 
 
 def shown(computation: Computation, instruction: Instruction) -> list[Instruction]:
-    """Returns what has made what a view shows; of what is no view, itself."""
+    """Return the instructions that produce an instruction's data, looking through views.
+
+    Args:
+      computation: computation of the instruction.
+      instruction: instruction; a non-view returns itself.
+    """
     if instruction.opcode == "tuple":
         return [
             i for operand in computation.operands(instruction) for i in shown(computation, operand)
@@ -101,7 +106,7 @@ def shown(computation: Computation, instruction: Instruction) -> list[Instructio
 
 
 def dependent(module: Module) -> set[str]:
-    """Returns the names of what an entry computation makes of anything but constants."""
+    """Return the names of the entry instructions that depend on a parameter."""
     found = set[str]()
     for instruction in module.entry.instructions.values():
         if instruction.opcode == "parameter" or not found.isdisjoint(instruction.operands):
@@ -110,7 +115,7 @@ def dependent(module: Module) -> set[str]:
 
 
 def _written(module: Module, instruction: Instruction) -> set[int]:
-    """Returns the labels of the results of an instruction; none if it has none."""
+    """Return the labels of an instruction's results; empty without labels."""
     labels = {label_of(instruction)}
     if instruction.opcode == "fusion":
         body = module.called(instruction, "calls")

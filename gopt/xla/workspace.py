@@ -1,4 +1,4 @@
-"""What XLA needs beside operands and results while it runs a kernel."""
+"""Temporary memory that XLA needs while a kernel runs, besides operands and results."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from gopt.xla.labels import kernels_of, shown
 
 
 def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, float]:
-    """Returns for kernels, by the first result, the bytes that they need only while they run.
+    """Return the workspace of each kernel in bytes, by the kernel's first result.
 
-    Where XLA takes several steps for one (operands are copied in another layout, gradients of
-    convolutions are cut from larger ones), that is the most that their results take together, but
-    for that of the last, less what operands have freed that nobody else reads.
+    XLA may run several steps for one kernel: it copies operands into another layout, or cuts
+    gradients of convolutions from larger ones. The workspace is then the largest total of the
+    steps' results, without the last result, minus operands freed before that have no other reader.
 
     Args:
-      program: of kernels.
-      compiled: its labelled function, compiled.
+      program: program of kernels.
+      compiled: compiled labelled function of the program.
     """
     module = hlo_text.parse(compiled.as_text() or "")
     steps: list[list[Instruction]] = [[] for _ in program.equations]
@@ -38,7 +38,7 @@ def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, flo
 
 
 def _freed(program: Program, steps: Sequence[Sequence[Instruction]]) -> dict[str, float]:
-    """Returns the bytes of what one kernel alone reads, by the instruction that makes it."""
+    """Return the bytes of values with a single reader, by the instruction that computes them."""
     readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
     returned = set(variables(program.outputs))
     ends = Counter(instructions[-1].name for instructions in steps if instructions)
@@ -57,13 +57,13 @@ def _workspace(module: Module, steps: Sequence[Instruction], freed: Mapping[str,
     position = {step.name: k for k, step in enumerate(steps)}
     sizes: list[float] = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
     last = list(range(len(steps)))
-    read: dict[str, int] = {}  # operands that nobody else reads, and the last step that does
+    read: dict[str, int] = {}  # operands without other readers, to the last step that reads them
     for k, step in enumerate(steps):
         for operand in module.entry.operands(step):
             for made in shown(module.entry, operand):
                 if made.name in position:
                     last[position[made.name]] = k
-                    if step.opcode == "while":  # it runs in the buffers of what it starts from
+                    if step.opcode == "while":  # a loop runs in the buffers of its initial values
                         sizes[position[made.name]] = 0
                 elif made.name in freed:
                     read[made.name] = k

@@ -174,7 +174,7 @@ def test_rules_of_ones_own():
 
 
 def test_kernels_that_xla_would_merge_are_refused(monkeypatch):
-    monkeypatch.setattr("gopt.cost.schedule.engine.cells.xla_metadata_call", None)
+    monkeypatch.setattr("gopt.xla.calls.xla_metadata_call", None)
     program = trace_program(jnp.tanh, ARGS[0])
     with pytest.raises(RuntimeError, match="no xla_metadata_call"):
         fused(program, ((0,),))

@@ -1,1 +1,1 @@
-"""XLA's fusion passes, and presets of the fusion search."""
+"""XLA's fusion passes, and presets for the fusion search."""

@@ -1,4 +1,4 @@
-"""Instruction fusion: what XLA does on CPUs."""
+"""Instruction fusion: the fusion pass of XLA on CPUs."""
 
 from itertools import pairwise
 
@@ -10,12 +10,16 @@ from gopt.cost.fusion.rules import REPEATABLE
 
 
 def instruction_fusion(problem: FusionProblem) -> np.ndarray:
-    """Returns the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
+    """Return the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
 
-    From the last op to the first, an op is fused into each kernel that reads it and may have it;
-    one that is dear to compute only if it is the only one. An op that reads more than it makes is
-    in memory unless all on its ways to its readers may be fused. This is simpler than the source,
-    which has rules for products with vectors, concatenations and the size of the code.
+    Ops are visited from last to first. An op is fused into each kernel that reads it and may
+    contain it. An op that is expensive to compute is fused only if exactly one kernel reads it. An
+    op that reads more than it writes stays in memory, unless all ops on its paths to its readers
+    may be fused. XLA has further rules, for matrix-vector products, concatenations and code size;
+    they are left out.
+
+    Args:
+      problem: one fusion problem of N rows of ops.
 
     Source: xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9, and
     xla/service/instruction_fusion.cc, commit 001918b7.
@@ -25,7 +29,7 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     uses = _Uses(problem)
     allowed, into = admitted(problem.reach, n), np.asarray(problem.into)
     kept = _kept(problem, uses)
-    kernels: list[set[int]] = [set() for _ in range(n)]  # that have each op
+    kernels: list[set[int]] = [set() for _ in range(n)]  # kernels that contain each op
     for op in reversed(range(n)):
         wanted = {kernel for reader, _ in uses.of[op] for kernel in kernels[reader]}
         may = {kernel for kernel in wanted if op in allowed[kernel]}
@@ -39,17 +43,17 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
 
 
 class _Uses:
-    """Who reads what an op makes, and what an op reads."""
+    """Readers of each op's results, and the producers that each op reads."""
 
     def __init__(self, problem: FusionProblem):
         n, count = int(problem.num_ops), int(problem.num_accesses)
         first, consumer = np.asarray(problem.first_use).tolist(), np.asarray(problem.consumer)
         times = np.asarray(problem.times)
-        self.of = [  # (reader, how often it uses an element)
+        self.of = [  # (reader, uses per element)
             list(zip(consumer[a:b].tolist(), times[a:b].tolist(), strict=True))
             for a, b in pairwise(first[: n + 1])
         ]
-        self.read: list[dict[int, int]] = [{} for _ in range(n)]  # makers, and how often
+        self.read: list[dict[int, int]] = [{} for _ in range(n)]  # producer to uses per element
         for maker, readers in enumerate(self.of):
             for reader, again in readers:
                 self.read[reader][maker] = max(again, self.read[reader].get(maker, 1))
@@ -58,10 +62,10 @@ class _Uses:
 
 
 def _kept(problem: FusionProblem, uses: _Uses) -> list[bool]:
-    """Returns which ops are in memory, because to clone them would be to read more.
+    """Return True for each op that stays in memory because duplicating it would read more.
 
-    Those that read more than they make, from two operands of full size at least, if on a path to
-    one of their readers something may not be fused.
+    Such an op reads more than it writes, from at least two operands of full size. A path to one of
+    its readers has a use that may not be fused.
     """
     n = int(problem.num_ops)
     role, into = np.asarray(problem.role).tolist(), np.asarray(problem.into).tolist()
@@ -71,8 +75,8 @@ def _kept(problem: FusionProblem, uses: _Uses) -> list[bool]:
         for op in range(n)
     ]
     kept = [False] * n
-    after = [1 << op for op in range(n)]  # ops with a path from each op, and itself, as bits
-    parted = [0] * n  # those of them with a use on a path to them that may not be fused
+    after = [1 << op for op in range(n)]  # bit sets: each op and all ops reachable from it
+    parted = [0] * n  # bit sets: those reached through a use that may not be fused
     for op in reversed(range(n)):
         readers = 0
         for reader, _ in uses.of[op]:

@@ -1,4 +1,4 @@
-"""Configurations of fusion that need no search: the extremes, and what XLA does."""
+"""Fusion configurations that need no search: the two extremes, and XLA's two passes."""
 
 from collections.abc import Callable
 
@@ -10,22 +10,22 @@ from gopt.heuristics.fusion.priority_fusion import priority_fusion
 
 
 def nothing(problem: FusionProblem) -> np.ndarray:
-    """Returns the configuration in which each op is a kernel, bool `[N]`."""
+    """Return the configuration with one kernel per op, bool `[N]`."""
     return np.zeros(len(problem.compute), bool)
 
 
 def everything(problem: FusionProblem) -> np.ndarray:
-    """Returns the configuration in which whatever may be fused is, bool `[N]`."""
+    """Return the configuration that fuses every op that may be fused, bool `[N]`."""
     return np.array(problem.configurable)
 
 
 def within_devices(problem: FusionProblem, fused: np.ndarray, device: np.ndarray) -> np.ndarray:
-    """Returns a configuration without what is fused into ops on other devices, bool `[N]`.
+    """Return a configuration without fusions across devices, bool `[N]`.
 
     Args:
-      problem: one problem.
-      fused: a configuration, bool `[N]`.
-      device: int32 `[N]`, where ops run.
+      problem: one fusion problem.
+      fused: configuration, bool `[N]`.
+      device: device of each op, int32 `[N]`.
     """
     count = np.diff(problem.first_use)
     maker = np.repeat(np.arange(len(count)), count)

@@ -1,4 +1,4 @@
-"""Priority fusion: what XLA does on GPUs, by the cost model of `gopt.cost.fusion.cost`."""
+"""Priority fusion, XLA's fusion pass on GPUs, under the cost model of `gopt.cost.fusion.cost`."""
 
 import heapq
 from itertools import pairwise
@@ -10,14 +10,17 @@ from gopt.cost.fusion.reachable import admitted
 
 
 def priority_fusion(problem: FusionProblem) -> np.ndarray:
-    """Returns the configuration of XLA's priority fusion, bool `[N]`.
+    """Return the configuration of XLA's priority fusion, bool `[N]`.
 
-    At first each op is a kernel. The kernel whose fusion into all kernels that read it saves most
-    time is fused, of equals the first op's, until any would cost more: one that saves 0 ticks is
-    done. After each its neighbours are scored
-    anew. What may not be fused into all of its readers stays.
+    At first each op is a kernel. Each step fuses the kernel that saves most time when fused into
+    all kernels that read it; the first op wins ties. A step that saves 0 ticks is taken; the pass
+    ends when every fusion would cost time. After each step the neighbours are scored again. A
+    kernel that may not be fused into all of its readers stays.
 
-    Source: xla/service/gpu/transforms/priority_fusion.cc. Times are by our model, not by XLA's.
+    Args:
+      problem: one fusion problem of N rows of ops.
+
+    Source: xla/service/gpu/transforms/priority_fusion.cc. Times are by our model, not XLA's.
     """
     state = _State(problem)
     fuse = np.zeros(len(problem.compute), bool)
@@ -43,7 +46,7 @@ def priority_fusion(problem: FusionProblem) -> np.ndarray:
 
 
 class _State:
-    """The kernels so far, by the op that ends each."""
+    """The current kernels, keyed by their last op."""
 
     def __init__(self, problem: FusionProblem):
         n, count = int(problem.num_ops), int(problem.num_accesses)
@@ -53,7 +56,7 @@ class _State:
         self._launch, self._overlap = int(problem.launch), int(problem.overlap)
         tensor, op = problem.tensor[:count].tolist(), problem.access[:count].tolist()
         self._maker: dict[int, int] = {}
-        self._reads: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # tensors, ticks
+        self._reads: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # (tensor, ticks) per op
         for t, i, ticks in zip(tensor, op, problem.read[:count].tolist(), strict=True):
             if t in self._maker:
                 self._reads[i].append((t, ticks))
@@ -62,13 +65,13 @@ class _State:
         first, reader = problem.first_use.tolist(), problem.consumer.tolist()
         self._uses = [reader[a:b] for a, b in pairwise(first[: n + 1])]
         self.kernels = {int(i): {int(i)} for i in np.flatnonzero(problem.is_kernel)}
-        self._holders: list[set[int]] = [{i} for i in range(n)]  # kernels with each op
+        self._holders: list[set[int]] = [{i} for i in range(n)]  # kernels that contain each op
         self._time = {end: self._seconds(end, members) for end, members in self.kernels.items()}
         self._version = dict.fromkeys(self.kernels, 0)
         self._saved: dict[tuple[int, int], tuple[int, int, int | None]] = {}
 
     def priority(self, end: int) -> int | None:
-        """Returns the ticks that fusing a kernel into its readers saves; None if it may not be."""
+        """Return the ticks saved by fusing a kernel into its readers; None if not allowed."""
         if not self._configurable[end]:
             return None
         total = self._time[end]
@@ -80,7 +83,7 @@ class _State:
         return total
 
     def fuse(self, end: int) -> set[int]:
-        """Fuses a kernel into its readers, and returns the kernels with other neighbours now."""
+        """Fuse a kernel into its readers; return the kernels whose neighbours have changed."""
         readers = self._readers(end)
         members = self.kernels[end]
         for reader in readers:
@@ -101,7 +104,7 @@ class _State:
         return (makers | readers) & self.kernels.keys()
 
     def _readers(self, end: int) -> set[int]:
-        """Returns the kernels that read what a kernel makes."""
+        """Return the kernels that read a kernel's result."""
         return {kernel for op in self._uses[end] for kernel in self._holders[op]}
 
     def _saving(self, end: int, reader: int) -> int | None:
@@ -116,9 +119,9 @@ class _State:
         return known[2]
 
     def _seconds(self, end: int, members: set[int]) -> int:
-        """Returns ticks, as `gopt.cost.fusion.kernels.timed_kernels` does, but without an end.
+        """Return the ticks of a kernel, as `gopt.cost.fusion.kernels.timed_kernels`, but uncapped.
 
-        What takes `MAX_TICKS` is never fused: it costs more than all ops one by one.
+        A kernel of `MAX_TICKS` is never fused: it costs more than all ops one by one.
         """
         compute = self._compute[end] + sum(self._work[end][op] for op in members - {end})
         read: dict[int, int] = {}

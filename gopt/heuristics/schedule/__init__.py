@@ -1,1 +1,1 @@
-"""Heuristic schedules: orders, placements, bounds, and their keys."""
+"""Heuristic schedules: orders, placements, lower bounds and their keys."""

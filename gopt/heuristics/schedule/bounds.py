@@ -1,4 +1,4 @@
-"""Cheap lower bounds: no schedule under `gopt.cost.schedule.execution` costs less."""
+"""Cheap lower bounds on the cost of every schedule under `gopt.cost.schedule.execution`."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ from gopt.cost.schedule.problem import Problem
 
 
 def makespan_bound(problem: Problem) -> int:
-    """Returns a lower bound on the makespan, in ticks.
+    """Return a lower bound on the makespan, in ticks.
 
-    The longer of the critical path and of all work spread evenly over the devices, with the
-    shortest time of each op among the devices that it is allowed on, and without transfers.
+    The bound is the larger of the critical path and the total work divided by the number of
+    devices. Each op takes its shortest time over its allowed devices; transfers take none.
     """
     may, ticks = np.asarray(problem.allowed), np.asarray(problem.op_ticks, np.int64)
     shortest = np.where(may, ticks, np.iinfo(np.int64).max).min(1)
@@ -25,11 +25,13 @@ def makespan_bound(problem: Problem) -> int:
 
 
 def peak_bound(problem: Problem) -> int:
-    """Returns a lower bound on the largest peak over devices, in units.
+    """Return a lower bound on the largest peak memory over devices, in units.
 
-    The largest of what one op needs on its device (what it reads and makes, and its workspace),
-    of that and all that stays elsewhere (pinned inputs) spread evenly over the devices, and of
-    the same for what is there at the start (all inputs) and at the end (all that is pinned).
+    The bound is the largest of three numbers:
+
+    1. the need of one op on its device: its operands, results and workspace;
+    2. that need plus all pinned inputs held elsewhere, divided by the number of devices;
+    3. all inputs (the start), or all pinned tensors (the end), divided by the number of devices.
     """
     t, e, devices = int(problem.num_tensors), int(problem.num_uses), problem.num_devices
     size, pinned = np.asarray(problem.size, np.int64)[:t], np.asarray(problem.pinned)[:t]

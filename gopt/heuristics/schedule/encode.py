@@ -1,4 +1,4 @@
-"""From a schedule that a heuristic found to the keys that decode to it."""
+"""Encode a schedule as the keys that decode to it."""
 
 from collections.abc import Sequence
 
@@ -7,24 +7,28 @@ import numpy as np
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 
-MAX_ITEMS = 2**24  # positions divided by their count stay distinct as float32
+MAX_ITEMS = 2**24  # positions divided by their count stay distinct in float32 up to here
 
 
 def keys_from_items(
     problem: Problem, device: Sequence[int] | np.ndarray, items: Sequence[int]
 ) -> Keys:
-    """Returns the keys of one candidate that places ops on `device` and issues `items` in turn.
+    """Return the keys of one candidate that places ops on `device` and issues `items` in order.
 
-    Items must come after the items that they wait for: then each of them is the ready one with
-    the smallest key when its turn comes. Items that are not in the list get the key 1.
+    Each item must follow the items that it waits for. It is then the ready item with the smallest
+    key when it is due. Unlisted items get the key 1.
 
     Args:
-      problem: one problem, on the host.
-      device: device of each real op, by index.
-      items: ops and transfers in order of issue, numbered as in `Problem`.
+      problem: one problem, as NumPy arrays.
+      device: device index of each of the n real ops, int `[n]`.
+      items: ops and transfers in issue order, numbered as in `Problem`.
+
+    Returns:
+      Keys of one candidate, float32.
 
     Raises:
-      ValueError: an op is not allowed on its device, an item is out of range or listed twice.
+      ValueError: `device` has a wrong shape or a device that is not allowed; or `items` has an item
+        out of range, a duplicate, or more than `MAX_ITEMS` entries.
     """
     (n, t, _), devices = problem.shape, problem.num_devices
     chosen, order = np.asarray(device, np.int64), np.asarray(items, np.int64)
@@ -56,6 +60,6 @@ def keys_from_items(
 
 
 def keys_in_order(problem: Problem) -> Keys:
-    """Returns the keys of all ops on device 0, in the order in which they are listed."""
+    """Return the keys that run all ops on device 0 in index order."""
     count = int(problem.num_ops)
     return keys_from_items(problem, [0] * count, range(count))

@@ -13,14 +13,14 @@ from gopt.search import brkga
 def evolve(
     key: jax.Array, problem: Problem, *, objective: str, evaluations: int, **settings: Any
 ) -> brkga.Result:
-    """Returns what BRKGA finds on one problem, by the relaxed cost of the objective first.
+    """Run BRKGA on one problem, starting with the relaxed cost of the objective.
 
     Args:
       key: random key.
       problem: one problem.
-      objective: what to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      evaluations: how many candidates to evaluate.
-      **settings: the rest, as of `gopt.search.brkga.minimize`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      evaluations: number of candidates to evaluate.
+      **settings: further arguments of `gopt.search.brkga.minimize`.
     """
     return brkga.minimize(
         key,

@@ -1,4 +1,4 @@
-"""What ops wait for. Inputs are there from the start: nothing waits for them."""
+"""Track which ops are ready. Input ops are available from the start: nothing waits for them."""
 
 import numpy as np
 
@@ -6,7 +6,14 @@ from gopt.cost.schedule.problem import Problem
 
 
 class Waiting:
-    """Ops and how many tensors, other than those of inputs, each of them waits for."""
+    """Number of non-input tensors that each op still waits for.
+
+    Args:
+      problem: one problem, as NumPy arrays.
+
+    Attributes:
+      sources: non-input ops that wait for nothing, by index.
+    """
 
     def __init__(self, problem: Problem):
         uses = int(problem.num_uses)
@@ -22,7 +29,7 @@ class Waiting:
         self.sources: list[int] = np.flatnonzero((waits[:real] == 0) & ~is_input[:real]).tolist()
 
     def issue(self, op: int) -> list[int]:
-        """Returns the ops that waited for this one as the last, by index."""
+        """Issue an op; return the ops that become ready by it, sorted by index."""
         ready = []
         for reader in self._consumer[self._first[op] : self._first[op + 1]]:
             self._waits[reader] -= 1
@@ -31,22 +38,30 @@ class Waiting:
         return sorted(ready)
 
     def readers(self, tensor: int) -> list[int]:
-        """Returns the ops that read a tensor."""
+        """Return the ops that read a tensor."""
         return self._consumer[self._first_use[tensor] : self._first_use[tensor + 1]]
 
 
 def check_group(problem: Problem, group: np.ndarray) -> None:
-    """Raises `ValueError` if there is not one group for each real op."""
+    """Check that `group` has one entry per real op.
+
+    Args:
+      problem: one problem, as NumPy arrays.
+      group: group of each real op, `[n]`.
+
+    Raises:
+      ValueError: `group` has another shape.
+    """
     count = int(problem.num_ops)
     if np.shape(group) != (count,):
         raise ValueError(f"group has shape {np.shape(group)}: expected one group for {count} ops")
 
 
 def leaders(problem: Problem) -> np.ndarray:
-    """Returns whom each real op follows: a free input the first of its readers, others themselves.
+    """Return the op that each real op follows, int64 `[n]`.
 
-    An input is free if it may be everywhere, see `gopt.cost.schedule.dispatch.settled`. Int64
-    `[n]`.
+    A free input follows the first of its readers; every other op follows itself. An input is free
+    if it is allowed on every device, see `gopt.cost.schedule.dispatch.settled`.
     """
     n, uses = int(problem.num_ops), int(problem.num_uses)
     maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]
@@ -57,6 +72,6 @@ def leaders(problem: Problem) -> np.ndarray:
 
 
 def reads_of(problem: Problem) -> list[list[int]]:
-    """Returns the tensors that each real op reads."""
+    """Return the tensors that each real op reads."""
     read, first = np.asarray(problem.read).tolist(), np.asarray(problem.first_read).tolist()
     return [read[first[i] : first[i + 1]] for i in range(int(problem.num_ops))]

@@ -1,8 +1,8 @@
 """Schedules by constraint programming: OR-tools' CP-SAT on the whole cost model.
 
-Exact, given time: placement, transfers, order or clock, and memory are all in the model, so that
-its bounds hold for every schedule under `gopt.cost.schedule.execution`. There memory is accounted
-along the issue order: an approximation for asynchronous transfers. Needs the extra `solvers`.
+The model contains placement, transfers, order or clock, and memory. It is exact, given time, and
+its bounds hold for every schedule under `gopt.cost.schedule.execution`. Memory is accounted along
+the issue order, an approximation for asynchronous transfers. Needs the extra `solvers`.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,17 @@ from gopt.heuristics.schedule.encode import keys_from_items
 
 
 class Solution(NamedTuple):
-    """What the solver found."""
+    """Result of the solver.
 
-    keys: Keys  # the best candidate
-    cost: int  # of it: the largest peak in units, or the makespan in ticks
-    bound: int  # no schedule costs less
+    Attributes:
+      keys: keys of the best candidate.
+      cost: cost of that candidate: largest peak in units, or makespan in ticks.
+      bound: lower bound on the cost of every schedule.
+    """
+
+    keys: Keys
+    cost: int
+    bound: int
 
 
 def solve(
@@ -36,19 +42,20 @@ def solve(
     workers: int = 0,
     seed: int = 0,
 ) -> Solution:
-    """Returns the best schedule that CP-SAT finds from a given one, and a bound.
+    """Return the best schedule that CP-SAT finds from a given one, and a lower bound.
 
     Args:
-      problem: one problem, on the host.
-      given: keys of a candidate, such as the best heuristic's, where the solver begins.
-      objective: one of `OBJECTIVES`: "peak_memory" or "makespan".
-      seconds: time limit of the solver, after the model is built.
-      workers: threads; 0 is one for each core. With one, and time enough to finish, the same
-        arguments give the same schedule.
-      seed: of the solver.
+      problem: one problem, as NumPy arrays.
+      given: keys of the starting candidate, such as the best heuristic's.
+      objective: "peak_memory" or "makespan".
+      seconds: time limit of the solver in seconds, after the model is built.
+      workers: number of threads; 0 means one per core. With one thread and enough time to finish,
+        equal arguments give equal schedules.
+      seed: random seed of the solver.
 
     Raises:
-      ValueError: the objective is neither of the two, or there is no time.
+      ValueError: the objective is unknown, or `seconds` is not positive.
+      RuntimeError: CP-SAT rejects the model.
     """
     if objective not in _MODELS:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(_MODELS)}")
@@ -70,7 +77,7 @@ def solve(
         keys = variables.keys(solver)
         candidates.append((read_cost(_schedule(problem, keys)), keys))
     cost, keys = min(candidates, key=lambda candidate: candidate[0])
-    proven = solver.best_objective_bound  # without time to look, nothing
+    proven = solver.best_objective_bound  # -inf without time to search
     bound = max(least(problem), int(np.ceil(proven)) if np.isfinite(proven) else 0)
     return Solution(keys, cost, bound)
 
@@ -85,7 +92,9 @@ def _schedule(problem: Problem, keys: Keys) -> Schedule:
 
 
 class _Variables:
-    """Where ops run, what is sent where, and when items begin: at a step of an order, or a tick.
+    """Model variables: devices of ops, transfers, and begins of items.
+
+    A begin is a step of an order or a tick.
 
     Inputs begin at 0. Items are numbered as in `Problem`.
     """
@@ -102,7 +111,7 @@ class _Variables:
         ]
         ops = range(int(problem.num_ops))
         self.ops = [op for op in ops if not problem.is_input[op]]
-        # Literals: op i is on device d, tensor t is sent to device d.
+        # Literals: op i is on device d; tensor t is sent to device d.
         self.on = [self._place(op, int(known.device[op])) for op in ops]
         self.sent = {
             (tensor, to): self._send(tensor, to, begins)
@@ -113,26 +122,26 @@ class _Variables:
         self.begin: dict[int, Any] = {op: 0 for op in ops if problem.is_input[op]}
         items = [*self.ops, *(self.transfer(*sent) for sent in self.sent)]
         self.begin |= {item: self.number(0, last, begins.get(item, 0)) for item in items}
-        self.end = dict(self.begin)  # in an order nothing takes time
+        self.end = dict(self.begin)  # in an order, items take no time
 
     def transfer(self, tensor: int, to: int) -> int:
-        """Returns the item that sends a tensor to a device."""
+        """Return the item number of the transfer of a tensor to a device."""
         return self.problem.shape.ops + tensor * len(self.devices) + to
 
     def number(self, low: int, high: int, hint: int) -> Any:
-        """Returns a new variable with a hint."""
+        """Return a new integer variable with a hint."""
         variable = self.model.new_int_var(low, high, "")
         self.model.add_hint(variable, hint)
         return variable
 
     def literal(self, hint: bool) -> Any:
-        """Returns a new literal with a hint."""
+        """Return a new Boolean literal with a hint."""
         variable = self.model.new_bool_var("")
         self.model.add_hint(variable, hint)
         return variable
 
     def after(self, later: Any, earlier: Any, *literals: Any) -> None:
-        """Says that one number is another one at least, if all the literals hold."""
+        """Constrain `later >= earlier` if all literals hold."""
         self.model.add(later >= earlier).only_enforce_if(*literals)
 
     def _place(self, op: int, known: int) -> list[Any]:
@@ -152,9 +161,9 @@ class _Variables:
         return sent
 
     def keys(self, solver: cp_model.CpSolver) -> Keys:
-        """Returns the keys of what the solver found."""
+        """Return the keys of the solution."""
         device = [[solver.value(here) for here in on].index(1) for on in self.on]
-        # Of items that begin together, those that take no time come first, makers before readers.
+        # At equal begins, items that take no time come first, producers before readers.
         items = [
             (solver.value(self.begin[op]), solver.value(self.end[op]), op, 0, op)
             for op in range(len(self.on))
@@ -169,9 +178,9 @@ class _Variables:
 
 
 def _peak_model(problem: Problem, known: Schedule) -> _Variables:
-    """Items are issued at steps, and memory is in use from a step until before another one.
+    """Build the memory model: items are issued at steps, memory is in use over intervals of steps.
 
-    Nothing keeps items from sharing a step: one after the other, in any order, they need no more.
+    Items may share a step: issued one after another, in any order, they need no more memory.
     """
     order = known.order[: int(known.num_items)].tolist()
     order = [item for item in order if item >= problem.shape.ops or not problem.is_input[item]]
@@ -187,7 +196,7 @@ def _peak_model(problem: Problem, known: Schedule) -> _Variables:
         units[device].append(size)
 
     def lasting(known_start: int, known_end: int) -> Any:
-        """Returns when a tensor goes, and how long it stays."""
+        """Return the end and the length of a tensor's lifetime, in steps."""
         end = variables.number(1, last + 1, known_end)
         return end, variables.number(1, last + 1, known_end - known_start)
 
@@ -237,7 +246,7 @@ def _peak_model(problem: Problem, known: Schedule) -> _Variables:
 
 
 def _makespan_model(problem: Problem, known: Schedule) -> _Variables:
-    """Items begin at ticks, and occupy devices and links."""
+    """Build the time model: items begin at ticks and occupy devices and links."""
     longest = int(known.makespan)
     items = known.order[: int(known.num_items)].tolist()
     starts = {item: int(known.start[item]) for item in items}
@@ -266,7 +275,7 @@ def _makespan_model(problem: Problem, known: Schedule) -> _Variables:
         for source in variables.devices:
             if source == to:
                 continue
-            # Sent, and from this device.
+            # True if the tensor is sent from this device.
             leg = variables.literal(item in starts and int(known.device[maker]) == source)
             model.add_implication(leg, sent)
             model.add_implication(leg, on[maker][source])
@@ -289,7 +298,13 @@ def _makespan_model(problem: Problem, known: Schedule) -> _Variables:
 
 
 class _Model(NamedTuple):
-    """How an objective is modelled, read from a schedule, and bounded beforehand."""
+    """Functions of one objective.
+
+    Attributes:
+      build: builder of the model.
+      read: function from a schedule to its cost.
+      least: lower bound that needs no solver.
+    """
 
     build: Callable[[Problem, Schedule], _Variables]
     read: Callable[[Schedule], int]
@@ -300,4 +315,4 @@ _MODELS = {
     "peak_memory": _Model(_peak_model, lambda known: int(known.peak.max()), peak_bound),
     "makespan": _Model(_makespan_model, lambda known: int(known.makespan), makespan_bound),
 }
-OBJECTIVES = tuple(_MODELS)  # those that there is a model of
+OBJECTIVES = tuple(_MODELS)  # objectives with a model

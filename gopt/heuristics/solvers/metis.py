@@ -1,4 +1,4 @@
-"""Graph partitioning: by bytes with a depth-first order, "GP + DFS" of REGAL, and by time.
+"""Graph partitioning with METIS: by bytes with a depth-first order ("GP + DFS"), and by time.
 
 Needs the extra `solvers`.
 """
@@ -16,23 +16,23 @@ from gopt.heuristics.schedule.orders.memory_orders import depth_first_order, ser
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks, mean_transfer_ticks
 from gopt.heuristics.schedule.readiness import check_group
 
-_TOTAL = 2**29  # weights are scaled to this sum: METIS counts in int32
+_TOTAL = 2**29  # sum that weights are scaled to: METIS counts in int32
 
 
 def partition_depth_first(problem: Problem, *, seed: int = 0) -> Keys:
-    """Returns the keys of a depth-first order of ops placed by METIS.
+    """Return the keys of a depth-first order of ops placed by METIS: "GP + DFS" of REGAL.
 
-    METIS tries to part the ops so that devices make, or are the first to read, about equal bytes,
-    and few bytes go from one to another; a tensor of several readers is shared out among them,
-    since it is sent to a device once. What REGAL's authors took for weights is not known: this is
-    our choice. Inputs are where they are read first.
+    METIS balances the bytes that each device produces or is the first to read, and minimises the
+    bytes transferred. A tensor's bytes are shared among its readers, since it is sent to a device
+    once. REGAL's weights are not published: these are our choice. Inputs are placed where they are
+    first read.
 
     Args:
-      problem: one problem, on the host.
-      seed: of METIS.
+      problem: one problem, as NumPy arrays.
+      seed: random seed of METIS.
 
-    Source: Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning
-    irregular graphs", SIAM Journal on Scientific Computing 20 (1998).
+    Source: Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
+    graphs", SIAM Journal on Scientific Computing 20 (1998).
     """
     order = np.asarray(depth_first_order(problem), np.int64)
     part = _parts(problem, order, seed)
@@ -48,24 +48,24 @@ def partition_by_time(
     imbalance: float = 1.03,
     shared_out: bool = True,
 ) -> np.ndarray:
-    """Returns the placement of METIS as of `gopt.cost.schedule.dispatch.settled`, int32 `[N]`.
+    """Return the placement of METIS, int32 `[N]`.
 
-    METIS tries to part the ops so that devices take about equal time, and sending what goes from
-    one to another takes little. It knows neither the order of the ops nor the memory of devices;
-    see `gopt.heuristics.schedule.placement.repair.fit_memory`.
+    The placement is settled by `gopt.cost.schedule.dispatch.settled`. METIS balances op time over
+    devices and minimises transfer time between them. It ignores the order of the ops and the memory
+    of devices; see `gopt.heuristics.schedule.placement.repair.fit_memory`.
 
     Args:
-      problem: one problem, on the host.
-      group: of each op, int `[n]`, kept on one device; by default each op is alone.
-      seed: of METIS; 0 and 1 are the same.
-      imbalance: how many times its fair share of the time a device may get, above 1.
-      shared_out: whether what sending a tensor takes is shared out among its readers; else it
-        counts in full for each of them. Which is better depends on the graph.
+      problem: one problem of n real ops, as NumPy arrays.
+      group: group of each op, int `[n]`, kept on one device; by default each op is its own group.
+      seed: random seed of METIS; 0 and 1 are the same.
+      imbalance: largest time of a device, as a multiple of its fair share; above 1.
+      shared_out: whether a tensor's transfer time is divided among its readers; otherwise it counts
+        in full for each reader. The better choice depends on the graph.
 
     Raises:
-      ValueError: the imbalance is not above 1, or there is not one group for each op.
+      ValueError: the imbalance is not above 1, or `group` does not have one entry per op.
 
-    Source: as of `partition_depth_first`; the weights are our choice.
+    Source: see `partition_depth_first`; the weights are our choice.
     """
     if not imbalance > 1:
         raise ValueError(f"imbalance is {imbalance}: expected more than 1")
@@ -83,7 +83,7 @@ def partition_by_time(
 
 
 def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
-    """Returns a device for each op, by METIS, by the bytes that they make or are first to read."""
+    """Return METIS's device for each op, weighted by bytes produced or read first."""
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     producer = np.asarray(problem.producer)[:t]
     size = np.asarray(problem.size, np.float64)[:t]
@@ -101,7 +101,7 @@ def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _between(links: sparse.csr_matrix, group: np.ndarray) -> sparse.csr_matrix:
-    """Returns how much ties any two different groups of ops `[n]`, `[K, K]`."""
+    """Sum edge weights of ops over pairs of different groups, `[K, K]`."""
     ops, others = links.nonzero()
     one, other = group[ops], group[others]
     apart, count = one != other, int(group.max(initial=0)) + 1
@@ -110,9 +110,10 @@ def _between(links: sparse.csr_matrix, group: np.ndarray) -> sparse.csr_matrix:
 
 
 def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.csr_matrix:
-    """Returns how much ties any two ops, whole numbers `[n, n]`.
+    """Return edge weights between ops, whole numbers `[n, n]`.
 
-    What sending a tensor costs `[T]` ties its maker to each reader, or is shared out among them.
+    A tensor's transfer cost, `sent[T]`, counts between producer and each reader, or is divided
+    among the readers.
     """
     n, uses = int(problem.num_ops), int(problem.num_uses)
     tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
@@ -126,7 +127,7 @@ def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.cs
 def _metis(
     problem: Problem, links: sparse.csr_matrix, weight: np.ndarray, options: pymetis.Options
 ) -> np.ndarray:
-    """Returns a device for each of what is linked, int64 `[K]`, about equal weights on each."""
+    """Return the device of each of K vertices, int64 `[K]`, with balanced weights."""
     count = min(problem.num_devices, len(weight))
     if count == 1:
         return np.zeros(len(weight), np.int64)
@@ -141,5 +142,5 @@ def _metis(
 
 
 def _whole(weight: np.ndarray) -> np.ndarray:
-    """Returns weights as whole numbers, one at least."""
+    """Return weights as whole numbers of at least 1."""
     return 1 + (weight * (_TOTAL / max(weight.sum(), 1))).astype(np.int64)  # type: ignore[operator]

@@ -1,6 +1,7 @@
-"""What terms cost: functions of an operator, its attributes, and what it reads.
+"""Cost models for single ops, given the operator, its attributes and its inputs.
 
-That is the shape of each, and whether it is known before the program runs, as weights are.
+For each input, the shape is given, and whether its value is known before the program runs, as a
+weight's is.
 """
 
 import functools
@@ -15,22 +16,22 @@ from gopt.program.equations import aval_of
 from gopt.program.program import Program, trace_program
 from gopt.rewriting.ir.operators import Attributes, Shapes, run
 
-# Of an operator, its attributes, the shapes of its inputs, and whether each of these is constant.
+# Operator, attributes, shapes of the inputs, and whether each input is constant, to seconds.
 OpCost = Callable[[str, Attributes, tuple[Shapes, ...], tuple[bool, ...]], float]
 
-# What takes no time: its readers read the part, or the view, in place.
+# Ops that take no time: their readers read the part or the view in place.
 FREE = frozenset(("argument", "number", "result", "reshape", "slice"))
 
 
 def roofline(hardware: Hardware | None = None) -> OpCost:
-    """Returns costs by the roofline of a device, in s.
+    """Return a cost model: the roofline of a device, in s.
 
-    Each op counts as a kernel of its own: what a compiler fuses costs less. All that it reads comes
-    from memory, constant or not.
+    Each op counts as its own kernel, so fused ops cost less in reality. All inputs are read from
+    memory, constant or not.
 
     Args:
-      hardware: the first device counts; by default a core of a CPU, of 100 Gflop/s and 10 GB/s,
-        with 1 µs for each op: our choice.
+      hardware: machine whose first device is used; by default one CPU core with 100 Gflop/s, 10
+        GB/s and 1 µs per op, our choice.
     """
     if hardware is None:
         hardware = homogeneous(1, flop_rate=1e11, memory_bandwidth=1e10, launch=1e-6)
@@ -48,24 +49,23 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
 
 
 def footprint(program: Program) -> float:
-    """Returns the bytes of all that a program reads and computes, each once."""
+    """Return the bytes of all arrays that a program reads or computes, each counted once."""
     computed = (v for equation in program.equations for v in equation.outvars)
     return sum(num_bytes(aval_of(v)) for v in (*program.inputs, *program.constants, *computed))
 
 
 def measured(times: KernelTimes, *, between: float = math.inf) -> OpCost:
-    """Returns costs as this CPU has them, in s: each op is compiled and timed once, as TASO has it.
+    """Return a cost model that compiles and times each op once on this CPU, in s, as TASO does.
 
-    An op is a kernel of its own, as in `roofline`; what a call of one takes is left out. Its
-    constants are read from memory, as those of a model are: our choice, as TASO's ops find them in
-    the cache. What is computed is in the cache if one holds it. What cannot be timed costs
-    infinitely much.
+    Each op is its own kernel, as in `roofline`; the call overhead is left out. Constants are read
+    from memory, as a model's weights are. This is our choice: TASO's ops find them in the cache.
+    Computed inputs are in the cache if one holds them. An op that cannot be timed costs infinity.
 
     Args:
-      times: what was measured before, and where it is kept.
-      between: bytes that are read from one read of a constant to the next, as the `footprint` of a
-        program, which a cache may hold if it is small; 0 for TASO's times. Constants of less than
-        16 KiB, of an op together, are in the cache in any case.
+      times: kernel times measured before, and their store.
+      between: bytes read between two reads of a constant, such as the `footprint` of a program. If
+        this is small, a cache may hold the constant; 0 gives TASO's times. Constants of less than
+        16 KiB per op are always in the cache.
     """
 
     @functools.cache

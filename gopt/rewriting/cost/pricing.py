@@ -1,4 +1,4 @@
-"""What programs cost: the sum of their terms, without what depends on constants alone."""
+"""Costs of programs: the sum over their terms, except terms that depend on constants only."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,15 +8,15 @@ from gopt.rewriting.ir.terms import Terms
 
 
 class Prices:
-    """Costs of the terms and of the programs of some terms, in s."""
+    """Costs of terms and of programs, in s."""
 
     def __init__(self, terms: Terms, cost: OpCost):
-        """Takes what an op costs."""
+        """Create the costs of `terms` under the cost model `cost`."""
         self._terms, self._cost = terms, cost
         self._known: dict[int, float] = {}
 
     def term(self, number: int) -> float:
-        """Returns the cost of a term; nothing if it is known before the program runs."""
+        """Return the cost of a term in s; 0 if its value is known before the program runs."""
         known = self._known.get(number)
         if known is None:
             terms, known = self._terms, 0.0
@@ -29,32 +29,32 @@ class Prices:
         return known
 
     def program(self, roots: Sequence[int]) -> float:
-        """Returns the cost of a program, given its results; it does not depend on their numbers."""
+        """Return the cost of the program with these roots, in s; term numbers do not matter."""
         return math.fsum(map(self.term, self._terms.live(roots)))
 
 
 class Change:
-    """What replacing terms of one program would change, without making the program that results.
+    """Change of a program's cost when terms are replaced, found without building the new program.
 
-    It is the cost of what is new, less that of what nobody needs any more. What reads something
-    that was replaced costs the same as before, unless it becomes simpler.
+    The change is the cost of the new terms minus the cost of the terms that are no longer read.
+    Readers of a replaced term keep their cost, even if they become simpler.
     """
 
     def __init__(self, terms: Terms, price: Callable[[int], float], roots: Sequence[int]):
-        """Counts the readers of all terms of the program.
+        """Count the readers of all terms of the program.
 
         Args:
-          terms: those of the program, and others.
-          price: of a term, as `Prices.term` has it.
+          terms: terms of the program, and others.
+          price: function from a term to its cost, such as `Prices.term`.
           roots: results of the program.
         """
         self._terms, self._price = terms, price
         self._readers = terms.readers(roots)
 
     def of(self, by: dict[int, int]) -> float:
-        """Returns what is added to the cost, given a term for each that is replaced.
+        """Return the change of the cost in s, given the replacement of each replaced term.
 
-        None of these may depend on another.
+        No replaced term may depend on another.
         """
         new, gone = replaced(by, self._readers, lambda number: self._terms[number].inputs)
         return sum(map(self._price, new)) - sum(map(self._price, gone))
@@ -63,12 +63,12 @@ class Change:
 def replaced(
     by: Mapping[int, int], readers: Mapping[int, int], inputs: Callable[[int], Sequence[int]]
 ) -> tuple[list[int], list[int]]:
-    """Returns the terms that a program has anew, and those that it has no longer.
+    """Return the terms that a program gains, and the terms that it loses.
 
     Args:
-      by: a term for each that is replaced, none of which depends on another.
-      readers: how often each term of the program is read.
-      inputs: of a term.
+      by: replacement of each replaced term; no replaced term depends on another.
+      readers: number of readers of each term of the program.
+      inputs: function from a term to its inputs.
     """
     new, gone, counts = list[int](), list[int](), dict[int, int]()
 
@@ -77,7 +77,7 @@ def replaced(
 
     for old, one in by.items():
         stack = [(one, count(old))]
-        while stack:  # what is new reads its inputs
+        while stack:  # a new term reads its inputs
             number, more = stack.pop()
             if not count(number):
                 new.append(number)

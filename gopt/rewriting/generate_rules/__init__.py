@@ -1,6 +1,6 @@
-"""A generator of rules: all small expressions, those that are equal, and the rules that these are.
+"""Rule generator: enumerate small expressions, find equal ones, and select rules.
 
-After TASO's, see `gopt.rewriting.generate_rules.choosing`. What it found is in
+After TASO's generator, see `gopt.rewriting.generate_rules.choosing`. The generated rules are in
 `gopt.rewriting.rules.generated`.
 """
 

@@ -1,12 +1,13 @@
-"""Rules that are found, not written by hand: after TASO's generator.
+"""Select the generated rules from which all others follow, after TASO's generator.
 
 After Jia et al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph
-Substitutions", SOSP 2019. All small expressions are compared on random numbers. What is equal is
-verified, for random shapes of which no two need to be the same; and left out where it follows from
-what was found before. Other than TASO's rules, these hold of integers that wrap around, too, which
-leaves some of `relu` out, and of convolutions with any strides, padding and dilation, and with any
-groups if they may. There are none of two patterns, and none where a name has a size that is a sum.
-Needs the extra `rewriting`.
+Substitutions", SOSP 2019. All small expressions are compared on random numbers. Equalities are
+verified on random shapes with independent sizes, and dropped if they follow from earlier ones.
+
+Differences from TASO: rules also hold for integers that wrap around, which excludes some rules of
+`relu`. Rules of convolutions hold for any strides, padding and dilation, and for any groups if
+possible. Two-pattern rules are not generated, nor rules with a variable whose size is a sum. Needs
+the extra `rewriting`.
 """
 
 from collections import Counter, defaultdict
@@ -22,52 +23,65 @@ from gopt.rewriting.rules.patterns import build
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.saturation import saturate
 
-Bound = dict[int, int]  # expressions, by the numbers of names
+Bound = dict[int, int]  # variable to expression, both by number
 
 
 class Candidate(NamedTuple):
-    """A rule, and the equality that it is."""
+    """A rule, and its equality.
+
+    Attributes:
+      equality: verified equality.
+      rule: one direction of it.
+    """
 
     equality: Equality
     rule: Rule
 
 
 class Group(NamedTuple):
-    """Expressions that are the same."""
+    """Equal expressions.
+
+    Attributes:
+      first: number of the first expression.
+      others: numbers of others, all with the same number of operators.
+    """
 
     first: int
-    others: tuple[int, ...]  # of one number of operators
+    others: tuple[int, ...]
 
 
 class Generator:
-    """Chooses, of all that is equal, that from which the rest follows.
+    """Selection of the equalities from which all others follow.
 
-    It follows if a part has a smaller expression that is equal, as no others are enumerated; if
-    names are renamed; or if it is what was chosen before, with expressions in the place of names,
-    up to parts that have smaller ones.
+    An equality follows from earlier ones in three cases: a part has a smaller equal expression, so
+    that it is not enumerated; it is a renaming; or it is an instance of a selected equality, up to
+    parts with smaller equal expressions.
 
     Attributes:
-      chosen: equalities, in the order in which they were found; all are verified.
-      counts: what became of pairs of an expression and the first that is equal.
+      expressions: expressions to compare.
+      times: number of verifications of each equality.
+      chosen: selected equalities in order, all verified.
+      counts: numbers of pairs of an expression and its first equal one, by outcome.
     """
 
     def __init__(self, expressions: Expressions, *, times: int = 3):
-        """Takes all expressions.
+        """Create an empty selection.
 
         Args:
-          expressions: that are compared.
-          times: how often an equality is verified.
+          expressions: expressions to compare.
+          times: number of verifications of each equality.
         """
         self.expressions, self.times = expressions, times
         self.chosen: list[Equality] = []
         self.counts = Counter({"wrong": 0})
-        self._known = expressions.first == np.arange(len(expressions))  # equal to their first
+        # Known to be equal to their first.
+        self._known = expressions.first == np.arange(len(expressions))
         self._sides: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by operator
 
     def groups(self) -> list[Group]:
-        """Returns what is the same, for `choose` to take one by one.
+        """Return the groups of equal expressions, in the order for `choose`.
 
-        Of the largest expressions, no group is there whose first one is another's, renamed.
+        Among the largest expressions, groups that are renamings of another group are left out.
         """
         of = self.expressions
         others = np.flatnonzero(~self._known)
@@ -82,30 +96,30 @@ class Generator:
             found[int(of.level[other]), int(of.level[first]), first].append(other)
 
         def order(key: tuple[int, int, int]) -> tuple[int, ...]:
-            level, less, first = key  # what has more names is more general
+            level, less, first = key  # more distinct variables are more general
             return level, not of.is_canonical[first], -int(of.distinct[first]), less, first
 
         keys = sorted(found, key=order)
         return [Group(key[-1], tuple(found[key])) for key in keys]
 
     def choose(self, group: Group) -> None:
-        """Chooses what does not follow from what was chosen before, of a group.
+        """Select the equalities of a group that do not follow from those selected before.
 
         Raises:
-          ValueError: an equality asks more of shapes than the expression that has been left out for
-            it: operators of the domain that do so have to come last.
+          ValueError: an equality restricts shapes more than the expression that it would drop.
+            Operators with such restrictions must come last in the domain.
         """
         left = list(group.others)
         while left:
             follows = [other for other in left if self._follows(other)]
             if not follows:
-                last = left.pop()  # most often it has another operator than the first
+                last = left.pop()  # its operator usually differs from the first one's
                 follows = [last] if self._try(group.first, last) else []
             self._known[follows] = True
             left = [other for other in left if other not in follows]
 
     def _try(self, first: int, other: int) -> bool:
-        """Returns whether a pair is an equality; then it is chosen."""
+        """Select a pair if it is an equality; return whether it is."""
         for any_groups in (True, False):
             found = equality(self.expressions, first, other, any_groups=any_groups)
             if all(found.holds(seed) for seed in range(self.times)):
@@ -124,7 +138,7 @@ class Generator:
         return True
 
     def _follows(self, number: int) -> bool:
-        """Returns whether what was chosen makes it an expression that is known to be the same."""
+        """Return whether selected equalities turn an expression into one known to be equal."""
         of = self.expressions
         for source, target in self._sides[int(of.operator[number])]:
             for bound in self._match(source, number, {}):
@@ -150,7 +164,7 @@ class Generator:
             yield from found
 
     def _build(self, pattern: int, bound: Bound) -> int | None:
-        """Returns an expression, its parts replaced by the first that are equal, if it is there."""
+        """Return an instance of a pattern, with the first equal of each part; None if not found."""
         of = self.expressions
         if of.operator[pattern] < 0:
             return bound.get(pattern)
@@ -164,29 +178,29 @@ class Generator:
 
 
 def is_same(found: Equality) -> bool:
-    """Returns whether both sides are one term, however it is written."""
+    """Return whether both sides are one term."""
     terms, bound, _ = found.sample(0)
     one, other = (build(terms, side, bound) for side in found.sides)
     return one == other
 
 
 def is_useless(rule: Rule) -> bool:
-    """Returns whether what is put there has what is looked for in it, again and again."""
+    """Return whether the target contains the source, so that the rule applies forever."""
     (source,), (target,) = rule.source, rule.target
     return source in operators_of(target)
 
 
 def follows(found: Candidate, rules: Sequence[Rule], *, rounds: int = 4, nodes: int = 1000) -> bool:
-    """Returns whether saturation by other rules puts there what a rule does, within its limits.
+    """Return whether saturation with other rules derives a rule, within its limits.
 
     Args:
-      found: a rule.
-      rules: the others.
+      found: rule to derive.
+      rules: other rules.
       rounds: see `gopt.rewriting.search.saturation.saturate`.
-      nodes: see there.
+      nodes: see `gopt.rewriting.search.saturation.saturate`.
     """
     (source,), (target,) = found.rule.source, found.rule.target
-    for seed in range(2):  # some rules apply to some kernels alone
+    for seed in range(2):  # some rules apply to some kernels only
         terms, bound, _ = found.equality.sample(seed, np.float32)
         old, new = (build(terms, side, bound) for side in (source, target))
         graph = saturate(terms, [old], rules, rounds=rounds, nodes=nodes).graph
@@ -198,11 +212,11 @@ def follows(found: Candidate, rules: Sequence[Rule], *, rounds: int = 4, nodes: 
 
 
 def independent(found: Sequence[Candidate], rules: Sequence[Rule]) -> list[Rule]:
-    """Returns what does not follow from the rest together with other rules.
+    """Return the rules that do not follow from the rest and from other rules.
 
     Args:
-      found: rules; of two that follow from each other the first stays.
-      rules: the others.
+      found: rules; of two that follow from each other, the first stays.
+      rules: other rules.
     """
     left = [each.rule for each in found]
     for each in reversed(found):

@@ -1,12 +1,11 @@
-"""What expressions are made of, for the generator of rules: names, operators, and their shapes.
+"""Domains of the rule generator: variables, operators and shapes.
 
-An axis is a tuple of letters, whose sizes are added up: where `x` is `m k` and `y` is `m p`, what
-joins them is `m (k p)`. Operators say which axes have to be the same. Of which letters these then
-are made is left open: all that stand for channels are one letter while expressions are enumerated,
-and as many as can be told apart in a rule.
+An axis is a tuple of letters whose sizes are added up: if `x` is `m k` and `y` is `m p`, their
+concatenation is `m (k p)`. Operators require that some axes are equal. During enumeration, all
+channel axes have one letter. In a rule they get as many different letters as possible.
 
-Shapes of a domain: matrices; or images, kernels, and what a convolution makes of these, which is
-not convolved again. Images have one height and width, and so have kernels.
+A domain has matrices, or it has images, kernels and convolution results, which are not convolved
+again. All images have one height and width, and so have all kernels.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,19 +16,20 @@ from gopt.rewriting.rules.patterns import Apply, add, concat, conv, matmul, mul,
 
 Axis = tuple[str, ...]  # letters
 Shape = tuple[Axis, ...]
-Same = Callable[[Axis, Axis], bool]  # whether axes are the same, or can be made so
+Same = Callable[[Axis, Axis], bool]  # whether two axes are equal, or can be made equal
 
-FIXED = frozenset(("h", "w", "r", "s", "h'", "w'"))  # of images, kernels, and what they make
+# Letters of images, kernels and convolution results.
+FIXED = frozenset(("h", "w", "r", "s", "h'", "w'"))
 
 
 class Operator(NamedTuple):
-    """What is applied to expressions.
+    """An operator on expressions.
 
     Attributes:
-      pattern: makes a pattern of patterns.
-      shape: returns the shape, given those of the inputs and what axes are the same; nothing if it
-        does not apply.
-      arity: how many inputs there are, one or two.
+      pattern: function from patterns to the pattern of the operator.
+      shape: function from input shapes and `same` to the shape; None if the operator does not
+        apply.
+      arity: number of inputs, one or two.
     """
 
     pattern: Callable[..., Apply]
@@ -38,12 +38,12 @@ class Operator(NamedTuple):
 
 
 class Domain(NamedTuple):
-    """What expressions are made of.
+    """The variables and operators of expressions.
 
     Attributes:
-      names: shapes by name; what may become the same is the same letter.
-      operators: that are applied.
-      sizes: of letters, when expressions are compared.
+      names: shapes of the variables by name; axes that may become equal have the same letter.
+      operators: operators.
+      sizes: size of each letter when expressions are compared.
     """
 
     names: Mapping[str, Shape]
@@ -52,20 +52,20 @@ class Domain(NamedTuple):
 
 
 class Letters:
-    """Which letters are the same, given axes that have to be."""
+    """Equalities between letters, collected from axes that must be equal."""
 
     def __init__(self) -> None:
-        """All letters are different."""
+        """Start with all letters different."""
         self._by: dict[str, str] = {}
 
     def find(self, letter: str) -> str:
-        """Returns the letter that stands for all that are the same."""
+        """Return the representative of all letters equal to this one."""
         while letter in self._by:
             letter = self._by[letter]
         return letter
 
     def same(self, one: Axis, other: Axis) -> bool:
-        """Makes two axes the same; returns whether that can be: if they have as many letters."""
+        """Make two axes equal; return whether that is possible: they must have as many letters."""
         if len(one) != len(other):
             return False
         for a, b in zip(map(self.find, one), map(self.find, other), strict=True):
@@ -75,7 +75,12 @@ class Letters:
 
 
 def own_letters(name: str, shape: Shape) -> Shape:
-    """Returns the shape of a name with letters of its own, but for those that are fixed."""
+    """Return the shape of a variable with its own letters, except for fixed ones.
+
+    Args:
+      name: name of the variable, which starts each new letter.
+      shape: shape of the variable.
+    """
     return tuple(
         tuple(letter if letter in FIXED else f"{name}{k}" for letter in axis)
         for k, axis in enumerate(shape)
@@ -118,7 +123,7 @@ def _convolved(x: Shape, a: Shape, *, same: Same, groups: int) -> Shape | None:
     parts = [channels[k * count : (k + 1) * count] for k in range(groups)]
     if len(channels) % groups or len(made) % groups or not all(same(p, read) for p in parts):
         return None
-    half = len(made) // groups  # what comes out of each group has one size
+    half = len(made) // groups  # each group has as many outputs
     if not all(same(made[k * half : (k + 1) * half], made[:half]) for k in range(1, groups)):
         return None
     return (x[0], ("h'",), ("w'",), made)
@@ -144,7 +149,7 @@ MATRICES = Domain(
         Operator(partial(transpose, permutation=(1, 0)), _transposed, 1),
         *_joins(-1, -2),
     ),
-    {"n": 3},  # matrices of two rows have identities of their own
+    {"n": 3},  # 2 × 2 matrices satisfy additional identities
 )
 IMAGES = Domain(
     {**dict.fromkeys("xyzu", _IMAGE), **dict.fromkeys("abcd", _KERNEL)},
@@ -154,7 +159,7 @@ IMAGES = Domain(
         Operator(mul, _not_of_kernels, 2),
         Operator(relu, _not_of_kernels, 1),
         *_joins(-1, -2, 0),
-        # Last, as it asks more of shapes than what it may be equal to: see `Generator`.
+        # Last, because it restricts shapes more than equal expressions do: see `Generator`.
         Operator(partial(conv, groups=2), partial(_convolved, groups=2), 2),
     ),
     {"n": 2, "b": 1, "h": 2, "w": 3, "r": 2, "s": 2, "h'": 1, "w'": 2},

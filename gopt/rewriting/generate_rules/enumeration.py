@@ -1,8 +1,9 @@
-"""All expressions of a few operators, and which of them are the same for random numbers.
+"""Enumerate all expressions of a few operators, and find those equal on random numbers.
 
-Numbers are integers of 64 bits that wrap around, of all values: what is the same for several draws
-is so for all integers, but for chance. All that can be of one size is. In the place of expressions
-that are the same stands the first: what reads another of them is not enumerated.
+Numbers are 64-bit integers of any value that wrap around. Expressions that are equal for several
+draws are equal for all integers, with high probability. All expressions with the same number of
+operators are enumerated together. Equal expressions are represented by the first; expressions that
+read another one are not enumerated.
 """
 
 import itertools
@@ -18,34 +19,48 @@ from gopt.rewriting.rules.patterns import COMMUTATIVE, Apply
 
 _DRAWS = 6
 _CHUNK = 2048  # expressions that are computed at once
-_BITS = 25  # of the number of an expression
+_BITS = 25  # bits of the number of an expression
 
 
 class _Kept(NamedTuple):
-    """Expressions of one size and one shape, that others may read."""
+    """Representative expressions of one level and one shape, as inputs of others.
+
+    Attributes:
+      level: number of operators.
+      shape: shape, in letters.
+      numbers: numbers of the expressions, `[B]`.
+      values: their values, int64 `[B, draws, *shape]`.
+    """
 
     level: int
     shape: Shape
     numbers: Any
-    values: Any  # [expressions, draws, *shape]
+    values: Any
 
 
 class _Block(NamedTuple):
-    """An operator applied to some of these."""
+    """An operator applied to representative expressions.
+
+    Attributes:
+      operator: index of the operator.
+      shape: shape of the results, in letters.
+      inputs: representative expressions for each input.
+      rows: index into each input, `[B, arity]`.
+    """
 
     operator: int
     shape: Shape
     inputs: tuple[_Kept, ...]
-    rows: Any  # [expressions, inputs], places in what is kept
+    rows: Any
 
 
 class _Kind:
-    """In which order names of one shape may appear, by number.
+    """Numbered orders in which the variables of one shape may appear.
 
     Attributes:
-      merged: the order in two, one after the other, by the numbers of both.
-      is_canonical: whether it is that of the domain, and none is left out.
-      distinct: how many names there are.
+      merged: number of the order of one expression followed by another, by the numbers of both.
+      is_canonical: whether the order is the domain's, and none is left out.
+      distinct: number of variables.
     """
 
     def __init__(self, domain: Domain, shape: Shape):
@@ -62,30 +77,30 @@ class _Kind:
         self.distinct = np.array(list(map(len, orders)))
 
     def of(self, name: str) -> int:
-        """Returns the number of the order in a name alone."""
+        """Return the number of the order of a single variable."""
         return self._place.get((name,), 0)
 
 
 class Expressions:
-    """Expressions by number: names, in order, then those of one operator, and so on.
+    """Numbered expressions: variables in order, then expressions of one operator, and so on.
 
     Attributes:
-      domain: what they are made of.
-      operator: of each, by its place in the domain; -1 for a name.
-      inputs: numbers of what each reads; -1 where nothing is.
-      level: how many operators are in each.
-      first: the first expression that is the same, for each. Of those of as many operators, one
-        that is canonical comes first.
-      is_canonical: whether names of one shape appear in order in it, none left out.
-      distinct: how many names are in each.
+      domain: variables and operators.
+      operator: operator of each expression, as an index in the domain; -1 for a variable.
+      inputs: numbers of the inputs of each, `[B, 2]`; -1 if there are fewer.
+      level: number of operators in each.
+      first: first expression equal to each. Among those with the fewest operators, a canonical one
+        comes first.
+      is_canonical: whether the variables of each shape appear in order, with none left out.
+      distinct: number of variables in each.
     """
 
     def __init__(self, domain: Domain, seed: int = 0):
-        """Takes the names of a domain.
+        """Create the variables of a domain.
 
         Args:
-          domain: what expressions are made of.
-          seed: of the numbers.
+          domain: variables and operators.
+          seed: random seed of the numbers.
         """
         count = len(domain.names)
         self.domain, self._rng = domain, np.random.default_rng(seed)
@@ -107,10 +122,10 @@ class Expressions:
         return len(self.operator)
 
     def grow(self, *, last: bool = False) -> None:
-        """Adds all expressions of one operator more.
+        """Add all expressions with one operator more.
 
         Args:
-          last: whether this is not called again, so that their values are not needed.
+          last: whether this is the last call, so that values are not kept.
         """
         level, before = int(self.level.max()) + 1, len(self)
         blocks = [block for k in range(len(self.domain.operators)) for block in self._of(k, level)]
@@ -135,7 +150,7 @@ class Expressions:
             self._keep(blocks, before, level)
 
     def find(self, operator: int, inputs: Sequence[int]) -> int | None:
-        """Returns the number of an expression, if it was enumerated."""
+        """Return the number of an expression; None if it was not enumerated."""
         orders = [inputs, inputs[::-1]] if self.commutes(operator) else [inputs]
         for left, right in ((*order, -1)[:2] for order in orders):
             key = _keys(operator, left, right)
@@ -145,26 +160,26 @@ class Expressions:
         return None
 
     def commutes(self, operator: int) -> bool:
-        """Returns whether inputs of an operator of the domain may be swapped."""
+        """Return whether the inputs of an operator of the domain may be swapped."""
         return self._pattern(operator).operator in COMMUTATIVE
 
     def reads(self, number: int) -> tuple[int, ...]:
-        """Returns the numbers of what an expression reads."""
+        """Return the numbers of the inputs of an expression."""
         return tuple(int(i) for i in self.inputs[number] if i >= 0)
 
     def tree(self, number: int) -> Any:
-        """Returns the pattern that an expression is."""
+        """Return the pattern of an expression."""
         if self.operator[number] < 0:
             return tuple(self.domain.names)[number]
         inputs = [self.tree(i) for i in self.reads(number)]
         return self.domain.operators[self.operator[number]].pattern(*inputs)
 
     def shape(self, number: int, letters: Letters) -> Shape:
-        """Returns the shape of an expression.
+        """Return the shape of an expression, in letters.
 
         Args:
-          number: of the expression.
-          letters: those that have to be the same become so.
+          number: number of the expression.
+          letters: equalities between letters, extended by those that the expression requires.
         """
         if self.operator[number] < 0:
             name = tuple(self.domain.names)[number]
@@ -176,7 +191,7 @@ class Expressions:
         return found
 
     def _of(self, k: int, level: int) -> Iterator[_Block]:
-        """Yields where an operator of the domain applies, of so many operators in all."""
+        """Yield the blocks of an operator of the domain for expressions of some level."""
         operator = self.domain.operators[k]
         for places in itertools.product(range(len(self._kept)), repeat=operator.arity):
             inputs = tuple(self._kept[place] for place in places)
@@ -193,7 +208,7 @@ class Expressions:
             yield _Block(k, shape, inputs, rows)
 
     def _keep(self, blocks: Sequence[_Block], before: int, level: int) -> None:
-        """Keeps what is the first of its values for others to read."""
+        """Keep the values of representative expressions as inputs of others."""
         found: dict[Shape, list[tuple[Any, Any]]] = {}
         for block in blocks:
             numbers = np.arange(before, before := before + len(block.rows))
@@ -245,5 +260,5 @@ def _chunks(rows: Any) -> Iterator[Any]:
 
 
 def _keys(operator: Any, left: Any, right: Any) -> Any:
-    """Returns a number for each expression, by what it is made of."""
+    """Return a unique number for each expression, by operator and inputs."""
     return ((operator + 1) << 2 * _BITS) + ((left + 1) << _BITS) + right + 1

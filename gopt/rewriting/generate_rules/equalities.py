@@ -1,4 +1,4 @@
-"""Equal patterns, with the shapes of their names: which these are, and whether they are equal."""
+"""Equalities of patterns with general shapes, and their verification."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,19 +15,19 @@ from gopt.rewriting.rules.generated import rule_of
 from gopt.rewriting.rules.patterns import Apply, build
 from gopt.rewriting.rules.rule import Rule
 
-# Letters to take first, for each axis.
+# Preferred letters of each axis.
 _MATRIX, _IMAGE, _KERNEL = ("m", "kn"), ("b", "", "", "c"), ("", "", "i", "o")
 _ELEMENTS = frozenset(("add", "mul", "relu"))
 
 
 class Equality(NamedTuple):
-    """Two patterns that are equal, or are to be.
+    """Two patterns that are equal, or are to be verified.
 
     Attributes:
-      sides: the patterns.
-      shapes: of names, a letter for each axis. The channels that an image has, or that come out of
-        a kernel, are as many as its size times the groups.
-      any_groups: whether convolutions have any; else one, where it is not said.
+      sides: the two patterns.
+      shapes: shapes of the variables, a letter per axis. The number of channels of an image, or of
+        outputs of a kernel, is the letter's size times the groups.
+      any_groups: whether convolutions may have any number of groups; otherwise one, unless written.
     """
 
     sides: tuple[Any, Any]
@@ -35,7 +35,7 @@ class Equality(NamedTuple):
     any_groups: bool
 
     def rules(self) -> tuple[Rule, ...]:
-        """Returns the rules from left to right and from right to left, if they can be stated."""
+        """Return the rules of both directions, as far as they can be stated."""
         shapes = self._spelled()
         return tuple(
             rule_of(one, other, shapes)
@@ -44,11 +44,12 @@ class Equality(NamedTuple):
         )
 
     def sample(self, seed: int, dtype: Any = np.float64) -> tuple[Terms, dict[str, Any], list[Any]]:
-        """Returns terms, what names and attributes stand for in them, and arguments.
+        """Return terms with random sizes, the bindings of variables and attributes, and arguments.
 
         Args:
-          seed: of the sizes, of which no two need to be the same, of attributes and numbers.
-          dtype: integers have all values, so that they wrap around.
+          seed: random seed of sizes, attributes and numbers; sizes of different letters are
+            independent.
+          dtype: dtype of the arguments; integers take all values, so that they wrap around.
         """
         rng = np.random.default_rng(seed)
         groups = int(rng.integers(1, 4)) if self.any_groups else 1
@@ -58,9 +59,9 @@ class Equality(NamedTuple):
             "like conv": _random_conv(rng, groups),
         }
         letters = sorted({x for shape in self.shapes.values() for x in shape} - FIXED)
-        # Smaller matrices have identities of their own.
+        # Smaller matrices satisfy additional identities.
         sizes = dict(zip(letters, map(int, rng.permutation(len(letters)) + 3), strict=True))
-        sizes |= {x: int(rng.integers(5, 8)) for x in "hw"}  # kernels with holes fit
+        sizes |= {x: int(rng.integers(5, 8)) for x in "hw"}  # large enough for dilated kernels
         sizes |= {x: int(rng.integers(1, 4)) for x in "rs"}
         terms, arguments = Terms(), list[Any]()
         for position, (name, shape) in enumerate(self.shapes.items()):
@@ -73,7 +74,7 @@ class Equality(NamedTuple):
         return terms, bound, arguments
 
     def holds(self, seed: int) -> bool:
-        """Returns whether both sides are equal for random shapes, attributes and numbers."""
+        """Return whether both sides are equal for random shapes, attributes and numbers."""
         with jax.enable_x64(True):
             for dtype in (np.float64, np.int8):
                 terms, bound, arguments = self.sample(seed, dtype)
@@ -87,10 +88,10 @@ class Equality(NamedTuple):
         return True
 
     def _spelled(self) -> dict[str, str]:
-        """Returns the shapes as rules have them.
+        """Return the shapes in the notation of rules.
 
-        Products have leading axes if nothing is transposed; what is done to elements alone, of all
-        alike, has any axes.
+        Matrix products have leading axes unless something is transposed. Element-wise patterns have
+        any axes, the same for all variables.
         """
         operators = {part.operator for part in operators_of(*self.sides)}
         if operators <= _ELEMENTS:
@@ -111,13 +112,13 @@ class Equality(NamedTuple):
 
 
 def equality(expressions: Expressions, one: int, other: int, *, any_groups: bool) -> Equality:
-    """Returns that two expressions are equal, for the most general shapes.
+    """Return the equality of two expressions for the most general shapes; it is not verified.
 
     Args:
-      expressions: in which they are.
+      expressions: all expressions.
       one: number of an expression.
-      other: number of the other.
-      any_groups: see `Equality`; only if there is a convolution for which it is left open.
+      other: number of the other expression.
+      any_groups: see `Equality`; only used if a convolution leaves its groups open.
     """
     numbers = (one, other)
     trees, letters = [expressions.tree(k) for k in numbers], Letters()
@@ -135,7 +136,13 @@ def equality(expressions: Expressions, one: int, other: int, *, any_groups: bool
 
 
 def is_general(expressions: Expressions, number: int, found: Equality) -> bool:
-    """Returns whether an equality asks no more of shapes than one of its sides alone does."""
+    """Return whether an equality restricts shapes no more than one of its sides alone.
+
+    Args:
+      expressions: all expressions.
+      number: number of the expression of that side.
+      found: equality.
+    """
     alone, names = Letters(), expressions.domain.names
     expressions.shape(number, alone)
     pairs = {
@@ -147,12 +154,12 @@ def is_general(expressions: Expressions, number: int, found: Equality) -> bool:
 
 
 def names_of(pattern: Any) -> set[str]:
-    """Returns the names in a pattern."""
+    """Return the variables of a pattern."""
     return {pattern} if isinstance(pattern, str) else pattern.names()
 
 
 def operators_of(*patterns: Any) -> Iterator[Apply]:
-    """Yields all operators of patterns."""
+    """Yield all operators of patterns."""
     for pattern in patterns:
         if isinstance(pattern, Apply):
             yield pattern
@@ -160,7 +167,7 @@ def operators_of(*patterns: Any) -> Iterator[Apply]:
 
 
 def _flat(pattern: Any, any_groups: bool) -> Any:
-    """Returns a pattern as terms have it: parts of a part are parts of the whole."""
+    """Return a pattern as terms have it: nested concatenations are one."""
     if isinstance(pattern, str):
         return pattern
     inputs = tuple(_flat(each, any_groups) for each in pattern.inputs)
@@ -181,7 +188,7 @@ def _is_like(part: Any, pattern: Apply) -> bool:
 
 
 def _random_conv(rng: np.random.Generator, groups: int) -> tuple[tuple[str, Any], ...]:
-    """Returns attributes of a convolution."""
+    """Return random attributes of a convolution."""
     found = {
         "strides": tuple(map(int, rng.integers(1, 3, 2))),
         "padding": tuple(tuple(map(int, rng.integers(0, 4, 2))) for _ in range(2)),

@@ -1,4 +1,4 @@
-"""What expressions compute, for many of them at once, and numbers that tell them apart."""
+"""Evaluate expressions in batches, and hash their values."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from gopt.rewriting.generate_rules.domains import Shape
 from gopt.rewriting.ir.operators import run
 from gopt.rewriting.rules.patterns import Apply
 
-# What an attribute is that the patterns leave open, when expressions are compared.
+# Values of the attributes that patterns leave open, when expressions are compared.
 LIKE: dict[str, dict[str, Any]] = {
     "product": {"precision": None, "dtype": None},
     "conv": {
@@ -27,15 +27,20 @@ LIKE: dict[str, dict[str, Any]] = {
 
 
 class Prints:
-    """Makes a number of each array, the same where shapes and values are."""
+    """Fingerprints of arrays: equal for equal shapes and values."""
 
     def __init__(self, rng: np.random.Generator):
-        """Takes where weights are drawn from."""
+        """Create fingerprints with weights drawn from `rng`."""
         self._rng = rng
         self._weights: dict[Shape, tuple[Any, Any]] = {}
 
     def of(self, shape: Shape, values: Any) -> Any:
-        """Returns the number of each array, given the shape of all, and their integers."""
+        """Return the fingerprint of each array, uint64 `[B]`.
+
+        Args:
+          shape: shape of all arrays, in letters.
+          values: int64 arrays `[B, ...]`.
+        """
         flat = values.reshape(len(values), -1).view(np.uint64)
         if shape not in self._weights:
             drawn = self._rng.integers(0, 2**64, flat.shape[1] + 1, np.uint64)
@@ -46,7 +51,7 @@ class Prints:
 
 @functools.cache
 def computed(pattern: Apply) -> Callable[..., Any]:
-    """Returns what computes an operator for arrays `[expressions, draws, *shape]`."""
+    """Return a function that computes an operator on arrays `[expressions, draws, *shape]`."""
     attributes = {**(LIKE[pattern.like] if pattern.like else {}), **dict(pattern.attributes)}
 
     def compute(*values: Any) -> Any:
@@ -61,7 +66,7 @@ def computed(pattern: Apply) -> Callable[..., Any]:
 
 
 def _convolution(x: Any, kernel: Any, *, groups: int) -> Any:
-    """Returns what one of step 1 and without padding makes; XLA's, of integers, takes minutes."""
+    """Compute a convolution with stride 1 and without padding; XLA's takes minutes for integers."""
     height, width = (n - k + 1 for n, k in zip(x.shape[1:3], kernel.shape[:2], strict=True))
     parts = zip(jnp.split(x, groups, -1), jnp.split(kernel, groups, -1), strict=True)
     made = [

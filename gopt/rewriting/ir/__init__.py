@@ -1,1 +1,1 @@
-"""Programs as terms: from a program, and back to a function."""
+"""Programs as terms: conversion from programs, and back to functions."""

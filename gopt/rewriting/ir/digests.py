@@ -1,4 +1,4 @@
-"""Digests: what tells programs apart, in this process and in others."""
+"""Digests of programs that are stable across processes."""
 
 import hashlib
 import re
@@ -10,15 +10,15 @@ from gopt.rewriting.ir.terms import Terms
 
 
 def digest(terms: Terms, roots: Sequence[int]) -> str:
-    """Returns a text of 64 letters that equal programs share, and no others.
+    """Return the digest of a program: 64 hexadecimal digits, equal for equal programs only.
 
-    It does not depend on which other programs were made before. Parameters of primitives count as
-    they are printed, without addresses of functions. Arrays that the program closes over are
-    arguments, which count by their shapes.
+    The digest does not depend on other programs in `terms`. Parameters of primitives count by their
+    printed form, without function addresses. Captured arrays are arguments and count by their
+    shapes.
 
     Args:
-      terms: those of the program, and others.
-      roots: its results.
+      terms: terms of the program, and others.
+      roots: results of the program.
     """
     known: dict[int, str] = {}
     for number in terms.live(roots):

@@ -1,4 +1,4 @@
-"""Programs as terms."""
+"""Convert programs to terms."""
 
 import functools
 import math
@@ -14,22 +14,21 @@ from gopt.rewriting.ir import layout, operators
 from gopt.rewriting.ir.terms import Terms
 
 _SAME = frozenset(("stop_gradient", "copy", "copy_p", "name", "optimization_barrier"))
-_NAMES = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul"}  # of primitives, as operators
+_NAMES = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul"}  # primitive to operator
 
 
 def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int, ...]:
-    """Returns the results of a program as terms.
+    """Convert a program to terms, and return its roots.
 
-    Products, convolutions of images, slices and concatenations become what rules know, between
-    transposes and reshapes where their axes are in another order; see `operators`, and `layout`
-    for where transposes go. Divisors that are constant become factors, which may round otherwise.
-    What stops gradients or fusion is left out: values stay, derivatives need not.
+    Matrix products, image convolutions, slices and concatenations become operators that rules know,
+    see `operators`. Transposes and reshapes are added where axes have another order; `layout` moves
+    the transposes. Division by a constant becomes multiplication, with possibly different rounding.
+    Gradient stops and fusion barriers are dropped: values stay the same, derivatives may not.
 
     Args:
-      terms: to which those of the program are added.
-      program: without donated arguments.
-      constant: of each flat argument, whether it is known before; arrays that the program closes
-        over are.
+      terms: terms to add to.
+      program: program without donated arguments.
+      constant: whether each flat argument is known before the program runs; captured arrays are.
     """
     known: dict[Var, int] = {}
     given = (*program.inputs, *program.constants)
@@ -49,13 +48,13 @@ def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int,
 
 
 def unknown(terms: Terms, roots: Sequence[int]) -> Counter[str]:
-    """Returns what rules know nothing of, and how often a program has it.
+    """Count the primitives of a program that rules do not know.
 
-    These are primitives; of control flow the bodies count as a whole.
+    A control-flow primitive is one entry, with the number of equations in its bodies.
 
     Args:
-      terms: those of the program, and others.
-      roots: its results.
+      terms: terms of the program, and others.
+      roots: results of the program.
     """
     found = Counter[str]()
     for number in terms.live(roots):
@@ -69,7 +68,7 @@ def unknown(terms: Terms, roots: Sequence[int]) -> Counter[str]:
 
 
 def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
-    """Returns the results of an equation as terms."""
+    """Convert an equation to terms, and return its results."""
     name = equation.primitive.name
     if name in _SAME:
         return inputs
@@ -87,7 +86,7 @@ def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
 
 
 def _results(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
-    """Returns the results of an equation as it is."""
+    """Add an equation unchanged, and return its results."""
     whole = terms.add("equation", inputs, equation=operators.Equation(equation))
     if not equation.primitive.multiple_results:
         return [whole]
@@ -125,8 +124,8 @@ def _conv(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | No
     dims = p["dimension_numbers"]
     if len(dims.lhs_spec) != 4 or p["batch_group_count"] != 1 or set(p["lhs_dilation"]) != {1}:
         return None
-    # The specifications name batch, channels and then the axes of the image; of the kernel,
-    # outputs, inputs and then these.
+    # The image and output specifications give batch, channels, then image axes; the kernel's gives
+    # outputs, inputs, then image axes.
     last = (0, 2, 3, 1)
     image = terms.add("transpose", [image], permutation=tuple(dims.lhs_spec[k] for k in last))
     kernel = terms.add(
@@ -175,7 +174,7 @@ def _transpose(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]
 
 
 def _reshape(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
-    if equation.params["dimensions"] is not None:  # axes are transposed first
+    if equation.params["dimensions"] is not None:  # the axes are transposed first
         return None
     return _view(terms, equation, inputs)
 
@@ -188,11 +187,11 @@ def _broadcast(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]
     (before,), (after,) = map(aval_of, equation.invars[:1]), map(aval_of, equation.outvars)
     if len(inputs) > 1 or before.size != after.size:
         return None
-    return _view(terms, equation, inputs)  # new axes have one element
+    return _view(terms, equation, inputs)  # new axes have size 1
 
 
 def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
-    if aval_of(equation.outvars[0]).dtype.kind in "bc":  # booleans, and complex numbers
+    if aval_of(equation.outvars[0]).dtype.kind in "bc":  # booleans and complex numbers
         return None
     for x, floor in (inputs, inputs[::-1]):
         term = terms[floor]
@@ -207,20 +206,20 @@ def _is_zero(value: np.ndarray) -> bool:
 
 
 def _div(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
-    """What is divided by a constant is multiplied by its inverse, which is known before.
+    """Convert division by a constant to multiplication by its inverse, which can be folded.
 
-    That is zero where the divisor is as large as numbers get.
+    The inverse of a divisor near the largest float is zero.
     """
     x, divisor = inputs
     if aval_of(equation.outvars[0]).dtype not in (np.float32, np.float64):
-        return None  # of integers, and of what is too narrow to be rounded twice
+        return None  # excludes integers, and floats too narrow to round twice
     if terms.constant[x] or not terms.constant[divisor]:
         return None
     return [layout.behind(terms, "mul", [x, terms.add("inverse", [divisor])])]
 
 
 def _reduce_sum(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
-    """The sum of arrays that were stacked is that of the arrays."""
+    """Convert the sum of stacked arrays to the sum of the arrays."""
     term = terms[inputs[0]]
     axes = tuple(equation.params["axes"])
     if term.operator != "concat" or axes != (term.attribute("axis"),):
@@ -238,7 +237,7 @@ def _sum_pool(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] 
     if len(window) != 4 or {*p["base_dilation"], *p["window_dilation"]} != {1}:
         return None
     around = [(window[k], strides[k], *p["padding"][k]) for k in (0, 3)]
-    if around != [(1, 1, 0, 0)] * 2:  # of images, or channels, next to each other
+    if around != [(1, 1, 0, 0)] * 2:  # windows over several images or channels
         return None
     padding = tuple(map(tuple, p["padding"][1:3]))
     put = {"window": tuple(window[1:3]), "strides": tuple(strides[1:3]), "padding": padding}

@@ -1,7 +1,7 @@
-"""Transposes behind what can do without them, so that images keep one layout all the way.
+"""Move transposes behind other ops, so that images keep one layout.
 
-What is done to each element of a transposed array may be done before that is transposed, and what
-is done along its axes, along those that they were. Then transposes meet, and undo each other.
+An element-wise op on transposed arrays equals the transposed op on the original arrays. An op along
+axes does too, with the axes renumbered. Moved transposes meet and cancel.
 """
 
 from collections.abc import Sequence
@@ -13,28 +13,34 @@ from gopt.program.equations import Atom, aval_of
 from gopt.program.primitives import ELEMENT_WISE
 from gopt.rewriting.ir.terms import Terms
 
-# Their parameters have an entry for each axis.
+# Primitives whose parameters have an entry per axis.
 _WINDOWS = frozenset(f"reduce_window{kind}" for kind in ("", "_sum", "_max", "_min"))
 _OF_AXES = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
 _REDUCTIONS = frozenset(f"reduce_{kind}" for kind in ("sum", "max", "min", "prod", "and", "or"))
 
 
 class Moved(NamedTuple):
-    """An equation of arrays as they were before they were transposed."""
+    """An equation on arrays before their transposition.
+
+    Attributes:
+      equation: the equation, with inputs, results and parameters before transposition.
+      inputs: terms that it reads.
+      permutation: permutation that turns its results into the original results.
+    """
 
     equation: JaxprEqn
     inputs: list[int]
-    permutation: tuple[int, ...]  # by which its results are to be transposed
+    permutation: tuple[int, ...]
 
 
 def behind(terms: Terms, operator: str, inputs: Sequence[int], **attributes: Any) -> int:
-    """Returns a term, whose inputs are transposed after it if that gives the same.
+    """Add a term with the transposes of its inputs moved behind it, if that is equal; return it.
 
     Args:
-      terms: to which it is added.
-      operator: of elements, or along an `axis`.
-      inputs: terms.
-      **attributes: of the operator.
+      terms: terms to add to.
+      operator: an element-wise operator, or one along an `axis`.
+      inputs: input terms.
+      **attributes: attributes of the operator.
     """
     found = _before(terms, inputs)
     if found is None:
@@ -47,11 +53,11 @@ def behind(terms: Terms, operator: str, inputs: Sequence[int], **attributes: Any
 
 
 def moved(terms: Terms, equation: JaxprEqn, inputs: Sequence[int]) -> Moved | None:
-    """Returns an equation whose inputs are transposed after it; nothing if that is not the same.
+    """Return an equation with the transposes of its inputs moved behind it; None if not possible.
 
     Args:
-      terms: to which what it reads is added.
-      equation: of any primitive.
+      terms: terms to add the new inputs to.
+      equation: equation of any primitive.
       inputs: terms that it reads.
     """
     name, params = equation.primitive.name, dict(equation.params)
@@ -61,14 +67,15 @@ def moved(terms: Terms, equation: JaxprEqn, inputs: Sequence[int]) -> Moved | No
     if found is None:
         return None
     permutation, before = found
-    axes = sorted(range(len(permutation)), key=permutation.__getitem__)  # after, of those before
+    # New position of each old axis.
+    axes = sorted(range(len(permutation)), key=permutation.__getitem__)
     if name in _WINDOWS:
         params |= {key: tuple(params[key][k] for k in axes) for key in _OF_AXES}
     results = permutation
     if name in _REDUCTIONS:
         gone = {permutation[k] for k in params["axes"]}
         params["axes"] = tuple(sorted(gone))
-        # Axes that stay have new numbers, in the same order.
+        # The remaining axes are renumbered in the same order.
         stay = [k for k in range(len(permutation)) if k not in gone]
         results = tuple(stay.index(k) for k in permutation if k not in gone)
     order = sorted(range(len(results)), key=results.__getitem__)
@@ -85,10 +92,11 @@ def moved(terms: Terms, equation: JaxprEqn, inputs: Sequence[int]) -> Moved | No
 
 
 def _before(terms: Terms, inputs: Sequence[int]) -> tuple[tuple[int, ...], list[int]] | None:
-    """Returns the one permutation by which inputs are transposed, and what they were before.
+    """Return the common permutation of transposed inputs, and the inputs before transposition.
 
-    Constants count as transposed, for that is done once; scalars have nothing to be transposed.
-    There is nothing to return if none is transposed otherwise, or one is not.
+    A constant counts as transposed, because its transposition runs only once. A scalar needs no
+    transposition. The result is None if no other input is transposed, if permutations differ, or if
+    an input is not transposed.
     """
     permutations = {
         terms[k].attribute("permutation")

@@ -1,4 +1,4 @@
-"""Programs as functions of JAX; what depends on constants alone is computed before."""
+"""Convert programs to JAX functions; values that depend on constants only are folded."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -13,22 +13,27 @@ from gopt.rewriting.ir.terms import Term, Terms
 
 
 class Traced:
-    """A program as it was traced; call it like the function.
+    """A program as it was traced, callable like the function.
 
-    Each call computes everything. What depends on constants alone can be computed once:
+    Each call computes everything. The values that depend on constants only can be computed once:
 
         folded = written.fold(weights)
         values = jax.jit(written.run)(folded, x)
 
-    Here that is nothing: `folded` has the constants themselves. Derivatives are those of the
-    equations, see `gopt.program.program.Program.as_function`.
+    In this class nothing is computed ahead: `folded` holds the constants themselves. Derivatives
+    follow the equations, see `gopt.program.program.Program.as_function`.
 
     Attributes:
-      constant: positions of the arguments that are known before.
+      constant: positions of the constant arguments, whose values are known before the run.
     """
 
     def __init__(self, program: Program, constant: Collection[int] = ()):
-        """Takes equations, and the positions of the arguments that are known before."""
+        """Create the function of a program.
+
+        Args:
+          program: traced program.
+          constant: positions of the constant arguments.
+        """
         self._program = program
         self.constant = frozenset(constant)
         args = enumerate(program.arguments())
@@ -36,10 +41,10 @@ class Traced:
         self._constants = [k for k, is_known in enumerate(known) if is_known]
 
     def fold(self, *args: Any) -> tuple[Any, ...]:
-        """Returns what depends on constants alone, as far as the rest reads it.
+        """Return the values that depend on constants only and that the rest of the program reads.
 
         Args:
-          *args: the arguments that are constant, in order.
+          *args: constant arguments, in order.
 
         Raises:
           ValueError: the arguments differ from the traced ones in number, structure, shape or
@@ -48,14 +53,14 @@ class Traced:
         return self._fold(self._leaves(args, constant=True))
 
     def run(self, folded: Sequence[Any], *args: Any) -> Any:
-        """Returns the value of the function.
+        """Return the value of the function.
 
         Args:
-          folded: what `fold` returns.
-          *args: the arguments that are not constant, in order.
+          folded: result of `fold`.
+          *args: non-constant arguments, in order.
 
         Raises:
-          ValueError: `folded` is not what `fold` returns, or the arguments differ from the traced
+          ValueError: `folded` is not a result of `fold`, or the arguments differ from the traced
             ones in number, structure, shape or dtype.
         """
         leaves, expected = self._leaves(args, constant=False), self._folds()
@@ -68,7 +73,7 @@ class Traced:
         return self._run(folded, leaves)
 
     def __call__(self, *args: Any) -> Any:
-        """Returns the value of the function.
+        """Return the value of the function.
 
         Raises:
           ValueError: the arguments differ from the traced ones in structure, shape or dtype.
@@ -85,11 +90,11 @@ class Traced:
         return self._program.as_function()(*args)
 
     def _folds(self) -> Sequence[Any]:
-        """Returns the shapes of what `fold` returns."""
+        """Return the shapes of the result of `fold`."""
         return [shape_of(self._program.inputs[k]) for k in self._constants]
 
     def _leaves(self, args: tuple[Any, ...], *, constant: bool) -> dict[int, Any]:
-        """Returns flat arguments by position, given those that are constant or the others."""
+        """Return the flat constant, or non-constant, arguments by position."""
         shapes = self._program.arguments()
         given = iter(args)
         count = sum((k in self.constant) == constant for k in range(len(shapes)))
@@ -105,26 +110,26 @@ class Traced:
 
 
 class Written(Traced):
-    """A program that was made of terms, whose constants are computed before.
+    """A program built from terms, with folded constants.
 
-    Values are those of the function. Its derivatives need not be, for rules of differentiation and
-    `stop_gradient` are gone: to differentiate, rewrite the gradient.
+    Its values equal the function's. Its derivatives may differ, because custom differentiation
+    rules and `stop_gradient` are dropped. To differentiate, rewrite the gradient function instead.
     """
 
     def __init__(
         self, terms: Terms, roots: Sequence[int], program: Program, constant: Collection[int] = ()
     ):
-        """Finds what is to be computed.
+        """Find the terms to compute.
 
         Args:
-          terms: those of the program, and others.
-          roots: its results.
-          program: whose arguments and results these are.
-          constant: positions of the arguments that are known before.
+          terms: terms of the program, and others.
+          roots: results of the program.
+          program: program that defines the arguments and results.
+          constant: positions of the constant arguments.
         """
         super().__init__(program, constant)
         live = terms.live(roots)
-        self._terms = {k: terms[k] for k in live}  # without those of other programs
+        self._terms = {k: terms[k] for k in live}  # without terms of other programs
         self._roots = tuple(roots)
         read = {i for k in live if not terms.constant[k] for i in terms.terms[k].inputs}
         read.update(roots)
@@ -145,7 +150,7 @@ class Written(Traced):
 
 
 def _arrays(shapes: Sequence[Any]) -> str:
-    """Returns shapes and dtypes as text."""
+    """Return shapes and dtypes as text."""
     return f"[{', '.join(f'{x.dtype}{list(x.shape)}' for x in shapes)}]"
 
 
@@ -155,13 +160,13 @@ def evaluate(
     argument: Callable[[int], Any],
     known: dict[int, Any],
 ) -> list[Any]:
-    """Returns the values of terms.
+    """Return the values of terms.
 
     Args:
-      terms: by number.
-      roots: numbers of those that are wanted.
-      argument: returns an argument of the program by its position.
-      known: values of terms that are known; those of all others are added.
+      terms: terms by number.
+      roots: numbers of the terms to evaluate.
+      argument: function from a position to that argument of the program.
+      known: values of known terms by number; all other computed values are added.
     """
     needed, stack = set(), list(roots)
     while stack:

@@ -1,4 +1,4 @@
-"""Rules that differ in a number: of parts, of which two are neighbours, or of sizes of kernels."""
+"""Families of rules with a number as parameter: of parts, of neighbours, or of kernel sizes."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -21,7 +21,7 @@ from gopt.rewriting.rules.rule import Rule, both
 
 
 def of_parts(count: int) -> tuple[Rule, ...]:
-    """Returns what may be done to parts or to all that they make, for so many parts."""
+    """Return rules that move element-wise ops into and out of a concatenation of `count` parts."""
     x, y = ([f"{letter}{k}" for k in range(count)] for letter in "xy")
     whole = partial(concat, like="parts")
     same = {name: f"{k}..." for k in range(count) for name in (x[k], y[k])}
@@ -30,13 +30,13 @@ def of_parts(count: int) -> tuple[Rule, ...]:
         joined, parts = of(whole(*x), whole(*y)), whole(*map(of, x, y))
         name = f"{name} of {count} parts"
         found.append(Rule(name, (joined,), (parts,), same))
-        # In all ways to tell one side from the other they would be too many.
+        # Without a constant side, the number of ways to tell the sides apart would be too large.
         found.append(Rule(f"{name}, back", (parts,), (joined,), same, constant=tuple(y)))
     return tuple(found)
 
 
 def neighbours(count: int) -> tuple[Rule, ...]:
-    """Returns what makes neighbouring parts one, of so many that are joined."""
+    """Return rules that merge two adjacent slices in a concatenation of `count` arrays."""
     axis, start, middle, stop = map(given, ("axis", "start", "middle", "stop"))
     two = (
         part("y", axis=axis, start=start, stop=middle),
@@ -57,22 +57,35 @@ def neighbours(count: int) -> tuple[Rule, ...]:
 
 
 def halves(whole: Apply, axis: int, first: str, second: str) -> tuple[Apply, Apply]:
-    """Returns what is before and after the size of the first."""
+    """Return two adjacent slices along an axis, of sizes `first` and `second`.
+
+    Args:
+      whole: pattern to slice.
+      axis: axis of the slices.
+      first: letter of the first size.
+      second: letter of the second size.
+    """
     a, b = size(first), size(second)
     return part(whole, axis=axis, start=0, stop=a), part(whole, axis=axis, start=a, stop=a + b)
 
 
 def enlarged(first: int, second: int) -> Rule:
-    """Returns what joins convolutions of kernels of two sizes: the small one gets zeros around.
+    """Return the rule that joins convolutions of two kernel sizes by zero-padding the small kernel.
 
-    Then it needs more padding; with the same name for both, `SAME` would be wrong where it strides.
+    The enlarged kernel needs more padding of the image. Paddings are therefore compared as numbers:
+    `SAME` under one name for both would be wrong with strides.
+
+    Args:
+      first: size of the first kernel, in pixels.
+      second: size of the second kernel, in pixels.
     """
     large = max(first, second)
     sources, kernels = [], []
     for name, own in (("a", first), ("b", second)):
         more = (large - own) // 2
         wider, narrower = (partial(_wider, more=sign * more) for sign in (1, -1))
-        padding = given("padding", by=narrower, back=wider)  # that of the large one has the name
+        # The name stands for the large kernel's padding.
+        padding = given("padding", by=narrower, back=wider)
         sources.append(conv("x", name, padding=padding, dilation=(1, 1), groups=1))
         widths = ((more, more), (more, more), (0, 0), (0, 0))
         kernels.append(apply("pad", name, widths=widths) if more else name)
@@ -86,7 +99,11 @@ def enlarged(first: int, second: int) -> Rule:
 
 
 def with_itself(size: int) -> Rule:
-    """Returns what adds images to a convolution of them, in its kernel, of so many pixels."""
+    """Return the rule that moves the addition of the input into a convolution's kernel.
+
+    Args:
+      size: kernel size in pixels, odd.
+    """
     around = ((size // 2, size // 2),) * 2
     own = partial(conv, padding=around, strides=(1, 1), dilation=(1, 1), groups=1)
     return Rule(
@@ -98,14 +115,22 @@ def with_itself(size: int) -> Rule:
 
 
 def _wider(padding: tuple[tuple[int, int], ...], more: int) -> tuple[tuple[int, int], ...]:
-    """Returns what a kernel needs that is larger by so much on each side."""
+    """Return the padding of a kernel that is larger by `more` on each side."""
     return tuple((before + more, after + more) for before, after in padding)
 
 
 def transposed(
     name: str, permutation: tuple[int, ...], shapes: Mapping[str, str]
 ) -> tuple[Rule, Rule]:
-    """Returns what transposes products of matrices; precisions are those of left and right."""
+    """Return the rules that move transposes into and out of a matrix product.
+
+    Precisions of the left and right matrix are swapped.
+
+    Args:
+      name: name of the rules.
+      permutation: permutation that swaps the matrix axes.
+      shapes: shapes of `x` and `y` by name.
+    """
     view = partial(transpose, permutation=permutation)
     swapped = given("precision", by=_swapped, back=_swapped)
     product = partial(apply, "matmul", dtype=given("dtype"))
@@ -118,5 +143,5 @@ def _swapped(precision: Any) -> Any:
 
 
 def named(*names: str) -> dict[str, Any]:
-    """Returns attributes that have their own names."""
+    """Return attributes that are variables of the same names."""
     return {name: given(name) for name in names}

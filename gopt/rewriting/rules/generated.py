@@ -1,6 +1,7 @@
-"""Rules that were generated, see `gopt.rewriting.generate_rules`, as they are kept in a file.
+"""Generated rules and their file format; see `gopt.rewriting.generate_rules`.
 
-A line has one rule, or with `=` in place of `->` two, and the shapes of names:
+A line holds one rule, or two inverse ones with `=` in place of `->`, and the shapes of the
+variables:
 
     matmul(x, add(y, z)) -> add(matmul(x, y), matmul(x, z)) | x: ... m k, y: ... k n, z: ... k n
 """
@@ -24,13 +25,13 @@ _PATTERNS: dict[str, Any] = {
 
 @functools.cache
 def generated() -> tuple[Rule, ...]:
-    """Returns the rules that were generated and that do not follow from those written by hand."""
+    """Return the generated rules that do not follow from the handwritten ones."""
     lines = Path(__file__).with_name("generated.txt").read_text().splitlines()
     return tuple(rule for line in lines if line.strip() for rule in read_rules(line))
 
 
 def spelled(pattern: Any) -> str:
-    """Returns a pattern as it is written in Python."""
+    """Return a pattern as Python text."""
     if isinstance(pattern, str):
         return pattern
     attributes = [f"{name}={value}" for name, value in pattern.attributes]
@@ -38,7 +39,7 @@ def spelled(pattern: Any) -> str:
 
 
 def write_rules(found: Sequence[Rule]) -> str:
-    """Returns lines for rules that `rule_of` made, one for two that are inverse to each other."""
+    """Return lines for rules made by `rule_of`; two inverse rules share a line."""
     shapes = {rule.name: rule.shapes for rule in found}
     lines = []
     while shapes:
@@ -51,10 +52,10 @@ def write_rules(found: Sequence[Rule]) -> str:
 
 
 def read_rules(line: str) -> Iterator[Rule]:
-    """Yields the rule of a line, or both.
+    """Yield the one or two rules of a line.
 
     Raises:
-      ValueError: it is no such line.
+      ValueError: the line does not have the format of a rule.
     """
     sides, bar, letters = line.partition(" | ")
     arrow = " -> " if " -> " in sides else " = "
@@ -69,10 +70,15 @@ def read_rules(line: str) -> Iterator[Rule]:
 
 
 def rule_of(source: Apply, target: Any, shapes: Mapping[str, str]) -> Rule:
-    """Returns a rule that has its own text as a name.
+    """Return a rule named by its own text.
 
-    Where something is transposed, the sides of a product may be swapped: then they must have the
-    same precision.
+    A rule with a transpose may swap the sides of a product, so both sides must then have the same
+    precision.
+
+    Args:
+      source: pattern to find.
+      target: pattern to put in its place.
+      shapes: shapes of the variables by name.
     """
     name = f"{spelled(source)} -> {spelled(target)}"
     if "transpose" in name:

@@ -1,7 +1,7 @@
-"""Where the rules apply in a program.
+"""Find the places where rules apply in a program.
 
-What a term has of a rule, and what it is made of, depends on the term alone. So both are found
-once, and after a rewrite only for terms that are new.
+The matches of a term depend on the term alone. They are found once, and after a rewrite only for
+new terms.
 """
 
 from collections import defaultdict
@@ -15,34 +15,42 @@ from gopt.rewriting.rules.table import RULES
 
 
 class Match(NamedTuple):
-    """A place where a rule applies."""
+    """A place where a rule applies.
+
+    Attributes:
+      rule: the rule.
+      terms: terms to replace, one per source pattern of the rule.
+      bound: bindings of the rule's variables.
+    """
 
     rule: Rule
-    terms: tuple[int, ...]  # what is replaced, one for each pattern of the rule's source
-    bound: Bound  # what its names stand for
+    terms: tuple[int, ...]
+    bound: Bound
 
 
 class Matcher:
-    """Finds matches in the programs of some terms."""
+    """Find matches of rules in programs."""
 
     def __init__(self, terms: Terms, rules: Sequence[Rule] = RULES):
-        """Takes the rules to be looked for."""
+        """Create a matcher of `rules` in `terms`."""
         self.terms, self.rules = terms, tuple(rules)
-        self._found: dict[int, list[tuple[int, int, Bound]]] = {}  # by term: rule, pattern, names
-        self._depth: dict[int, int] = {}  # by term: of the longest way to it
-        self._depends: dict[tuple[int, int], bool] = {}  # by pair, the deeper one first
-        self._of: dict[str, list[tuple[int, int]]] = defaultdict(list)  # rule and pattern
+        # Term to (rule, pattern, bindings).
+        self._found: dict[int, list[tuple[int, int, Bound]]] = {}
+        self._depth: dict[int, int] = {}  # term to length of the longest path to it
+        self._depends: dict[tuple[int, int], bool] = {}  # (deeper term, other term) to dependence
+        # Operator to (rule, pattern).
+        self._of: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for k, rule in enumerate(self.rules):
             for j, pattern in enumerate(rule.source):
                 self._of[pattern.operator].append((k, j))
 
     def matches(self, roots: Sequence[int], order: Sequence[int] | None = None) -> list[Match]:
-        """Returns all matches in a program.
+        """Return all matches in a program.
 
         Args:
-          roots: its results.
-          order: its terms, inputs first, in whose order matches are returned, of each rule of two
-            patterns after all others; by default that of their numbers.
+          roots: results of the program.
+          order: terms of the program, inputs first; matches are returned in this order, by default
+            by term number. Two-pattern rules come last.
         """
         found: list[Match] = []
         parts: dict[int, list[list[tuple[int, Bound]]]] = {
@@ -62,11 +70,11 @@ class Matcher:
         return found
 
     def apply(self, roots: Sequence[int], found: Match) -> tuple[int, ...] | None:
-        """Returns the program after a rewrite, given its results; nothing if that has a cycle."""
+        """Return the roots after a rewrite; None if the new program has a cycle."""
         return self.terms.replace(roots, replacements(self.terms, found))
 
     def _look(self, number: int) -> list[tuple[int, int, Bound]]:
-        """Returns what a term has of the rules, once its inputs were looked at."""
+        """Return the matches of single patterns at a term; its inputs must be looked at before."""
         known = self._found.get(number)
         if known is None:
             known = self._found[number] = [
@@ -81,7 +89,7 @@ class Matcher:
         return known
 
     def _is_apart(self, first: int, second: int) -> bool:
-        """Returns whether neither of two terms depends on the other."""
+        """Return whether neither of two terms depends on the other."""
         depth = self._depth
         deep, other = (first, second) if depth[first] > depth[second] else (second, first)
         if depth[deep] == depth[other]:
@@ -96,9 +104,9 @@ class Matcher:
         return not self._depends[deep, other]
 
     def _joined(self, rule: Rule, patterns: list[list[tuple[int, Bound]]]) -> Iterator[Match]:
-        """Yields the matches of a rule of two patterns, of different terms that agree in all names.
+        """Yield the matches of a two-pattern rule: different terms with equal shared bindings.
 
-        Neither may depend on the other: what is put in their place would depend on itself.
+        Neither term may depend on the other, because its replacement would depend on itself.
         """
         first, second = patterns
         shared = sorted(rule.source[0].names() & rule.source[1].names())
@@ -120,17 +128,17 @@ class Matcher:
 
 
 def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool:
-    """Returns whether constants are constant, and all arrays of one dtype, where patterns are.
+    """Return whether a pattern's match is valid: constants are constant, and all dtypes are equal.
 
-    Sums of narrow numbers are others than narrowed sums: where a product of int8 is int32, it
-    does not distribute.
+    Sums of narrow numbers differ from narrowed sums: an int8 product with an int32 result is not
+    distributive.
 
     Args:
       terms: all terms.
-      rule: that may apply.
-      j: one of its patterns.
-      number: the term that has it.
-      bound: what its names stand for.
+      rule: rule to check.
+      j: index of its source pattern.
+      number: term that matches the pattern.
+      bound: bindings of the variables.
     """
     names = rule.source[j].names()
     shapes = [terms.shapes[k] for k in (number, *(bound[name] for name in names))]
@@ -140,21 +148,28 @@ def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool
 
 
 def is_alone(rule: Rule, bound: Bound, readers: Mapping[int, int]) -> bool:
-    """Returns whether what is inside of a pattern has no other readers, if the rule needs that.
+    """Return whether the inner terms of a match have no other readers, if the rule requires that.
 
     Args:
-      rule: that may apply.
-      bound: where it would.
-      readers: of terms, how many there are.
+      rule: rule to check.
+      bound: bindings of the match.
+      readers: number of readers of each term.
     """
     return not rule.alone or all(readers[k] <= 1 for k in bound.get("inside", ()))
 
 
 def replacements(terms: Terms, found: Match) -> dict[int, int]:
-    """Returns what a rewrite puts in the place of each term that it replaces.
+    """Build the replacement of each term that a rewrite replaces; unchanged terms are left out.
+
+    Args:
+      terms: terms to add to.
+      found: match of the rewrite.
+
+    Returns:
+      Replacement by replaced term.
 
     Raises:
-      ValueError: the rule is no equality: what it puts there has another shape or dtype.
+      ValueError: a replacement has another shape or dtype than its term.
     """
     pairs = zip(found.terms, found.rule.target, strict=True)
     by = {old: build(terms, pattern, found.bound) for old, pattern in pairs}

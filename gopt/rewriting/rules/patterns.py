@@ -1,15 +1,16 @@
-"""Patterns of terms: what rules look for, and what they put there.
+"""Patterns of terms: the sources and targets of rules.
 
-A pattern is a name, which stands for any term, or an operator applied to patterns:
+A pattern is a variable, which matches any term, or an operator applied to patterns:
 
     matmul("x", concat("a", "b", axis=-1))
 
-Sizes of axes are named by the shapes that a rule gives its names, such as `{"x": "... m k"}`: the
-same letter is the same size everywhere, and `...`, or `p...`, the same axes. Attributes of an
-operator are numbers, or, with `like="c"`, all those that are not named, under that name. One alone
-has a name as `given("groups")`, or is made of what has it, `given("groups", by=half)`. In what is
-put there they may be sizes as well (`size("m")`, sums and products of these, and tuples). Axes
-count from the end if they are negative.
+A rule gives its variables shapes such as `{"x": "... m k"}`, which name the sizes of axes. The same
+letter is the same size everywhere; `...` or `p...` stands for the same leading axes.
+
+Attributes of an operator are values. With `like="c"`, all attributes that are not written are bound
+together under the name `c`. A single attribute is bound as `given("groups")`, or computed from a
+bound one as `given("groups", by=half)`. In targets, attributes may also be sizes: `size("m")`, sums
+and products of these, and tuples. Negative axes count from the end.
 """
 
 import math
@@ -22,15 +23,20 @@ from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 
 COMMUTATIVE = frozenset(("add", "mul"))
-Bound = dict[str, Any]  # terms by name, sizes by letter, attributes by name; terms "inside"
-Attribute = Any  # a number, or anything that can be hashed; `Size`, or `Given`
+# Terms by variable, sizes by letter, attributes by name, and inner terms as "inside".
+Bound = dict[str, Any]
+Attribute = Any  # a `Size`, a `Given`, or any hashable value
 
 
 @dataclass(frozen=True)
 class Size:
-    """A sum of products of sizes of axes."""
+    """A sum of products of axis sizes.
 
-    products: tuple[tuple[str, ...], ...]  # letters
+    Attributes:
+      products: letters of the sizes in each product.
+    """
+
+    products: tuple[tuple[str, ...], ...]
 
     def __add__(self, other: "Size") -> "Size":
         return Size(self.products + other.products)
@@ -39,7 +45,7 @@ class Size:
         return Size(tuple(a + b for a in self.products for b in other.products))
 
     def of(self, bound: Mapping[str, Any]) -> int:
-        """Returns the sum."""
+        """Return the value under given bindings."""
         return sum(
             math.prod(bound[f"size {letter}"] for letter in letters) for letters in self.products
         )
@@ -47,7 +53,14 @@ class Size:
 
 @dataclass(frozen=True)
 class Given:
-    """An attribute that has a name, or that is made of what has it."""
+    """An attribute that is a variable, or a function of one.
+
+    Attributes:
+      name: name of the variable.
+      where: condition on the attribute in a source pattern; by default none.
+      by: function from the variable to the attribute; by default the identity.
+      back: inverse of `by`, needed in source patterns.
+    """
 
     name: str
     where: Callable[[Any], bool] | None = None
@@ -55,12 +68,12 @@ class Given:
     back: Callable[[Any], Any] | None = None
 
     def of(self, bound: Mapping[str, Any]) -> Any:
-        """Returns the attribute."""
+        """Return the attribute under given bindings."""
         found = bound[f"given {self.name}"]
         return self.by(found) if self.by else found
 
     def bind(self, attribute: Any, bound: Bound) -> bool:
-        """Returns whether it can be an attribute, and binds what has the name if that is new."""
+        """Bind the variable if it is new; return whether the attribute fits."""
         if self.where and not self.where(attribute):
             return False
         found = self.back(attribute) if self.back else attribute
@@ -69,25 +82,32 @@ class Given:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operator applied to patterns."""
+    """An operator applied to patterns.
+
+    Attributes:
+      operator: name of the operator.
+      inputs: patterns.
+      attributes: attributes by name, sorted.
+      like: name that binds all other attributes together; None for none.
+    """
 
     operator: str
-    inputs: tuple[Any, ...]  # patterns
+    inputs: tuple[Any, ...]
     attributes: tuple[tuple[str, Attribute], ...] = ()
     like: str | None = None
 
     def names(self) -> set[str]:
-        """Returns the names of terms in it."""
+        """Return the variables of the pattern."""
         return set[str]().union(*map(names_of, self.inputs))
 
 
 def names_of(pattern: Any) -> set[str]:
-    """Returns the names of terms in a pattern, which may be one."""
+    """Return the variables of a pattern, which may itself be one."""
     return {pattern} if isinstance(pattern, str) else pattern.names()
 
 
 def parts(pattern: Any) -> Iterator[Apply]:
-    """Yields all operators of a pattern, each before its inputs."""
+    """Yield all operators of a pattern, each before its inputs."""
     if isinstance(pattern, Apply):
         yield pattern
         for each in pattern.inputs:
@@ -95,7 +115,7 @@ def parts(pattern: Any) -> Iterator[Apply]:
 
 
 def size(letter: str) -> Size:
-    """Returns the size of an axis that has a letter in the shapes of a rule."""
+    """Return the size of an axis with this letter in the shapes of a rule."""
     return Size(((letter,),))
 
 
@@ -106,19 +126,26 @@ def given(
     by: Callable[[Any], Any] | None = None,
     back: Callable[[Any], Any] | None = None,
 ) -> Given:
-    """Returns an attribute that has a name, or that is made of what has it.
+    """Return an attribute that is a variable, or a function of one.
 
     Args:
-      name: of something that is the same everywhere in a rule.
-      where: a condition on the attribute, in what is looked for.
-      by: makes the attribute; by default it has the name itself.
-      back: the inverse, which what is looked for needs.
+      name: name of the variable; it has the same value everywhere in a rule.
+      where: condition on the attribute in a source pattern.
+      by: function from the variable to the attribute; by default the identity.
+      back: inverse of `by`, needed in source patterns.
     """
     return Given(name, where, by, back)
 
 
 def apply(operator: str, *inputs: Any, like: str | None = None, **attributes: Any) -> Apply:
-    """Returns an operator applied to patterns."""
+    """Return an operator applied to patterns.
+
+    Args:
+      operator: name of the operator.
+      *inputs: patterns.
+      like: name that binds all other attributes together.
+      **attributes: attributes by name.
+    """
     return Apply(operator, inputs, tuple(sorted(attributes.items())), like)
 
 
@@ -133,14 +160,14 @@ transpose, reshape = partial(apply, "transpose"), partial(apply, "reshape")
 def match(
     terms: Terms, pattern: Any, number: int, shapes: Mapping[str, str], bound: Bound
 ) -> Iterator[Bound]:
-    """Yields what names and sizes stand for where a term has a pattern.
+    """Yield the bindings under which a term matches a pattern.
 
     Args:
       terms: all terms.
-      pattern: what is looked for.
-      number: the term.
-      shapes: of terms by name, see above.
-      bound: what is known already.
+      pattern: pattern to match.
+      number: term to match.
+      shapes: shapes of the variables by name, see the module.
+      bound: bindings made before.
     """
     if isinstance(pattern, str):
         if pattern in bound:
@@ -165,10 +192,15 @@ def match(
 
 
 def build(terms: Terms, pattern: Any, bound: Mapping[str, Any]) -> int:
-    """Returns the term that a pattern is, given what its names stand for.
+    """Return the term of a pattern under given bindings.
+
+    Args:
+      terms: terms to add to.
+      pattern: pattern to build.
+      bound: bindings of its variables, sizes and attributes.
 
     Raises:
-      ValueError: an operator does not apply to what it is given.
+      ValueError: an operator does not apply to its inputs.
     """
     if isinstance(pattern, str):
         return int(bound[pattern])
@@ -191,17 +223,17 @@ def _attribute(value: Attribute, bound: Mapping[str, Any]) -> Any:
 def bind_attributes(
     terms: Terms, pattern: Apply, number: int, attributes: Attributes, bound: Bound
 ) -> Bound | None:
-    """Returns what is bound, too, if attributes are those of a pattern; else nothing.
+    """Return the bindings extended by attributes that match a pattern; None if they do not match.
 
     Args:
       terms: all terms.
-      pattern: what is looked for.
-      number: a term of the shape that the operator returns; axes are counted by it.
-      attributes: of the operator.
-      bound: what is known already.
+      pattern: pattern to match.
+      number: term with the shape of the result; negative axes count from its end.
+      attributes: attributes of the operator.
+      bound: bindings made before.
 
     Raises:
-      ValueError: the operator has no attribute of a name that the pattern has.
+      ValueError: the pattern has an attribute that the operator lacks.
     """
     found, rest = dict(bound), dict(attributes)
     for name, value in pattern.attributes:
@@ -226,7 +258,13 @@ def bind_attributes(
 
 
 def bind_shape(shape: Any, letters: str, bound: Bound) -> bool:
-    """Returns whether a shape has the letters of a rule, and binds those that are new."""
+    """Bind the new letters of a shape; return whether the shape matches.
+
+    Args:
+      shape: shape of one array, or a tuple of shapes, which never matches.
+      letters: letters of a rule, such as `... m k`.
+      bound: bindings to extend.
+    """
     if isinstance(shape, tuple):
         return False
     axes, names = tuple(shape.shape), letters.split()

@@ -1,4 +1,4 @@
-"""A rule: an equality of patterns, and what has to be true where it applies."""
+"""Rewrite rules: equalities of patterns, with conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,22 +11,21 @@ from gopt.rewriting.rules.patterns import Apply, names_of, parts
 
 @dataclass(frozen=True)
 class Rule:
-    """An equality of patterns.
+    """An equality of patterns, used from source to target.
 
     Attributes:
-      name: what it does.
-      source: what is looked for, one pattern or two, of different terms of a program.
-      target: what is put in the place of each.
-      shapes: of terms by name, see `gopt.rewriting.rules.patterns`.
-      constant: names of terms that have to be known before the program runs.
-      alone: whether operators inside of the pattern must have no other readers, in the program
-        that is rewritten. Of a sum that is read anyhow, to add it up in another order is no gain,
-        and there may be exponentially many.
+      name: description of the rewrite.
+      source: one pattern to find, or two, which match different terms of a program.
+      target: replacement of each source pattern.
+      shapes: shapes of the variables by name, see `gopt.rewriting.rules.patterns`.
+      constant: variables whose values must be known before the program runs.
+      alone: whether inner operators of the match must have no other readers in the program. A sum
+        that is read anyhow gains nothing from another order, and the orders can be exponentially
+        many.
 
     Raises:
-      ValueError: there are not one or two patterns, with a target for each, or not one where what
-        is inside has to be alone; there is no such operator; or a name of a term, in a
-        target or of what is constant, is not in what is looked for.
+      ValueError: there are not one or two sources with as many targets; a rule with `alone` has two
+        sources; an operator is unknown; or a variable of a target or of `constant` is in no source.
     """
 
     name: str
@@ -62,7 +61,15 @@ def both(
     *,
     alone: bool = False,
 ) -> tuple[Rule, Rule]:
-    """Returns the rule from left to right, and the one from right to left."""
+    """Return the rules from left to right and from right to left.
+
+    Args:
+      name: name of the first rule; the other one is named `{name}, back`.
+      left: one pattern.
+      right: an equal pattern.
+      shapes: shapes of the variables by name.
+      alone: whether inner operators must have no other readers, see `Rule`.
+    """
     return (
         Rule(name, (left,), (right,), shapes, alone=alone),
         Rule(f"{name}, back", (right,), (left,), shapes, alone=alone),

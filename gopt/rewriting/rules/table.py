@@ -1,11 +1,13 @@
-"""What may be put in the place of what: the table of rules.
+"""The table of handwritten rewrite rules.
 
-Letters of shapes: `m`, `n`, `k`, `p` of matrices, `b` of how many; `b h w` of images and `r s` of
-kernels, `c` of channels that go in, `i` of those that a kernel reads, and `o`, `q` of those that
-come out.
+Letters of shapes:
 
-Both sides have the same finite values, but for rounding. Where a value is infinite, zeros that a
-rule puts into a kernel make what is not a number of it.
+- matrices: `m`, `n`, `k`, `p`;
+- images: `b` images of `h` by `w` pixels, with `c` input channels;
+- kernels: `r` by `s` pixels, `i` channels read, `o` and `q` output channels.
+
+Both sides of a rule have the same finite values, up to rounding. Infinite values become NaN where a
+rule pads a kernel with zeros.
 """
 
 import itertools
@@ -38,7 +40,7 @@ from gopt.rewriting.rules.rule import Rule, both
 _SIDES = {"x": "... m k", "y": "... m k", "a": "... k n", "b": "... k n"}
 
 RULES: tuple[Rule, ...] = (
-    # Products of matrices.
+    # Matrix products.
     *both(
         "(xa)b = x(ab)",
         matmul(matmul("x", "a"), "b"),
@@ -184,7 +186,7 @@ RULES: tuple[Rule, ...] = (
         (apply("depthwise", "x", "a", **named("strides", "padding", "dilation")),),
         {"x": "b h w c", "a": "r s 1 c"},
     ),
-    # What is done to each element.
+    # Element-wise ops.
     Rule(
         "xa + xb = x(a + b), of elements",
         (add(mul("x", "a"), mul("x", "b")),),
@@ -227,7 +229,7 @@ RULES: tuple[Rule, ...] = (
             ),
         )
     ),
-    # Constants move into what is folded before.
+    # Constants move to where they are folded.
     Rule(
         "a norm of a convolution is in its kernel",
         (add(mul(sub(conv("x", "a"), "mean"), "scale"), "bias"),),

@@ -1,10 +1,9 @@
-"""Classes of equal terms: an e-graph, kept by egglog.
+"""An e-graph: e-classes of equal terms, kept by egglog.
 
-egglog closes the classes under what follows (equal inputs make equal terms) and finds where the
-patterns of rules are in them. What rules say of shapes, attributes and constants, and what they put
-there, is the code that is used everywhere: a term of a class stands for it, the first that there
-was. Terms go in as files of rows, which takes egglog microseconds for each; commands take
-milliseconds.
+egglog closes the e-classes under congruence (equal inputs make equal terms) and finds rule patterns
+in them. Conditions on shapes, attributes and constants, and the building of targets, use the same
+code as other searches. Each e-class is represented by its oldest term. Terms enter as files of
+rows, which take egglog microseconds each; commands take milliseconds.
 """
 
 import itertools
@@ -33,7 +32,7 @@ _HEAD = """
 (rule ((changes n)) ((changing (T n))) :ruleset grow)
 (rule ((equal n m)) ((union (T n) (T m))) :ruleset grow)
 """
-# What may be a view of a part of something, or of a view: see
+# Pairs of operators that may be a view of a view, or of a part; see
 # `gopt.rewriting.ir.terms.simpler`.
 _VIEWS = (
     ("transpose", "transpose"),
@@ -44,22 +43,28 @@ _VIEWS = (
 
 
 class EGraph:
-    """Terms in classes of equal ones."""
+    """Terms in e-classes of equal terms.
+
+    Attributes:
+      terms: all terms.
+      rules: rules whose patterns are found.
+      numbers: terms in the e-graph, in order of addition.
+    """
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]):
-        """Takes the rules to be looked for. There are no terms in it yet.
+        """Create an e-graph without terms.
 
         Args:
-          terms: in which those are that are added, and those that rules put there.
-          rules: whose patterns are found.
+          terms: terms that may be added; rules add their targets here.
+          rules: rules whose patterns are found.
         """
         self.terms, self.rules = terms, tuple(rules)
-        self.numbers: list[int] = []  # terms that are in it
-        self._in: set[int] = set()  # the same
+        self.numbers: list[int] = []
+        self._in: set[int] = set()  # the same terms
         self._engine = bindings.EGraph()
         self._ids: dict[Attributes, int] = {}
         self._attributes: list[Attributes] = []
-        self._known: set[tuple[str, int]] = set()  # operators with their numbers of inputs
+        self._known: set[tuple[str, int]] = set()  # (operator, number of inputs)
         self._seen: set[tuple[str, tuple[int, ...]]] = set()
         self._run(_HEAD)
         for k, rule in enumerate(self.rules):
@@ -69,11 +74,11 @@ class EGraph:
             self._run(_query(k, rule))
 
     def missing(self, numbers: Iterable[int], others: Collection[int]) -> set[int]:
-        """Returns which terms some are made of, themselves included, that are not in it.
+        """Return the given terms and their ancestors that are not in the e-graph.
 
         Args:
-          numbers: of terms.
-          others: terms that are left out.
+          numbers: terms.
+          others: terms to leave out.
         """
         found, stack = set[int](), list(numbers)
         while stack:
@@ -84,11 +89,11 @@ class EGraph:
         return found
 
     def add(self, numbers: Iterable[int] = (), equal: Iterable[tuple[int, int]] = ()) -> None:
-        """Adds terms with all that they read, and says which are equal.
+        """Add terms with their ancestors, and declare equal terms.
 
         Args:
-          numbers: of terms.
-          equal: pairs of terms, which are added as well.
+          numbers: terms to add.
+          equal: pairs of equal terms, which are added as well.
         """
         rows: dict[str, list[Sequence[int]]] = defaultdict(list)
         rows["equal"] = list(equal)
@@ -118,13 +123,13 @@ class EGraph:
         self._run("(run grow 1)")
 
     def classes(self) -> dict[int, int]:
-        """Returns the term that stands for each, by number."""
+        """Return the representative of each term's e-class."""
         functions = self._engine.freeze().functions
         first = {row.inputs[0]: self._int(row.output) for row in functions["first"].rows}
         return {self._int(row.inputs[0]): first[row.output] for row in functions["T"].rows}
 
     def matches(self) -> Iterator[Match]:
-        """Yields where rules apply, but for what was found before."""
+        """Yield the matches of the rules that were not yielded before."""
         self._run("(run look 1)")
         functions = self._engine.freeze().functions
         for k, rule in enumerate(self.rules):
@@ -134,7 +139,7 @@ class EGraph:
                     yield found
 
     def views(self) -> Iterator[tuple[int, int]]:
-        """Yields what `matches` came upon that is a view of a view, with what equals it."""
+        """Yield each new view of a view that `matches` found, with an equal simpler term."""
         functions, terms = self._engine.freeze().functions, self.terms
         for name in functions:
             if name.startswith("view_"):
@@ -144,7 +149,7 @@ class EGraph:
                     yield number, terms.add(outer, [within], **dict(self._attributes[of]))
 
     def _match(self, rule: Rule, row: tuple[int, ...]) -> Match | None:
-        """Returns where a rule applies, if it does, given what egglog found, see `_query`."""
+        """Return the match of a row found by egglog, see `_query`; None if its conditions fail."""
         names = _names(rule)
         bound: Bound = dict(zip(names, row, strict=False))
         for name, letters in rule.shapes.items():
@@ -164,7 +169,7 @@ class EGraph:
         return Match(rule, tuple(roots), {**bound, "inside": tuple(inside)})
 
     def _declare(self, operator: str, arity: int) -> None:
-        """Makes an operator of some inputs known to egglog."""
+        """Declare an operator with some number of inputs to egglog."""
         if (operator, arity) in self._known:
             return
         self._known.add((operator, arity))
@@ -184,7 +189,7 @@ class EGraph:
                 self._run(_view(outer, inner, arity))
 
     def _new(self, functions: Any, name: str) -> Iterator[tuple[int, ...]]:
-        """Yields the rows of a relation that were not there before."""
+        """Yield the rows of a relation that were not yielded before."""
         for row in functions[name].rows:
             numbers = tuple(map(self._int, row.inputs))
             if (name, numbers) not in self._seen:
@@ -199,15 +204,15 @@ class EGraph:
 
 
 def _names(rule: Rule) -> list[str]:
-    """Returns the names of terms in a rule."""
+    """Return the variables of a rule, sorted."""
     return sorted(set().union(*(pattern.names() for pattern in rule.source)))
 
 
 def _query(k: int, rule: Rule) -> str:
-    """Returns the program that finds where the patterns of a rule are.
+    """Return the egglog program that finds the source patterns of a rule.
 
-    A row has the term of each name, in their order, and the term and the attributes of each
-    operator, in that of `parts`.
+    A row has the term of each variable, sorted by name, then term and attributes of each operator,
+    in the order of `parts`.
     """
     facts: list[str] = []
     columns: list[str] = []
@@ -235,7 +240,7 @@ def _query(k: int, rule: Rule) -> str:
 
 
 def _view(outer: str, inner: str, arity: int) -> str:
-    """Returns the program that finds views of an operator.
+    """Return the egglog program that finds views of an operator.
 
     A row has the term, the attributes of both operators, and the inputs of the inner one.
     """

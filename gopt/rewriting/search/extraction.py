@@ -1,4 +1,4 @@
-"""The cheapest program in an e-graph, as an integer program."""
+"""Extract the cheapest program from an e-graph by integer programming."""
 
 import math
 from collections import defaultdict
@@ -13,36 +13,43 @@ from scipy.sparse.csgraph import connected_components
 from gopt.rewriting.cost.pricing import Prices
 from gopt.rewriting.search.egraph import EGraph
 
-_CHANGE = 1e-12  # s, for each new term: of programs that cost the same, one like that before
-_TIE = 1e-6  # share of a cost that is proven
+_CHANGE = 1e-12  # s per new term: among programs of equal cost, prefer the original terms
+_TIE = 1e-6  # relative gap within which a cost counts as proven
 
-# The terms of each class, each with the classes that it reads.
+# E-class to its terms, each with the e-classes that it reads.
 Choices = dict[int, dict[int, tuple[int, ...]]]
 
 
 class Extracted(NamedTuple):
-    """The cheapest program that was found."""
+    """The cheapest program found.
+
+    Attributes:
+      roots: results of the program, as terms.
+      cost: cost of the program, in s.
+      chosen: terms of the e-graph that were chosen.
+      gap: share of the cost by which another program may be cheaper; 0 if proven optimal.
+    """
 
     roots: tuple[int, ...]
-    cost: float  # s
-    chosen: tuple[int, ...]  # terms that it is made of, of those in the e-graph
-    gap: float  # by what share of its cost another one could be cheaper; 0 if it is proven
+    cost: float
+    chosen: tuple[int, ...]
+    gap: float
 
 
 def cheapest(
     graph: EGraph, roots: Sequence[int], prices: Prices, *, seconds: float = 60.0
 ) -> Extracted:
-    """Returns the cheapest program of an e-graph.
+    """Return the cheapest program of an e-graph.
 
-    For each class that is needed one term is chosen, and the classes of what it reads are needed,
-    too; none may need itself. What is known before the program runs costs nothing, and is not
-    chosen: the first term of its class is taken.
+    One term is chosen for each e-class that is needed; the e-classes of its inputs are then needed
+    too. Cycles are excluded. A constant costs nothing and is not chosen: its e-class's
+    representative is taken.
 
     Args:
-      graph: all terms, with what is equal.
+      graph: e-graph.
       roots: results of a program in it.
-      prices: of its terms.
-      seconds: after which the best so far is taken.
+      prices: costs of terms.
+      seconds: time limit of the solver in s, after which the best program so far is taken.
     """
     classes = graph.classes()
     wanted = {classes[root] for root in roots}
@@ -67,7 +74,7 @@ def cheapest(
 
 
 def _choices(graph: EGraph, roots: Iterable[int], classes: Mapping[int, int]) -> Choices:
-    """Returns the choices of all classes that the roots may need, but for those known before."""
+    """Return the choices of all non-constant e-classes that the roots may need."""
     terms, members = graph.terms, dict[int, list[int]]()
     for number in graph.numbers:
         members.setdefault(classes[number], []).append(number)
@@ -92,9 +99,9 @@ def _choices(graph: EGraph, roots: Iterable[int], classes: Mapping[int, int]) ->
 
 
 def _without_worse(choices: Choices, costs: Mapping[int, float]) -> Choices:
-    """Returns the choices without those that cost no less than one that reads no more.
+    """Drop each choice that costs at least as much as another one that reads no more.
 
-    The first of each stay: together they are a program.
+    The representatives stay: together they are a program.
     """
     left: Choices = {}
     for c, members in choices.items():
@@ -108,14 +115,18 @@ def _without_worse(choices: Choices, costs: Mapping[int, float]) -> Choices:
 def choose(
     choices: Choices, roots: set[int], costs: Mapping[int, float], seconds: float = 60.0
 ) -> tuple[dict[int, int], float]:
-    """Returns a term for each class that is needed, and by what share others could be cheaper.
+    """Choose a term for each needed e-class; return the choice and the remaining gap.
 
     Args:
-      choices: the terms of each class; one of them has the number of the class, and these read
-        each other without a cycle.
-      roots: classes that are needed.
-      costs: of terms; infinite ones are never taken, but where there is no other program.
-      seconds: after which the best so far is taken: at first, terms with the numbers of classes.
+      choices: terms of each e-class. One of them has the number of the e-class; these
+        representatives read each other without a cycle.
+      roots: needed e-classes.
+      costs: costs of terms; one of infinite cost is chosen only if no other program exists.
+      seconds: time limit in s, after which the best so far is taken: at first the representatives.
+
+    Returns:
+      The chosen term of each needed e-class, and the share of the cost by which another choice may
+      be cheaper.
     """
     if not roots & choices.keys():
         return {}, 0.0
@@ -130,11 +141,11 @@ def choose(
     cost, low, high = np.zeros(variables), np.zeros(variables), np.ones(variables)
     for k, j in taken.items():
         cost[j] = costs[k] / before if costs[k] <= before else 0.0
-        high[j] = costs[k] <= before  # what costs more than all is never taken
+        high[j] = costs[k] <= before  # costs more than the whole program: never taken
     low[[needed[c] for c in roots & choices.keys()]] = 1
     high[list(ranks)] = list(ranks.values())
     whole = np.zeros(variables)
-    whole[list(taken.values())] = 1  # then the others are as well
+    whole[list(taken.values())] = 1  # the other variables are then whole as well
     solved = milp(
         cost,
         constraints=constraints,
@@ -156,11 +167,14 @@ def choose(
 def _program(
     choices: Choices,
 ) -> tuple[dict[int, int], dict[int, int], dict[int, int], LinearConstraint]:
-    """Returns what a choice has to keep.
+    """Return the variables and constraints of the integer program.
 
-    Its variables, by number: whether each term is taken; whether each class is needed; and of
-    classes that may need each other a rank, smaller than that of its readers. Of these the largest
-    value is returned.
+    Variables are: whether each term is taken; whether each e-class is needed; and a rank for
+    e-classes that may need each other, smaller than the ranks of their readers.
+
+    Returns:
+      Variable of each term, variable of each e-class, largest value of each rank variable, and the
+      constraints.
     """
     taken = {k: j for j, k in enumerate(k for members in choices.values() for k in members)}
     needed = {c: len(taken) + j for j, c in enumerate(choices)}
@@ -169,17 +183,18 @@ def _program(
     inside = [c for c, group in together.items() if size[group] > 1]
     rank = {c: len(taken) + len(needed) + j for j, c in enumerate(inside)}
 
-    rows: list[tuple[dict[int, float], float, float]] = []  # of variables, least and most
+    # (coefficients, lower bound, upper bound).
+    rows: list[tuple[dict[int, float], float, float]] = []
     for c, members in choices.items():
         rows.append(({needed[c]: -1, **{taken[k]: 1 for k in members}}, 0, 0))
         readers = defaultdict[int, list[int]](list)
         for k, read in members.items():
             for i in read:
                 readers[i].append(k)
-                if together[i] == together[c]:  # what is read has a smaller rank
+                if together[i] == together[c]:  # an input's rank is smaller
                     most = float(size[together[c]])
                     rows.append(({rank[c]: 1, rank[i]: -1, taken[k]: -most}, 1 - most, np.inf))
-        for i, reading in readers.items():  # as one is taken, tighter than for each of them
+        for i, reading in readers.items():  # at most one is taken: tighter than one row for each
             rows.append(({needed[i]: -1, **{taken[k]: 1 for k in reading}}, -np.inf, 0))
     entries = [(row, at, x) for row, (each, _, _) in enumerate(rows) for at, x in each.items()]
     row, column, value = np.array(entries).reshape(-1, 3).T
@@ -191,7 +206,7 @@ def _program(
 
 
 def _needed(choices: Choices, roots: Iterable[int]) -> set[int]:
-    """Returns the classes that are needed if the first term is taken of each."""
+    """Return the e-classes that are needed if each representative is taken."""
     found, stack = set[int](), [c for c in roots if c in choices]
     while stack:
         c = stack.pop()
@@ -202,7 +217,7 @@ def _needed(choices: Choices, roots: Iterable[int]) -> set[int]:
 
 
 def _cycles(choices: Choices) -> dict[int, int]:
-    """Returns the number of a group for each class: the same if each may need the other."""
+    """Return a group number for each e-class, equal for e-classes that may need each other."""
     number = {c: k for k, c in enumerate(choices)}
     pairs = [
         (number[c], number[i])
@@ -217,7 +232,7 @@ def _cycles(choices: Choices) -> dict[int, int]:
 
 
 def _inputs_first(choices: Choices, solved: Mapping[int, int]) -> list[int]:
-    """Returns the classes of a program, each after those that it reads."""
+    """Return the e-classes of a program, inputs first."""
     order, done = list[int](), set[int]()
     for c in solved:
         stack = [(c, False)]

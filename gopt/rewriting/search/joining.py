@@ -1,8 +1,8 @@
-"""Which terms are made one in an e-graph, of all that rules of two patterns could join.
+"""Choose the terms that two-pattern rules join in an e-graph.
 
-Of n terms that could be one, 2**n sets could be. Those of a few terms are tried, and all that there
-were at first and none of which needs another, together: a set that grows from the first two, one
-after another. What is joined comes in the order of terms.
+Among n joinable terms, 2**n subsets could be joined. Only two kinds are tried: sets of a few terms,
+and all independent terms that were joinable at first, as a whole. A whole set grows from its first
+two terms, one by one. Joined terms keep their order.
 """
 
 from collections.abc import Hashable, Iterable
@@ -15,52 +15,67 @@ from gopt.rewriting.rules.rule import Rule
 
 
 def is_join(rule: Rule) -> bool:
-    """Returns whether a rule puts parts of one term in the place of two."""
+    """Return whether a rule replaces two terms by slices of one term."""
     parts = [target for target in rule.target if isinstance(target, Apply)]
     slices = [part.inputs for part in parts if part.operator == "slice"]
     return len(rule.source) == len(slices) == 2 and slices[0] == slices[1]
 
 
 class _Joined(NamedTuple):
-    """What a term was joined from."""
+    """Origin of a joined term.
 
-    shared: frozenset[str]  # names of what they all read
-    parts: tuple[int, ...]  # terms
-    origins: tuple[int, ...]  # what these were joined from, or they themselves
-    is_whole: bool  # whether these are all that could be joined, and not joined themselves
+    Attributes:
+      shared: variables of the inputs that all joined terms share.
+      parts: terms that were joined.
+      origins: terms that the parts were joined from, or the parts themselves.
+      is_whole: whether the parts are a whole set, none of them joined before.
+    """
+
+    shared: frozenset[str]
+    parts: tuple[int, ...]
+    origins: tuple[int, ...]
+    is_whole: bool
 
 
 class _Side(NamedTuple):
-    """One of two terms that a match joins."""
+    """One of the two terms that a match joins.
 
-    parts: tuple[int, ...]  # terms that it was joined from, which share what both read, or itself
-    origins: tuple[int, ...]  # see `_Joined`
-    read: int  # bits of all that it depends on
+    Attributes:
+      parts: terms that it was joined from, with the same shared inputs; otherwise itself.
+      origins: see `_Joined`.
+      read: bit set of all terms that it depends on.
+    """
+
+    parts: tuple[int, ...]
+    origins: tuple[int, ...]
+    read: int
 
 
 class Joins:
-    """Chooses matches of rules that join two terms.
+    """Selection of the matches of joining rules.
 
     Attributes:
-      left_out: whether a match was not chosen that would have joined other terms than those chosen.
+      left_out: whether a match was rejected that would have joined other terms than the selected
+        ones.
     """
 
     def __init__(self, terms: Terms, few: int):
-        """Takes how many terms are few: all sets of no more than so many are tried."""
+        """Create a selection that tries all sets of at most `few` terms."""
         self._terms, self._few = terms, few
-        self._sets: dict[Hashable, list[list[_Side]]] = {}  # that are joined as a whole
-        self._joined: dict[int, _Joined] = {}  # by term
-        self._needs: list[int] = []  # bits of the terms that each is made of, itself included
+        self._sets: dict[Hashable, list[list[_Side]]] = {}  # whole sets, by shared inputs
+        self._joined: dict[int, _Joined] = {}  # by joined term
+        self._needs: list[int] = []  # bit set of each term's ancestors and itself
         self.left_out = False
 
     def chosen(self, found: Iterable[Match]) -> list[Match]:
-        """Returns those that are to be applied: first those of sets that are joined as a whole."""
+        """Return the matches to apply, those that join whole sets first."""
         every = [(match, self._of(match), self._sides(match)) for match in found]
         in_part = {number for number, joined in self._joined.items() if not joined.is_whole}
         count = len(every)
         every = [each for each in every if in_part.isdisjoint(_parts(each[2]))]
         self.left_out |= len(every) < count
-        # What other rules add later, such as parts of sums, is not always joined with the rest.
+        # Terms that other rules add later, such as parts of sums, are not always joined with the
+        # rest.
         new: dict[Hashable, list[tuple[_Side, _Side]]] = {}
         for _, of, sides in every:
             if of not in self._sets and all(len(side.parts) == 1 for side in sides):
@@ -82,7 +97,7 @@ class Joins:
         return whole + few
 
     def made(self, found: Match, by: dict[int, int]) -> None:
-        """Remembers what was joined, given what was put in the place of each term."""
+        """Record the terms that a match has joined, given the replacement of each term."""
         for new in by.values():
             term = self._terms[new]
             if term.operator == "slice" and term.inputs[0] not in self._joined:
@@ -97,7 +112,7 @@ class Joins:
                 )
 
     def _of(self, found: Match) -> Hashable:
-        """Returns what is the same for all terms that could be one: what they share."""
+        """Return a key of the terms that could be joined with each other: their shared inputs."""
         shared = _shared(found.rule)
         return shared, tuple(found.bound[name] for name in sorted(shared))
 
@@ -123,7 +138,7 @@ class Joins:
 
 
 def _shared(rule: Rule) -> frozenset[str]:
-    """Returns the names of what both terms read that a rule joins."""
+    """Return the variables of the inputs that both terms of a joining rule share."""
     one, other = (pattern.names() for pattern in rule.source)
     return frozenset(one & other)
 
@@ -133,13 +148,13 @@ def _parts(sides: Iterable[_Side]) -> tuple[int, ...]:
 
 
 def _is_independent(one: _Side, other: _Side) -> bool:
-    """Returns whether neither of two terms depends on what the other was joined from, or is."""
+    """Return whether neither term depends on the other or on its origins."""
     both = (one, other), (other, one)
     return not any(a.read >> origin & 1 for a, b in both for origin in b.origins)
 
 
 def _connected(pairs: Iterable[tuple[_Side, _Side]]) -> list[list[_Side]]:
-    """Returns what pairs connect, by whatever rules, each group in the order of terms."""
+    """Return the groups of terms that pairs connect, by any rule, each in the order of terms."""
     groups: list[set[_Side]] = []
     for pair in pairs:
         touched = [group for group in groups if not group.isdisjoint(pair)]
@@ -149,7 +164,7 @@ def _connected(pairs: Iterable[tuple[_Side, _Side]]) -> list[list[_Side]]:
 
 
 def _independent(sides: Iterable[_Side]) -> list[list[_Side]]:
-    """Returns sets of terms none of which needs another, each term in the first that it can."""
+    """Split terms into sets of independent terms; each term joins the first set possible."""
     sets: list[list[_Side]] = []
     for side in sides:
         for each in sets:

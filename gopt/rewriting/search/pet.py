@@ -1,10 +1,10 @@
-"""PET's search: ops in forms that are equal to them in part, and corrected where they are not.
+"""PET's search: replace ops by partially equivalent forms, and correct the wrong parts.
 
 After Wang et al., "PET: Optimizing Tensor Programs with Partially Equivalent Transformations and
 Automated Corrections", OSDI 2021. As there, an op and its form are linear in each array that they
-read, so that random numbers tell where they are equal; what is wrong is computed by the op itself,
-of the part of the images that it needs. PET makes its forms of all small programs of some ops; here
-they are those of `gopt.rewriting.search.pet_mutants`.
+read, so random numbers show where they are equal. The op itself computes the wrong parts, from the
+part of the images that they need. PET enumerates forms from all small programs of some ops; here
+they come from `gopt.rewriting.search.pet_mutants`.
 """
 
 import functools
@@ -26,22 +26,23 @@ from gopt.rewriting.search.pet_mutants import BLOCK, MUTATIONS, Mutation
 from gopt.rewriting.search.result import Found
 from gopt.rewriting.search.taso import backtracking
 
-_PIECES = 7  # more cost more than a form can be worth
-_LARGEST = 2**20  # of the numbers that are drawn: sums of products are exact in float64
+_PIECES = 7  # largest number of runs: more of them cost more than a form can save
+_LARGEST = 2**20  # bound of the random numbers: sums of products stay exact in float64
 
-Runs = tuple[tuple[int, int, bool], ...]  # from, to, whether a form is wrong there
+Runs = tuple[tuple[int, int, bool], ...]  # (start, stop, whether the form is wrong there)
 
 
 def corrected(terms: Terms, number: int, mutation: Mutation) -> int | None:
-    """Returns a term that is equal to one, by a form of it; nothing if it has none of use.
+    """Return a term equal to an op, built from one of its forms; None if the form is of no use.
 
     Args:
-      terms: to which those of the form are added.
-      number: of a product or a convolution.
-      mutation: one of its operator.
+      terms: terms to add to.
+      number: term of a product or a convolution.
+      mutation: mutation of its operator.
 
     Raises:
-      ValueError: of other sizes it has no form, see `gopt.rewriting.search.pet_mutants.Mutation`.
+      ValueError: the mutation has a form for this term, but not for others of its sizes; see
+        `gopt.rewriting.search.pet_mutants.Mutation`.
     """
     operator, attributes, inputs = terms[number]
     shapes = tuple(terms.shape(i) for i in inputs)
@@ -73,10 +74,10 @@ def corrected(terms: Terms, number: int, mutation: Mutation) -> int | None:
 def _runs(
     operator: str, attributes: Attributes, shapes: tuple[tuple[int, ...], ...], mutation: Mutation
 ) -> tuple[Runs, Runs] | None:
-    """Returns where a form is wrong, by rows and by columns; nothing if no part of it is of use."""
+    """Return the runs of wrong rows and columns of a form; None if no part of it is of use."""
     wrong = _wrong(operator, attributes, shapes, mutation)
     if operator != "conv":
-        # Of matrices no part is computed apart.
+        # Parts of matrices are not corrected.
         return None if wrong.any() else ((), ())
     image = np.any(wrong, axis=(0, -1))
     rows = image.mean(1) > 0.5
@@ -89,10 +90,10 @@ def _runs(
 def _wrong(
     operator: str, attributes: Attributes, shapes: tuple[tuple[int, ...], ...], mutation: Mutation
 ) -> np.ndarray:
-    """Returns which numbers a form has wrong, for random ones that it reads.
+    """Return True where a form differs from its op, for random inputs.
 
-    What is done to many images, channels, rows or columns is the same over and over, so that there
-    are as few as a form may not tell from all; unless it has none for so few.
+    Many images, channels, rows or columns are treated alike. The comparison therefore uses the
+    fewest that give the same form, or all if the mutation has no form for so few.
     """
     few = _FEW[operator](dict(attributes), *shapes)
     with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(True):
@@ -116,9 +117,9 @@ def _wrong(
 def _few_images(
     put: dict[str, Any], images: tuple[int, ...], kernel: tuple[int, ...]
 ) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
-    """Returns the attributes and shapes of a convolution of fewer images and channels."""
+    """Return the attributes and shapes of a convolution of fewer images and channels."""
     (count, *image, _), (*window, read, made) = images, kernel
-    # An image may read others that are next to it, as far as its kernel reaches.
+    # An image may read its neighbours, as far as its kernel reaches.
     reaches = [
         max(d * (n - 1), *map(abs, p)) // size + 1
         for d, n, p, size in zip(put["dilation"], window, put["padding"], image, strict=True)
@@ -133,7 +134,7 @@ def _few_images(
 def _few_rows(
     put: dict[str, Any], x: tuple[int, ...], y: tuple[int, ...]
 ) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
-    """Returns the attributes and shapes of a product of smaller matrices."""
+    """Return the attributes and shapes of a product of smaller matrices."""
     block = 2 * BLOCK
     shapes = tuple(
         (*(_few(n, 2) for n in s[:-2]), *(_few(n, block) for n in s[-2:])) for s in (x, y)
@@ -145,20 +146,20 @@ _FEW = {"conv": _few_images, "matmul": _few_rows}
 
 
 def _few(count: int, least: int) -> int:
-    """Returns as few as that, or so many more that it leaves the same when it is divided."""
+    """Return a count near `least` that has the same remainder modulo 2, or modulo `BLOCK`."""
     if count <= least:
         return count
     return least + (count - least) % (BLOCK if least >= BLOCK else 2)
 
 
 def _runs_of(wrong: np.ndarray) -> Runs:
-    """Returns stretches that are all wrong, or all right."""
+    """Return the runs that are all wrong or all right."""
     ends = [0, *(np.flatnonzero(np.diff(wrong)) + 1), len(wrong)]
     return tuple((int(a), int(b), bool(wrong[a])) for a, b in itertools.pairwise(ends))
 
 
 def _stretch(terms: Terms, number: int, axis: int, start: int, stop: int) -> int:
-    """Returns some rows (1) or columns (2) of a convolution, from the part that they need."""
+    """Return rows (axis 1) or columns (axis 2) of a convolution, from the input they need."""
     operator, attributes, (x, kernel) = terms[number]
     put, size = dict(attributes), terms.shape(x)[axis]
     stride, (before, _) = put["strides"][axis - 1], put["padding"][axis - 1]
@@ -177,13 +178,19 @@ def mutated(
     prices: Prices,
     mutations: Mapping[str, Mapping[str, Mutation]] = MUTATIONS,
 ) -> Found:
-    """Returns the program in which each op has the form that costs least, if that is less.
+    """Return the program with the cheapest form of each op, if that is cheaper than the op.
 
     Args:
-      terms: to which those of forms are added.
+      terms: terms to add to.
       roots: results of the program.
-      prices: of terms.
-      mutations: by operator, and by name.
+      prices: costs of terms.
+      mutations: mutations by operator and name.
+
+    Returns:
+      The program; `rewrites` are the names of the mutations, `visited` is the number of forms.
+
+    Raises:
+      ValueError: a form depends on the op that it replaces.
     """
     change, by, used = Change(terms, prices.term, roots), dict[int, int](), list[str]()
     visited = 0
@@ -218,19 +225,20 @@ def partial_equivalence(
     alpha: float = 1.05,
     budget: int = 100,
 ) -> Found:
-    """Returns the cheapest program that is found by rules and by forms of ops, in turn.
+    """Return the cheapest program found by alternating rules and forms of ops.
 
     Args:
-      terms: to which those of other programs are added.
+      terms: terms to add to.
       roots: results of the program.
-      cost: of an op.
-      rules: that are applied, see `gopt.rewriting.search.taso.backtracking`.
-      rounds: in each, ops get the form that costs least, and then rules are applied once more.
-      alpha: see there.
-      budget: see there; of each turn of the rules, of which there is one more than rounds.
+      cost: cost of an op.
+      rules: rules to apply, see `gopt.rewriting.search.taso.backtracking`.
+      rounds: maximum number of rounds; each gives every op its cheapest form, then applies the
+        rules. The rules are applied once before the first round.
+      alpha: see `backtracking`.
+      budget: see `backtracking`; for each of the `rounds + 1` applications of the rules.
 
     Raises:
-      ValueError: `alpha` is less than 1, `budget` or `rounds` than 0.
+      ValueError: `alpha` is less than 1, or `budget` or `rounds` is less than 0.
     """
     if rounds < 0:
         raise ValueError(f"rounds is {rounds}: expected 0 at least")

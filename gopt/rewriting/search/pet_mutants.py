@@ -1,10 +1,9 @@
-"""Forms of an op that are equal to it in part: what PET calls its mutants.
+"""Partially equivalent forms of ops, which PET calls mutants.
 
-A form keeps the shape of what it stands for, but some of its numbers may be others: where images
-lie side by side in one, a kernel reads the neighbour in the place of the padding. Which numbers
-those are is found, and corrected, by `gopt.rewriting.search.pet`. After Wang et al., "PET:
-Optimizing Tensor Programs with Partially Equivalent Transformations and Automated Corrections",
-OSDI 2021.
+A form has the shape of its op, but may differ in some values. Where images lie side by side in one
+image, a kernel reads the neighbour instead of the padding. `gopt.rewriting.search.pet` finds and
+corrects the wrong values. After Wang et al., "PET: Optimizing Tensor Programs with Partially
+Equivalent Transformations and Automated Corrections", OSDI 2021.
 """
 
 import itertools
@@ -13,30 +12,31 @@ from functools import partial
 
 from gopt.rewriting.ir.terms import Terms
 
-# Returns the form of a term, linear in each array that the term reads; nothing if it has none. With
-# fewer images, channels and groups, and with smaller matrices, it is tried as well: with as few as
-# possible that leave the same when they are divided by two, or, of matrices, by `BLOCK`.
+# Returns the form of a term, linear in each array that the term reads; None if it has none. It is
+# also tried with fewer images, channels and groups, and with smaller matrices: the fewest with the
+# same remainder modulo two, or, for matrices, modulo `BLOCK`.
 Mutation = Callable[[Terms, int], int | None]
 
 _AXES = ("images", "rows", "columns")
-BLOCK = 16  # sizes of matrices are padded to multiples of it: registers of most CPUs hold as many
+# Matrix sizes are padded to multiples of this: registers of most CPUs hold as many values.
+BLOCK = 16
 
 
 def fold(terms: Terms, x: int, source: int, target: int, factor: int) -> int:
-    """Returns images where a part of one axis is a part of another; both keep their order.
+    """Move a factor of one axis of images into another axis; both keep their order.
 
-    Images `[B, H, W, C]` that move go before the rows or columns of those that stay; parts of an
-    image become images, next to each other. From target to source it is undone.
+    Images `[B, H, W, C]` that move are placed before the rows or columns of those that stay. Parts
+    of an image become adjacent images. Folding from target to source undoes it.
 
     Args:
-      terms: to which the images are added.
-      x: the images.
-      source: an axis of 0 to 2, which becomes as many times shorter.
-      target: another one, which becomes as many times longer.
-      factor: how many times.
+      terms: terms to add to.
+      x: images.
+      source: axis from 0 to 2 that becomes `factor` times shorter.
+      target: another axis from 0 to 2 that becomes `factor` times longer.
+      factor: factor of the size of `source`.
 
     Raises:
-      ValueError: the axis has no such factor, or both are one.
+      ValueError: the size of `source` is not a multiple of `factor`, or `source` equals `target`.
     """
     shape = terms.shape(x)
     if source == target:
@@ -44,7 +44,7 @@ def fold(terms: Terms, x: int, source: int, target: int, factor: int) -> int:
     if shape[source] % factor:
         raise ValueError(f"axis {source} has size {shape[source]}: expected a multiple of {factor}")
     rest = shape[source] // factor
-    # Of images those that are next to each other move; of rows and columns, whole stretches stay.
+    # Adjacent images move; rows and columns move as whole stretches.
     halves = (rest, factor) if source == 0 else (factor, rest)
     split = (*shape[:source], *halves, *shape[source + 1 :])
     moved = source + 1 if source == 0 else source
@@ -60,7 +60,7 @@ def fold(terms: Terms, x: int, source: int, target: int, factor: int) -> int:
 
 
 def _folded(terms: Terms, number: int, *, source: int, target: int, halves: bool) -> int | None:
-    """Returns a convolution of images in another shape: of both halves of an axis, or of all."""
+    """Return a convolution of folded images: of both halves of an axis, or of the whole axis."""
     operator, attributes, (x, kernel) = terms[number]
     wanted, size = terms.shape(number), terms.shape(x)[source]
     factor = 2 if halves else size
@@ -77,7 +77,7 @@ def _folded(terms: Terms, number: int, *, source: int, target: int, halves: bool
 
 
 def _spaced(terms: Terms, number: int, *, target: int) -> int | None:
-    """Returns a convolution of all images as one, with zeros between them."""
+    """Return a convolution of all images side by side in one, with zeros between them."""
     operator, attributes, (x, kernel) = terms[number]
     put, (count, *_), axis = dict(attributes), terms.shape(x), target - 1
     size, stride = terms.shape(x)[target], put["strides"][axis]
@@ -88,7 +88,7 @@ def _spaced(terms: Terms, number: int, *, target: int) -> int | None:
     each = size + before + after
     each += -each % stride
     padding = list(put["padding"])
-    padding[axis] = (0, reach - stride)  # so that the last image has as many rows as the others
+    padding[axis] = (0, reach - stride)  # gives the last image as many rows as the others
     widths = [(0, 0)] * 4
     widths[target] = (before, each - size - before)
     padded = terms.add("pad", [x], widths=tuple(widths))
@@ -99,7 +99,7 @@ def _spaced(terms: Terms, number: int, *, target: int) -> int | None:
 
 
 def _stepping(terms: Terms, number: int) -> int | None:
-    """Returns a convolution of pixels with strides as one of the pixels that it reads."""
+    """Return a 1×1 convolution with strides as one without, of the pixels that it reads."""
     operator, attributes, (x, kernel) = terms[number]
     put, (b, h, w, c) = dict(attributes), terms.shape(x)
     (down, right), pixels = put["strides"], terms.shape(kernel)[:2] == (1, 1)
@@ -113,7 +113,7 @@ def _stepping(terms: Terms, number: int) -> int | None:
 
 
 def _phases(terms: Terms, number: int) -> int | None:
-    """Returns a convolution with strides as one without, of the pixels of a step side by side."""
+    """Return a convolution with strides as one without, with the pixels of a step as channels."""
     operator, attributes, (x, kernel) = terms[number]
     put, (b, *image, c), (*sizes, _, o) = dict(attributes), terms.shape(x), terms.shape(kernel)
     strides, padding = put["strides"], put["padding"]
@@ -128,7 +128,7 @@ def _phases(terms: Terms, number: int) -> int | None:
         before, read = padding[axis][0], stride * reads[axis]
         if read < before:
             return None
-        if read < before + image[axis]:  # the last ones are not read
+        if read < before + image[axis]:  # the last pixels are not read
             x = terms.add("slice", [x], axis=axis + 1, start=0, stop=read - before)
         widths.append((before, max(read - before - image[axis], 0)))
     (h, w), (down, right) = reads, strides
@@ -147,7 +147,7 @@ def _phases(terms: Terms, number: int) -> int | None:
 
 
 def _halves(terms: Terms, x: int, axis: int) -> list[int] | None:
-    """Returns both halves along an axis; nothing if it has none."""
+    """Return both halves along an axis; None if its size is odd."""
     size = terms.shape(x)[axis]
     if size % 2:
         return None
@@ -156,7 +156,7 @@ def _halves(terms: Terms, x: int, axis: int) -> list[int] | None:
 
 
 def _split(terms: Terms, number: int, *, side: int, axis: int) -> int | None:
-    """Returns two ops, of halves of what is read on a side; next to each other in what is made."""
+    """Return two ops on the halves of one operand's axis, with their results concatenated."""
     operator, attributes, inputs = terms[number]
     put = dict(attributes)
     if put.get("groups", 1) > 1:
@@ -173,7 +173,7 @@ def _split(terms: Terms, number: int, *, side: int, axis: int) -> int | None:
 
 
 def _groups_apart(terms: Terms, number: int) -> int | None:
-    """Returns two convolutions, of halves of the groups of one."""
+    """Return two convolutions, each of half of the groups."""
     operator, attributes, inputs = terms[number]
     put = dict(attributes)
     if put["groups"] % 2:
@@ -187,7 +187,7 @@ def _groups_apart(terms: Terms, number: int) -> int | None:
 
 
 def _summed(terms: Terms, number: int) -> int | None:
-    """Returns two ops, of halves of what is summed over."""
+    """Return the sum of two ops, each over half of the summed axis."""
     operator, attributes, (x, y) = terms[number]
     put = dict(attributes)
     if put.get("groups", 1) > 1:
@@ -201,7 +201,7 @@ def _summed(terms: Terms, number: int) -> int | None:
 
 
 def _padded(terms: Terms, number: int, *, side: int, axis: int) -> int | None:
-    """Returns an op of something with zeros behind it, of which a part of what is made is left."""
+    """Return a slice of an op on an operand that is zero-padded along a result axis."""
     operator, attributes, inputs = terms[number]
     put, wider = dict(attributes), list(inputs)
     axis %= len(terms.shape(inputs[side]))
@@ -212,7 +212,7 @@ def _padded(terms: Terms, number: int, *, side: int, axis: int) -> int | None:
 
 
 def _padded_sums(terms: Terms, number: int) -> int | None:
-    """Returns an op that sums over zeros, too."""
+    """Return an op with zero padding along the summed axis."""
     operator, attributes, inputs = terms[number]
     put, wider = dict(attributes), list(inputs)
     axes = [len(terms.shape(x)) - k for k, x in enumerate(inputs, 1)]
@@ -222,7 +222,7 @@ def _padded_sums(terms: Terms, number: int) -> int | None:
 
 
 def _pad(terms: Terms, inputs: list[int], side: int, axis: int) -> bool:
-    """Puts zeros behind one of the inputs, up to a whole block; returns whether there are any."""
+    """Zero-pad one of the inputs to a whole block; return whether any padding was needed."""
     shape = terms.shape(inputs[side])
     more = -shape[axis] % BLOCK
     widths = tuple((0, more if k == axis else 0) for k in range(len(shape)))
@@ -256,7 +256,7 @@ def _of_matmul() -> Iterator[tuple[str, Mutation]]:
     yield "zeros in rows", partial(_padded, side=0, axis=-2)
 
 
-# By operator, and by name.
+# Mutations by operator and name.
 MUTATIONS: Mapping[str, Mapping[str, Mutation]] = {
     "conv": {**dict(_of_conv()), **dict(_of_both())},
     "matmul": {**dict(_of_matmul()), **dict(_of_both())},

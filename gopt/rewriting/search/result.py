@@ -1,4 +1,4 @@
-"""What searches take and return."""
+"""Types that all rewrite searches share: result and interface."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,14 +9,22 @@ from gopt.rewriting.rules.rule import Rule
 
 
 class Found(NamedTuple):
-    """The cheapest program of a search."""
+    """Result of a search: the cheapest program.
+
+    Attributes:
+      roots: results of the program, as terms.
+      cost: cost of the program, in s.
+      rewrites: names of the rules that led to it; see each search.
+      visited: number of programs rewritten; for saturation, number of terms.
+      stopped: reason why the search ended.
+    """
 
     roots: tuple[int, ...]
-    cost: float  # s
-    rewrites: tuple[str, ...]  # names of the rules that led there; see each search
-    visited: int  # programs that were rewritten, or, of saturation, terms
-    stopped: str  # why it ended
+    cost: float
+    rewrites: tuple[str, ...]
+    visited: int
+    stopped: str
 
 
-# Takes terms, the results of a program in them, the cost of an op, and rules.
+# Takes terms, the roots of a program in them, the cost of an op, and rules.
 Search = Callable[[Terms, Sequence[int], OpCost, Sequence[Rule]], Found]

@@ -1,9 +1,9 @@
-"""Equality saturation: what rules make of a program, side by side, and the cheapest of it.
+"""Equality saturation: apply all rules at once in an e-graph, then extract the cheapest program.
 
 After Yang et al., "Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat),
-with other limits: Tensat applies rules of two patterns in some rounds only, and leaves out what
-would make a cycle. Here they join certain sets of terms (see `gopt.rewriting.search.joining`), and
-the integer program takes nothing that has a cycle. Needs the extra `rewriting`.
+with other limits. Tensat applies two-pattern rules in some rounds only, and filters out cycles.
+Here they join selected sets of terms (see `gopt.rewriting.search.joining`), and the integer program
+excludes cycles. Needs the extra `rewriting`.
 """
 
 import itertools
@@ -24,11 +24,17 @@ from gopt.rewriting.search.result import Found
 
 
 class Saturated(NamedTuple):
-    """A program with all that rules made of it."""
+    """A saturated e-graph.
+
+    Attributes:
+      graph: e-graph.
+      origin: name of the rule that added each term, by term.
+      stopped: reason why saturation ended.
+    """
 
     graph: EGraph
-    origin: dict[int, str]  # names of rules, by the terms that they put somewhere
-    stopped: str  # why
+    origin: dict[int, str]
+    stopped: str
 
 
 def saturate(
@@ -41,34 +47,35 @@ def saturate(
     often: int = 1000,
     nodes: int = 15_000,
 ) -> Saturated:
-    """Returns what rules make of a program, side by side.
+    """Apply rules to a program in an e-graph until a limit is reached or nothing is new.
 
-    Rules that need operators to be alone, see `gopt.rewriting.rules.table.Rule`, go by the readers
-    that these have in the program that is given.
+    For rules with `alone`, see `gopt.rewriting.rules.rule.Rule`, readers are counted in the given
+    program.
 
     Args:
-      terms: to which those that rules put somewhere are added.
+      terms: terms to add to.
       roots: results of the program.
-      rules: that are applied.
-      rounds: in each, rules are applied everywhere.
-      few: terms of each set that are joined, and all together; see `gopt.rewriting.search.joining`.
-      often: how many times a rule is applied. In sums of many terms some could be applied in
-        exponentially many places.
-      nodes: it ends when there are so many terms.
+      rules: rules to apply.
+      rounds: maximum number of rounds; each applies the rules everywhere.
+      few: largest sets of terms that are joined, besides whole sets; see
+        `gopt.rewriting.search.joining`.
+      often: maximum number of applications of one rule. In sums of many terms, the matches of some
+        rules can be exponentially many.
+      nodes: number of terms in the e-graph at which saturation ends.
 
     Raises:
-      ValueError: a number is negative.
+      ValueError: a limit is negative.
     """
     limits = {"rounds": rounds, "few": few, "often": often, "nodes": nodes}
     for name, limit in limits.items():
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
     graph, joins, origin = EGraph(terms, rules), Joins(terms, few), dict[int, str]()
-    # What is new has other readers in other programs: it counts as alone.
+    # A new term may have other readers in each program: it counts as alone.
     applied, readers, others_read = Counter[str](), terms.readers(roots), False
     graph.add(roots)
     for _ in range(rounds):
-        # Terms of other programs, that there are already, count as new as well.
+        # Terms that exist already, from other programs, count as new as well.
         coming, equal = set[int](), list[tuple[int, int]]()
 
         def is_full(coming: set[int] = coming) -> bool:
@@ -123,23 +130,23 @@ def saturation(
     nodes: int = 15_000,
     solver_seconds: float = 60.0,
 ) -> Found:
-    """Returns the cheapest program that saturation has, see `saturate`.
+    """Return the cheapest program that saturation finds, see `saturate`.
 
-    The rules that are told are the last that put there the terms that are new in it, one for each.
+    The reported rewrites are the rules that added the program's new terms, one per term.
 
     Args:
-      terms: to which those of other programs are added.
+      terms: terms to add to.
       roots: results of the program.
-      cost: of an op.
-      rules: that are applied.
+      cost: cost of an op.
+      rules: rules to apply.
       rounds: see `saturate`.
       few: see `saturate`.
       often: see `saturate`.
       nodes: see `saturate`.
-      solver_seconds: after which the best program is taken that the solver has.
+      solver_seconds: time limit of the solver in s, after which its best program so far is taken.
 
     Raises:
-      ValueError: a number is negative.
+      ValueError: a limit is negative.
     """
     saturated = saturate(terms, roots, rules, rounds=rounds, few=few, often=often, nodes=nodes)
     best = cheapest(saturated.graph, roots, Prices(terms, cost), seconds=solver_seconds)

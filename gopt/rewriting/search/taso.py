@@ -1,4 +1,4 @@
-"""TASO's search: from the cheapest program that is known, all that one rewrite makes of it.
+"""TASO's backtracking search: repeatedly apply every single rewrite to the cheapest program.
 
 After Jia et al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph
 Substitutions", SOSP 2019, section 5.
@@ -19,7 +19,12 @@ from gopt.rewriting.search.result import Found
 
 
 class _Way(NamedTuple):
-    """A program, and the rules that led there."""
+    """A program, and the rewrites that led to it.
+
+    Attributes:
+      roots: results of the program, as terms.
+      rules: names of the applied rules, in order.
+    """
 
     roots: tuple[int, ...]
     rules: tuple[str, ...]
@@ -34,31 +39,31 @@ def backtracking(
     alpha: float = 1.05,
     budget: int = 100,
 ) -> Found:
-    """Returns the cheapest program that is found.
+    """Return the cheapest program that TASO's search finds.
 
-    With `alpha = 1` it is greedy, but for ties.
+    With `alpha = 1` the search is greedy, except for ties.
 
     Args:
-      terms: to which those of other programs are added.
+      terms: terms to add to.
       roots: results of the program.
-      cost: of an op.
-      rules: that are applied.
-      alpha: programs are kept that cost less than so many times the cheapest.
-      budget: how many programs are rewritten.
+      cost: cost of an op.
+      rules: rules to apply.
+      alpha: programs that cost less than `alpha` times the cheapest one stay in the queue.
+      budget: maximum number of programs to rewrite.
 
     Raises:
-      ValueError: `alpha` is less than 1, or `budget` than 0.
+      ValueError: `alpha` is less than 1, or `budget` is less than 0.
     """
     if alpha < 1 or budget < 0:
         raise ValueError(f"alpha is {alpha}, budget {budget}: expected 1 and 0 at least")
     matcher, prices = Matcher(terms, rules), Prices(terms, cost)
-    # Larger programs are left out, as TASO does it.
+    # Larger programs are dropped, as in TASO.
     most = 2 * len(terms.live(roots))
     best = _Way(tuple(roots), ())
     least, seen = prices.program(roots), {best.roots}
-    # What is in the queue costs about so much; it is made when its turn comes.
+    # Queued costs are estimates; a program is built when it leaves the queue.
     queue: list[tuple[float, int, _Way, Match | None]] = [(least, 0, best, None)]
-    visited, ticket = 0, itertools.count(1)  # of equal costs the first is first
+    visited, ticket = 0, itertools.count(1)  # breaks ties: first in, first out
     while queue and visited < budget:
         cost_then, _, way, rewrite = heapq.heappop(queue)
         if cost_then > alpha * least:

@@ -10,11 +10,11 @@ from gopt.workloads.layers import ConvBN, average_pool, check_at_least, max_pool
 
 
 class RowColumnConv(nn.Module):
-    """A 1x7 and a 7x1 convolution between two that narrow and widen; ReLU before each.
+    """1x7 and 7x1 convolutions between two 1x1 ones that narrow and widen; ReLU before each.
 
     Attributes:
-      features: number of output channels; the convolutions inside have a quarter of it.
-      strides: its strides: of the columns in the 1x7, of the rows in the 7x1 convolution.
+      features: number of output channels; the inner convolutions have a quarter of it.
+      strides: horizontal stride of the 1x7 and vertical stride of the 7x1 convolution.
     """
 
     features: int
@@ -22,7 +22,7 @@ class RowColumnConv(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        """Return `[batch, height / strides, width / strides, features]`, rounded up."""
         inner = self.features // 4
         for features, kernel, strides in (
             (inner, (1, 1), (1, 1)),
@@ -35,13 +35,17 @@ class RowColumnConv(nn.Module):
 
 
 class NormalCell(nn.Module):
-    """Keeps the resolution; returns 4 x `features` channels (paper, figure 6, middle)."""
+    """A cell at constant resolution, with 4 x `features` output channels (paper, figure 6, middle).
+
+    Attributes:
+      features: number of channels of each inner op.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
-        """Returns the cell's output; `x` and `previous` are those of the last two cells."""
+        """Return the cell's output; `x` and `previous` are the outputs of the last two cells."""
         h, p = adjust(x, previous, self.features)
 
         def separable(y: jax.Array, kernel: int) -> jax.Array:
@@ -56,20 +60,25 @@ class NormalCell(nn.Module):
 
 
 class ReductionCell(nn.Module):
-    """Halves the resolution; returns 5 x `features` channels (paper, figure 6, right)."""
+    """A cell that halves the resolution, with 5 x `features` output channels (figure 6, right).
+
+    Attributes:
+      features: number of channels of each inner op.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array | None) -> jax.Array:
-        """Returns the cell's output; `x` and `previous` are those of the last two cells."""
+        """Return the cell's output; `x` and `previous` are the outputs of the last two cells."""
         h, p = adjust(x, previous, self.features)
 
         def separable(y: jax.Array, kernel: int, strides: int = 1) -> jax.Array:
             return SeparableConv(self.features, kernel, strides)(y)
 
         def project(y: jax.Array) -> jax.Array:
-            # Pools keep the channels, and the stem has not as many as the first cell has features.
+            # Pools keep the channels, and the stem has fewer or more than the first cell's
+            # features.
             if y.shape[-1] == self.features:
                 return y
             return ConvBN(self.features, epsilon=EPSILON)(y)
@@ -90,28 +99,27 @@ def amoebanet(
     filters: int = 50,
     stem: int = 32,
 ) -> Workload:
-    """Returns AmoebaNet-A (N = cells, F = filters); by default mobile, 5 086 930 parameters.
+    """Return AmoebaNet-A (N = cells, F = filters); by default mobile, 5 086 930 parameters.
 
-    The large one is `amoebanet(size=331, cells=6, filters=190)`, 86 718 797 parameters. Published
-    are 5.1 million for the mobile one, with 555 million multiplications (Liu et al., DARTS, 2019,
-    table 3), and 86.7 million with 23.1 billion for the large one (the paper, table 2). As in the
-    authors' code (tensorflow/tpu, amoeba_net) a reduction returns all its five sums, though it
-    uses two of them itself. The auxiliary classifier, dropout and path dropping of training are
-    left out.
+    The large model is `amoebanet(size=331, cells=6, filters=190)`, 86 718 797 parameters. Published
+    for the mobile one are 5.1 million parameters and 555 million multiplications (Liu et al.,
+    DARTS, 2019, table 3). Published for the large one are 86.7 million and 23.1 billion (the paper,
+    table 2). As in the authors' code (tensorflow/tpu, amoeba_net), a reduction returns all its five
+    sums, although it uses two of them itself. The auxiliary classifier, dropout and path dropping
+    are left out.
 
     Args:
       batch: number of images.
       size: height and width of an image, at least 19.
-      cells: normal cells in each of the three stages.
-      filters: channels of the convolutions in the first stage, at least 16; they double from
-        stage to stage.
+      cells: number of normal cells in each of the three stages.
+      filters: channels of the convolutions in the first stage, at least 16; doubled in each later
+        stage.
       stem: channels of the first convolution.
 
     Raises:
       ValueError: an argument is too small.
 
-    Source: Real et al., Regularized Evolution for Image Classifier Architecture Search (AAAI
-    2019).
+    Source: Real et al., Regularized Evolution for Image Classifier Architecture Search (AAAI 2019).
     """
     check_at_least(1, batch=batch, cells=cells, stem=stem)
     check_at_least(19, size=size)

@@ -1,8 +1,8 @@
-"""What NASNet-A and AmoebaNet-A share: the search space that their cells were found in.
+"""The cell search space of NASNet-A and AmoebaNet-A.
 
-A network stacks normal cells, which keep the resolution, and reduction cells, which halve it.
-Each is fed by the two cells before it. Source: Zoph et al., Learning Transferable Architectures
-for Scalable Image Recognition (2018).
+A network stacks normal cells, which keep the resolution, and reduction cells, which halve it. Each
+cell reads the two cells before it. Source: Zoph et al., Learning Transferable Architectures for
+Scalable Image Recognition (2018).
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ EPSILON = 1e-3  # of every batch normalisation
 
 
 class SeparableConv(nn.Module):
-    """ReLU, depthwise and pointwise convolution, batch normalisation: all applied twice.
+    """ReLU, depthwise convolution, pointwise convolution and batch normalisation, applied twice.
 
     Attributes:
       features: number of output channels.
@@ -31,7 +31,7 @@ class SeparableConv(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        """Return `[batch, height / strides, width / strides, features]`, rounded up."""
         window = (self.kernel, self.kernel)
         for strides in (self.strides, 1):
             channels = x.shape[-1]
@@ -43,13 +43,17 @@ class SeparableConv(nn.Module):
 
 
 class FactorizedReduction(nn.Module):
-    """Halves the resolution without losing pixels: two subsamplings, one of them shifted."""
+    """A halving of the resolution that uses all pixels: two subsamplings, one of them shifted.
+
+    Attributes:
+      features: number of output channels.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / 2, width / 2, features]`, rounded up."""
+        """Return `[batch, height / 2, width / 2, features]`, rounded up."""
         shifted = jnp.pad(x[:, 1:, 1:], ((0, 0), (0, 1), (0, 1), (0, 0)))
         half = self.features // 2
         halves = [
@@ -61,9 +65,16 @@ class FactorizedReduction(nn.Module):
 
 
 def adjust(x: jax.Array, previous: jax.Array | None, features: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the two inputs of a cell, at the resolution of `x` and with `features` channels."""
+    """Return the two inputs of a cell, at the resolution of `x` and with `features` channels.
+
+    Args:
+      x: output of the last cell.
+      previous: output of the cell before; None for the first cell, whose second input is `x`
+        itself.
+      features: number of channels.
+    """
     h = ConvBN(features, epsilon=EPSILON)(nn.relu(x))
-    if previous is None:  # the first cell: its second input keeps the channels of the stem
+    if previous is None:  # the first cell's second input keeps the stem's channels
         return h, x
     if previous.shape[1] != x.shape[1]:
         return h, FactorizedReduction(features)(nn.relu(previous))
@@ -74,15 +85,15 @@ class CellNetwork(nn.Module):
     """A stem, three stages of normal cells and a classifier.
 
     Attributes:
-      normal: makes a cell of a number of features. It is called with the outputs of the last two
-        cells, the last first, and returns its own.
-      reduction: the same; the first of these cells gets None for the second of its inputs.
-      cells: normal cells in each stage.
-      features: features of the cells of the first stage, at least 4; they double from stage to
-        stage.
+      normal: constructor of a normal cell from its features. The cell reads the outputs of the last
+        two cells, the last first.
+      reduction: constructor of a reduction cell from its features. The first one gets None as its
+        second input.
+      cells: number of normal cells in each stage.
+      features: features of the cells in the first stage, at least 4; doubled in each later stage.
       stem: channels of the first convolution.
-      skip_reduction: the cell after a reduction takes as its second input that of the
-        reduction, rather than the reduction's first.
+      skip_reduction: whether the cell after a reduction reads the reduction's second input instead
+        of its first.
     """
 
     normal: Callable[[int], nn.Module]
@@ -94,7 +105,7 @@ class CellNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = ConvBN(self.stem, (3, 3), 2, "VALID", epsilon=EPSILON)(x)
         y, previous = self.reduction(self.features // 4)(x, None), x
         x, previous = self.reduction(self.features // 2)(y, previous), y

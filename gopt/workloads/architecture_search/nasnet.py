@@ -1,4 +1,4 @@
-"""NASNet-A: cells found by architecture search, each fed by the two cells before it."""
+"""NASNet-A: cells found by architecture search, each reading the two cells before it."""
 
 import flax.linen as nn
 import jax
@@ -10,13 +10,17 @@ from gopt.workloads.layers import average_pool, check_at_least, max_pool
 
 
 class NormalCell(nn.Module):
-    """Keeps the resolution; returns 6 x `features` channels (paper, figure 4, left)."""
+    """A cell at constant resolution, with 6 x `features` output channels (paper, figure 4, left).
+
+    Attributes:
+      features: number of channels of each inner op.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
-        """Returns the cell's output; `x` and `previous` are those of the last two cells."""
+        """Return the cell's output; `x` and `previous` are the outputs of the last two cells."""
         h, p = adjust(x, previous, self.features)
         blocks = [
             SeparableConv(self.features, 5)(h) + SeparableConv(self.features, 3)(p),
@@ -29,13 +33,17 @@ class NormalCell(nn.Module):
 
 
 class ReductionCell(nn.Module):
-    """Halves the resolution; returns 4 x `features` channels (paper, figure 4, right)."""
+    """A cell that halves the resolution, with 4 x `features` output channels (figure 4, right).
+
+    Attributes:
+      features: number of channels of each inner op.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array | None) -> jax.Array:
-        """Returns the cell's output; `x` and `previous` are those of the last two cells."""
+        """Return the cell's output; `x` and `previous` are the outputs of the last two cells."""
         h, p = adjust(x, previous, self.features)
 
         def separable(y: jax.Array, kernel: int) -> jax.Array:
@@ -58,27 +66,26 @@ def nasnet_a(
     stem: int = 32,
     skip_reduction: bool = False,
 ) -> Workload:
-    """Returns NASNet-A (cells @ filters); by default mobile, 4 @ 1056, 5 289 978 parameters.
+    """Return NASNet-A (cells @ filters); by default mobile, 4 @ 1056, 5 289 978 parameters.
 
     NASNet-A large, 6 @ 4032, is `nasnet_a(size=331, cells=6, filters=4032, stem=96,
-    skip_reduction=True)`, 88 753 150 parameters. Keras publishes the same two numbers of
-    trainable parameters; the paper, 5.3 and 88.9 million (tables 3 and 2). The auxiliary
-    classifier, dropout and path dropping of training are left out.
+    skip_reduction=True)`, 88 753 150 parameters. Keras publishes the same two numbers of trainable
+    parameters; the paper, 5.3 and 88.9 million (tables 3 and 2). The auxiliary classifier, dropout
+    and path dropping are left out.
 
     Args:
       batch: number of images.
       size: height and width of an image, at least 19.
-      cells: normal cells in each of the three stages.
+      cells: number of normal cells in each of the three stages.
       filters: channels of the last cell, a multiple of 96.
       stem: channels of the first convolution.
-      skip_reduction: the cell after a reduction takes as its second input that of the
-        reduction, rather than the reduction's first.
+      skip_reduction: whether the cell after a reduction reads the reduction's second input instead
+        of its first.
 
     Raises:
       ValueError: an argument is too small, or `filters` is not a multiple of 96.
 
-    Source: Zoph et al., Learning Transferable Architectures for Scalable Image Recognition
-    (2018).
+    Source: Zoph et al., Learning Transferable Architectures for Scalable Image Recognition (2018).
     """
     check_at_least(1, batch=batch, cells=cells, stem=stem)
     check_at_least(19, size=size)
@@ -86,7 +93,7 @@ def nasnet_a(
         raise ValueError(f"filters: expected a positive multiple of 96, got {filters}")
     return Workload(
         name=f"nasnet_a_{cells}_{filters}",
-        # The last normal cells have 4 x 6 times as many channels as the first have features.
+        # The last normal cells have 4 x 6 times the features of the first ones as channels.
         module=CellNetwork(NormalCell, ReductionCell, cells, filters // 24, stem, skip_reduction),
         inputs=(image(batch, size),),
         loss=cross_entropy,

@@ -1,4 +1,4 @@
-"""Networks whose layers, and how they are joined, are drawn at random."""
+"""Networks with random layers and random joints."""
 
 from functools import reduce
 from typing import TypeAlias
@@ -11,19 +11,24 @@ import numpy as np
 from gopt.workloads.base import Workload, cross_entropy
 from gopt.workloads.layers import check_at_least
 
-# A layer, (kind,), or parts that are joined, (joint, part, part, ...).
+# A layer, (kind,), or joined parts, (joint, part, part, ...).
 Plan: TypeAlias = tuple["str | Plan", ...]
 
 LAYERS = ("dense", "convolution", "normalisation", "gate", "attention", "recurrence")
 JOINTS = ("sequence", "residual", "sum", "product", "concatenation", "dense_block", "halved")
-STEPS = 4  # of a recurrence
+STEPS = 4  # steps of a recurrence
 CLASSES = 100
 
 
 def draw(rng: np.random.Generator, layers: int, length: int) -> Plan:
-    """Returns a random plan of so many layers for sequences of this length.
+    """Draw a random plan of layers.
 
-    Every other joint is a sequence, so that plans are deep as well as wide.
+    Each joint is a sequence with probability 1/2 at least, so that plans are deep as well as wide.
+
+    Args:
+      rng: random generator.
+      layers: number of layers.
+      length: length of the sequences.
     """
     if layers == 1:
         return (str(rng.choice(LAYERS if length % STEPS == 0 else LAYERS[:-1])),)
@@ -37,13 +42,17 @@ def draw(rng: np.random.Generator, layers: int, length: int) -> Plan:
 
 
 class Layer(nn.Module):
-    """A layer of one of the kinds `LAYERS`."""
+    """A layer of one of the kinds in `LAYERS`.
+
+    Attributes:
+      kind: kind of the layer.
+    """
 
     kind: str
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps `[batch, length, width]` to the same shape."""
+        """Map `[batch, length, width]` to the same shape."""
         width = x.shape[-1]
         match self.kind:
             case "dense":
@@ -69,13 +78,17 @@ class Layer(nn.Module):
 
 
 class Block(nn.Module):
-    """The layers of a plan, joined as it says."""
+    """The layers of a plan, joined accordingly.
+
+    Attributes:
+      plan: layers and joints.
+    """
 
     plan: Plan
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps `[batch, length, width]` to the same shape."""
+        """Map `[batch, length, width]` to the same shape."""
         joint, *plans = self.plan
         if not plans:
             return Layer(str(joint))(x)
@@ -107,32 +120,36 @@ class Block(nn.Module):
 
 
 class RandomNetwork(nn.Module):
-    """A random block and a classifier of the mean over the sequence."""
+    """A random block and a classifier of the mean over the sequence.
+
+    Attributes:
+      plan: layers and joints of the block.
+    """
 
     plan: Plan
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 100]` of sequences `[batch, length, width]`."""
+        """Return logits `[batch, 100]` of sequences `[batch, length, width]`."""
         return nn.Dense(CLASSES)(Block(self.plan)(x).mean(1))
 
 
 def random_network(
     *, batch: int = 16, length: int = 128, width: int = 256, layers: int = 12, seed: int = 0
 ) -> Workload:
-    """Returns a network that is drawn from a seed: no published one, but there are many.
+    """Return a network drawn from a seed, as training data for policies.
 
-    A network is a tree. Its leaves are dense, convolutional, recurrent and attention layers,
-    gates and normalisations; its joints are sequences, residual and dense connections, branches
-    that are added, multiplied or concatenated, and parts at half the resolution. It is meant for
-    training policies that shall work on networks that they have not seen.
+    A network is a tree. Its leaves are dense, convolutional, recurrent and attention layers, gates
+    and normalisations. Its joints are sequences, residual and dense connections, branches that are
+    added, multiplied or concatenated, and parts at half the resolution. Policies trained on such
+    networks should generalise to unseen ones.
 
     Args:
       batch: number of sequences.
-      length: of a sequence.
-      width: of a token.
+      length: length of a sequence.
+      width: width of a token.
       layers: number of layers.
-      seed: of the tree.
+      seed: random seed of the tree.
 
     Raises:
       ValueError: an argument is too small.

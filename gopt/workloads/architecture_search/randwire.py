@@ -1,4 +1,4 @@
-"""RandWire: convolutional networks whose wiring is drawn at random."""
+"""RandWire: convolutional networks with random wiring."""
 
 import flax.linen as nn
 import jax
@@ -15,13 +15,13 @@ REWIRING = 0.75
 
 
 class Node(nn.Module):
-    """Adds its inputs with learned weights in 0..1; then ReLU and a separable convolution.
+    """A sum of inputs with learned weights in 0..1, then ReLU and a separable convolution.
 
-    One input alone is passed on as it is.
+    A single input is passed on unweighted.
 
     Attributes:
       features: number of output channels.
-      strides: of the depthwise convolution.
+      strides: strides of the depthwise convolution.
     """
 
     features: int
@@ -29,7 +29,7 @@ class Node(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: list[jax.Array]) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        """Return `[batch, height / strides, width / strides, features]`, rounded up."""
         if len(inputs) > 1:
             weights = nn.sigmoid(self.param("weights", nn.initializers.zeros, (len(inputs),)))
             inputs = [weights[i] * x for i, x in enumerate(inputs)]
@@ -45,9 +45,9 @@ class Stage(nn.Module):
     """A random network of nodes, at half the resolution of its input.
 
     Attributes:
-      edges: pairs of nodes (from, to), the first the smaller one.
-      nodes: how many there are.
-      features: number of channels of each.
+      edges: pairs of nodes (from, to), the smaller one first.
+      nodes: number of nodes.
+      features: number of channels of each node.
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -56,7 +56,7 @@ class Stage(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns the mean of the nodes that no other one reads."""
+        """Return the mean of the nodes that no other node reads."""
         made: list[jax.Array] = []
         for node in range(self.nodes):
             read = [made[u] for u, v in self.edges if v == node]
@@ -66,11 +66,11 @@ class Stage(nn.Module):
 
 
 class RandWire(nn.Module):
-    """Two convolutions, random stages of which each doubles the channels, and a classifier.
+    """Two convolutions, random stages with doubling channels, and a classifier.
 
     Attributes:
       wirings: edges of each stage, see `Stage`.
-      nodes: nodes of a stage.
+      nodes: number of nodes of a stage.
       width: channels of the first stage.
     """
 
@@ -80,7 +80,7 @@ class RandWire(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = nn.relu(ConvBN(self.width // 2, (3, 3), strides=2)(x))
         x = ConvBN(self.width, (3, 3), strides=2)(x)
         for stage, edges in enumerate(self.wirings):
@@ -98,18 +98,18 @@ def randwire(
     width: int = 78,
     seed: int = 0,
 ) -> Workload:
-    """Returns RandWire-WS of the small regime; by default about 5.6 million parameters.
+    """Return RandWire-WS of the small regime; by default about 5.6 million parameters.
 
-    How many there are, and the operations, depends a little on the wiring. The paper publishes
-    5.6 ± 0.1 million, and 583 ± 6 million multiplications (table 2). Wirings are our own draws.
+    The numbers of parameters and operations depend slightly on the wiring. The paper publishes 5.6
+    ± 0.1 million, and 583 ± 6 million multiplications (table 2). Wirings are our own draws.
 
     Args:
       batch: number of images.
       size: height and width of an image.
       stages: number of random stages.
-      nodes: nodes of each of them, more than `NEIGHBOURS`.
-      width: channels of the first.
-      seed: of the wirings.
+      nodes: number of nodes of each stage, more than `NEIGHBOURS`.
+      width: channels of the first stage.
+      seed: random seed of the wirings.
 
     Raises:
       ValueError: an argument is too small.

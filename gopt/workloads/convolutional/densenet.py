@@ -13,7 +13,7 @@ def _norm_relu(x: jax.Array) -> jax.Array:
 
 
 class DenseLayer(nn.Module):
-    """1x1 and 3x3 convolutions, each after a norm; what they make is joined to the input.
+    """1x1 and 3x3 convolutions, each after a norm; their output is concatenated to the input.
 
     Attributes:
       growth: number of channels that the layer adds.
@@ -23,14 +23,14 @@ class DenseLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height, width, channels + growth]`; the input comes first."""
+        """Return `[batch, height, width, channels + growth]`; the input comes first."""
         y = nn.Conv(4 * self.growth, (1, 1), use_bias=False)(_norm_relu(x))
         y = nn.Conv(self.growth, (3, 3), use_bias=False)(_norm_relu(y))
         return jnp.concatenate([x, y], axis=-1)
 
 
 class DenseNet(nn.Module):
-    """Dense blocks; between two of them channels and resolution are halved (paper, table 1).
+    """Dense blocks; channels and resolution are halved between blocks (paper, table 1).
 
     Attributes:
       blocks: number of layers in each block.
@@ -42,7 +42,7 @@ class DenseNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         # Explicit padding: `SAME` pads strided windows on one side only.
         x = nn.relu(ConvBN(2 * self.growth, (7, 7), strides=2, padding=3)(x))
         x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
@@ -62,7 +62,7 @@ def densenet(
     blocks: tuple[int, ...] = (6, 12, 24, 16),
     growth: int = 32,
 ) -> Workload:
-    """Returns a DenseNet-BC; by default DenseNet-121, 7 978 856 parameters.
+    """Return a DenseNet-BC; by default DenseNet-121, 7 978 856 parameters.
 
     torchvision publishes the same number for `densenet121`.
 

@@ -1,4 +1,4 @@
-"""EfficientNet-B0: inverted residuals that weigh their channels by what the whole image shows."""
+"""EfficientNet-B0: inverted residuals with squeeze-and-excitation."""
 
 import flax.linen as nn
 
@@ -23,7 +23,7 @@ def efficientnet(
     size: int = 224,
     blocks: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1),
 ) -> Workload:
-    """Returns EfficientNet-B0; with the default blocks, 5 288 548 parameters.
+    """Return EfficientNet-B0; with the default blocks, 5 288 548 parameters.
 
     torchvision publishes the same number for `efficientnet_b0`; the paper, 5.3 million (table 2).
     Dropout and stochastic depth are not applied.

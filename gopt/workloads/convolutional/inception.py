@@ -30,13 +30,17 @@ def _max_pool(x: jax.Array) -> jax.Array:
 
 
 class Block35(nn.Module):
-    """Branches 1x1, 5x5, double 3x3 and pooling (paper, figure 5)."""
+    """Branches 1x1, 5x5, double 3x3 and pooling (paper, figure 5).
+
+    Attributes:
+      pool_features: number of channels of the pooling branch.
+    """
 
     pool_features: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns the branches joined by channels."""
+        """Return the branches, concatenated by channels."""
         one = _conv(x, 64)
         five = _conv(_conv(x, 48), 64, (5, 5))
         three = _conv(_conv(_conv(x, 64), 96, (3, 3)), 96, (3, 3))
@@ -45,24 +49,28 @@ class Block35(nn.Module):
 
 
 class Reduction35(nn.Module):
-    """From 35x35 to 17x17 (paper, figure 10)."""
+    """A reduction from 35x35 to 17x17 (paper, figure 10)."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns half the resolution, 480 channels more."""
+        """Return half the resolution, with 480 channels more."""
         three = _halve(x, 384)
         double = _halve(_conv(_conv(x, 64), 96, (3, 3)), 96)
         return jnp.concatenate([three, double, _max_pool(x)], axis=-1)
 
 
 class Block17(nn.Module):
-    """Branches of 7x7 convolutions factorised into 1x7 and 7x1 (paper, figure 6)."""
+    """Branches of 7x7 convolutions factorised into 1x7 and 7x1 (paper, figure 6).
+
+    Attributes:
+      features: number of inner channels of the convolutions.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns the branches joined by channels, 768 in all."""
+        """Return the branches, concatenated to 768 channels."""
         n = self.features
         one = _conv(x, 192)
         seven = _conv(_conv(_conv(x, n), n, (1, 7)), 192, (7, 1))
@@ -73,11 +81,11 @@ class Block17(nn.Module):
 
 
 class Reduction17(nn.Module):
-    """From 17x17 to 8x8."""
+    """A reduction from 17x17 to 8x8."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns half the resolution, 512 channels more."""
+        """Return half the resolution, with 512 channels more."""
         three = _halve(_conv(x, 192), 320)
         seven = _halve(_conv(_conv(_conv(x, 192), 192, (1, 7)), 192, (7, 1)), 192)
         return jnp.concatenate([three, seven, _max_pool(x)], axis=-1)
@@ -88,7 +96,7 @@ class Block8(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns the branches joined by channels, 2048 in all."""
+        """Return the branches, concatenated to 2048 channels."""
         one = _conv(x, 320)
         three = _conv(x, 384)
         double = _conv(_conv(x, 448), 384, (3, 3))
@@ -102,7 +110,7 @@ class InceptionV3(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = _halve(x, 32)
         x = _conv(x, 32, (3, 3), padding="VALID")
         x = _max_pool(_conv(x, 64, (3, 3)))
@@ -120,7 +128,7 @@ class InceptionV3(nn.Module):
 
 
 def inception_v3(*, batch: int = 1, size: int = 299) -> Workload:
-    """Returns Inception-v3 without its auxiliary classifier, 23 834 568 parameters.
+    """Return Inception-v3 without its auxiliary classifier, 23 834 568 parameters.
 
     torchvision publishes 27 161 264 for `inception_v3`, 3 326 696 of them in the auxiliary
     classifier. Keras publishes 23 817 352 trainable ones: it has no auxiliary classifier and no

@@ -1,4 +1,4 @@
-"""What MobileNetV2, EfficientNet-B0 and MNasNet-A1 share: stages of inverted residuals.
+"""Stages of inverted residuals, as in MobileNetV2, EfficientNet-B0 and MNasNet-A1.
 
 Source: Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks (2018).
 """
@@ -17,11 +17,11 @@ Activation = Callable[[jax.Array], jax.Array]
 
 
 class SqueezeExcitation(nn.Module):
-    """Multiplies each channel by a number between 0 and 1, computed from the means of all.
+    """A multiplication of each channel by a number in 0..1, computed from all channel means.
 
     Attributes:
       squeezed: number of channels between the two dense layers.
-      activation: after the first of them.
+      activation: activation after the first dense layer.
     """
 
     squeezed: int
@@ -29,22 +29,22 @@ class SqueezeExcitation(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns an array of the same shape."""
+        """Return an array of the shape of `x`."""
         mean = x.mean(axis=(1, 2), keepdims=True)
         hidden = self.activation(nn.Dense(self.squeezed)(mean))
         return x * nn.sigmoid(nn.Dense(x.shape[-1])(hidden))
 
 
 class InvertedResidual(nn.Module):
-    """Expands the channels, convolves each by itself, and projects them without an activation.
+    """An expansion of the channels, a depthwise convolution, and a linear projection.
 
     Attributes:
       features: number of output channels.
-      expansion: how many times wider than its input the depthwise convolution is.
+      expansion: width of the depthwise convolution, as a multiple of the input's.
       kernel: height and width of its window.
-      strides: its strides.
-      activation: after the expansion and after the depthwise convolution.
-      weigh: what is done with the wide channels before they are projected; nothing by default.
+      strides: strides of the depthwise convolution.
+      activation: activation after the expansion and after the depthwise convolution.
+      weigh: function applied to the wide channels before the projection; none by default.
     """
 
     features: int
@@ -56,7 +56,7 @@ class InvertedResidual(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        """Return `[batch, height / strides, width / strides, features]`, rounded up."""
         inner = self.expansion * x.shape[-1]
         window = (self.kernel, self.kernel)
         y = x
@@ -70,13 +70,13 @@ class InvertedResidual(nn.Module):
 
 
 class Stage(NamedTuple):
-    """What the inverted residuals of a stage have in common.
+    """Settings of the inverted residuals of a stage.
 
     Attributes:
-      expansion: how many times wider than its input the depthwise convolution is.
+      expansion: width of the depthwise convolution, as a multiple of the input's.
       kernel: height and width of its window.
       features: number of output channels.
-      strides: strides of the first of them, 1 for all others.
+      strides: strides of the first inverted residual; the others have 1.
       weighed: whether channels are weighed by `SqueezeExcitation`.
     """
 
@@ -91,9 +91,9 @@ class InvertedResidualNetwork(nn.Module):
     """Stages of inverted residuals between two convolutions.
 
     Attributes:
-      stages: what each stage consists of.
+      stages: settings of each stage.
       blocks: number of inverted residuals in each stage.
-      activation: after all convolutions but the projections.
+      activation: activation after all convolutions except projections.
     """
 
     stages: tuple[Stage, ...]
@@ -102,13 +102,14 @@ class InvertedResidualNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = self.activation(ConvBN(32, (3, 3), strides=2)(x))
         for count, stage in zip(self.blocks, self.stages, strict=True):
             for block in range(count):
                 weigh = None
                 if stage.weighed:
-                    # A quarter of the narrow channels; without a parent, it becomes the block's.
+                    # A quarter of the narrow channels. Without a parent, the module becomes the
+                    # block's.
                     weigh = SqueezeExcitation(x.shape[-1] // 4, self.activation, parent=None)
                 x = InvertedResidual(
                     features=stage.features,
@@ -131,18 +132,18 @@ def image_classifier(
     size: int,
     blocks: tuple[int, ...],
 ) -> Workload:
-    """Returns a network of these stages as a classifier of images.
+    """Return an image classifier with these stages.
 
     Args:
-      name: what the workload is called.
-      stages: what each stage consists of.
-      activation: after all convolutions but the projections.
+      name: name of the workload.
+      stages: settings of each stage.
+      activation: activation after all convolutions except projections.
       batch: number of images.
       size: height and width of an image.
       blocks: number of inverted residuals in each stage.
 
     Raises:
-      ValueError: a number is smaller than 1, or there are not as many `blocks` as `stages`.
+      ValueError: a number is smaller than 1, or `blocks` and `stages` differ in length.
     """
     check_at_least(1, batch=batch, size=size)
     if len(blocks) != len(stages):

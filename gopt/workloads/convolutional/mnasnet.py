@@ -1,4 +1,4 @@
-"""MNasNet-A1: inverted residuals, of which a search has chosen windows, widths and weighing."""
+"""MNasNet-A1: inverted residuals whose kernels, widths and channel weighing were searched."""
 
 import flax.linen as nn
 
@@ -23,10 +23,10 @@ def mnasnet(
     size: int = 224,
     blocks: tuple[int, ...] = (1, 2, 3, 4, 2, 3, 1),
 ) -> Workload:
-    """Returns MNasNet-A1; with the default blocks, 3 887 038 parameters.
+    """Return MNasNet-A1; with the default blocks, 3 887 038 parameters.
 
-    pytorchcv publishes the same number for `mnasnet_a1`; the paper, 3.9 million (table 1). ReLUs,
-    and a convolution to 1280 channels before the classifier, are those of the authors' program
+    pytorchcv publishes the same number for `mnasnet_a1`; the paper, 3.9 million (table 1). The
+    ReLUs, and a convolution to 1280 channels before the classifier, are from the authors' program
     (tensorflow/tpu). Dropout is not applied.
 
     Args:

@@ -1,4 +1,4 @@
-"""MobileNetV2: residuals between narrow layers, depthwise convolutions in wide ones."""
+"""MobileNetV2: residuals between narrow layers, with depthwise convolutions in wide ones."""
 
 import flax.linen as nn
 
@@ -23,7 +23,7 @@ def mobilenet_v2(
     size: int = 224,
     blocks: tuple[int, ...] = (1, 2, 3, 4, 3, 3, 1),
 ) -> Workload:
-    """Returns MobileNetV2 of width 1; with the default blocks, 3 504 872 parameters.
+    """Return MobileNetV2 of width 1; with the default blocks, 3 504 872 parameters.
 
     torchvision publishes the same number for `mobilenet_v2`; the paper, 3.4 million (table 4).
     Dropout is not applied.

@@ -9,12 +9,12 @@ from gopt.workloads.layers import Bottleneck, ConvBN, check_at_least
 
 
 class ResNeXt(nn.Module):
-    """Stages of bottlenecks, each at half the resolution of the one before (paper, table 1).
+    """Stages of bottlenecks, each at half the resolution of the previous one (paper, table 1).
 
     Attributes:
       blocks: number of bottlenecks in each stage.
       groups: number of groups (the cardinality).
-      width: channels of each group in the first stage; doubles from stage to stage.
+      width: channels of each group in the first stage; doubled in each later stage.
     """
 
     blocks: tuple[int, ...]
@@ -23,7 +23,7 @@ class ResNeXt(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = nn.relu(ConvBN(64, (7, 7), strides=2, padding=3)(x))
         x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for stage, count in enumerate(self.blocks):
@@ -45,7 +45,7 @@ def resnext(
     groups: int = 32,
     width: int = 4,
 ) -> Workload:
-    """Returns a ResNeXt; by default ResNeXt-50 (32x4d), 25 028 904 parameters.
+    """Return a ResNeXt; by default ResNeXt-50 (32x4d), 25 028 904 parameters.
 
     torchvision publishes the same number for `resnext50_32x4d`; the paper, 25.0 million
     (table 1).

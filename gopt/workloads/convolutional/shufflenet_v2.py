@@ -1,4 +1,4 @@
-"""ShuffleNetV2: half of the channels wait while the other half is convolved, then all mix."""
+"""ShuffleNetV2: units that convolve half of the channels, then shuffle all."""
 
 import flax.linen as nn
 import jax
@@ -9,7 +9,7 @@ from gopt.workloads.layers import ConvBN, check_at_least
 
 
 def shuffle(x: jax.Array) -> jax.Array:
-    """Returns `x` with its first and second half of channels taking turns, same shape."""
+    """Return `x` with the first and second half of its channels interleaved, same shape."""
     halves = x.reshape(*x.shape[:-1], 2, -1)
     return halves.swapaxes(-1, -2).reshape(x.shape)
 
@@ -20,14 +20,14 @@ def _depthwise(x: jax.Array, strides: int) -> jax.Array:
 
 
 class Unit(nn.Module):
-    """A branch of three convolutions beside one that has little to do (paper, figure 3c, d).
+    """A branch of three convolutions beside an identity or a short branch (paper, figure 3c, d).
 
-    At full resolution the branch reads half of the channels, and the others wait. Where the
-    resolution is halved, both branches read all channels and are convolved.
+    At stride 1 the branch reads half of the channels, and the others are passed on. At larger
+    strides both branches read and convolve all channels.
 
     Attributes:
-      features: number of output channels, an even number; those of the input unless strided.
-      strides: of the depthwise convolutions.
+      features: number of output channels, even; equal to the input's at stride 1.
+      strides: strides of the depthwise convolutions.
     """
 
     features: int
@@ -35,7 +35,7 @@ class Unit(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height / strides, width / strides, features]`, rounded up."""
+        """Return `[batch, height / strides, width / strides, features]`, rounded up."""
         half = self.features // 2
         if self.strides == 1:
             beside, x = jnp.split(x, 2, axis=-1)
@@ -47,11 +47,11 @@ class Unit(nn.Module):
 
 
 class ShuffleNetV2(nn.Module):
-    """Stages of units, each at half the resolution of the one before (paper, table 5).
+    """Stages of units, each at half the resolution of the previous one (paper, table 5).
 
     Attributes:
       blocks: number of units in each stage.
-      width: channels of the first stage; doubles from stage to stage.
+      width: channels of the first stage; doubled in each later stage.
     """
 
     blocks: tuple[int, ...]
@@ -59,7 +59,7 @@ class ShuffleNetV2(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = nn.relu(ConvBN(24, (3, 3), strides=2, padding=1)(x))
         x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for stage, count in enumerate(self.blocks):
@@ -76,16 +76,16 @@ def shufflenet_v2(
     blocks: tuple[int, ...] = (4, 8, 4),
     width: int = 116,
 ) -> Workload:
-    """Returns a ShuffleNetV2; by default the one of width 1, 2 278 604 parameters.
+    """Return a ShuffleNetV2; by default of width 1, 2 278 604 parameters.
 
-    torchvision publishes the same number for `shufflenet_v2_x1_0`; the paper, 2.3 million
-    (table 5). Widths 48 and 176 are those of `x0_5` and `x1_5`.
+    torchvision publishes the same number for `shufflenet_v2_x1_0`; the paper, 2.3 million (table
+    5). Widths 48 and 176 give `x0_5` and `x1_5`.
 
     Args:
       batch: number of images.
       size: height and width of an image.
       blocks: number of units in each stage.
-      width: channels of the first stage, an even number.
+      width: channels of the first stage, even.
 
     Raises:
       ValueError: an argument is smaller than 1, or `width` is odd.

@@ -9,11 +9,11 @@ from gopt.workloads.layers import check_at_least
 
 
 class Fire(nn.Module):
-    """A 1x1 convolution that squeezes, then 1x1 and 3x3 ones that expand, side by side.
+    """A squeezing 1x1 convolution, then 1x1 and 3x3 expanding ones side by side.
 
     Attributes:
-      squeeze: channels after squeezing.
-      expand: channels of each of the two expanding convolutions.
+      squeeze: number of channels after squeezing.
+      expand: number of channels of each of the two expanding convolutions.
     """
 
     squeeze: int
@@ -21,7 +21,7 @@ class Fire(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, height, width, 2 * expand]`."""
+        """Return `[batch, height, width, 2 * expand]`."""
         x = nn.relu(nn.Conv(self.squeeze, (1, 1))(x))
         one = nn.relu(nn.Conv(self.expand, (1, 1))(x))
         three = nn.relu(nn.Conv(self.expand, (3, 3))(x))
@@ -29,11 +29,11 @@ class Fire(nn.Module):
 
 
 class SqueezeNet(nn.Module):
-    """Eight fire modules between two convolutions; no dense layer."""
+    """Eight fire modules between two convolutions, without a dense layer."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = nn.relu(nn.Conv(64, (3, 3), 2, "VALID")(x))
         for squeezes in ((16, 16), (32, 32), (48, 48, 64, 64)):
             x = nn.max_pool(x, (3, 3), (2, 2))
@@ -44,7 +44,7 @@ class SqueezeNet(nn.Module):
 
 
 def squeezenet(*, batch: int = 1, size: int = 224) -> Workload:
-    """Returns SqueezeNet 1.1, 1 235 496 parameters, as torchvision publishes for `squeezenet1_1`.
+    """Return SqueezeNet 1.1, 1 235 496 parameters, the number of torchvision's `squeezenet1_1`.
 
     Args:
       batch: number of images.

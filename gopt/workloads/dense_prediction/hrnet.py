@@ -1,4 +1,4 @@
-"""HRNet: branches of several resolutions side by side, which exchange what they have found."""
+"""HRNet: parallel branches of several resolutions that exchange features."""
 
 import flax.linen as nn
 import jax
@@ -14,7 +14,12 @@ def _conv(x: jax.Array, features: int, *, strides: int = 1) -> jax.Array:
 
 
 def upsample(x: jax.Array, factor: int) -> jax.Array:
-    """Returns `x` with each place repeated `factor` times in height and in width."""
+    """Return `x` with each pixel repeated `factor` times in height and in width.
+
+    Args:
+      x: images, `[batch, height, width, channels]`.
+      factor: number of repetitions.
+    """
     batch, height, width, channels = x.shape
     spread = jnp.broadcast_to(
         x[:, :, None, :, None], (batch, height, factor, width, factor, channels)
@@ -27,21 +32,21 @@ class BasicBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns an array of the shape of `x`."""
+        """Return an array of the shape of `x`."""
         channels = x.shape[-1]
         return nn.relu(x + _conv(nn.relu(_conv(x, channels)), channels))
 
 
 class Exchange(nn.Module):
-    """Adds to each branch all others, brought to its resolution and channels (paper, figure 3).
+    """A sum of all branches for each branch, at its resolution and channels (paper, figure 3).
 
-    Down goes a strided convolution for each halving, and the last one brings the channels. Up
-    goes a convolution of each place by itself, and then its neighbours are filled with it.
+    A branch of higher resolution passes a strided convolution per halving; the last one sets the
+    channels. A branch of lower resolution passes a 1x1 convolution and is then upsampled.
     """
 
     @nn.compact
     def __call__(self, branches: list[jax.Array]) -> list[jax.Array]:
-        """Returns branches of the same shapes; each has half the resolution of the one before."""
+        """Return branches of the same shapes; each has half the resolution of the previous one."""
         exchanged = []
         for target, like in enumerate(branches):
             features = like.shape[-1]
@@ -59,16 +64,16 @@ class Exchange(nn.Module):
 
 
 class Head(nn.Module):
-    """Goes down the branches, adding each to what has come from above, and classifies."""
+    """A classifier that adds each branch to the downsampled sum of the branches above."""
 
     @nn.compact
     def __call__(self, branches: list[jax.Array]) -> jax.Array:
-        """Returns logits `[batch, 1000]`."""
+        """Return logits `[batch, 1000]`."""
 
         def norm_relu(x: jax.Array) -> jax.Array:
             return nn.relu(nn.BatchNorm(use_running_average=True)(x))
 
-        # Unlike all others, these convolutions have a bias in front of their norm.
+        # Only these convolutions have a bias before their norm.
         x = Bottleneck(128, inner=32)(branches[0])
         for level, branch in enumerate(branches[1:], start=1):
             down = norm_relu(nn.Conv(128 << level, (3, 3), 2, padding=1)(x))
@@ -78,11 +83,11 @@ class Head(nn.Module):
 
 
 class HRNet(nn.Module):
-    """Each stage adds a branch of half the resolution, twice the channels (paper, figure 2).
+    """Stages that each add a branch of half the resolution and twice the channels (figure 2).
 
     Attributes:
       width: channels of the branch of the highest resolution.
-      modules: number of exchanges in each stage but the first, which has one branch alone.
+      modules: number of exchanges in each stage but the first, which has a single branch.
       blocks: residual blocks of each branch before an exchange, and of the first stage.
     """
 
@@ -92,7 +97,7 @@ class HRNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         for _ in range(2):
             x = nn.relu(_conv(x, 64, strides=2))
         for _ in range(self.blocks):
@@ -117,10 +122,10 @@ def hrnet(
     modules: tuple[int, ...] = (1, 4, 3),
     blocks: int = 4,
 ) -> Workload:
-    """Returns an HRNet for classification; by default HRNet-W18-C, 21 299 004 parameters.
+    """Return an HRNet for classification; by default HRNet-W18-C, 21 299 004 parameters.
 
-    pytorchcv publishes the same number for `hrnetv2_w18`; the authors, 21.3 million. Modules
-    (1, 3, 2) of 2 blocks are their HRNet-W18-C-Small-v2; width 32 is HRNet-W32-C.
+    pytorchcv publishes the same number for `hrnetv2_w18`; the authors, 21.3 million. Modules (1, 3,
+    2) of 2 blocks give their HRNet-W18-C-Small-v2; width 32 gives HRNet-W32-C.
 
     Args:
       batch: number of images.
@@ -132,8 +137,8 @@ def hrnet(
     Raises:
       ValueError: an argument is smaller than 1, or `size` cannot be halved for each branch.
 
-    Source: Wang et al., Deep High-Resolution Representation Learning for Visual Recognition
-    (2020); the head is that of the authors' release for classification.
+    Source: Wang et al., Deep High-Resolution Representation Learning for Visual Recognition (2020);
+    the head is from the authors' release for classification.
     """
     check_at_least(1, batch=batch, width=width, blocks=blocks)
     check_at_least(1, **{f"modules[{stage}]": count for stage, count in enumerate(modules)})

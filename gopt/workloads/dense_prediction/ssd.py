@@ -1,4 +1,4 @@
-"""SSD: boxes and classes of objects, read from feature maps of falling resolution."""
+"""SSD: object boxes and classes, predicted from feature maps of falling resolution."""
 
 from typing import Any
 
@@ -17,31 +17,31 @@ STAGES = (1, 2, 4, 8, 8)
 # layers (paper, figure 2).
 EXTRAS = ((4, 8, 2, 1), (2, 4, 2, 1), (2, 4, 1, 0), (2, 4, 1, 0))
 
-# Default boxes at each place of each feature map (paper, section 3.1).
+# Default boxes per pixel of each feature map (paper, section 3.1).
 BOXES = (4, 6, 6, 6, 4, 4)
 
-# Negative boxes that the loss keeps for each positive one (paper, section 2.2).
+# Negative boxes that the loss keeps per positive one (paper, section 2.2).
 NEGATIVES = 3
 
 
 class Rescale(nn.Module):
-    """Scales the channels of each place to length one, then each channel by a learned factor."""
+    """A scaling of each pixel's channels to length 1, then of each channel by a learned factor."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns an array of the shape of `x`."""
+        """Return an array of the shape of `x`."""
         scale = self.param("scale", nn.initializers.constant(20.0), (x.shape[-1],))
-        # A place where all units are off has length zero, and no direction.
+        # A pixel whose units are all off has length zero, and no direction.
         squares = jnp.square(x).sum(axis=-1, keepdims=True)
         return scale * (x * jax.lax.rsqrt(squares + 1e-12))
 
 
 class Features(nn.Module):
-    """VGG-16 with its dense layers as convolutions, and pairs of extra layers behind it.
+    """VGG-16 with its dense layers as convolutions, then pairs of extra layers.
 
     Attributes:
       blocks: number of convolutions in each stage of VGG-16.
-      width: channels of its first stage.
+      width: channels of the first stage.
     """
 
     blocks: tuple[int, ...]
@@ -49,7 +49,7 @@ class Features(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> list[jax.Array]:
-        """Returns six maps `[batch, side, side, channels]`, the side falling from 38 to 1."""
+        """Return six maps `[batch, side, side, channels]`; `side` falls from 38 to 1 by default."""
 
         def conv(x: jax.Array, features: int, kernel: int = 3, **settings: Any) -> jax.Array:
             return nn.relu(nn.Conv(features * self.width, (kernel, kernel), **settings)(x))
@@ -57,13 +57,13 @@ class Features(nn.Module):
         maps = []
         for stage, (count, features) in enumerate(zip(self.blocks, STAGES, strict=True)):
             if stage > 0:
-                # The paper's sizes need the third pooling to round up: 75 pixels become 38.
+                # The paper's sizes require the third pooling to round up: 75 pixels become 38.
                 x = nn.max_pool(x, (2, 2), (2, 2), "SAME" if stage == 3 else "VALID")
             for _ in range(count):
                 x = conv(x, features)
             if stage == 3:
                 maps.append(Rescale()(x))
-        # Holes in the window stand for the stride that this pooling has lost.
+        # Dilation replaces the stride that this pooling lacks.
         x = conv(nn.max_pool(x, (3, 3), padding="SAME"), 16, kernel_dilation=6)
         maps.append(conv(x, 16, kernel=1))
         for narrow, wide, strides, padding in EXTRAS:
@@ -73,12 +73,12 @@ class Features(nn.Module):
 
 
 class SSD(nn.Module):
-    """Convolutions that read the boxes and classes at each place of all feature maps.
+    """Convolutions that predict boxes and classes at each pixel of all feature maps.
 
     Attributes:
       blocks: number of convolutions in each stage of VGG-16.
-      width: channels of its first stage.
-      classes: number of classes with the background.
+      width: channels of the first stage.
+      classes: number of classes, the background included.
     """
 
     blocks: tuple[int, ...]
@@ -87,9 +87,10 @@ class SSD(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns offsets `[batch, boxes, 4]` and logits `[batch, boxes, classes]` of `x`.
+        """Return offsets `[batch, boxes, 4]` and logits `[batch, boxes, classes]`.
 
-        The images are `[batch, size, size, 3]`; boxes go by map, row, column and shape.
+        Args:
+          x: images `[batch, size, size, 3]`. Boxes are ordered by map, row, column and shape.
         """
         maps = Features(self.blocks, self.width)(x)
 
@@ -104,14 +105,14 @@ class SSD(nn.Module):
 
 
 def hardest_negatives(confidence: jax.Array, positive: jax.Array) -> jax.Array:
-    """Returns which negative boxes the loss keeps, bool `[batch, boxes]`.
+    """Return True for the negative boxes that the loss keeps, bool `[batch, boxes]`.
 
-    In each image they are the `NEGATIVES` times as many as there are positive boxes that have the
-    largest loss, or all if there are fewer.
+    In each image, the kept boxes are the negative ones with the largest loss. Their number is
+    `NEGATIVES` times the number of positive boxes, or all if there are fewer.
 
     Args:
-      confidence: loss of the class of each box, `[batch, boxes]`.
-      positive: whether a box is matched with an object, `[batch, boxes]`.
+      confidence: classification loss of each box, `[batch, boxes]`.
+      positive: whether a box is matched with an object, bool `[batch, boxes]`.
 
     Source: the paper, section 2.2, hard negative mining.
     """
@@ -121,7 +122,7 @@ def hardest_negatives(confidence: jax.Array, positive: jax.Array) -> jax.Array:
 
 
 def loss(outputs: Tree, targets: Tree) -> jax.Array:
-    """Returns the loss of boxes and classes for each positive box (paper, equation 1).
+    """Return the loss of boxes and classes per positive box (paper, equation 1).
 
     Args:
       outputs: offsets `[batch, boxes, 4]` and logits `[batch, boxes, classes]`.
@@ -132,14 +133,14 @@ def loss(outputs: Tree, targets: Tree) -> jax.Array:
     positive = labels > 0
     confidence = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     kept = positive | hardest_negatives(confidence, positive)
-    # Huber's loss of threshold 1 is the smooth L1 loss.
+    # Huber loss with threshold 1 is the smooth L1 loss.
     localisation = optax.huber_loss(offsets, target_offsets).sum(axis=-1)
     total = jnp.where(kept, confidence, 0).sum() + jnp.where(positive, localisation, 0).sum()
     return total / jnp.maximum(positive.sum(), 1)
 
 
 def _num_boxes(size: int) -> int:
-    """Number of default boxes in all six maps of an image."""
+    """Return the number of default boxes in all six maps of an image."""
     sides = [-(-(size // 4) // 2)]
     sides.append(sides[-1] // 2)
     for _, _, strides, padding in EXTRAS:
@@ -155,18 +156,18 @@ def ssd(
     width: int = 64,
     classes: int = 91,
 ) -> Workload:
-    """Returns SSD on VGG-16; by default SSD300, 35 641 826 parameters, 8732 default boxes.
+    """Return SSD on VGG-16; by default SSD300, 35 641 826 parameters, 8732 default boxes.
 
-    torchvision publishes the same number for `ssd300_vgg16`, with 91 classes. The targets say for
-    each default box which class and offsets it is matched with: matching boxes with objects, and
-    suppressing all but the best detections, are outside the model.
+    torchvision publishes the same number for `ssd300_vgg16`, with 91 classes. The targets give the
+    matched class and offsets of each default box. The model excludes the matching of boxes with
+    objects, and non-maximum suppression.
 
     Args:
       batch: number of images.
       size: height and width of an image, at least 268, so that the last map is not empty.
       blocks: number of convolutions in each of the five stages of VGG-16.
-      width: channels of its first stage; all others are multiples.
-      classes: number of classes with the background.
+      width: channels of the first stage; all others are multiples of it.
+      classes: number of classes, the background included.
 
     Raises:
       ValueError: an argument is too small, or there are not five stages.

@@ -1,4 +1,4 @@
-"""U-Net: a contracting and an expanding path of unpadded convolutions, joined by skips."""
+"""U-Net: contracting and expanding paths of unpadded convolutions, joined by skip connections."""
 
 import flax.linen as nn
 import jax
@@ -20,11 +20,11 @@ def _crop(x: jax.Array, size: int) -> jax.Array:
 
 
 class UNet(nn.Module):
-    """Skips are cropped to the size of what comes from below (paper, figure 1).
+    """A U-Net whose skips are cropped to the size of the expanding path (paper, figure 1).
 
     Attributes:
-      depth: number of times that the resolution is halved.
-      width: channels at the full resolution; doubles with each halving.
+      depth: number of halvings of the resolution.
+      width: channels at the full resolution; doubled with each halving.
     """
 
     depth: int
@@ -32,7 +32,7 @@ class UNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, out, out, 2]` of images `[batch, size, size, 1]`, out < size."""
+        """Return logits `[batch, out, out, 2]` of images `[batch, size, size, 1]`, out < size."""
         skips = []
         for level in range(self.depth):
             skips.append(_double_conv(x, self.width << level))
@@ -47,7 +47,11 @@ class UNet(nn.Module):
 
 
 def _output_size(size: int, depth: int) -> int:
-    """Size of the output; ValueError if the size is odd before pooling or runs out."""
+    """Return the size of the output.
+
+    Raises:
+      ValueError: the size is odd before a pooling, or too small.
+    """
     inner = size
     for _ in range(depth):
         inner -= 4
@@ -55,7 +59,7 @@ def _output_size(size: int, depth: int) -> int:
             raise ValueError(f"size: expected even sizes before all {depth} poolings, got {size}")
         inner //= 2
     inner -= 4
-    # The bottom is the narrowest place but for the last convolutions of each way up.
+    # The bottom is the narrowest point, apart from the last convolutions of each step up.
     for _ in range(depth):
         if inner <= 2:
             raise ValueError(f"size: expected a larger one for depth {depth}, got {size}")
@@ -64,16 +68,16 @@ def _output_size(size: int, depth: int) -> int:
 
 
 def unet(*, batch: int = 1, size: int = 572, depth: int = 4, width: int = 64) -> Workload:
-    """Returns U-Net; by default the original one, 31 030 658 parameters, 572 to 388 pixels.
+    """Return U-Net; by default the original one, 31 030 658 parameters, 572 to 388 pixels.
 
-    The paper gives the widths (figure 1), not their sum. Implementations publish 31.03 million:
-    31 031 685 for the Keras one of zhixuhao/unet, which inserts a 3x3 convolution with two
-    channels (1 154) before an output of one channel (3, here 130). Dropout is not applied.
+    The paper gives the widths (figure 1), not the number of parameters. Implementations publish
+    31.03 million. The Keras one of zhixuhao/unet has 31 031 685: it inserts a 3x3 convolution with
+    two channels (1 154) before an output of one channel (3, here 130). Dropout is not applied.
 
     Args:
       batch: number of images, of one channel each.
-      size: height and width of an image; even wherever it is pooled.
-      depth: number of times that the resolution is halved.
+      size: height and width of an image; even before each pooling.
+      depth: number of halvings of the resolution.
       width: channels at the full resolution.
 
     Raises:

@@ -1,19 +1,19 @@
-"""DeepRank: how relevant a document is, from the words around each occurrence of a query term.
+"""DeepRank: relevance of a document, from the words around each occurrence of a query term.
 
 Pang et al., DeepRank: A New Deep Architecture for Relevance Ranking in Information Retrieval,
-arXiv:1710.05649, with the convolutional measure network, in the configuration that the authors
-publish for LETOR 4.0 (pl8787/textnet-model, letor.deeprank.pyramid.config): up to 20 query terms
-and 20 contexts of 11 words for each, 193 367 words of width 50, four kernels, and recurrent
-networks of width three in both directions. They publish no number of parameters; ours has
-9 862 098, all but 381 in the tables of words and of their importance.
+arXiv:1710.05649, with the convolutional measure network. The configuration is the authors' for
+LETOR 4.0 (pl8787/textnet-model, letor.deeprank.pyramid.config): up to 20 query terms with 20
+contexts of 11 words each, and 193 367 words of width 50. It has four kernels, and recurrent
+networks of width three in both directions. The authors publish no number of parameters. Ours has 9
+862 098, all but 381 in the tables of words and of their importance.
 
-It departs from that configuration where the authors' other program (pl8787/DeepRank_PyTorch)
-does: the last layer reads the sum over the query's terms, as in the paper, without a ReLU before
-it; a place p counts as 1 / (p + 1); and contexts that are missing are padding, read like others.
-Our choice: both tables are trained, where the authors keep pretrained vectors and inverse
-document frequencies.
+Like the authors' other program (pl8787/DeepRank_PyTorch), it departs from that configuration in
+three ways. The last layer reads the sum over the query's terms, as in the paper, without a ReLU
+before it. A position p counts as 1 / (p + 1). Missing contexts are padding, read like others. Our
+choice: both tables are trained, whereas the authors fix pretrained vectors and inverse document
+frequencies.
 
-Which windows of a document are contexts depends on its words: finding them is outside the model.
+The windows of a document that are contexts depend on its words: the model excludes their search.
 """
 
 import flax.linen as nn
@@ -29,21 +29,21 @@ class Measure(nn.Module):
     """Local relevance: one convolution over all pairs of a query word and a context word.
 
     Attributes:
-      kernels: number of kernels; of each, the context keeps the largest output.
+      kernels: number of kernels; each contributes its largest output in a context.
     """
 
     kernels: int
 
     @nn.compact
     def __call__(self, query: jax.Array, contexts: jax.Array) -> jax.Array:
-        """Returns `[batch, terms, contexts, kernels]`.
+        """Return `[batch, terms, contexts, kernels]`.
 
         Args:
-          query: words of the query, `[batch, terms, width]`.
-          contexts: words around each place, `[batch, terms, contexts, window, width]`.
+          query: embedded words of the query, `[batch, terms, width]`.
+          contexts: embedded words around each position, `[batch, terms, contexts, window, width]`.
         """
         products = jnp.einsum("bqw,btckw->btcqk", query, contexts)
-        # A number for each word, the same in its whole row or column of pairs.
+        # One number per word, constant along its row or column of pairs.
         rows = nn.Dense(1, use_bias=False, name="query")(query)[:, None, None]
         columns = nn.Dense(1, use_bias=False, name="context")(contexts).swapaxes(-1, -2)
         pairs = jnp.stack(jnp.broadcast_arrays(products, rows, columns), axis=-1)
@@ -52,7 +52,7 @@ class Measure(nn.Module):
 
 
 class Aggregation(nn.Module):
-    """Global relevance: contexts of a term are read in order, then terms are weighed.
+    """Global relevance: a recurrent network over each term's contexts, then a weighted sum.
 
     Attributes:
       hidden: width of the recurrent network of each direction.
@@ -62,11 +62,12 @@ class Aggregation(nn.Module):
 
     @nn.compact
     def __call__(self, contexts: jax.Array, weights: jax.Array) -> jax.Array:
-        """Returns scores `[batch]`.
+        """Return scores `[batch]`.
 
         Args:
-          contexts: of each term, by position, `[batch, terms, contexts, features]`.
-          weights: of the terms, `[batch, terms]`.
+          contexts: features of each term's contexts, by position, `[batch, terms, contexts,
+            features]`.
+          weights: weights of the terms, `[batch, terms]`.
         """
         steps = list(jnp.unstack(contexts, axis=2))
         start = jnp.zeros((*weights.shape, self.hidden), jnp.float32)
@@ -77,7 +78,14 @@ class Aggregation(nn.Module):
 
 
 class DeepRank(nn.Module):
-    """Embeddings, the measure network and the aggregation network."""
+    """Embeddings, the measure network and the aggregation network.
+
+    Attributes:
+      vocabulary: number of words.
+      width: width of the embedding.
+      kernels: number of kernels of the convolution.
+      hidden: width of the recurrent network of each direction.
+    """
 
     vocabulary: int
     width: int
@@ -86,13 +94,13 @@ class DeepRank(nn.Module):
 
     @nn.compact
     def __call__(self, query: jax.Array, contexts: jax.Array, positions: jax.Array) -> jax.Array:
-        """Returns scores `[batch]` of documents.
+        """Return scores `[batch]` of documents.
 
         Args:
-          query: its words, `[batch, terms]`.
-          contexts: words around places where the document has a term of the query,
-            `[batch, terms, contexts, window]`.
-          positions: these places, counted from 0 and rising, `[batch, terms, contexts]`.
+          query: words of the query, `[batch, terms]`.
+          contexts: words around the positions of query terms in the document, `[batch, terms,
+            contexts, window]`.
+          positions: these positions, counted from 0 and rising, `[batch, terms, contexts]`.
         """
         words = nn.Embed(self.vocabulary, self.width, name="words")
         local = Measure(self.kernels)(words(query), words(contexts))
@@ -102,11 +110,11 @@ class DeepRank(nn.Module):
 
 
 def hinge(scores: jax.Array, better: jax.Array) -> jax.Array:
-    """Returns the mean over pairs of max(0, 1 - s⁺ + s⁻), of the better document and the other.
+    """Return the mean over pairs of max(0, 1 - s⁺ + s⁻), s⁺ the better document's score.
 
     Args:
-      scores: of both documents of each pair in turn, `[2 · pairs]`.
-      better: which of the two is the better one, 0 or 1, `[pairs]`.
+      scores: scores of both documents of each pair in turn, `[2 · pairs]`.
+      better: index of the better document, 0 or 1, `[pairs]`.
     """
     first, second = jnp.unstack(scores.reshape(-1, 2), axis=1)
     lead = jnp.where(better == 0, first - second, second - first)
@@ -124,20 +132,20 @@ def deeprank(
     hidden: int = 3,
     vocabulary: int = 193_367,
 ) -> Workload:
-    """Returns the ranking model; the defaults are the authors' for LETOR 4.0.
+    """Return the ranking model; the defaults are the authors' for LETOR 4.0.
 
     Args:
-      batch: documents, each with its query; the loss compares the first two, the next two, ...
-      terms: words of a query.
-      contexts: windows of a document for each of them; as many steps are unrolled.
-      window: words of a context.
+      batch: number of documents, each with its query; the loss compares consecutive pairs.
+      terms: number of words of a query.
+      contexts: number of windows of a document per term; as many steps are unrolled.
+      window: number of words of a context.
       width: width of the embedding.
-      kernels: kernels of the convolution.
+      kernels: number of kernels of the convolution.
       hidden: width of the recurrent network of each direction.
       vocabulary: number of words.
 
     Raises:
-      ValueError: if `batch` is not even, or a size is smaller than 1.
+      ValueError: `batch` is odd, or a size is smaller than 1.
     """
     if batch < 2 or batch % 2:
         raise ValueError(f"batch: expected a positive even number, got {batch}")

@@ -1,12 +1,12 @@
-"""DLRM: a ranking model of numbers, looked-up categories and their pairwise products.
+"""DLRM: a ranking model of numbers, embedded categories and their pairwise products.
 
 Naumov et al., Deep Learning Recommendation Model for Personalization and Recommendation Systems,
-arXiv:1906.00091, in the configuration of its section 5.1 for the Criteo Kaggle data, which the
-authors' program publishes as a benchmark. The paper gives 540 M parameters; ours has 540 677 217,
-of which 540 201 232 are the 33 762 577 rows of the 26 tables.
+arXiv:1906.00091. The configuration is from its section 5.1 for the Criteo Kaggle data, a benchmark
+in the authors' program. The paper gives 540 M parameters. Ours has 540 677 217, of which 540 201
+232 are in the 33 762 577 rows of the 26 tables.
 
-Each category is one row of its table, so that there is nothing to sum over. A training step
-updates whole tables, like all other parameters.
+Each category is one row of its table, so nothing is summed. A training step updates whole tables,
+like all other parameters.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ import optax
 from gopt.workloads.base import Workload, tokens
 from gopt.workloads.layers import check_at_least
 
-# Distinct values of each categorical feature in the Criteo Kaggle data.
+# Number of distinct values of each categorical feature in the Criteo Kaggle data.
 KAGGLE = (
     *(1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194),
     *(27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572),
@@ -28,9 +28,10 @@ KAGGLE = (
 
 
 def interact(vectors: jax.Array) -> jax.Array:
-    """Returns the products of all pairs of different vectors, `[batch, n (n - 1) / 2]`.
+    """Return the products of all pairs of different vectors, `[batch, n (n - 1) / 2]`.
 
-    `vectors` is `[batch, n, width]`. Pairs (i, j), j < i, come in lexicographic order.
+    Args:
+      vectors: vectors `[batch, n, width]`; their pairs (i, j), j < i, come in lexicographic order.
     """
     batch, count, _ = vectors.shape
     products = jnp.einsum("biw,bjw->bij", vectors, vectors).reshape(batch, -1)
@@ -39,20 +40,31 @@ def interact(vectors: jax.Array) -> jax.Array:
 
 
 class MLP(nn.Module):
-    """Dense layers, each followed by a ReLU."""
+    """Dense layers, each followed by a ReLU.
+
+    Attributes:
+      widths: width of each layer.
+    """
 
     widths: Sequence[int]
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, widths[-1]]`."""
+        """Return `[batch, widths[-1]]`."""
         for width in self.widths:
             x = nn.relu(nn.Dense(width)(x))
         return x
 
 
 class DLRM(nn.Module):
-    """Bottom network and tables give vectors of one width; the top one reads their products."""
+    """A bottom network and tables of vectors, and a top network that reads their products.
+
+    Attributes:
+      rows: number of rows of each table.
+      width: width of all vectors.
+      bottom: widths of the hidden layers of the bottom network.
+      top: widths of the hidden layers of the top network.
+    """
 
     rows: Sequence[int]
     width: int
@@ -61,10 +73,11 @@ class DLRM(nn.Module):
 
     @nn.compact
     def __call__(self, numbers: jax.Array, categories: jax.Array) -> jax.Array:
-        """Returns the logit of a click, `[batch]`.
+        """Return the logit of a click, `[batch]`.
 
-        `numbers` is float `[batch, numbers]`; `categories` `[batch, tables]` has a row of each
-        table, the last one if it is beyond.
+        Args:
+          numbers: numerical features, float `[batch, numbers]`.
+          categories: row in each table, int32 `[batch, tables]`; the last one if too large.
         """
         dense = MLP((*self.bottom, self.width), name="bottom")(numbers)
         vectors = [dense]
@@ -89,18 +102,18 @@ def dlrm(
     bottom: Sequence[int] = (512, 256, 64),
     top: Sequence[int] = (512, 256),
 ) -> Workload:
-    """Returns the ranking model; the defaults are those for the Criteo Kaggle data.
+    """Return the ranking model; the defaults are for the Criteo Kaggle data.
 
     Args:
-      batch: impressions in a batch.
-      numbers: numerical features of an impression.
-      rows: rows of each embedding table, one table for each categorical feature.
+      batch: number of impressions in a batch.
+      numbers: number of numerical features of an impression.
+      rows: number of rows of each embedding table, one table per categorical feature.
       width: width of an embedding.
       bottom: widths of the hidden layers below the interaction; one more has `width`.
-      top: widths of the hidden layers above it; one more gives the logit.
+      top: widths of the hidden layers above the interaction; one more gives the logit.
 
     Raises:
-      ValueError: if there is no table, or if a size is smaller than 1.
+      ValueError: `rows` is empty, or a size is smaller than 1.
     """
     check_at_least(1, batch=batch, numbers=numbers, width=width)
     if not rows:

@@ -1,13 +1,13 @@
 """GNMT: LSTM translation with a bidirectional first encoder layer and attention, unrolled.
 
-Wu et al., Google's Neural Machine Translation System, arXiv:1609.08144, in the configuration of
-the MLPerf v0.5 training benchmark (the PyTorch reference): 4 encoder and 4 decoder layers of 1024,
-a vocabulary of 32 320 sub-words whose embedding source and target share, an untied output layer,
-and normalised additive attention queried by the first decoder layer at the same step and fed to
-all later ones. That model has 160 671 297 parameters; ours has 36 864 (0.02 %) fewer, because its
-LSTM cells add one bias where cuDNN adds two.
+Wu et al., Google's Neural Machine Translation System, arXiv:1609.08144, in the configuration of the
+MLPerf v0.5 training benchmark (the PyTorch reference). It has 4 encoder and 4 decoder layers of
+1024, and a vocabulary of 32 320 sub-words with an embedding shared by source and target. The output
+layer is untied. Normalised additive attention is queried by the first decoder layer at the same
+step and fed to all later ones. That model has 160 671 297 parameters. Ours has 36 864 (0.02 %)
+fewer, because its LSTM cells add one bias where cuDNN adds two.
 
-Sentences of a batch have one length, as after bucketing: there is no padding mask.
+Sentences of a batch have one length, as after bucketing, so padding is not masked.
 """
 
 import flax.linen as nn
@@ -19,14 +19,19 @@ from gopt.workloads.sequential.recurrent import LSTMCell, unroll, zero_carry
 
 
 class Encoder(nn.Module):
-    """One bidirectional LSTM layer, then forward ones; residual from the third layer on."""
+    """One bidirectional LSTM layer, then forward ones; residual from the third layer on.
+
+    Attributes:
+      layers: number of layers.
+      hidden: width of each layer.
+    """
 
     layers: int
     hidden: int
 
     @nn.compact
     def __call__(self, steps: list[jax.Array]) -> list[jax.Array]:
-        """Returns the annotation `[batch, hidden]` of each source position."""
+        """Return the annotation `[batch, hidden]` of each source position."""
         start = zero_carry(steps[0].shape[0], self.hidden)
         _, ahead = unroll(LSTMCell(self.hidden, name="forward"), start, steps)
         _, behind = unroll(LSTMCell(self.hidden, name="backward"), start, steps[::-1])
@@ -40,15 +45,21 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """Additive attention with a normalised score vector (Luong et al. 2017, tf-nmt)."""
+    """Additive attention with a normalised score vector (Luong et al. 2017, tf-nmt).
+
+    Attributes:
+      hidden: width of queries, keys and values.
+    """
 
     hidden: int
 
     @nn.compact
     def __call__(self, queries: list[jax.Array], memory: jax.Array) -> list[jax.Array]:
-        """Returns, for each query `[batch, hidden]`, the context `[batch, hidden]` it attends to.
+        """Return the context `[batch, hidden]` that each query attends to.
 
-        `memory` is `[batch, source, hidden]`. Each query has its own ops in the graph.
+        Args:
+          queries: queries, `[batch, hidden]` each; each has its own ops in the graph.
+          memory: outputs of the encoder, `[batch, source, hidden]`.
         """
         vector = self.param("vector", nn.initializers.normal(0.1), (self.hidden,))
         scale = self.param("scale", nn.initializers.constant(self.hidden**-0.5), (1,))
@@ -64,14 +75,19 @@ class Attention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """LSTM layers; all but the first read the context too; residual from the third layer on."""
+    """LSTM layers; all but the first also read the context; residual from the third layer on.
+
+    Attributes:
+      layers: number of layers.
+      hidden: width of each layer.
+    """
 
     layers: int
     hidden: int
 
     @nn.compact
     def __call__(self, steps: list[jax.Array], memory: jax.Array) -> list[jax.Array]:
-        """Returns the last layer's output `[batch, hidden]` at each target position."""
+        """Return the last layer's output `[batch, hidden]` at each target position."""
         start = zero_carry(steps[0].shape[0], self.hidden)
         _, steps = unroll(LSTMCell(self.hidden), start, steps)
         contexts = Attention(self.hidden)(steps, memory)
@@ -85,7 +101,13 @@ class Decoder(nn.Module):
 
 
 class GNMT(nn.Module):
-    """Encoder and decoder with teacher forcing; the embedding is shared by both languages."""
+    """Encoder and decoder with teacher forcing; both languages share the embedding.
+
+    Attributes:
+      vocabulary: number of sub-words.
+      layers: number of layers of the encoder, and of the decoder.
+      hidden: width of the embedding and of each layer.
+    """
 
     vocabulary: int
     layers: int
@@ -93,7 +115,7 @@ class GNMT(nn.Module):
 
     @nn.compact
     def __call__(self, source: jax.Array, target: jax.Array) -> jax.Array:
-        """Returns logits `[batch, target length, vocabulary]` of the next target token."""
+        """Return logits `[batch, target length, vocabulary]` of the next target token."""
         embed = nn.Embed(self.vocabulary, self.hidden)
         source_steps, target_steps = (
             list(jnp.unstack(embed(sentence), axis=1)) for sentence in (source, target)
@@ -112,18 +134,18 @@ def gnmt(
     hidden: int = 1024,
     vocabulary: int = 32_320,
 ) -> Workload:
-    """Returns the translation model; the defaults are those of the MLPerf v0.5 benchmark.
+    """Return the translation model; the defaults are from the MLPerf v0.5 benchmark.
 
     Args:
-      batch: sentence pairs in a batch.
-      source_length: encoder steps that are unrolled.
-      target_length: decoder steps that are unrolled.
-      layers: LSTM layers of the encoder, and of the decoder.
+      batch: number of sentence pairs in a batch.
+      source_length: number of unrolled encoder steps.
+      target_length: number of unrolled decoder steps.
+      layers: number of LSTM layers of the encoder, and of the decoder.
       hidden: width of the embedding, of each layer and of the attention.
       vocabulary: number of sub-words.
 
     Raises:
-      ValueError: if a length is not positive or there are fewer than 2 layers.
+      ValueError: a length is not positive, or there are fewer than 2 layers.
     """
     for field, value in (("source_length", source_length), ("target_length", target_length)):
         if value < 1:

@@ -1,9 +1,8 @@
-"""Mamba: a language model of state spaces whose dynamics depend on what is read.
+"""Mamba: a language model of state spaces with input-dependent dynamics.
 
 Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, arXiv:2312.00752, the
 smallest released model. The checkpoint `state-spaces/mamba-130m` has 129 135 360 parameters, and
-ours has this number exactly, as has `mamba(layers=48, hidden=1024)` that of `mamba-370m`,
-371 516 416.
+ours has exactly this number. `mamba(layers=48, hidden=1024)` has the 371 516 416 of `mamba-370m`.
 """
 
 import math
@@ -29,20 +28,20 @@ def selective_scan(
     *,
     chunk: int,
 ) -> jax.Array:
-    """Returns the outputs `[batch, length, inner]` of the state spaces of all channels.
+    """Return the outputs `[batch, length, inner]` of the state spaces of all channels.
 
-    The state of a channel is h = exp(step · rates) h + step · enter · x, its output leave · h.
+    The state of a channel is h = exp(step · rates) h + step · enter · x; its output is leave · h.
+    One scan runs over chunks, with an associative scan inside each. The gradient recomputes the
+    states of a chunk, so only the states between chunks are stored (section 3.3.2).
 
     Args:
-      x: `[batch, length, inner]`.
-      step: how much time passes, `[batch, length, inner]`.
-      rates: of growth, negative, `[inner, state]`.
-      enter: how the input enters the state, `[batch, length, state]`.
-      leave: how the state is read, `[batch, length, state]`.
-      chunk: how many states exist at the same time, a divisor of `length`.
+      x: inputs, `[batch, length, inner]`.
+      step: time steps, `[batch, length, inner]`.
+      rates: growth rates, negative, `[inner, state]`.
+      enter: input weights of the state, `[batch, length, state]`.
+      leave: output weights of the state, `[batch, length, state]`.
+      chunk: number of states stored at the same time, a divisor of `length`.
 
-    One scan goes from chunk to chunk, with an associative scan in each. The gradient computes the
-    states of a chunk again, so that only those between chunks are kept (section 3.3.2).
     Source: equations 2 and 4, with the simpler discretisation of the input in the authors' program.
     """
     batch, length, _ = x.shape
@@ -70,14 +69,19 @@ def selective_scan(
 
 
 class Mixer(nn.Module):
-    """A causal convolution and a selective state space for each channel, with a gate (figure 3)."""
+    """A causal convolution and a selective state space per channel, with a gate (figure 3).
+
+    Attributes:
+      inner: number of channels.
+      chunk: number of states stored at the same time.
+    """
 
     inner: int
     chunk: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Return `[batch, length, hidden]`."""
         hidden = x.shape[-1]
         rank = math.ceil(hidden / 16)
         both = nn.Dense(2 * self.inner, use_bias=False, name="expand")(x)
@@ -87,7 +91,7 @@ class Mixer(nn.Module):
 
         selection = nn.Dense(rank + 2 * STATE, use_bias=False, name="select")(x)
         step, enter, leave = jnp.split(selection, (rank, rank + STATE), axis=-1)
-        init = nn.initializers.constant(math.log(math.expm1(0.01)))  # steps of 0.01 at first
+        init = nn.initializers.constant(math.log(math.expm1(0.01)))  # initial steps are 0.01
         step = nn.softplus(nn.Dense(self.inner, bias_init=init, name="step")(step))
         log_rates = self.param("log_rates", _log_rates, (self.inner, STATE))
         skip = self.param("skip", nn.initializers.ones, (self.inner,))
@@ -96,12 +100,19 @@ class Mixer(nn.Module):
 
 
 def _log_rates(_: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """Returns the logarithms of 1, ..., state for each channel (section 3.6)."""
+    """Return the logarithms of 1, ..., state for each channel (section 3.6)."""
     return jnp.broadcast_to(jnp.log(jnp.arange(1, shape[1] + 1, dtype=jnp.float32)), shape)
 
 
 class Mamba(nn.Module):
-    """Tied embedding, mixers that each come after a norm with a residual around, and a norm."""
+    """A tied embedding, pre-norm residual mixers, and a norm.
+
+    Attributes:
+      vocabulary: number of tokens.
+      layers: number of mixers.
+      hidden: width of the residual stream.
+      chunk: number of states stored at the same time.
+    """
 
     vocabulary: int
     layers: int
@@ -110,7 +121,7 @@ class Mamba(nn.Module):
 
     @nn.compact
     def __call__(self, token_ids: jax.Array) -> jax.Array:
-        """Returns logits of the next token, `[batch, length, vocabulary]`."""
+        """Return logits of the next token, `[batch, length, vocabulary]`."""
         embed = nn.Embed(self.vocabulary, self.hidden, name="words")
         x = embed(token_ids)
         for _ in range(self.layers):
@@ -127,18 +138,18 @@ def mamba(
     hidden: int = 768,
     vocabulary: int = 50_280,
 ) -> Workload:
-    """Returns the language model; the defaults are Mamba-130M.
+    """Return the language model; the defaults are Mamba-130M.
 
     Args:
-      batch: sequences in a batch.
-      length: tokens in a sequence; 2048 in the published training.
-      chunk: tokens whose states exist at the same time, a divisor of `length`.
-      layers: mixers.
+      batch: number of sequences in a batch.
+      length: number of tokens in a sequence; 2048 in the published training.
+      chunk: number of tokens whose states are stored at the same time, a divisor of `length`.
+      layers: number of mixers.
       hidden: width of the residual stream; the mixers are twice as wide.
-      vocabulary: number of tokens, filled up to a multiple of 8.
+      vocabulary: number of tokens, padded to a multiple of 8.
 
     Raises:
-      ValueError: if an argument is smaller than 1, or if `chunk` does not divide `length`.
+      ValueError: an argument is smaller than 1, or `chunk` does not divide `length`.
     """
     check_at_least(
         1,

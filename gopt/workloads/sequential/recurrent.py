@@ -1,4 +1,4 @@
-"""The cells of the recurrent workloads, and their unrolling over time."""
+"""Cells of the recurrent workloads, and their unrolling over time."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -12,16 +12,19 @@ State = TypeVar("State")
 
 
 class LSTMCell(nn.Module):
-    """LSTM without peepholes; one product makes all four gates (Zaremba et al. 2014, eq. 4-6).
+    """LSTM without peepholes; one product computes all gates (Zaremba et al. 2014, eq. 4-6).
 
-    Has 4 · hidden · (features + hidden + 1) parameters.
+    It has 4 · hidden · (features + hidden + 1) parameters.
+
+    Attributes:
+      hidden: width of the state.
     """
 
     hidden: int
 
     @nn.compact
     def __call__(self, carry: Carry, x: jax.Array) -> tuple[Carry, jax.Array]:
-        """Returns the next (cell, hidden) state, each `[batch, hidden]`, and the output."""
+        """Return the next (cell, hidden) state, each `[batch, hidden]`, and the output."""
         cell, hidden = carry
         gates = nn.Dense(4 * self.hidden)(jnp.concatenate([x, hidden], axis=-1))
         take, keep, candidate, give = jnp.split(gates, 4, axis=-1)
@@ -33,14 +36,17 @@ class LSTMCell(nn.Module):
 class GRUCell(nn.Module):
     """GRU that resets its state before the product with it (Cho et al. 2014, eq. 5-8).
 
-    Has 3 · hidden · (features + hidden + 1) parameters.
+    It has 3 · hidden · (features + hidden + 1) parameters.
+
+    Attributes:
+      hidden: width of the state.
     """
 
     hidden: int
 
     @nn.compact
     def __call__(self, state: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns the next state `[..., hidden]`, twice: it is the output too."""
+        """Return the next state `[..., hidden]` twice, as it is also the output."""
         gates = nn.Dense(2 * self.hidden)(jnp.concatenate([x, state], axis=-1))
         reset, keep = jnp.split(nn.sigmoid(gates), 2, axis=-1)
         candidate = nn.Dense(self.hidden)(jnp.concatenate([x, reset * state], axis=-1))
@@ -49,7 +55,12 @@ class GRUCell(nn.Module):
 
 
 def zero_carry(batch: int, hidden: int) -> Carry:
-    """Returns the (cell, hidden) state before the first step, each `[batch, hidden]`."""
+    """Return the (cell, hidden) state before the first step, float32 `[batch, hidden]` each.
+
+    Args:
+      batch: number of sequences.
+      hidden: width of the state.
+    """
     zeros = jnp.zeros((batch, hidden), jnp.float32)
     return zeros, zeros
 
@@ -57,10 +68,15 @@ def zero_carry(batch: int, hidden: int) -> Carry:
 def unroll(
     cell: nn.Module, carry: State, steps: Sequence[jax.Array]
 ) -> tuple[State, list[jax.Array]]:
-    """Returns the last state and the output of each step.
+    """Return the last state and the output of each step.
 
-    The loop runs while tracing, so the graph gets one copy of the cell for each step: a scan would
-    hide the steps from placement and scheduling.
+    The loop runs while tracing, so the graph has one copy of the cell per step. A scan would hide
+    the steps from placement and scheduling.
+
+    Args:
+      cell: function from (state, input) to (state, output).
+      carry: initial state.
+      steps: input of each step.
     """
     outputs = []
     for x in steps:

@@ -1,9 +1,9 @@
 """RNNLM: the LSTM language model of Zaremba, Sutskever and Vinyals, unrolled over time.
 
-Recurrent Neural Network Regularization, arXiv:1409.2329, section 4.1, on the Penn Treebank.
-The large model (2 layers of 1500, the default) has 66 M parameters, the medium one (2 layers of
-650) 20 M, in whole millions (Merity et al. 2017, arXiv:1609.07843, table 2); ours have 66 022 000
-and 19 775 200.
+Recurrent Neural Network Regularization, arXiv:1409.2329, section 4.1, on the Penn Treebank. The
+large model, the default, has 2 layers of 1500 and 66 M parameters. The medium one has 2 layers of
+650 and 20 M, in whole millions (Merity et al. 2017, arXiv:1609.07843, table 2). Ours have 66 022
+000 and 19 775 200.
 """
 
 import flax.linen as nn
@@ -15,7 +15,13 @@ from gopt.workloads.sequential.recurrent import LSTMCell, unroll
 
 
 class RNNLM(nn.Module):
-    """Embedding, a stack of LSTM layers, and an untied softmax."""
+    """Embedding, a stack of LSTM layers, and an untied softmax.
+
+    Attributes:
+      vocabulary: number of words.
+      layers: number of LSTM layers.
+      hidden: width of the embedding and of each layer.
+    """
 
     vocabulary: int
     layers: int
@@ -25,9 +31,11 @@ class RNNLM(nn.Module):
     def __call__(
         self, token_ids: jax.Array, *state: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        """Returns logits `[batch, length, vocabulary]` and the state for the next segment.
+        """Return logits `[batch, length, vocabulary]` and the state for the next segment.
 
-        `state` is the cell and the hidden state of each layer in turn, each `[batch, hidden]`.
+        Args:
+          token_ids: tokens, int32 `[batch, length]`.
+          *state: cell and hidden state of each layer in turn, `[batch, hidden]` each.
         """
         steps = list(jnp.unstack(nn.Embed(self.vocabulary, self.hidden)(token_ids), axis=1))
         last: list[jax.Array] = []
@@ -51,17 +59,17 @@ def rnnlm(
     hidden: int = 1500,
     vocabulary: int = 10_000,
 ) -> Workload:
-    """Returns the LSTM language model; the defaults are the large model of arXiv:1409.2329.
+    """Return the LSTM language model; the defaults are the large model of arXiv:1409.2329.
 
     Args:
-      batch: sequences in a batch.
-      length: time steps that are unrolled.
-      layers: LSTM layers.
+      batch: number of sequences in a batch.
+      length: number of unrolled time steps.
+      layers: number of LSTM layers.
       hidden: width of the embedding and of each layer.
       vocabulary: number of words.
 
     Raises:
-      ValueError: if `length` or `layers` is not positive.
+      ValueError: `length` or `layers` is not positive.
     """
     if length < 1:
         raise ValueError(f"length: expected at least 1, got {length}")

@@ -2,11 +2,13 @@
 
 van den Oord et al., WaveNet, arXiv:1609.03499, as a vocoder: an autoregressive model of the
 waveform given a mel spectrogram, with a Gaussian for the next sample (Ping et al., ClariNet,
-arXiv:1807.07281). The default is the WaveNet that DiffWave (Kong et al., arXiv:2009.09761, table
-1) and WaveFlow (Ping et al., arXiv:1912.01219) compare with: 30 layers of 128 channels, 4.57 M
-parameters. With filters of 3 taps, inferred from that number, ours has 4 570 308. GO
-(arXiv:2010.12438) places a WaveNet of 2 stacks and 18 layers and one of 4 stacks and 36 layers;
-we read both as layers of all stacks together, 9 to a stack: `wavenet(stacks=2, layers=18)`.
+arXiv:1807.07281). The default is the WaveNet that DiffWave (Kong et al., arXiv:2009.09761, table 1)
+and WaveFlow (Ping et al., arXiv:1912.01219) compare with: 30 layers of 128 channels, 4.57 M
+parameters. With filters of 3 taps, inferred from that number, ours has 4 570 308.
+
+GO (arXiv:2010.12438) places a WaveNet of 2 stacks and 18 layers and one of 4 stacks and 36 layers.
+We read both numbers of layers as totals over all stacks, 9 per stack: `wavenet(stacks=2,
+layers=18)`.
 """
 
 import math
@@ -21,13 +23,17 @@ from gopt.workloads.base import Tree, Workload
 
 
 class Upsample(nn.Module):
-    """Transposed convolutions that stretch a spectrogram to the rate of the waveform."""
+    """Transposed convolutions that stretch a spectrogram to the rate of the waveform.
+
+    Attributes:
+      factors: factor of each convolution; their product is the hop size.
+    """
 
     factors: tuple[int, ...]
 
     @nn.compact
     def __call__(self, mel: jax.Array) -> jax.Array:
-        """Returns `[batch, frames · hop, bands]` from `[batch, frames, bands]`."""
+        """Return `[batch, frames · hop, bands]` from `[batch, frames, bands]`."""
         x = mel[..., None]
         for factor in self.factors:
             x = nn.ConvTranspose(1, kernel_size=(2 * factor, 3), strides=(factor, 1))(x)
@@ -36,7 +42,13 @@ class Upsample(nn.Module):
 
 
 class Layer(nn.Module):
-    """One gated, dilated, causal convolution with its residual and skip outputs."""
+    """One gated, dilated, causal convolution with its residual and skip outputs.
+
+    Attributes:
+      channels: number of channels.
+      taps: number of samples that the convolution reads.
+      dilation: distance between these samples.
+    """
 
     channels: int
     taps: int
@@ -44,7 +56,7 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, condition: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns the gated units and their part of the skip sum, `[batch, length, channels]`."""
+        """Return the gated units and their part of the skip sum, `[batch, length, channels]`."""
         convolution = nn.Conv(
             2 * self.channels, (self.taps,), kernel_dilation=self.dilation, padding="CAUSAL"
         )
@@ -55,7 +67,15 @@ class Layer(nn.Module):
 
 
 class WaveNet(nn.Module):
-    """Dilations 1, 2, 4, ... within each stack; the skip outputs are summed before the head."""
+    """Layers with dilations 1, 2, 4, ... in each stack, and a head that reads the skip sum.
+
+    Attributes:
+      stacks: number of stacks.
+      layers: number of layers in all stacks.
+      channels: width of the residual, gated and skip paths.
+      taps: number of samples that a convolution reads.
+      upsampling: factors of the spectrogram's upsampling.
+    """
 
     stacks: int
     layers: int
@@ -65,9 +85,11 @@ class WaveNet(nn.Module):
 
     @nn.compact
     def __call__(self, audio: jax.Array, mel: jax.Array) -> jax.Array:
-        """Returns mean and log scale of the next sample, `[batch, length, 2]`.
+        """Return mean and log scale of the next sample, `[batch, length, 2]`.
 
-        `audio` is `[batch, length]`, `mel` `[batch, length / hop, bands]`.
+        Args:
+          audio: waveform, `[batch, length]`.
+          mel: mel spectrogram, `[batch, length / hop, bands]`.
         """
         condition = Upsample(self.upsampling)(mel)
         x = nn.Dense(self.channels, name="entry")(audio[..., None])
@@ -76,7 +98,7 @@ class WaveNet(nn.Module):
             dilation = 2 ** (index % (self.layers // self.stacks))
             gated, skip = Layer(self.channels, self.taps, dilation)(x, condition)
             skips.append(skip)
-            if index < self.layers - 1:  # nothing would read the last residual
+            if index < self.layers - 1:  # the last residual would be unread
                 x = x + nn.Dense(self.channels, name=f"residual_{index}")(gated)
         x = nn.relu(nn.Dense(self.channels, name="head")(nn.relu(reduce(add, skips))))
         return nn.Dense(2, name="distribution")(x)
@@ -99,20 +121,20 @@ def wavenet(
     bands: int = 80,
     upsampling: tuple[int, ...] = (16, 16),
 ) -> Workload:
-    """Returns the vocoder; the defaults are the 30-layer WaveNet of 4.57 M parameters.
+    """Return the vocoder; the defaults are the 30-layer WaveNet of 4.57 M parameters.
 
     Args:
-      batch: waveforms in a batch.
-      length: samples of a waveform.
-      stacks: how often the dilations start again at 1.
-      layers: dilated convolutions in all stacks together.
+      batch: number of waveforms in a batch.
+      length: number of samples of a waveform.
+      stacks: number of times that the dilations start again at 1.
+      layers: number of dilated convolutions in all stacks.
       channels: width of the residual, gated and skip paths.
-      taps: samples that one convolution reads.
-      bands: mel bands of the spectrogram.
+      taps: number of samples that a convolution reads.
+      bands: number of mel bands of the spectrogram.
       upsampling: factors of its upsampling; their product is the hop size.
 
     Raises:
-      ValueError: if `stacks` does not divide `layers`, or the hop size `length`.
+      ValueError: `stacks` does not divide `layers`, or the hop size does not divide `length`.
     """
     hop = math.prod(upsampling)
     if layers < 1 or layers % stacks:

@@ -1,4 +1,4 @@
-"""Multi-head attention, which several transformers share."""
+"""Multi-head attention of several transformers."""
 
 import flax.linen as nn
 import jax
@@ -13,14 +13,14 @@ def attend(
     heads: int,
     bias: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns what each query gathers, `[batch, queries, hidden]`.
+    """Return the attended values of each query, `[batch, queries, hidden]`.
 
     Args:
-      query: `[batch, queries, hidden]`, all heads side by side.
-      key: `[batch, keys, hidden]`.
-      value: `[batch, keys, hidden]`.
+      query: queries of all heads, concatenated, `[batch, queries, hidden]`.
+      key: keys, `[batch, keys, hidden]`.
+      value: values, `[batch, keys, hidden]`.
       heads: number of heads, a divisor of `hidden`.
-      bias: added to the scores `[batch, heads, queries, keys]`; very negative where it masks.
+      bias: number added to the scores `[batch, heads, queries, keys]`; very negative to mask.
 
     Source: Vaswani et al., Attention Is All You Need (2017), section 3.2.
     """
@@ -44,7 +44,7 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array | None = None) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `bias` as in `attend`."""
+        """Return `[batch, length, hidden]`; `bias` as in `attend`."""
         hidden = x.shape[-1]
         query, key, value = (nn.Dense(hidden, name=name)(x) for name in ("query", "key", "value"))
         mixed = attend(query, key, value, heads=self.heads, bias=bias)
@@ -52,6 +52,14 @@ class SelfAttention(nn.Module):
 
 
 def check_heads(heads: int, hidden: int) -> None:
-    """Raises ValueError unless `heads` divides `hidden`."""
+    """Check that `heads` divides `hidden`.
+
+    Args:
+      heads: number of attention heads.
+      hidden: width of all heads together.
+
+    Raises:
+      ValueError: `heads` does not divide `hidden`.
+    """
     if heads < 1 or hidden % heads:
         raise ValueError(f"heads: expected a divisor of hidden = {hidden}, got {heads}")

@@ -1,8 +1,8 @@
 """BERT: a bidirectional transformer encoder with its two pre-training heads.
 
-Devlin et al., BERT, arXiv:1810.04805, BERT-base for the uncased English vocabulary. The paper
-gives 110 M parameters; the released checkpoint with both heads has 110 106 428, of which the
-encoder with its pooler has 109 482 240. Ours, with both heads, has the former number exactly.
+Devlin et al., BERT, arXiv:1810.04805, BERT-base for the uncased English vocabulary. The paper gives
+110 M parameters. The released checkpoint has 110 106 428 with both heads, of which 109 482 240 are
+in the encoder and its pooler. Ours, with both heads, has exactly 110 106 428.
 """
 
 import flax.linen as nn
@@ -18,21 +18,33 @@ def _norm() -> nn.LayerNorm:
 
 
 class Block(nn.Module):
-    """Self-attention and a feed-forward network, each followed by a residual and a norm."""
+    """Self-attention and a feed-forward network, each followed by a residual and a norm.
+
+    Attributes:
+      heads: number of attention heads.
+      inner: width of the feed-forward network.
+    """
 
     heads: int
     inner: int
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `bias` `[batch, 1, 1, length]` masks out padding."""
+        """Return `[batch, length, hidden]`; `bias` `[batch, 1, 1, length]` masks padding."""
         x = _norm()(x + SelfAttention(self.heads)(x, bias))
         inner = nn.gelu(nn.Dense(self.inner)(x), approximate=False)
         return _norm()(x + nn.Dense(x.shape[-1])(inner))
 
 
 class Encoder(nn.Module):
-    """The transformer between the embedded tokens and the heads."""
+    """The transformer between the embedded tokens and the heads.
+
+    Attributes:
+      layers: number of blocks.
+      heads: number of attention heads.
+      inner: width of the feed-forward networks.
+      positions: number of rows of the position embedding.
+    """
 
     layers: int
     heads: int
@@ -41,7 +53,7 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, words: jax.Array, segments: jax.Array, mask: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `mask` is 1 for tokens and 0 for padding."""
+        """Return `[batch, length, hidden]`; `mask` is 1 for tokens and 0 for padding."""
         _, length, hidden = words.shape
         table = self.param("positions", nn.initializers.normal(0.02), (self.positions, hidden))
         x = _norm()(words + table[:length] + nn.Embed(2, hidden, name="segments")(segments))
@@ -52,7 +64,16 @@ class Encoder(nn.Module):
 
 
 class BERT(nn.Module):
-    """Encoder, masked-word head tied to the word embedding, and next-sentence head."""
+    """Encoder, masked-word head tied to the word embedding, and next-sentence head.
+
+    Attributes:
+      vocabulary: number of word pieces.
+      layers: number of transformer blocks.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      inner: width of the feed-forward networks.
+      positions: number of rows of the position embedding.
+    """
 
     vocabulary: int
     layers: int
@@ -65,10 +86,16 @@ class BERT(nn.Module):
     def __call__(
         self, token_ids: jax.Array, segments: jax.Array, mask: jax.Array, masked: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns logits of the words at `masked`, and of the second sentence being the next.
+        """Return logits of the masked words, and of the second sentence being the next.
 
-        They are `[batch, predictions, vocabulary]` and `[batch, 2]`; `masked` `[batch,
-        predictions]` holds positions.
+        Args:
+          token_ids: tokens, `[batch, length]`.
+          segments: sentence of each token, 0 or 1, `[batch, length]`.
+          mask: 1 for tokens and 0 for padding, `[batch, length]`.
+          masked: positions of the masked words, `[batch, predictions]`.
+
+        Returns:
+          Logits `[batch, predictions, vocabulary]` and `[batch, 2]`.
         """
         embed = nn.Embed(self.vocabulary, self.hidden, name="words")
         encoder = Encoder(self.layers, self.heads, self.inner, self.positions)
@@ -101,21 +128,21 @@ def bert(
     positions: int = 512,
     vocabulary: int = 30_522,
 ) -> Workload:
-    """Returns BERT with its pre-training heads; the defaults are BERT-base, uncased.
+    """Return BERT with its pre-training heads; the defaults are BERT-base, uncased.
 
     Args:
-      batch: sequences in a batch.
-      length: tokens in a sequence; 128 for nine tenths of the published pre-training.
-      predictions: masked words of a sequence.
-      layers: transformer blocks.
+      batch: number of sequences in a batch.
+      length: number of tokens in a sequence; 128 in 90 % of the published pre-training.
+      predictions: number of masked words in a sequence.
+      layers: number of transformer blocks.
       hidden: width of the residual stream.
-      heads: attention heads.
+      heads: number of attention heads.
       inner: width of the feed-forward networks.
-      positions: rows of the position embedding.
+      positions: number of rows of the position embedding.
       vocabulary: number of word pieces.
 
     Raises:
-      ValueError: if `heads` does not divide `hidden`, or `length` exceeds `positions`.
+      ValueError: `heads` does not divide `hidden`, or `length` exceeds `positions`.
     """
     check_heads(heads, hidden)
     if length > positions:

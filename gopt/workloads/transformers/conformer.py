@@ -1,14 +1,14 @@
-"""Conformer: blocks of attention and convolution that write speech down.
+"""Conformer: speech recognition by blocks of attention and convolution.
 
 Gulati et al., Conformer: Convolution-augmented Transformer for Speech Recognition,
-arXiv:2005.08100, size M. The paper's 10.3, 30.7 and 118.8 M parameters (table 1) are those of
-transducers, whose decoders it describes by the width of their LSTM alone. Ours end in a linear
-layer and connectionist temporal classification (Graves et al. 2006), as the Conformer-CTC of Kim
-et al., Squeezeformer, arXiv:2206.00888, which gives 8.7, 27.4 and 121.5 M (table 3). We have
-8 731 857 in S, `conformer(hidden=144)`, 27 364 737 in M, and 121 510 529 in L,
-`conformer(layers=18, hidden=512, heads=8)`; the default is M.
+arXiv:2005.08100, size M. The paper's 10.3, 30.7 and 118.8 M parameters (table 1) are of
+transducers, whose decoders it describes by their LSTM width only. Ours end in a linear layer and
+connectionist temporal classification (Graves et al. 2006), like the Conformer-CTC of Kim et al.,
+Squeezeformer, arXiv:2206.00888, which has 8.7, 27.4 and 121.5 M (table 3). Ours have 8 731 857 in
+S, `conformer(hidden=144)`, 27 364 737 in M, the default, and 121 510 529 in L,
+`conformer(layers=18, hidden=512, heads=8)`.
 
-Utterances fill their lengths: there is no padding mask.
+Utterances fill their lengths, so padding is not masked.
 """
 
 import flax.linen as nn
@@ -21,7 +21,7 @@ from gopt.workloads.layers import check_at_least
 from gopt.workloads.transformers.attention import check_heads
 from gopt.workloads.transformers.relative_attention import relative_scores, sinusoids
 
-# Features of a frame: channels of the mel filter bank.
+# Mel filter bank channels of a frame.
 CHANNELS = 80
 
 
@@ -30,13 +30,17 @@ def _norm() -> nn.LayerNorm:
 
 
 class Subsampling(nn.Module):
-    """Two strided convolutions of time and frequency: one vector for each four frames."""
+    """Two strided convolutions of time and frequency: one vector per four frames.
+
+    Attributes:
+      hidden: width of the vectors.
+    """
 
     hidden: int
 
     @nn.compact
     def __call__(self, frames: jax.Array) -> jax.Array:
-        """Returns `[batch, length / 4, hidden]` of `[batch, length, channels]`."""
+        """Return `[batch, length / 4, hidden]` of `[batch, length, channels]`."""
         x = frames[..., None]
         for _ in range(2):
             x = nn.relu(nn.Conv(self.hidden, (3, 3), strides=2)(x))
@@ -44,24 +48,33 @@ class Subsampling(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Half of what a four times wider layer makes of the normed sequence (figure 4)."""
+    """Half of a feed-forward network, four times as wide inside, on a normed input (figure 4)."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Return `[batch, length, hidden]`."""
         hidden = x.shape[-1]
         inner = nn.swish(nn.Dense(4 * hidden)(_norm()(x)))
         return 0.5 * nn.Dense(hidden)(inner)
 
 
 class Attention(nn.Module):
-    """Attention of the normed sequence to itself, by content and relative position (figure 3)."""
+    """Self-attention of the normed sequence by content and relative position (figure 3).
+
+    Attributes:
+      heads: number of heads.
+    """
 
     heads: int
 
     @nn.compact
     def __call__(self, x: jax.Array, distances: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `distances` `[2 length - 1, hidden]` encodes them."""
+        """Return `[batch, length, hidden]`.
+
+        Args:
+          x: sequence, `[batch, length, hidden]`.
+          distances: encoded distances, `[2 length - 1, hidden]`.
+        """
         shape = self.heads, x.shape[-1] // self.heads
         x = _norm()(x)
         query, key, value = (
@@ -76,13 +89,17 @@ class Attention(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Gated units, a convolution of each channel by itself, and a projection (figure 2)."""
+    """Gated units, a depthwise convolution over time, and a projection (figure 2).
+
+    Attributes:
+      kernel: number of taps of the convolution.
+    """
 
     kernel: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Return `[batch, length, hidden]`."""
         hidden = x.shape[-1]
         x = nn.glu(nn.Dense(2 * hidden)(_norm()(x)))
         x = nn.Conv(hidden, (self.kernel,), feature_group_count=hidden)(x)
@@ -91,14 +108,19 @@ class Convolution(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and convolution between two half-step feed-forward networks (section 2.4)."""
+    """Attention and convolution between two half-step feed-forward networks (section 2.4).
+
+    Attributes:
+      heads: number of attention heads.
+      kernel: number of taps of the convolution.
+    """
 
     heads: int
     kernel: int
 
     @nn.compact
     def __call__(self, x: jax.Array, distances: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Return `[batch, length, hidden]`."""
         x = x + FeedForward()(x)
         x = x + Attention(self.heads)(x, distances)
         x = x + Convolution(self.kernel)(x)
@@ -106,7 +128,15 @@ class Block(nn.Module):
 
 
 class Conformer(nn.Module):
-    """Subsampling, blocks that share the encodings of distances, and a linear layer."""
+    """Subsampling, blocks that share the encodings of distances, and a linear layer.
+
+    Attributes:
+      vocabulary: number of word pieces, without the blank.
+      layers: number of blocks.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      kernel: number of taps of the convolution.
+    """
 
     vocabulary: int
     layers: int
@@ -116,7 +146,7 @@ class Conformer(nn.Module):
 
     @nn.compact
     def __call__(self, frames: jax.Array) -> jax.Array:
-        """Returns logits `[batch, length / 4, 1 + vocabulary]`, the first that of the blank."""
+        """Return logits `[batch, length / 4, 1 + vocabulary]`, the blank first."""
         x = Subsampling(self.hidden)(frames)
         distances = sinusoids(x.shape[1] - 1, 1 - x.shape[1], self.hidden)
         for _ in range(self.layers):
@@ -125,7 +155,7 @@ class Conformer(nn.Module):
 
 
 def _loss(logits: Tree, text: Tree) -> jax.Array:
-    """Pieces of the text are 1 to `vocabulary`; 0 is the blank."""
+    """Return the mean CTC loss; word pieces are 1 to `vocabulary`, 0 is the blank."""
     no_padding = jnp.zeros(logits.shape[:2]), jnp.zeros(text.shape)
     return optax.ctc_loss(logits, no_padding[0], text, no_padding[1]).mean()
 
@@ -141,21 +171,21 @@ def conformer(
     kernel: int = 32,
     vocabulary: int = 128,
 ) -> Workload:
-    """Returns the speech recogniser; the defaults are Conformer-CTC of size M.
+    """Return the speech recogniser; the defaults are Conformer-CTC of size M.
 
     Args:
-      batch: utterances in a batch.
-      length: frames of an utterance, 100 of them for each second; a multiple of 4.
-      text_length: word pieces of its text.
-      layers: blocks.
+      batch: number of utterances in a batch.
+      length: number of frames of an utterance, 100 per second; a multiple of 4.
+      text_length: number of word pieces of its text.
+      layers: number of blocks.
       hidden: width of the residual stream.
-      heads: attention heads.
-      kernel: taps of the convolution over time.
+      heads: number of attention heads.
+      kernel: number of taps of the convolution over time.
       vocabulary: number of word pieces, without the blank.
 
     Raises:
-      ValueError: if an argument is smaller than 1, if `heads` or 2 does not divide `hidden`, if 4
-        does not divide `length`, or if the text is longer than the subsampled utterance.
+      ValueError: an argument is smaller than 1, `heads` or 2 does not divide `hidden`, 4 does not
+        divide `length`, or `text_length` exceeds `length / 4`.
     """
     check_at_least(
         1,

@@ -1,8 +1,8 @@
 """GPT-2: a causal transformer decoder that predicts the next token.
 
-Radford et al., Language Models are Unsupervised Multitask Learners (2019), the smallest of the
-four models. The paper gives 117 M parameters (table 2); the released checkpoint has 124 439 808,
-the output embedding being the input embedding, and ours has this number exactly.
+Radford et al., Language Models are Unsupervised Multitask Learners (2019), the smallest of the four
+models. The paper gives 117 M parameters (table 2). The released checkpoint, with tied input and
+output embeddings, has 124 439 808, and ours has exactly this number.
 """
 
 import flax.linen as nn
@@ -19,16 +19,21 @@ def _norm() -> nn.LayerNorm:
 
 
 class Block(nn.Module):
-    """Causal self-attention and a feed-forward network, each after a norm."""
+    """Causal self-attention and a feed-forward network, each after a norm.
+
+    Attributes:
+      heads: number of attention heads.
+      inner: width of the feed-forward network.
+    """
 
     heads: int
     inner: int
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `bias` `[length, length]` masks out later tokens."""
+        """Return `[batch, length, hidden]`; `bias` `[length, length]` masks later tokens."""
         hidden = x.shape[-1]
-        # One product makes queries, keys and values.
+        # One product computes queries, keys and values.
         joint = nn.Dense(3 * hidden, name="query_key_value")(_norm()(x))
         mixed = attend(*jnp.split(joint, 3, axis=-1), heads=self.heads, bias=bias)
         x = x + nn.Dense(hidden, name="out")(mixed)
@@ -37,7 +42,16 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Embedded tokens and positions, blocks, and logits by the tied embedding."""
+    """Embedded tokens and positions, blocks, and logits by the tied embedding.
+
+    Attributes:
+      vocabulary: number of tokens.
+      layers: number of transformer blocks.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      inner: width of the feed-forward networks.
+      positions: number of rows of the position embedding.
+    """
 
     vocabulary: int
     layers: int
@@ -48,7 +62,7 @@ class GPT2(nn.Module):
 
     @nn.compact
     def __call__(self, token_ids: jax.Array) -> jax.Array:
-        """Returns logits of each next token, `[batch, length, vocabulary]`."""
+        """Return logits of each next token, `[batch, length, vocabulary]`."""
         length = token_ids.shape[1]
         embed = nn.Embed(self.vocabulary, self.hidden, name="words")
         table = self.param("positions", nn.initializers.normal(0.01), (self.positions, self.hidden))
@@ -70,21 +84,21 @@ def gpt2(
     positions: int = 1024,
     vocabulary: int = 50_257,
 ) -> Workload:
-    """Returns the language model; the defaults are GPT-2 small. Dropout is not applied.
+    """Return the language model; the defaults are GPT-2 small. Dropout is not applied.
 
     Args:
-      batch: sequences in a batch.
-      length: tokens in a sequence.
-      layers: transformer blocks.
+      batch: number of sequences in a batch.
+      length: number of tokens in a sequence.
+      layers: number of transformer blocks.
       hidden: width of the residual stream.
-      heads: attention heads.
+      heads: number of attention heads.
       inner: width of the feed-forward networks.
-      positions: rows of the position embedding.
+      positions: number of rows of the position embedding.
       vocabulary: number of tokens.
 
     Raises:
-      ValueError: if an argument is smaller than 1, if `heads` does not divide `hidden`, or
-        `length` exceeds `positions`.
+      ValueError: an argument is smaller than 1, `heads` does not divide `hidden`, or `length`
+        exceeds `positions`.
     """
     check_at_least(
         1,

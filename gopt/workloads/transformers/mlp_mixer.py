@@ -1,4 +1,4 @@
-"""MLP-Mixer: dense layers over the patches of an image in turn with ones over their channels."""
+"""MLP-Mixer: alternating dense layers over image patches and over channels."""
 
 import flax.linen as nn
 import jax
@@ -9,23 +9,23 @@ from gopt.workloads.layers import check_at_least
 
 
 class MLP(nn.Module):
-    """Two dense layers with a GELU between them; the last axis keeps its length.
+    """Two dense layers with a GELU between them; the last axis keeps its size.
 
     Attributes:
-      inner: what is between the two.
+      inner: width between the two layers.
     """
 
     inner: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns an array of the shape of `x`."""
+        """Return an array of the shape of `x`."""
         inner = nn.gelu(nn.Dense(self.inner)(x))
         return nn.Dense(x.shape[-1])(inner)
 
 
 class Block(nn.Module):
-    """Mixes each channel over the patches, then each patch over its channels (equation 1).
+    """A network over the patches of each channel, then one over each patch's channels (equation 1).
 
     Attributes:
       patches_inner: width of the network over patches.
@@ -37,14 +37,14 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, patches, hidden]`."""
+        """Return `[batch, patches, hidden]`."""
         mixed = MLP(self.patches_inner, name="over_patches")(nn.LayerNorm()(x).swapaxes(1, 2))
         x = x + mixed.swapaxes(1, 2)
         return x + MLP(self.channels_inner, name="over_channels")(nn.LayerNorm()(x))
 
 
 class Mixer(nn.Module):
-    """Embedded patches, blocks, and a head that reads the mean of all patches.
+    """Embedded patches, blocks, and a classifier of the mean over patches.
 
     Attributes:
       patch: height and width of a patch.
@@ -62,7 +62,7 @@ class Mixer(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         x = nn.Conv(self.hidden, (self.patch, self.patch), self.patch, "VALID")(x)
         x = x.reshape(x.shape[0], -1, self.hidden)
         for _ in range(self.layers):
@@ -80,7 +80,7 @@ def mlp_mixer(
     patches_inner: int = 384,
     channels_inner: int = 3072,
 ) -> Workload:
-    """Returns an MLP-Mixer; by default Mixer-B/16, 59 880 472 parameters.
+    """Return an MLP-Mixer; by default Mixer-B/16, 59 880 472 parameters.
 
     The paper gives 59 million (table 1); timm, 59.88 for `mixer_b16_224`. Dropout and stochastic
     depth are not applied.

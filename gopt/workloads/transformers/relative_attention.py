@@ -1,4 +1,4 @@
-"""Scores of attention by how far a key is from a query, as Transformer-XL has them.
+"""Attention scores by relative position, as in Transformer-XL.
 
 Dai et al., Transformer-XL, arXiv:1901.02860, section 3.3.
 """
@@ -8,7 +8,13 @@ import jax.numpy as jnp
 
 
 def sinusoids(first: int, last: int, width: int) -> jax.Array:
-    """Returns the encodings `[first - last + 1, width]` of the distances first, ..., last."""
+    """Return the encodings `[first - last + 1, width]` of the distances first, ..., last.
+
+    Args:
+      first: largest distance.
+      last: smallest distance.
+      width: width of an encoding, even.
+    """
     distance = jnp.arange(first, last - 1, -1, dtype=jnp.float32)
     frequency = 10_000 ** (jnp.arange(0, -width, -2, dtype=jnp.float32) / width)
     angle = distance[:, None] * frequency
@@ -16,11 +22,11 @@ def sinusoids(first: int, last: int, width: int) -> jax.Array:
 
 
 def relative_shift(scores: jax.Array) -> jax.Array:
-    """Returns scores by key from scores by distance, both `[..., queries, distances]`.
+    """Return scores by key from scores by distance, both `[..., queries, distances]`.
 
-    Distances fall by one from column to column, and the first is that of the last query to the
-    first key. Row i moves queries - 1 - i columns to the left, by a padded reshape (appendix B);
-    what comes in from the right holds no meaning.
+    Distances fall by one per column; the first is from the last query to the first key. Row i moves
+    queries - 1 - i columns to the left, by a padded reshape (appendix B). The columns that enter
+    from the right have no meaning.
     """
     *axes, queries, distances = scores.shape
     padded = jnp.pad(scores, [(0, 0)] * len(axes) + [(0, 0), (1, 0)])
@@ -34,14 +40,14 @@ def relative_scores(
     content_bias: jax.Array,
     distance_bias: jax.Array,
 ) -> jax.Array:
-    """Returns the scores `[batch, heads, queries, keys]` of keys by content and distance.
+    """Return the scores `[batch, heads, queries, keys]` of keys by content and distance.
 
     Args:
-      query: `[batch, queries, heads, width]`.
-      key: `[batch, keys, heads, width]`.
-      distance: projected encodings `[distances, heads, width]`, in the order of `relative_shift`.
-      content_bias: what is added to all queries that ask for content, `[heads, width]`.
-      distance_bias: what is added to all queries that ask for a distance, `[heads, width]`.
+      query: queries, `[batch, queries, heads, width]`.
+      key: keys, `[batch, keys, heads, width]`.
+      distance: projected encodings, `[distances, heads, width]`, in the order of `relative_shift`.
+      content_bias: number added to queries for content, `[heads, width]`.
+      distance_bias: number added to queries for distance, `[heads, width]`.
     """
     by_content = jnp.einsum("bqhw,bkhw->bhqk", query + content_bias, key)
     by_distance = jnp.einsum("bqhw,khw->bhqk", query + distance_bias, distance)

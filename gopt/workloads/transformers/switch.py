@@ -2,10 +2,10 @@
 
 Fedus, Zoph and Shazeer, Switch Transformers: Scaling to Trillion Parameter Models with Simple and
 Efficient Sparsity, arXiv:2101.03961, Switch-Base with 8 experts. The released checkpoint
-`google/switch-base-8` has 619 339 008 parameters, and ours has this number exactly.
+`google/switch-base-8` has 619 339 008 parameters, and ours has exactly this number.
 
-Tokens go to experts as in appendix F, by products with a mask; each text is a group of its own, in
-which an expert has places for so many tokens. Texts fill their lengths: there is no padding mask.
+Tokens are dispatched to experts by products with a mask, as in appendix F. Each text is its own
+group, in which an expert has a fixed capacity. Texts fill their lengths, so padding is not masked.
 Noise on the router's inputs is not applied.
 """
 
@@ -22,13 +22,13 @@ from gopt.workloads.transformers.text_to_text import BUCKETS, Block, attend_in_t
 
 
 class Experts(nn.Module):
-    """Feed-forward networks, of which each token passes the one that the router prefers.
+    """Feed-forward networks; each token passes through the router's first choice.
 
     Attributes:
       experts: number of networks.
-      inner: width of each.
-      capacity: tokens of one text that an expert takes, first come, first served. What finds no
-        place gets zeros.
+      inner: width of each network.
+      capacity: number of tokens of one text that an expert takes, first come, first served; the
+        output of excess tokens is zero.
     """
 
     experts: int
@@ -37,10 +37,10 @@ class Experts(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns `[batch, length, hidden]`, and how unevenly experts are used.
+        """Return `[batch, length, hidden]`, and the imbalance of the experts.
 
-        The latter is 1 where all are used alike, and as much as the number of experts where all
-        tokens surely go to one (equations 4 to 6).
+        The imbalance is 1 if all experts are used equally. It is the number of experts if all
+        tokens go to one with certainty (equations 4 to 6).
         """
         hidden = x.shape[-1]
         chances = nn.softmax(nn.Dense(self.experts, use_bias=False, name="router")(x))
@@ -48,7 +48,7 @@ class Experts(nn.Module):
         used = chosen.mean(axis=1) * chances.mean(axis=1)
         imbalance = self.experts * used.sum(axis=-1).mean()
 
-        # Its place in the queue of the chosen expert; -1, which one_hot leaves out, in all others.
+        # Position in the queue of the chosen expert; -1, which one_hot leaves out, for all others.
         place = (jnp.cumsum(chosen, axis=1) * chosen).astype(jnp.int32) - 1
         mask = nn.one_hot(place, self.capacity)
         gate = chances.max(axis=-1)[..., None, None]
@@ -63,7 +63,15 @@ class Experts(nn.Module):
 
 
 class SparseBlock(nn.Module):
-    """A block of T5 with experts for its feed-forward network."""
+    """A T5 block with experts as its feed-forward network.
+
+    Attributes:
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of each expert.
+      experts: number of experts.
+      capacity: number of tokens of one text that an expert takes.
+    """
 
     heads: int
     width: int
@@ -75,16 +83,25 @@ class SparseBlock(nn.Module):
     def __call__(
         self, x: jax.Array, bias: jax.Array, memory: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns `[batch, length, hidden]`, and how unevenly experts are used."""
+        """Return `[batch, length, hidden]`, and the imbalance of the experts."""
         x = attend_in_turn(x, bias, memory, heads=self.heads, width=self.width)
         made, imbalance = Experts(self.experts, self.inner, self.capacity)(RMSNorm()(x))
         return x + made, imbalance
 
 
 class Stack(nn.Module):
-    """Dense and sparse blocks in turn that share one table of position biases, then a norm.
+    """Alternating dense and sparse blocks that share one table of position biases, then a norm.
 
-    It is the encoder, or, called with the encoder's output as `memory`, the causal decoder.
+    Without `memory` it is the encoder. With the encoder's output as `memory` it is the causal
+    decoder.
+
+    Attributes:
+      layers: number of blocks.
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks, and of each expert.
+      experts: number of experts of a sparse block.
+      capacity_factor: capacity of all experts together, per token.
     """
 
     layers: int
@@ -98,7 +115,7 @@ class Stack(nn.Module):
     def __call__(
         self, x: jax.Array, memory: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns `[batch, length, hidden]`, and the sum of how unevenly experts are used."""
+        """Return `[batch, length, hidden]`, and the summed imbalance of the experts."""
         length, size = x.shape[1], (self.heads, self.width, self.inner)
         capacity = math.ceil(self.capacity_factor * length / self.experts)
         table = self.param("positions", nn.initializers.normal(0.05), (self.heads, BUCKETS))
@@ -114,7 +131,18 @@ class Stack(nn.Module):
 
 
 class Switch(nn.Module):
-    """Encoder and decoder with teacher forcing; one embedding reads both texts and writes."""
+    """Encoder and decoder with teacher forcing; one embedding for both texts and the output.
+
+    Attributes:
+      vocabulary: number of word pieces.
+      layers: number of blocks of the encoder, and of the decoder.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks, and of each expert.
+      experts: number of experts of a sparse block.
+      capacity_factor: capacity of all experts together, per token.
+    """
 
     vocabulary: int
     layers: int
@@ -127,9 +155,10 @@ class Switch(nn.Module):
 
     @nn.compact
     def __call__(self, source: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns logits of the next target token, and how unevenly experts are used.
+        """Return logits of the next target token, and the imbalance of the experts.
 
-        They are `[batch, target length, vocabulary]` and a scalar, the sum over all layers.
+        The logits are `[batch, target length, vocabulary]`. The imbalance is a scalar, the sum over
+        all layers.
         """
         embed = nn.Embed(self.vocabulary, self.hidden, name="words")
         size = (self.layers, self.heads, self.width, self.inner, self.experts)
@@ -157,24 +186,24 @@ def switch(
     capacity_factor: float = 1.25,
     vocabulary: int = 32_128,
 ) -> Workload:
-    """Returns the sparse text-to-text model; the defaults are Switch-Base with 8 experts.
+    """Return the sparse text-to-text model; the defaults are Switch-Base with 8 experts.
 
     Args:
-      batch: pairs of texts in a batch.
-      source_length: tokens that the encoder reads; 512 in the published pre-training.
-      target_length: tokens that the decoder reads; 114 are what the corruption of 512 leaves.
-      layers: blocks of the encoder, and of the decoder; every second one is sparse.
+      batch: number of text pairs in a batch.
+      source_length: number of encoder tokens; 512 in the published pre-training.
+      target_length: number of decoder tokens; span corruption of 512 leaves 114.
+      layers: number of blocks of the encoder, and of the decoder; every second one is sparse.
       hidden: width of the residual stream.
-      heads: attention heads.
+      heads: number of attention heads.
       width: width of a head.
       inner: width of the feed-forward networks, and of each expert.
-      experts: experts of a sparse block.
-      capacity_factor: places for tokens in all experts together, for each token.
+      experts: number of experts of a sparse block.
+      capacity_factor: capacity of all experts together, per token.
       vocabulary: number of word pieces.
 
     Raises:
-      ValueError: if there are fewer than 2 layers, which leave no sparse one, if another argument
-        is smaller than 1, or if the capacity factor is not positive.
+      ValueError: there are fewer than 2 layers, so that none is sparse; another argument is smaller
+        than 1; or the capacity factor is not positive.
     """
     check_at_least(2, layers=layers)
     check_at_least(

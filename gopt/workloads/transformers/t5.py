@@ -1,11 +1,11 @@
 """T5: a transformer encoder and decoder that turn one text into another.
 
 Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer,
-arXiv:1910.10683, the model of version 1.0 in its smallest size. The paper gives 60 M parameters
-(section 3.7.2); the released checkpoint `t5-small` has 60 506 624, and ours has this number
-exactly. T5-base (222 903 552) is `t5(layers=12, hidden=768, heads=12, inner=3072)`.
+arXiv:1910.10683, version 1.0, the smallest size. The paper gives 60 M parameters (section 3.7.2).
+The released checkpoint `t5-small` has 60 506 624, and ours has exactly this number. T5-base (222
+903 552) is `t5(layers=12, hidden=768, heads=12, inner=3072)`.
 
-Texts fill their lengths, as after packing: there is no padding mask.
+Texts fill their lengths, as after packing, so padding is not masked.
 """
 
 import flax.linen as nn
@@ -20,7 +20,14 @@ from gopt.workloads.transformers.text_to_text import BUCKETS, Block, position_bi
 class Stack(nn.Module):
     """Blocks that share one table of position biases, then a norm.
 
-    It is the encoder, or, called with the encoder's output as `memory`, the causal decoder.
+    Without `memory` it is the encoder. With the encoder's output as `memory` it is the causal
+    decoder.
+
+    Attributes:
+      layers: number of blocks.
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks.
     """
 
     layers: int
@@ -30,7 +37,7 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, memory: jax.Array | None = None) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Return `[batch, length, hidden]`."""
         table = self.param("positions", nn.initializers.normal(0.05), (self.heads, BUCKETS))
         bias = position_bias(table, x.shape[1], causal=memory is not None)
         for _ in range(self.layers):
@@ -39,7 +46,16 @@ class Stack(nn.Module):
 
 
 class T5(nn.Module):
-    """Encoder and decoder with teacher forcing; one embedding reads both texts and writes."""
+    """Encoder and decoder with teacher forcing; one embedding for both texts and the output.
+
+    Attributes:
+      vocabulary: number of word pieces.
+      layers: number of blocks of the encoder, and of the decoder.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks.
+    """
 
     vocabulary: int
     layers: int
@@ -50,7 +66,7 @@ class T5(nn.Module):
 
     @nn.compact
     def __call__(self, source: jax.Array, target: jax.Array) -> jax.Array:
-        """Returns logits `[batch, target length, vocabulary]` of the next target token."""
+        """Return logits `[batch, target length, vocabulary]` of the next target token."""
         embed = nn.Embed(self.vocabulary, self.hidden, name="words")
         size = (self.layers, self.heads, self.width, self.inner)
         memory = Stack(*size, name="encoder")(embed(source))
@@ -70,21 +86,21 @@ def t5(
     inner: int = 2048,
     vocabulary: int = 32_128,
 ) -> Workload:
-    """Returns the text-to-text model; the defaults are T5-small. Dropout is not applied.
+    """Return the text-to-text model; the defaults are T5-small. Dropout is not applied.
 
     Args:
-      batch: pairs of texts in a batch.
-      source_length: tokens that the encoder reads; 512 in the published pre-training.
-      target_length: tokens that the decoder reads; 114 are what the corruption of 512 leaves.
-      layers: blocks of the encoder, and of the decoder.
+      batch: number of text pairs in a batch.
+      source_length: number of encoder tokens; 512 in the published pre-training.
+      target_length: number of decoder tokens; span corruption of 512 leaves 114.
+      layers: number of blocks of the encoder, and of the decoder.
       hidden: width of the residual stream.
-      heads: attention heads.
+      heads: number of attention heads.
       width: width of a head.
       inner: width of the feed-forward networks.
       vocabulary: number of word pieces.
 
     Raises:
-      ValueError: if an argument is smaller than 1.
+      ValueError: an argument is smaller than 1.
     """
     check_at_least(
         1,

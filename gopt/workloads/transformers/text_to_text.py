@@ -1,4 +1,4 @@
-"""The layers of T5, which its sparse successor shares."""
+"""Layers of T5, shared with its sparse successor."""
 
 import math
 
@@ -13,12 +13,15 @@ FURTHEST = 128
 
 
 def position_buckets(length: int, *, causal: bool) -> jax.Array:
-    """Returns the bucket of each key's position as a query sees it, int32 `[length, length]`.
+    """Return the bucket of each key's position relative to each query, int32 `[length, length]`.
 
-    Half of the buckets hold one distance each, the others hold ranges that grow logarithmically
-    to distance 128, and the last one all that is further (Raffel et al. 2019, section 2.1). A
-    causal stack has the 32 buckets for the past, the future being masked; else 16 are for the
-    past and 16 for the future.
+    Half of the buckets hold one distance each. The others hold ranges that grow logarithmically up
+    to distance 128; the last one also holds all larger distances (Raffel et al. 2019, section 2.1).
+
+    Args:
+      length: length of the sequence.
+      causal: whether all 32 buckets are for the past, the future being masked; otherwise 16 are for
+        the past and 16 for the future.
     """
     offset = jnp.arange(length) - jnp.arange(length)[:, None]
     buckets = BUCKETS if causal else BUCKETS // 2
@@ -31,9 +34,12 @@ def position_buckets(length: int, *, causal: bool) -> jax.Array:
 
 
 def position_bias(table: jax.Array, length: int, *, causal: bool) -> jax.Array:
-    """Returns what is added to the scores of attention, `[heads, length, length]`.
+    """Return the bias of the attention scores, `[heads, length, length]`.
 
-    `table` `[heads, 32]` has a bias for each bucket; what a causal stack must not see is masked.
+    Args:
+      table: bias of each bucket, `[heads, 32]`.
+      length: length of the sequence.
+      causal: whether the future is masked.
     """
     bias = jnp.take(table, position_buckets(length, causal=causal), axis=1, mode="clip")
     return jnp.where(jnp.tri(length, dtype=bool), bias, -1e9) if causal else bias
@@ -42,7 +48,11 @@ def position_bias(table: jax.Array, length: int, *, causal: bool) -> jax.Array:
 class Attention(nn.Module):
     """Multi-head attention without biases of its layers.
 
-    Scores are not divided by the root of the width: published initial weights make up for it.
+    Scores are not divided by the root of the width: the published initial weights compensate.
+
+    Attributes:
+      heads: number of heads.
+      width: width of a head.
     """
 
     heads: int
@@ -50,9 +60,12 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, memory: jax.Array, bias: jax.Array | None = None) -> jax.Array:
-        """Returns what `x` reads in `memory`, `[batch, length, hidden]`.
+        """Return the values that `x` attends to in `memory`, `[batch, length, hidden]`.
 
-        `bias` `[heads, queries, keys]` is added to the scores.
+        Args:
+          x: queries, `[batch, length, hidden]`.
+          memory: keys and values, `[batch, keys, hidden]`.
+          bias: number added to the scores, `[heads, queries, keys]`.
         """
 
         def split(name: str, sequence: jax.Array) -> jax.Array:
@@ -69,10 +82,16 @@ class Attention(nn.Module):
 def attend_in_turn(
     x: jax.Array, bias: jax.Array, memory: jax.Array | None, *, heads: int, width: int
 ) -> jax.Array:
-    """Returns `x` `[batch, length, hidden]` after self-attention and attention to the memory.
+    """Apply self-attention, then attention to the memory if there is one, both pre-norm residual.
 
-    The latter only if there is a memory. Each comes after a norm; a residual goes around both.
-    `bias` is that of self-attention. The weights are those of the module that calls.
+    The weights belong to the calling module.
+
+    Args:
+      x: sequence, `[batch, length, hidden]`.
+      bias: bias of self-attention, `[heads, length, length]`.
+      memory: output of the encoder, or None.
+      heads: number of heads.
+      width: width of a head.
     """
     normed = RMSNorm()(x)
     x = x + Attention(heads, width, name="self_attention")(normed, normed, bias)
@@ -84,7 +103,12 @@ def attend_in_turn(
 class Block(nn.Module):
     """Self-attention, attention to the memory if there is one, and a feed-forward network.
 
-    Each comes after a norm; a residual goes around both.
+    Each comes after a norm and has a residual connection.
+
+    Attributes:
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward network.
     """
 
     heads: int
@@ -93,7 +117,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array, memory: jax.Array | None = None) -> jax.Array:
-        """Returns `[batch, length, hidden]`; `bias` is that of self-attention."""
+        """Return `[batch, length, hidden]`; `bias` is the bias of self-attention."""
         x = attend_in_turn(x, bias, memory, heads=self.heads, width=self.width)
         inner = nn.relu(nn.Dense(self.inner, use_bias=False)(RMSNorm()(x)))
         return x + nn.Dense(x.shape[-1], use_bias=False)(inner)

@@ -2,8 +2,8 @@
 
 Dai et al., Transformer-XL, arXiv:1901.02860. The default is the 12-layer model of enwik8 (table 2:
 41 M parameters; 41 055 436 as counted by the authors' program). The standard model of WikiText-103
-(table 1: 151 M; 151 107 538), whose vocabulary needs an adaptive softmax (Grave et al. 2017), is
-`transformer_xl(batch=60, length=150, memory=150, layers=16, hidden=410, heads=10, inner=2100,
+(table 1: 151 M; 151 107 538) needs an adaptive softmax for its vocabulary (Grave et al. 2017). It
+is `transformer_xl(batch=60, length=150, memory=150, layers=16, hidden=410, heads=10, inner=2100,
 vocabulary=267_735, cutoffs=(20_000, 40_000, 200_000))`. Ours have the exact numbers.
 """
 
@@ -19,7 +19,11 @@ from gopt.workloads.transformers.relative_attention import relative_scores, sinu
 
 
 class RelativeAttention(nn.Module):
-    """Causal multi-head attention to a memory and a segment (section 3.3)."""
+    """Causal multi-head attention to a memory and a segment (section 3.3).
+
+    Attributes:
+      heads: number of heads.
+    """
 
     heads: int
 
@@ -32,10 +36,14 @@ class RelativeAttention(nn.Module):
         content_bias: jax.Array,
         distance_bias: jax.Array,
     ) -> jax.Array:
-        """Returns `[batch, length, hidden]`.
+        """Return `[batch, length, hidden]`.
 
-        `context` `[batch, memory + length, hidden]` ends with `x`, `distances` is `[memory +
-        length, hidden]`, the biases are `[heads, hidden / heads]`.
+        Args:
+          x: segment, `[batch, length, hidden]`.
+          context: memory followed by `x`, `[batch, memory + length, hidden]`.
+          distances: encoded distances, `[memory + length, hidden]`.
+          content_bias: see `relative_scores`, `[heads, hidden / heads]`.
+          distance_bias: see `relative_scores`, `[heads, hidden / heads]`.
         """
         hidden = x.shape[-1]
         width = hidden // self.heads
@@ -56,15 +64,23 @@ class RelativeAttention(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Log-probabilities by clusters of falling frequency; without cut-offs a plain softmax."""
+    """Log-probabilities by clusters of falling frequency; without cut-offs a plain softmax.
+
+    Attributes:
+      cutoffs: first token of each cluster after the first.
+    """
 
     cutoffs: tuple[int, ...]
 
     @nn.compact
     def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
-        """Returns `[..., vocabulary]`; `table` `[vocabulary, hidden]` is the tied embedding.
+        """Return log-probabilities, `[..., vocabulary]`.
 
         All clusters are computed for all positions, so that shapes do not depend on the targets.
+
+        Args:
+          x: hidden states, `[..., hidden]`.
+          table: tied embedding, `[vocabulary, hidden]`.
         """
         vocabulary, hidden = table.shape
         bias = self.param("bias", nn.initializers.zeros, (vocabulary,))
@@ -91,7 +107,16 @@ class AdaptiveSoftmax(nn.Module):
 
 
 class TransformerXL(nn.Module):
-    """Tied embedding, post-norm blocks that share the attention biases, adaptive softmax."""
+    """Tied embedding, post-norm blocks that share the attention biases, adaptive softmax.
+
+    Attributes:
+      vocabulary: number of tokens.
+      cutoffs: see `AdaptiveSoftmax`.
+      layers: number of transformer blocks.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      inner: width of the feed-forward networks.
+    """
 
     vocabulary: int
     cutoffs: tuple[int, ...]
@@ -104,9 +129,11 @@ class TransformerXL(nn.Module):
     def __call__(
         self, token_ids: jax.Array, *memories: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        """Returns log-probabilities `[batch, length, vocabulary]` and the next memories.
+        """Return log-probabilities `[batch, length, vocabulary]` and the next memories.
 
-        `memories` are the inputs `[batch, memory, hidden]` of each block at earlier positions.
+        Args:
+          token_ids: tokens of the segment, `[batch, length]`.
+          *memories: inputs of each block at earlier positions, `[batch, memory, hidden]` each.
         """
         shape = self.heads, self.hidden // self.heads
         content_bias = self.param("content_bias", nn.initializers.normal(0.02), shape)
@@ -147,22 +174,22 @@ def transformer_xl(
     vocabulary: int = 204,
     cutoffs: tuple[int, ...] = (),
 ) -> Workload:
-    """Returns the language model; the defaults are the 12-layer model of enwik8.
+    """Return the language model; the defaults are the 12-layer model of enwik8.
 
     Args:
-      batch: sequences in a batch.
-      length: tokens in a segment.
-      memory: earlier positions that are attended to.
-      layers: transformer blocks.
+      batch: number of sequences in a batch.
+      length: number of tokens in a segment.
+      memory: number of earlier positions in the memory.
+      layers: number of transformer blocks.
       hidden: width of the residual stream.
-      heads: attention heads.
+      heads: number of attention heads.
       inner: width of the feed-forward networks.
       vocabulary: number of tokens, the most frequent first.
-      cutoffs: where the clusters after the first start in the vocabulary.
+      cutoffs: first token of each cluster after the first.
 
     Raises:
-      ValueError: if `heads` or 2 does not divide `hidden`, if `layers` is not positive, or if the
-        cut-offs do not rise between 0 and `vocabulary`.
+      ValueError: `heads` or 2 does not divide `hidden`, `layers` is not positive, or the cut-offs
+        do not rise between 0 and `vocabulary`.
     """
     check_heads(heads, hidden)
     if hidden % 2:

@@ -1,8 +1,8 @@
 """Vision transformer: an encoder over the patches of an image.
 
-Dosovitskiy et al., An Image is Worth 16x16 Words, arXiv:2010.11929, ViT-B/16 with the single
-dense layer of fine-tuning as its head. The paper gives 86 M parameters (table 1); torchvision
-publishes 86 567 656 for `vit_b_16`, and ours has this number exactly.
+Dosovitskiy et al., An Image is Worth 16x16 Words, arXiv:2010.11929, ViT-B/16 with the single dense
+layer of fine-tuning as its head. The paper gives 86 M parameters (table 1). torchvision publishes
+86 567 656 for `vit_b_16`, and ours has exactly this number.
 """
 
 import flax.linen as nn
@@ -19,21 +19,34 @@ def _norm() -> nn.LayerNorm:
 
 
 class Block(nn.Module):
-    """Self-attention and a feed-forward network, each after a norm (equations 2 and 3)."""
+    """Self-attention and a feed-forward network, each after a norm (equations 2 and 3).
+
+    Attributes:
+      heads: number of attention heads.
+      inner: width of the feed-forward network.
+    """
 
     heads: int
     inner: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns `[batch, length, hidden]`."""
+        """Return `[batch, length, hidden]`."""
         x = x + SelfAttention(self.heads)(_norm()(x))
         inner = nn.gelu(nn.Dense(self.inner)(_norm()(x)), approximate=False)
         return x + nn.Dense(x.shape[-1])(inner)
 
 
 class ViT(nn.Module):
-    """Embedded patches behind a class token, blocks, and a head that reads the token."""
+    """Embedded patches after a class token, blocks, and a head that reads the token.
+
+    Attributes:
+      patch: height and width of a patch.
+      layers: number of transformer blocks.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      inner: width of the feed-forward networks.
+    """
 
     patch: int
     layers: int
@@ -43,7 +56,7 @@ class ViT(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
+        """Return logits `[batch, 1000]` of images `[batch, size, size, 3]`."""
         batch = x.shape[0]
         x = nn.Conv(self.hidden, (self.patch, self.patch), self.patch, "VALID")(x)
         x = x.reshape(batch, -1, self.hidden)
@@ -65,20 +78,20 @@ def vit(
     heads: int = 12,
     inner: int = 3072,
 ) -> Workload:
-    """Returns a vision transformer; the defaults are ViT-B/16.
+    """Return a vision transformer; the defaults are ViT-B/16.
 
     Args:
       batch: number of images.
       size: height and width of an image, a multiple of `patch`.
       patch: height and width of a patch.
-      layers: transformer blocks.
+      layers: number of transformer blocks.
       hidden: width of the residual stream.
-      heads: attention heads.
+      heads: number of attention heads.
       inner: width of the feed-forward networks.
 
     Raises:
-      ValueError: if an argument is smaller than 1, if `patch` does not divide `size`, or `heads`
-        does not divide `hidden`.
+      ValueError: an argument is smaller than 1, `patch` does not divide `size`, or `heads` does not
+        divide `hidden`.
     """
     check_at_least(
         1, batch=batch, size=size, patch=patch, layers=layers, hidden=hidden, inner=inner

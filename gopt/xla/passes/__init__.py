@@ -1,1 +1,1 @@
-"""Passes of XLA that change a graph before it is fused."""
+"""XLA passes that change a graph before fusion."""

@@ -1,4 +1,4 @@
-"""Sums of products, written so that XLA's library for CPUs takes its short way."""
+"""Rewrite sums of products so that XLA's CPU library uses its fast path."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,18 +11,18 @@ from jax.extend.core import JaxprEqn, Var
 from gopt.program.equations import aval_of, shape_of, variables
 from gopt.program.program import Program
 
-# What may stand between a product and its sum.
+# Primitives that may stand between a product and its sum.
 _PASSED = frozenset(("convert_element_type", "neg", "transpose"))
 
 
 def squeeze_sums(program: Program) -> Program:
-    """Returns the program with sums of products that read these without their dimensions of 1.
+    """Remove dimensions of size 1 from the operands of slow sums of products.
 
-    XLA hands sums of `x * y` to YNNPACK, which takes four to fifteen times as long for float32 if
-    one axis is summed and one before it has a size of 1 (seen with jaxlib 0.10.2: the last axis of
-    1 x 4 x 197 x 197 takes 3.0 ns an element, and 0.5 without the first). Where one after it has,
-    sums take as long as without, or half as long: these stay. A product may be negated, transposed
-    or rounded first. A reshape beside the sum costs nothing.
+    XLA passes sums of `x * y` to YNNPACK. For float32, it takes 4 to 15 times as long if one axis
+    is summed and an earlier one has size 1. In jaxlib 0.10.2, summing the last axis of 1 x 4 x 197
+    x 197 takes 3.0 ns per element, 0.5 ns without the first axis. If a later axis has size 1, a sum
+    takes as long as without it, or half as long; such sums stay. The product may be negated,
+    transposed or rounded before the sum. A reshape next to the sum costs nothing.
     """
     products = set[Var]()
     equations: list[JaxprEqn] = []
@@ -39,7 +39,7 @@ def squeeze_sums(program: Program) -> Program:
 
 
 def _is_slow(equation: JaxprEqn) -> bool:
-    """Returns whether a sum of a product is of the form that YNNPACK is slow at."""
+    """Return whether the sum of a product has the form that is slow in YNNPACK."""
     operand, result = aval_of(equation.invars[0]), aval_of(equation.outvars[0])
     is_sharded = equation.params.get("out_sharding") is not None or not result.sharding.mesh.empty
     if operand.dtype != np.float32 or is_sharded or len(equation.params["axes"]) != 1:
@@ -50,7 +50,7 @@ def _is_slow(equation: JaxprEqn) -> bool:
 
 
 def _squeezed(equation: JaxprEqn) -> Iterator[JaxprEqn]:
-    """Yields equations that make what a sum makes, from its operand without dimensions of 1."""
+    """Yield equations with the same result as a sum, on its operand without dimensions of 1."""
     operand, result = shape_of(equation.invars[0]), shape_of(equation.outvars[0])
     kept = [axis for axis, size in enumerate(operand.shape) if size != 1]
     axes = tuple(kept.index(axis) for axis in equation.params["axes"])

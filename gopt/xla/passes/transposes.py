@@ -1,4 +1,4 @@
-"""Products that are transposed, folded as XLA folds them."""
+"""Fold transposes of products as XLA does."""
 
 from collections import Counter
 from dataclasses import replace
@@ -12,11 +12,11 @@ from gopt.program.program import Program
 
 
 def fold_transposes(program: Program) -> Program:
-    """Returns the program with products that make at once what a transpose would make of them.
+    """Replace transposed products by products with exchanged operands.
 
-    A transpose that exchanges the free axes of both operands of a product, which nothing else
-    reads, is the product of the exchanged operands. Gradients of weights are such. A product whose
-    precision is of an unknown kind stays, and so does one that says how its result is sharded.
+    A transpose that exchanges the free axes of both operands of a product, and is its only reader,
+    equals the product of the exchanged operands. Gradients of weights have this form. A product
+    with a precision of unknown type, or with a given output sharding, stays.
     """
     read = [v for equation in program.equations for v in variables(equation.invars)]
     readers = Counter([*read, *variables(program.outputs)])
@@ -39,7 +39,7 @@ def fold_transposes(program: Program) -> Program:
 
 
 def _exchanged(product: JaxprEqn) -> tuple[int, ...]:
-    """Returns the permutation of a product's axes that exchanging its operands is."""
+    """Return the permutation of a product's axes that corresponds to exchanging its operands."""
     (contracted, _), (batch, _) = product.params["dimension_numbers"]
     rank = len(shape_of(product.outvars[0]).shape)
     free = len(shape_of(product.invars[0]).shape) - len(contracted) - len(batch)

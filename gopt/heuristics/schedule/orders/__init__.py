@@ -1,1 +1,1 @@
-"""Orders of ops on one device, for peak memory."""
+"""Orders of ops on one device with low peak memory."""

@@ -1,9 +1,13 @@
-"""Simple orders that keep the peak memory low: depth first, breadth first, greedy release, XLA's.
+"""Simple orders with low peak memory: depth first, breadth first, greedy release and XLA's.
 
-Each one orders the ops of the graph. The order is then tried on every device alone, in
-contiguous pieces of about equal bytes over 2, 3, … devices, and with every op on that of the
-first 2, 3, … which holds least; the lowest peak is kept.
-Transfers are issued just before their first reader. They run on the host.
+Each heuristic orders the ops of the graph, then splits the order over devices in three ways:
+
+1. the whole order on each single device;
+2. contiguous pieces of about equal bytes over the first 2, 3, … devices;
+3. each op on the least full of the first 2, 3, … devices.
+
+The schedule with the lowest peak is kept. Each transfer is issued just before its first reader. All
+of this runs on the host.
 """
 
 import heapq
@@ -19,32 +23,32 @@ from gopt.heuristics.schedule.readiness import Waiting, reads_of
 
 
 def depth_first(problem: Problem) -> Keys:
-    """Returns the keys of the order that goes on with the op that became ready last."""
+    """Return the keys of the order that always runs the op that became ready last."""
     return _lowest_peak(problem, depth_first_order(problem))
 
 
 def breadth_first(problem: Problem) -> Keys:
-    """Returns the keys of the order that goes on with the op that became ready first."""
+    """Return the keys of the order that always runs the op that became ready first."""
     return _lowest_peak(problem, breadth_first_order(problem))
 
 
 def greedy_release(problem: Problem) -> Keys:
-    """Returns the keys of the order that releases most and makes least at each step."""
+    """Return the keys of the order that greedily minimises allocated minus released bytes."""
     return _lowest_peak(problem, greedy_release_order(problem))
 
 
 def xla(problem: Problem) -> Keys:
-    """Returns the keys of that of XLA's orders which peaks least on one device."""
+    """Return the keys of the XLA order with the lowest peak on one device."""
     return _lowest_peak(problem, lowest_of(problem, XLA_ORDERS))
 
 
 def program_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, in the order of the program."""
+    """Return the non-input ops in program order."""
     return np.flatnonzero(~np.asarray(problem.is_input)[: int(problem.num_ops)]).tolist()
 
 
 def depth_first_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, so that each is the one that became ready last."""
+    """Return the non-input ops; the op that became ready last always goes next."""
     waiting = Waiting(problem)
     stack, order = list(waiting.sources), []
     while stack:
@@ -54,19 +58,19 @@ def depth_first_order(problem: Problem) -> list[int]:
 
 
 def breadth_first_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, so that each is the one that became ready first."""
+    """Return the non-input ops; the op that became ready first always goes next."""
     waiting = Waiting(problem)
     order = list(waiting.sources)
-    for op in order:  # which grows meanwhile
+    for op in order:  # the list grows during the loop
         order += waiting.issue(op)
     return order
 
 
 def greedy_release_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, so that each releases most and makes least.
+    """Return the non-input ops; the op that leaves the least memory in use always goes next.
 
-    Of the ready ops, the one after which the least is held goes next, the lowest index on ties:
-    what counts are the bytes that it makes less those that it is the last to read.
+    The ready op with the smallest bytes produced minus bytes read for the last time goes next, the
+    lowest index on ties.
     """
     size, pinned = np.asarray(problem.size, np.int64), np.asarray(problem.pinned)
     readers = np.diff(problem.first_use)
@@ -75,7 +79,7 @@ def greedy_release_order(problem: Problem) -> list[int]:
     left, reads = readers.tolist(), reads_of(problem)
     waiting = Waiting(problem)
     issued = [False] * problem.shape.ops
-    ready: list[tuple[int, int]] = []  # held after it, op; entries that are out of date stay
+    ready: list[tuple[int, int]] = []  # (change of memory, op); outdated entries stay
     is_ready = [False] * problem.shape.ops
 
     def add(op: int) -> None:
@@ -83,7 +87,7 @@ def greedy_release_order(problem: Problem) -> list[int]:
         heapq.heappush(ready, (kept[op], op))
 
     def credit_last_reader(tensor: int) -> None:
-        """Lets the only reader that a tensor still has release it."""
+        """Let the only remaining reader of a tensor release it."""
         if left[tensor] == 1 and not pinned[tensor]:
             readers = consumer[first_use[tensor] : first_use[tensor + 1]]
             last = next(op for op in readers if not issued[op])
@@ -110,7 +114,7 @@ def greedy_release_order(problem: Problem) -> list[int]:
     return order
 
 
-Order = Callable[[Problem], list[int]]  # of the ops, but for inputs
+Order = Callable[[Problem], list[int]]  # to the non-input ops in order
 
 ORDERS: tuple[Order, ...] = (
     *(program_order, depth_first_order, breadth_first_order, greedy_release_order),
@@ -119,14 +123,18 @@ ORDERS: tuple[Order, ...] = (
 
 
 def lowest_order(problem: Problem) -> np.ndarray:
-    """Returns that of `ORDERS` which peaks least on one device, see `lowest_of`."""
+    """Return the order of `ORDERS` with the lowest peak on one device, int64 `[K]`."""
     return np.array(lowest_of(problem, ORDERS), np.int64)
 
 
 def lowest_of(problem: Problem, orders: Sequence[Order]) -> list[int]:
-    """Returns that of some orders which peaks least on one device, the first on ties.
+    """Return the order with the lowest peak on one device, the first on ties.
 
-    Where ops may run does not count.
+    Device constraints are ignored.
+
+    Args:
+      problem: one problem, as NumPy arrays.
+      orders: functions from the problem to its non-input ops in order.
     """
     count = int(problem.num_ops)
     inputs = np.flatnonzero(np.asarray(problem.is_input)[:count]).tolist()
@@ -137,10 +145,13 @@ def lowest_of(problem: Problem, orders: Sequence[Order]) -> list[int]:
 
 
 def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
-    """Returns when each op has its turn in an order of the ops that are no inputs, in 0..1.
+    """Return the relative position of each op in an order, float64 `[N]` in 0..1.
 
-    A float64 `[N]`. Inputs have the turn of their first reader; those that nobody reads, and
-    padding, have 1.
+    An input has the position of its first reader. Unread inputs and padding have 1.
+
+    Args:
+      problem: one problem, as NumPy arrays.
+      order: non-input ops, int64 `[K]`.
     """
     real, uses = int(problem.num_ops), int(problem.num_uses)
     place = np.full(problem.shape.ops, float(order.size))
@@ -153,14 +164,20 @@ def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
 
 
 def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
-    """Returns what is held when an order peaks on one device, and where that is.
+    """Return the memory held per op when an order peaks on one device, and the peak's position.
 
-    What is held is that of the tensors of each op, int64 `[N]`, units; the place in the order is
-    that of the first op during which most is in use, 0 if there is none. The accounting is that of
-    `peaks`, the order one of the ops that are no inputs.
+    The accounting is the same as in `peaks`. The peak is at the first op with the highest usage;
+    its position is 0 for an empty order.
+
+    Args:
+      problem: one problem, as NumPy arrays.
+      order: non-input ops, int64 `[K]`.
+
+    Returns:
+      Units held at the peak in the results of each op, int64 `[N]`, and the position in the order.
     """
     real, uses = int(problem.num_tensors), int(problem.num_uses)
-    time = np.zeros(problem.shape.ops, np.int64)  # inputs are there before the first op
+    time = np.zeros(problem.shape.ops, np.int64)  # inputs exist before the first op
     time[order] = np.arange(1, order.size + 1)
     maker = np.asarray(problem.producer)[:real]
     size = np.asarray(problem.size, np.int64)[:real]
@@ -178,7 +195,7 @@ def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:
-    """Sums units of tensors over the ops that make them; inputs make nothing when they run."""
+    """Sum tensor sizes per producer, int64 `[N]`; inputs count 0, since they allocate nothing."""
     real = int(problem.num_tensors)
     total = np.zeros(problem.shape.ops, np.int64)
     np.add.at(total, problem.producer[:real], units[:real])
@@ -186,12 +203,12 @@ def _per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:
 
 
 def lowest_placement(problem: Problem, order: np.ndarray, wanted: Sequence[np.ndarray]) -> Keys:
-    """Returns the keys of an order with that of some placements which peaks least.
+    """Return the keys of an order with the placement that has the lowest peak.
 
     Args:
-      problem: one problem, on the host.
-      order: the ops, but for inputs, int64 `[K]`.
-      wanted: devices of the ops of the order, `[K]` each, see `serial`.
+      problem: one problem, as NumPy arrays.
+      order: non-input ops, int64 `[K]`.
+      wanted: preferred devices of the ops of the order, `[K]` each; see `serial`.
     """
     schedules = [serial(problem, order, devices) for devices in wanted]
     device, items = min(schedules, key=lambda schedule: peaks(problem, *schedule).max())
@@ -199,7 +216,7 @@ def lowest_placement(problem: Problem, order: np.ndarray, wanted: Sequence[np.nd
 
 
 def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
-    """Returns the keys of the best way to split an order over devices."""
+    """Return the keys of the best split of an order over devices."""
     ops, devices = np.asarray(order, np.int64), problem.num_devices
     whole = [np.full(ops.size, device) for device in range(devices)]
     counts = range(2, devices + 1)
@@ -208,7 +225,10 @@ def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
 
 
 def _pieces(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
-    """Returns a device for each op of an order, pieces of about equal bytes made or first read."""
+    """Return a device per op of an order: contiguous pieces of about equal bytes.
+
+    The bytes of an op are those that it produces and the inputs that it is the first to read.
+    """
     size = np.asarray(problem.size, np.int64)
     made = _per_producer(problem, size)
     seen = np.zeros(problem.shape.tensors, bool)
@@ -223,9 +243,9 @@ def _pieces(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
 
 
 def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
-    """Returns a device for each op of an order: of the first ones, that which will hold least.
+    """Return a device per op of an order: of the first `count`, the one that would hold least.
 
-    What it would hold are the tensors that it has, those that it lacks and what the op makes.
+    A device would hold its current tensors, the operands that it lacks and the op's results.
     """
     reads = reads_of(problem)
     size, pinned = problem.size.tolist(), problem.pinned.tolist()
@@ -259,9 +279,18 @@ SPLITS = (_pieces, _balanced)  # ways to split an order over several devices
 
 
 def serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Returns devices and items of an order, each op on the device nearest to the wanted one.
+    """Return the devices and items of an order, each op on the allowed device nearest to `wanted`.
 
-    Inputs are where they are read first, and transfers are issued just before their first reader.
+    Inputs are placed where they are first read. Each transfer is issued just before its first
+    reader.
+
+    Args:
+      problem: one problem, as NumPy arrays.
+      ops: non-input ops in order, int64 `[K]`.
+      wanted: preferred device of each op of the order, int `[K]`.
+
+    Returns:
+      The device of each real op, `[n]`, and all items in issue order, inputs first.
     """
     n, devices = problem.shape.ops, problem.num_devices
     may = np.asarray(problem.allowed).tolist()
@@ -290,25 +319,26 @@ def serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.nd
         items.append(op)
     inputs = np.flatnonzero(is_input[: len(device)]).tolist()
     for op in inputs:
-        if device[op] < 0:  # nobody reads it
+        if device[op] < 0:  # unread input
             place(op, 0)
     return np.array(device), [*inputs, *items]
 
 
 def peaks(problem: Problem, device: np.ndarray, items: Sequence[int]) -> np.ndarray:
-    """Returns the peak memory of each device when items are issued in turn, int64 `[D]`, units.
+    """Return the peak memory of each device for one issue order, int64 `[D]`, in units.
 
-    The accounting of `gopt.cost.schedule.execution`, for one complete issue order, on the host.
+    The accounting is the same as in `gopt.cost.schedule.execution`, for one complete order, in
+    NumPy.
 
     Args:
-      problem: one problem, on the host.
-      device: device of each real op, `[N]`.
-      items: every op and every transfer that the placement needs, in order of issue.
+      problem: one problem, as NumPy arrays.
+      device: device of each real op, `[n]`.
+      items: every op and every transfer that the placement needs, in issue order.
     """
     n, devices = problem.shape.ops, problem.num_devices
     order = np.asarray(items, np.int64)
     time = np.zeros(n + problem.shape.tensors * devices, np.int64)
-    time[order] = np.arange(1, order.size + 1)  # 0 is the time before the first item
+    time[order] = np.arange(1, order.size + 1)  # 0 is before the first item
     tensors = np.arange(int(problem.num_tensors))
     maker = np.asarray(problem.producer)[tensors]
     home, size = np.asarray(device)[maker], np.asarray(problem.size, np.int64)
@@ -321,7 +351,7 @@ def peaks(problem: Problem, device: np.ndarray, items: Sequence[int]) -> np.ndar
     def slot(tensor: np.ndarray, at: np.ndarray) -> np.ndarray:
         return tensor * devices + at
 
-    last = np.zeros(problem.shape.tensors * devices, np.int64)  # time of the last reader there
+    last = np.zeros(problem.shape.tensors * devices, np.int64)  # last read of a tensor on a device
     np.maximum.at(last, slot(tensors, home), time[maker])
     np.maximum.at(last, slot(read, device[reader]), time[reader])
     np.maximum.at(last, slot(sent, home[sent]), time[n + transfers])

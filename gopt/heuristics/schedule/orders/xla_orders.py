@@ -1,10 +1,11 @@
-"""The orders that XLA's memory scheduler chooses from: list, depth first and post-order.
+"""The candidate orders of XLA's memory scheduler: list, depth first and post-order.
 
-XLA simulates all three and keeps the lowest peak. They run on the host.
+XLA simulates all three and keeps the one with the lowest peak. XLA's depth-first order is
+`sized_post_order`. The functions run on the host.
 
-Source: `hlo_memory_scheduler.cc` of OpenXLA. A graph knows less than a module: inputs are there
-from the start, operands and results come in program order, and scalars, which XLA's list takes as
-soon as they are ready, are like other tensors.
+Source: `hlo_memory_scheduler.cc` of OpenXLA. A graph has less information than a module. Inputs
+exist from the start; operands and results come in program order. XLA's list takes scalars as soon
+as they are ready; here they are treated like other tensors.
 """
 
 import heapq
@@ -16,14 +17,15 @@ import numpy as np
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.readiness import Waiting, reads_of
 
-END = -1  # reads the results of a program
+END = -1  # stands for the end of the program, which reads its results
 
 
 def list_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, so that each is the ready one that frees most.
+    """Return the non-input ops; the ready op that frees most always goes next.
 
-    What counts are the bytes that it is the last to read, but for inputs, less those that it makes,
-    read or not; then how many ops read it; then that it came last.
+    The first criterion is the bytes of non-input operands read for the last time minus the bytes
+    produced, read or not. Ties go to the op with more readers, then to the one that became ready
+    last.
     """
     size, made = problem.size.tolist(), _made(problem)
     given = np.asarray(problem.is_input)[problem.producer].tolist()
@@ -31,7 +33,7 @@ def list_order(problem: Problem) -> list[int]:
     reads, readers = reads_of(problem), _readers(problem)
     waiting = Waiting(problem)
     queue: list[tuple[int, int, int, int]] = []
-    latest: dict[int, tuple[int, int]] = {}  # of the ready ops; entries that are not stay behind
+    latest: dict[int, tuple[int, int]] = {}  # priority of ready ops; outdated queue entries stay
 
     def add(op: int) -> None:
         freed = sum(size[t] for t in reads[op] if left[t] == 1 and not given[t])
@@ -61,22 +63,23 @@ def list_order(problem: Problem) -> list[int]:
 
 
 def post_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, each just after what it reads, in program order."""
+    """Return the non-input ops, each right after its operands, in program order."""
     return _after_operands(problem, lambda operands: operands)
 
 
 def sized_post_order(problem: Problem) -> list[int]:
-    """Returns the ops, but for inputs, each just after what it reads, much shared things first.
+    """Return the non-input ops, each right after its operands, widely shared operands first.
 
-    An operand comes the earlier, the more readers beyond the first the ops have that lead to it,
-    and then the more bytes they make; what leads to it on several paths counts several times.
+    Operands are sorted by the number of readers beyond the first, summed over the ops that lead to
+    the operand. Ties go to the one whose ancestors produce more bytes. An ancestor on several paths
+    counts once for each path.
     """
     real = int(problem.num_ops)
     is_input = np.asarray(problem.is_input)
     operands, readers, made = _operands(problem), _readers(problem), _made(problem)
     extra, total = [0] * real, [0] * real
     seen = 0
-    for op in range(real):  # a program makes things before it reads them
+    for op in range(real):  # producers come before their readers
         if not is_input[op]:
             seen += made[op]
             above = operands[op]
@@ -92,9 +95,9 @@ XLA_ORDERS = (list_order, sized_post_order, post_order)
 
 
 def _after_operands(problem: Problem, arrange: Callable[[list[int]], list[int]]) -> list[int]:
-    """Returns ops so that each comes when the last of its operands, visited in turn, has come.
+    """Return the non-input ops in post-order: each op follows the last of its visited operands.
 
-    What nobody reads comes first, then the results, which are the operands of a program's end.
+    Unread ops are visited first, then the results of the program.
     """
     real = int(problem.num_ops)
     operands, readers = _operands(problem), _readers(problem)
@@ -117,13 +120,13 @@ def _after_operands(problem: Problem, arrange: Callable[[list[int]], list[int]])
 
 
 def _operands(problem: Problem) -> list[list[int]]:
-    """Returns the ops that make what each op reads, once each, in program order."""
+    """Return the producers of each op's operands, without duplicates, in program order."""
     producer = np.asarray(problem.producer).tolist()
     return [list(dict.fromkeys(producer[t] for t in tensors)) for tensors in reads_of(problem)]
 
 
 def _readers(problem: Problem) -> list[set[int]]:
-    """Returns the ops that read what each op makes, and the end of the program where it stays."""
+    """Return the readers of each op's results; `END` stands for the end of the program."""
     readers = [set[int]() for _ in range(int(problem.num_ops))]
     for op, makers in enumerate(_operands(problem)):
         for maker in makers:
@@ -134,7 +137,7 @@ def _readers(problem: Problem) -> list[set[int]]:
 
 
 def _made(problem: Problem) -> list[int]:
-    """Returns the units of all tensors that each op makes."""
+    """Return the units of all tensors that each op produces."""
     made = np.zeros(problem.shape.ops, np.int64)
     np.add.at(made, problem.producer, np.asarray(problem.size, np.int64))
     return made.tolist()

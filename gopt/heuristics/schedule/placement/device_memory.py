@@ -1,4 +1,4 @@
-"""What devices hold while a list heuristic places ops one after another."""
+"""Track free device memory while a list heuristic places ops one by one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,23 +11,27 @@ from gopt.heuristics.schedule.readiness import reads_of
 
 
 class DeviceMemory:
-    """The room that is left on each device, in units, after each op that is placed for good.
+    """Free memory of each device, in units, after each committed op.
 
-    Time is that of placing: a tensor is held where it is made from then on, and where it is sent
-    to from its first reader there on. Both are freed when all of its readers are placed, on
-    whatever device, since it is not known before where they run; a pinned tensor stays where it
-    was made. When a group is bound to a device, room is reserved there for what the group keeps:
-    its inputs, and the pinned tensors that its ops make.
+    Time is placement order. A tensor is held on its producer's device from placement on, and on
+    another device from its first reader there on. All copies are freed once all readers are placed,
+    on any device, because their devices are not known earlier. A pinned tensor stays on its
+    producer's device. When a group is bound to a device, memory is reserved there for the group's
+    inputs and for the pinned tensors that its ops produce.
 
     Args:
-      problem: one problem of D devices, on the host.
-      schedule: of this problem, with its groups.
-      capacity: of each device, units, `[D]`.
+      problem: one problem of D devices, as NumPy arrays.
+      schedule: partial schedule of this problem, with its groups.
+      capacity: capacity of each device in units, `[D]`.
+
+    Attributes:
+      room: free units of each device, `[D]`.
+      freed: devices on which the last `place` freed memory.
     """
 
     def __init__(self, problem: Problem, schedule: PartialSchedule[Any], capacity: Sequence[float]):
         self.room = list(capacity)
-        self.freed: set[int] = set()  # devices of which the last `place` freed something
+        self.freed: set[int] = set()
         self._schedule = schedule
         self._workspace: list[int] = np.asarray(problem.workspace).tolist()
         self._size: list[int] = np.asarray(problem.size).tolist()
@@ -51,15 +55,15 @@ class DeviceMemory:
         ]
 
     def need(self, op: int, device: int) -> int:
-        """Returns how much more an op would need on a device while it runs there, in units."""
+        """Return the additional units that an op needs on a device while it runs there."""
         return self._workspace[op] + sum(self._size[tensor] for tensor in self._missing(op, device))
 
     def fits(self, op: int, device: int) -> bool:
-        """Returns whether there is room for an op on a device."""
+        """Return whether an op fits the free memory of a device."""
         return self.need(op, device) <= self.room[device]
 
     def place(self, op: int) -> list[int]:
-        """Holds what an op needs that was committed; returns ops that need less there by now."""
+        """Allocate the memory of a committed op; return ops that now need less on its device."""
         device, group = self._schedule.device[op], self._schedule.group[op]
         missing = self._missing(op, device)
         for tensor in missing:
@@ -70,7 +74,8 @@ class DeviceMemory:
             self._kept[group] = []
         self.freed = set()
         for tensor in self._reads[op]:
-            self._hold(tensor, self._home(tensor))  # an input that may not be where it is read
+            # An input that is not allowed on its reader's device.
+            self._hold(tensor, self._home(tensor))
             self._left[tensor] -= 1
         for tensor in (*self._reads[op], *self._made(op)):
             if self._left[tensor] == 0:
@@ -78,7 +83,7 @@ class DeviceMemory:
         return helped
 
     def _missing(self, op: int, device: int) -> set[int]:
-        """Returns the tensors that an op needs on a device, and those reserved with it."""
+        """Return the tensors that an op lacks on a device, reservations included."""
         wanted = {*self._reads[op], *self._made(op), *self._kept[self._schedule.group[op]]}
         return {tensor for tensor in wanted if device not in self._where[tensor]}
 

@@ -1,7 +1,7 @@
-"""Ops that are best kept on one device: by what they read, and by what goes between them.
+"""Groups of ops that belong on one device, by shared weights and by transferred data.
 
-A move of a group changes a placement where a move of one op only adds transfers. `coarse_to_fine`
-has groups of several sizes, down to single ops.
+Moving a whole group changes a placement where moving one op only adds transfers. `coarse_to_fine`
+returns groups of several sizes, down to single ops.
 """
 
 import heapq
@@ -14,19 +14,20 @@ from scipy.sparse import csgraph
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks, mean_transfer_ticks
 
-_FEW = 50  # in a round that joins less than one of so many groups, connected pairs are few
-_DEAR = 0.02  # share of the time of its readers from which an input is dear to send; our choice
+_FEW = 50  # a round that joins less than one in this many groups has few connected pairs
+# Transfer time from which an input is a weight, as a share of its readers' time; our choice.
+_DEAR = 0.02
 
 
 def coarse_to_fine(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
-    """Returns groups of ops for each of these counts, numbered from 0, int32 `[n]`; on the host.
+    """Return a grouping of the ops for each of several counts, numbered from 0, int32 `[n]` each.
 
-    The first has groups that read the same weights (`weight_groups`), joined until there are so
-    few; the others have single ops, joined likewise. A graph may have fewer groups.
+    The first grouping joins groups that read the same weights (`weight_groups`) until `counts[0]`
+    are left. The others join single ops in the same way. A graph may have fewer groups.
 
     Args:
-      problem: one problem of n real ops.
-      counts: how many groups there may be.
+      problem: one problem of n real ops, as NumPy arrays.
+      counts: maximum number of groups in each grouping.
     """
     ops = np.arange(int(problem.num_ops))
     return [
@@ -36,13 +37,13 @@ def coarse_to_fine(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
 
 
 def weight_groups(problem: Problem) -> np.ndarray:
-    """Returns a group for each op: those that read one weight, and what hangs on them, int64 `[n]`.
+    """Group the readers of one weight with the ops attached to them; return int64 `[n]`.
 
-    A weight is an input that is dear to send: its transfer takes more than `_DEAR` of the time of
-    its readers. So all steps of an unrolled layer are one group; what accumulates the gradient of
-    its weight is another, if an optimizer keeps a state of it. Other ops join the group with which
-    the heaviest chain of tensors connects them. Frameworks, too, keep a variable and its readers
-    together; the rest is our choice.
+    A weight is an input whose transfer takes more than `_DEAR` of its readers' time. All steps of
+    an unrolled layer are therefore one group. If an optimizer keeps a state for the weight, the ops
+    that accumulate its gradient are another group. Other ops join the group that the heaviest chain
+    of tensors connects them with. Frameworks also keep a variable and its readers together; the
+    rest is our choice.
     """
     n, t, uses = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     producer = np.asarray(problem.producer)[:t]
@@ -65,32 +66,31 @@ def weight_groups(problem: Problem) -> np.ndarray:
     found = np.where(settled, group, -1).tolist()
     queue = [(w, j, found[i]) for i in np.flatnonzero(settled).tolist() for w, j in near[i]]
     heapq.heapify(queue)
-    while queue:  # a heaviest spanning forest that grows from the weights
+    while queue:  # grow a heaviest spanning forest from the weights
         _, op, group_of = heapq.heappop(queue)
         if found[op] < 0:
             found[op] = group_of
             for weight, other in near[op]:
                 if found[other] < 0:
                     heapq.heappush(queue, (weight, other, group_of))
-    alone = n + np.arange(n)  # what no weight is connected with
+    alone = n + np.arange(n)  # ops that are not connected with any weight
     return np.unique(np.where(np.array(found) < 0, alone, found), return_inverse=True)[1]
 
 
 def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
-    """Returns groups joined in pairs, the most connected first, until `count` are left, `[n]`.
+    """Join pairs of groups, the most connected first, until `count` are left; return int `[n]`.
 
-    Nothing is joined that would take more than half of the fair share of a device, and more than
-    three times what a group takes on average in the end. Where pairs that are connected become few,
-    the groups that take least are put together up to that limit, whether connected or not; if that
-    leaves too many, without the limit.
+    The time of a joined group has a limit: half of a device's fair share, or three times the mean
+    of the final groups, if larger. When few connected pairs are left, the shortest groups are
+    joined up to that limit, connected or not. If too many groups remain, the limit is dropped.
 
     Args:
       problem: one problem of n real ops.
-      group: of each op, numbered from 0, `[n]`.
-      count: of groups.
+      group: group of each op, numbered from 0, `[n]`.
+      count: number of groups to reach.
 
-    Source: heavy-edge matching of Karypis and Kumar, "A fast and high quality multilevel scheme
-    for partitioning irregular graphs", SIAM Journal on Scientific Computing 20 (1998).
+    Source: heavy-edge matching of Karypis and Kumar, "A fast and high quality multilevel scheme for
+    partitioning irregular graphs", SIAM Journal on Scientific Computing 20 (1998).
     """
     ticks = mean_ticks(problem)[: int(problem.num_ops)]
     limit = ticks.sum() * max(0.5 / problem.num_devices, 3 / count)
@@ -102,7 +102,7 @@ def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
         of_group = np.bincount(group, ticks, minlength=left)
         new = _matched(*_pairs(group[ends[0]], group[ends[1]], sent), of_group, limit, count)
         joined = left - np.unique(new).size
-        if left - joined > count and joined < left // _FEW + 1:  # as around a hub
+        if left - joined > count and joined < left // _FEW + 1:  # happens around a hub
             new = _packed(of_group, limit, count)
             if (new == np.arange(left)).all():
                 limit = np.inf  # type: ignore[assignment]
@@ -118,7 +118,7 @@ def _matched(
     limit: float,
     count: int,
 ) -> np.ndarray:
-    """Returns which group each becomes, the heaviest pairs joined, until `count` are left."""
+    """Return the new number of each group; the heaviest pairs join until `count` are left."""
     left = of_group.size
     taken, new = np.zeros(left, bool), np.arange(left)
     for k in np.argsort(-weight, kind="stable").tolist():
@@ -133,7 +133,7 @@ def _matched(
 
 
 def _packed(of_group: np.ndarray, limit: float, count: int) -> np.ndarray:
-    """Returns which group each becomes, from the lightest on, until `count` are left."""
+    """Return the new number of each group; the shortest join until `count` are left."""
     left, new = of_group.size, np.arange(of_group.size)
     order = np.argsort(of_group, kind="stable").tolist()
     head, total = order[0], of_group[order[0]]
@@ -150,7 +150,7 @@ def _packed(of_group: np.ndarray, limit: float, count: int) -> np.ndarray:
 def _pairs(
     one: np.ndarray, other: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the sum of the weights `[E]` of each pair of different groups, and the pairs."""
+    """Sum the weights `[E]` over each pair of different groups; return the sums and the pairs."""
     low, high = np.minimum(one, other), np.maximum(one, other)
     count = int(high.max(initial=0)) + 1
     pairs, place = np.unique(low.astype(np.int64) * count + high, return_inverse=True)

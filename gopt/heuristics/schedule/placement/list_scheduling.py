@@ -1,8 +1,8 @@
-"""List scheduling heuristics for the makespan: HEFT, ETF, m-ETF and critical-path scheduling.
+"""List scheduling for the makespan: HEFT, ETF, m-ETF and critical-path scheduling.
 
-All of them know the communication model of `gopt.cost.schedule.execution`: latency, bandwidth,
-links that are shared, synchronous transfers, one transfer of a tensor to a device. Only m-ETF looks
-at memory. They run on the host, and keys decode to the very schedule that was built.
+All of them use the communication model of `gopt.cost.schedule.execution`: latency, bandwidth,
+shared links, synchronous transfers, one transfer per tensor and device. Only m-ETF respects memory.
+They run on the host. The keys decode to exactly the schedule that was built.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,21 @@ from gopt.heuristics.schedule.readiness import Waiting
 
 
 def heft(problem: Problem, group: np.ndarray | None = None) -> Keys:
-    """Returns the keys of the schedule of HEFT.
+    """Return the keys of the HEFT schedule.
 
-    Ops are taken by falling upward rank (the longest path to the end, in mean op and transfer
-    times) and placed where they end first, in gaps of devices and links where they fit.
-    Source: Topcuoglu, Hariri, Wu 2002, "Heterogeneous Earliest Finish Time".
+    Ops are taken in order of falling upward rank: the longest path to the end, in mean op and
+    transfer times. Each is placed on the device where it ends first; gaps of devices and links are
+    used.
 
     Args:
       problem: one problem of n real ops.
-      group: of each op, int `[n]`; ops of a group follow the first of them that is placed. By
-        default each op is alone.
+      group: group of each op, int `[n]`; a group stays on the device of its first placed op. By
+        default each op is its own group.
 
     Raises:
-      ValueError: there is not one group for each op.
+      ValueError: `group` does not have one entry per op.
+
+    Source: Topcuoglu, Hariri, Wu 2002, "Heterogeneous Earliest Finish Time".
     """
     schedule = PartialSchedule(problem, Gaps, group)
     for op in _by_level(problem, levels(problem, mean_transfer_ticks(problem))):
@@ -42,10 +44,18 @@ def heft(problem: Problem, group: np.ndarray | None = None) -> Keys:
 
 
 def critical_path(problem: Problem, group: np.ndarray | None = None) -> Keys:
-    """Returns the keys of a critical-path list schedule.
+    """Return the keys of a critical-path list schedule.
 
-    Ops are taken by falling static level (the longest path to the end, without transfers) and
-    placed at the end of the device where they end first. Arguments and errors are those of `heft`.
+    Ops are taken in order of falling static level: the longest path to the end, without transfers.
+    Each is appended to the device where it ends first.
+
+    Args:
+      problem: one problem of n real ops.
+      group: group of each op, int `[n]`, see `heft`.
+
+    Raises:
+      ValueError: `group` does not have one entry per op.
+
     Source: Adam, Chandy, Dickson 1974, "Highest Levels First with Estimated Times".
     """
     schedule = PartialSchedule(problem, Tail, group)
@@ -55,45 +65,47 @@ def critical_path(problem: Problem, group: np.ndarray | None = None) -> Keys:
 
 
 def etf(problem: Problem) -> Keys:
-    """Returns the keys of the schedule of ETF.
+    """Return the keys of the ETF schedule.
 
-    Of all ready ops on all devices the pair that can start first goes next; ties are broken by
-    higher static level, then lower op, then lower device. Where transfers are synchronous, or
-    an input may not be everywhere, what is placed can on rare occasions let another pair start
-    earlier than before; such a pair may be noticed late.
+    The pair of ready op and device that can start first goes next. Ties go to the higher static
+    level, then the lower op, then the lower device. If transfers are synchronous, or an input is
+    not allowed everywhere, placing one pair can rarely make another start earlier; such a pair may
+    be noticed late.
+
     Source: Hwang, Chow, Anger, Lee 1989, "Earliest Task First".
     """
     return _earliest_first(problem, None, [np.inf] * problem.num_devices).keys()
 
 
 def memory_etf(problem: Problem, group: np.ndarray) -> np.ndarray:
-    """Returns the placement of m-ETF, as of `gopt.cost.schedule.dispatch.settled`, int32 `[N]`.
+    """Return the placement of m-ETF, int32 `[N]`.
 
-    As `etf`, but of the pairs for which the device has room, see `DeviceMemory`; and the first op
-    of a group that is placed binds the group to its device. Where nothing fits, the pair that needs
-    least beyond the room there goes next, so that the placement may not fit. How long outputs
-    are held, and what groups reserve, is our choice.
+    The placement is settled by `gopt.cost.schedule.dispatch.settled`. The algorithm works like
+    `etf`, but only considers pairs that fit the device's free memory, see `DeviceMemory`. The first
+    placed op of a group binds the group to its device. If no pair fits, the pair with the smallest
+    excess goes next, so the placement may not fit. The lifetime of outputs and the reservations of
+    groups are our choice.
 
     Args:
       problem: one problem of n real ops.
-      group: of each op, int `[n]`.
+      group: group of each op, int `[n]`.
 
     Raises:
-      ValueError: there is not one group for each op.
+      ValueError: `group` does not have one entry per op.
 
     Source: Jeon et al., "Baechi: fast device placement of machine learning graphs", SoCC 2020.
     """
     capacity = np.asarray(problem.capacity, np.float64).tolist()
     placed = _earliest_first(problem, group, capacity).device
     device = np.zeros(problem.shape.ops, np.int32)
-    device[: len(placed)] = np.maximum(placed, 0)  # inputs that nobody reads have no place
+    device[: len(placed)] = np.maximum(placed, 0)  # unread inputs have no device yet
     return np.asarray(settled(problem, jnp.asarray(device)))
 
 
 def _earliest_first(
     problem: Problem, group: np.ndarray | None, capacity: Sequence[float]
 ) -> PartialSchedule[Tail]:
-    """Returns the schedule in which that of all ready pairs goes next which can start first."""
+    """Build the schedule that always takes the ready pair that can start first."""
     level = levels(problem, np.zeros(problem.shape.tensors))
     schedule = PartialSchedule(problem, Tail, group)
     memory = DeviceMemory(problem, schedule, capacity)
@@ -117,10 +129,12 @@ def _earliest_first(
 
 
 def levels(problem: Problem, sent: np.ndarray) -> list[float]:
-    """Returns the longest path from the start of each op to the end, in ticks.
+    """Return the longest path from the start of each op to the end, in ticks.
 
-    An op takes its mean time over the devices that it is allowed on; `sent` is the time of the
-    transfer of each tensor, `[T]`.
+    Args:
+      problem: one problem.
+      sent: transfer time of each tensor in ticks, `[T]`. The time of an op is its mean over its
+        allowed devices.
     """
     level: list[float] = mean_ticks(problem).tolist()
     wait: list[float] = np.asarray(sent, np.float64).tolist()
@@ -136,19 +150,19 @@ def levels(problem: Problem, sent: np.ndarray) -> list[float]:
 
 
 def mean_ticks(problem: Problem) -> np.ndarray:
-    """Returns the mean time of each op over the devices that it is allowed on. float64 `[N]`."""
+    """Return the mean time of each op over its allowed devices, in ticks, float64 `[N]`."""
     allowed = np.asarray(problem.allowed)
     return (np.asarray(problem.op_ticks) * allowed).sum(1) / np.maximum(allowed.sum(1), 1)
 
 
 def mean_transfer_ticks(problem: Problem) -> np.ndarray:
-    """Returns the mean time of a transfer of each tensor over pairs of devices. float64 `[T]`."""
+    """Return the mean transfer time of each tensor over device pairs, in ticks, float64 `[T]`."""
     apart = ~np.eye(problem.num_devices, dtype=bool)
     total = (np.asarray(problem.transfer_ticks, np.float64) * apart).sum((1, 2))
     return total / max(apart.sum(), 1)
 
 
 def _by_level(problem: Problem, level: list[float]) -> list[int]:
-    """Real ops other than inputs by falling level: producers first, since no time is negative."""
+    """Return the real non-input ops by falling level; producers precede their readers."""
     ops = [i for i in range(int(problem.num_ops)) if not problem.is_input[i]]
     return sorted(ops, key=lambda op: -level[op])

@@ -15,35 +15,50 @@ Line = TypeVar("Line", bound=Timeline)
 
 
 class Sent(NamedTuple):
-    """A transfer that an op asked for."""
+    """A transfer that an op needs.
+
+    Attributes:
+      tensor: index of the tensor.
+      lines: timelines that the transfer occupies.
+      ticks: transfer time, in ticks.
+    """
 
     tensor: int
-    lines: list[Any]  # timelines that it occupies
+    lines: list[Any]
     ticks: int
 
 
 class PartialSchedule(Generic[Line]):
-    """Ops placed so far, and when devices and links are busy, in ticks.
+    """The ops placed so far, and the busy times of devices and links, in ticks.
 
-    An item starts at the first time that fits on everything it occupies: an op on its device, a
-    transfer on its link and, if transfers are synchronous, on both devices. So each item starts
-    when its inputs arrive or where another item ends, and issuing the items by start time gives
-    the same times under `gopt.cost.schedule.execution`, which never looks for gaps.
+    An item starts at the first time that fits all it occupies. An op occupies its device. A
+    transfer occupies its link and, if transfers are synchronous, both devices. Each item therefore
+    starts when its inputs arrive or when another item ends. Issuing the items by start time gives
+    the same times under `gopt.cost.schedule.execution`, which never fills gaps.
 
-    Input ops are not placed by the caller: one goes where its first reader goes, or as close to
-    it as it is allowed.
+    The caller does not place input ops. An input goes to the device of its first reader, or to the
+    nearest one that it is allowed on.
 
-    The first op of a group that is placed for good binds the group to its device. Then the others
-    are allowed only there, or, where that may not be, on the first of the devices where they are.
-    Inputs are in the group of the first of their readers by index.
+    The first committed op of a group binds the group to its device. The others are then allowed
+    only there. An op that is not allowed there keeps the first of its allowed devices. An input is
+    in the group of its first reader by index.
 
     Args:
-      problem: one problem of n real ops, on the host.
-      timeline: makes the timeline of a device or link.
-      group: of each op, int `[n]`; by default each op is alone.
+      problem: one problem of n real ops, as NumPy arrays.
+      timeline: constructor of the timeline of a device or link.
+      group: group of each op, int `[n]`; by default each op is its own group.
+
+    Attributes:
+      group: group of each real op, numbered from 0.
+      members: ops of each group.
+      device: device of each real op, -1 before it is placed.
+      devices: timeline of each device.
+      allowed: devices that each op may still be placed on.
+      items: (start, end, item) of each placed item, in ticks.
+      sent: transfers of the last `place`.
 
     Raises:
-      ValueError: there is not one group for each op.
+      ValueError: `group` does not have one entry per op.
     """
 
     def __init__(
@@ -69,12 +84,12 @@ class PartialSchedule(Generic[Line]):
         self._end = [0 for _ in ops]
         self._bound = [False for _ in self.members]
         self._arrival: dict[int, int] = {}  # end of each transfer, by item
-        self.items: list[tuple[int, int, int]] = []  # start, end, item
-        self.sent: list[Sent] = []  # by the last `place`
+        self.items: list[tuple[int, int, int]] = []
+        self.sent: list[Sent] = []
         self._undo: list[tuple[Callable[[Any], Any], Any]] = []
 
     def place(self, op: int, device: int) -> tuple[int, int]:
-        """Places an op, and the transfers that it needs; returns its start and end."""
+        """Place an op and the transfers that it needs; return its start and end, in ticks."""
         self.sent = []
         self._undo.clear()
         self._undo.append((self._shorten, len(self.items)))
@@ -101,7 +116,7 @@ class PartialSchedule(Generic[Line]):
         return start, start + ticks
 
     def commit(self, op: int, device: int) -> None:
-        """Places an op for good, and binds its group, if nothing did so before."""
+        """Place an op permanently, and bind its group if it is not bound yet."""
         self.place(op, device)
         if self._bound[self.group[op]]:
             return
@@ -114,35 +129,35 @@ class PartialSchedule(Generic[Line]):
                 self._settle(member, device)
 
     def take_back(self) -> None:
-        """Takes back the last `place`. It can be called once after each."""
+        """Undo the last `place`; may be called once after each."""
         while self._undo:
             restore, before = self._undo.pop()
             restore(before)
 
     def trial(self, op: int, device: int) -> tuple[int, int]:
-        """Returns the start and end that `place` would give."""
+        """Return the start and end that `place` would give, without placing."""
         times = self.place(op, device)
         self.take_back()
         return times
 
     def place_earliest(self, op: int) -> None:
-        """Commits an op to the device where it ends first, the lowest index on ties."""
+        """Commit an op to the device where it ends first, the lowest index on ties."""
         choices = self.allowed[op]
         if len(choices) > 1:
             choices = [min(choices, key=lambda device: self.trial(op, device)[1])]
         self.commit(op, choices[0])
 
     def keys(self) -> Keys:
-        """Returns keys that decode to this schedule; every op must have been placed."""
+        """Return the keys that decode to this schedule; every non-input op must be placed."""
         for op, device in enumerate(self.device):
             if device < 0 and self._is_input[op]:
                 self._settle(op, self.allowed[op][0])
-        # Python's sort is stable: items at one instant stay in the order of their decision.
+        # Python's sort is stable: items with equal times stay in the order of their placement.
         items = [item for _, _, item in sorted(self.items, key=lambda times: times[:2])]
         return keys_from_items(self._problem, self.device, items)
 
     def lines_to(self, device: int) -> list[Line]:
-        """Returns the timelines, other than its own, that transfers to a device occupy."""
+        """Return the timelines that transfers to a device occupy, except the device's own."""
         sources = (source for source in range(len(self.devices)) if source != device)
         lines = [line for source in sources for line in self._lines(source, device)]
         return [line for line in dict.fromkeys(lines) if line is not self.devices[device]]
@@ -184,7 +199,7 @@ class PartialSchedule(Generic[Line]):
 
     def _occupy(self, item: int, lines: list[Line], start: int, ticks: int) -> int:
         before = -1
-        while before != start:  # until it fits on all of them
+        while before != start:  # until it fits all lines
             before = start
             for line in lines:
                 start = line.earliest(start, ticks)
@@ -201,7 +216,7 @@ class PartialSchedule(Generic[Line]):
 
 
 def _groups(problem: Problem, group: np.ndarray | None) -> tuple[list[int], list[list[int]]]:
-    """Returns the group of each op, numbered from 0, and the ops of each group."""
+    """Return the group of each op, numbered from 0, and the ops of each group."""
     group = np.arange(int(problem.num_ops)) if group is None else np.asarray(group)
     check_group(problem, group)
     numbers: list[int] = np.unique(group[leaders(problem)], return_inverse=True)[1].tolist()

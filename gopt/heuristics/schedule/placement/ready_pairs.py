@@ -1,4 +1,4 @@
-"""Ready ops on devices, the pair that can start first at the front."""
+"""A queue of pairs of ready op and device, ordered by earliest start."""
 
 import heapq
 from collections.abc import Iterable
@@ -9,30 +9,37 @@ from gopt.heuristics.schedule.placement.timeline import Tail
 
 
 class ReadyPairs:
-    """Pairs of a ready op and a device, by earliest start; starts are brought up to date lazily.
+    """Pairs of a ready op and a device, by earliest start; starts are updated lazily.
 
-    When an op can start on a device depends on how far a few timelines have got: those of the
-    device and of what its missing tensors are sent over. It cannot start before the end of any
-    of these, plus the transfers that have to go there first. So each pair waits at the timeline
-    that holds it up, by that constant: where the timeline moves on, the pairs at it need no
-    change. A pair is looked at again only at the front, and may then move to another timeline.
+    The start of an op on a device depends on the ends of a few timelines: the device's own, and
+    those that its missing tensors are sent over. The op starts no earlier than the end of any of
+    these plus the transfers that must be appended to it first. Each pair therefore waits in the
+    queue of the timeline that delays it most, keyed by that constant offset. When a timeline
+    advances, its pairs need no update. A pair is only checked again at the front, and may then move
+    to another timeline.
 
-    Pairs for which a device has no room are set aside at the front, by what they need.
+    A pair at the front that does not fit the device's memory is set aside, keyed by its need.
+
+    Args:
+      schedule: partial schedule on `Tail` timelines.
+      level: static level of each op, in ticks.
+      memory: free memory of the devices.
     """
 
     def __init__(self, schedule: PartialSchedule[Tail], level: list[float], memory: DeviceMemory):
         self._schedule, self._level, self._memory = schedule, level, memory
-        self._beginning = Tail()  # pairs that nothing else holds up wait here, by their start
+        self._beginning = Tail()  # pairs wait here, keyed by start, if nothing else delays them
         self._bounds: dict[tuple[int, int], list[tuple[Tail, int]]] = {}
         self._queues: dict[tuple[int, Tail], list[tuple[int, float, int]]] = {
             (device, line): []
             for device, own in enumerate(schedule.devices)
             for line in (own, *schedule.lines_to(device), self._beginning)
         }
-        self._aside: list[list[tuple[int, int]]] = [[] for _ in schedule.devices]  # need, op
+        # (need, op) per device.
+        self._aside: list[list[tuple[int, int]]] = [[] for _ in schedule.devices]
 
     def add(self, op: int, devices: Iterable[int]) -> None:
-        """Adds pairs of an op; again if it needs less on a device than before."""
+        """Add pairs of an op; call again if its need on a device has fallen."""
         for device in devices:
             start, _ = self._schedule.place(op, device)
             sent = self._schedule.sent
@@ -45,7 +52,7 @@ class ReadyPairs:
             self._push(op, device, *max(bounds, key=_time))
 
     def retry(self, device: int) -> None:
-        """Adds the pairs again that were set aside and for which a device has room by now."""
+        """Add the pairs again that were set aside and now fit a device."""
         aside = self._aside[device]
         while aside and aside[0][0] <= self._memory.room[device]:
             _, op = heapq.heappop(aside)
@@ -53,10 +60,11 @@ class ReadyPairs:
                 self.add(op, (device,))
 
     def pop(self) -> tuple[int, int]:
-        """Removes and returns the op and device of the pair that fits and can start first.
+        """Remove and return the op and device of the pair that fits and can start first.
 
-        Ties are broken by higher level, then lower op, then lower device. If none fits, it is the
-        pair that needs least beyond the room of its device, the lower op and device on ties.
+        Ties go to the higher level, then the lower op, then the lower device. If no pair fits,
+        return the one with the smallest excess over the device's free memory, the lower op and
+        device on ties.
         """
         while True:
             self._tidy()
@@ -88,7 +96,7 @@ class ReadyPairs:
         return min(fronts)[1:]
 
     def _tidy(self) -> None:
-        """Drops pairs that are settled from the fronts, and moves what something else holds up."""
+        """Drop settled pairs from the fronts, and move pairs that another timeline delays more."""
         for (device, line), queue in self._queues.items():
             while queue:
                 ticks, _, op = queue[0]
@@ -100,7 +108,7 @@ class ReadyPairs:
                 heapq.heappop(queue)
 
     def _is_open(self, op: int, device: int) -> bool:
-        """Returns whether an op is not placed, and its group not bound to another device."""
+        """Return whether an op is unplaced and its group is not bound to another device."""
         return self._schedule.device[op] < 0 and device in self._schedule.allowed[op]
 
     def _push(self, op: int, device: int, line: Tail, ticks: int) -> None:

@@ -1,4 +1,4 @@
-"""Placements that do not fit the memory of the devices, moved group by group until they do."""
+"""Repair placements that exceed device memory by moving groups of ops."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,30 +14,37 @@ from gopt.heuristics.schedule.readiness import check_group
 
 
 class _Tried(NamedTuple):
-    """A placement and what it costs."""
+    """A placement and its cost.
 
-    device: np.ndarray  # [N]
-    excess: np.ndarray  # [D], units above the capacity
-    total: int  # of the excess
-    makespan: int  # ticks
+    Attributes:
+      device: device of each op, int32 `[N]`.
+      excess: units above the capacity of each device, int64 `[D]`.
+      total: sum of the excess, in units.
+      makespan: makespan, in ticks.
+    """
+
+    device: np.ndarray
+    excess: np.ndarray
+    total: int
+    makespan: int
 
 
 def fit_memory(problem: Problem, device: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Returns a placement that fits, or comes as near as it gets, int32 `[N]`.
+    """Return a placement that fits the capacities, or the nearest one found, int32 `[N]`.
 
-    While a device peaks above its capacity, what it has of one group moves to another device: of
-    all such moves that leave less excess, summed over devices, the one that lengthens the step
-    least for each unit of it, the first on ties. Where no move leaves less, it stays so. Ops are
-    served first come, first served, and each move is costed in full; the rule is our choice.
+    While a device peaks above its capacity, its ops of one group move to another device. Of all
+    moves that reduce the total excess over devices, the one with the smallest increase of makespan
+    per unit is taken, the first on ties. If no move reduces the excess, the search stops. Ops are
+    served first come, first served. Each move is fully costed. The rule is our choice.
 
     Args:
-      problem: one problem of n real ops, on the host.
-      device: of each op, int `[N]`; inputs follow their readers, see
-      `gopt.cost.schedule.dispatch.settled`.
-      group: of each op, int `[n]`.
+      problem: one problem of n real ops, as NumPy arrays.
+      device: device of each op, int `[N]`; inputs follow their readers, see
+        `gopt.cost.schedule.dispatch.settled`.
+      group: group of each op, int `[n]`.
 
     Raises:
-      ValueError: there is not one group for each op.
+      ValueError: `group` does not have one entry per op.
     """
     check_group(problem, group)
     best = _try(problem, np.asarray(device))
@@ -53,7 +60,7 @@ def fit_memory(problem: Problem, device: np.ndarray, group: np.ndarray) -> np.nd
 
 
 def _moves(now: _Tried, group: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields placements in which what an overfull device has of a group is on another device."""
+    """Yield placements that move the ops of one group from an overfull device to another device."""
     there = now.device[: group.size]
     for full in np.flatnonzero(now.excess).tolist():
         for one in np.unique(group[there == full]).tolist():

@@ -1,4 +1,4 @@
-"""Spectral placement: ops along the smoothest eigenvectors of the Laplacian of a graph."""
+"""Spectral placement: lay out ops along the smoothest eigenvectors of the graph Laplacian."""
 
 import warnings
 
@@ -10,17 +10,18 @@ from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.orders.memory_orders import lowest_order, lowest_placement
 
-EXACT = 8192  # ops; the eigenvectors of larger graphs are found by iteration
-TURNS = 12  # of the devices in the plane; our choice
+EXACT = 8192  # largest number of ops with exact eigenvectors; larger graphs iterate
+TURNS = 12  # rotations of the devices in the plane; our choice
 
 
 def spectral_cut(problem: Problem) -> Keys:
-    """Returns the keys of the order that peaks least on one device, parted along the spectrum.
+    """Return the keys of the lowest-peak order on one device, split along the graph's spectrum.
 
-    Ops lie in the plane of the first two spectral places, and the first 2, 3, … devices are even
-    directions of it: each op runs on the one whose direction is nearest to its own, or on one near
-    that it is allowed on. Of `TURNS` turns of the devices, and of every device alone, that which
-    peaks least is kept. Graphs of three ops have no places, and are not parted. On the host.
+    The first two spectral coordinates place each op in the plane. The first 2, 3, … devices are
+    evenly spaced directions. Each op runs on the device with the nearest direction, or on the
+    nearest allowed one. The split with the lowest peak is kept, out of `TURNS` rotations and of
+    each single device. Graphs of up to three ops have no coordinates and are not split. It runs on
+    the host.
     """
     order, devices = lowest_order(problem), problem.num_devices
     wanted = [np.full(order.size, device) for device in range(devices)]
@@ -32,20 +33,29 @@ def spectral_cut(problem: Problem) -> Keys:
 
 
 def _nearest(places: np.ndarray, devices: int, turn: int) -> np.ndarray:
-    """Returns the device in whose direction each of some places `[2, K]` lies most, int64 `[K]`."""
+    """Return the device with the direction nearest to each place `[2, K]`, int64 `[K]`."""
     return np.argmax(sides(np.arange(devices) + turn / TURNS, devices) @ places, 0)
 
 
 def sides(device: np.ndarray, devices: int) -> np.ndarray:
-    """Returns devices `[N]` as unit vectors, evenly spread over the plane. float64 `[N, 2]`."""
+    """Return devices `[N]` as unit vectors, evenly spaced in the plane, float64 `[N, 2]`.
+
+    Args:
+      device: device indices, `[N]`.
+      devices: number of devices.
+    """
     angle = 2 * np.pi * np.asarray(device) / devices
     return np.stack([np.cos(angle), np.sin(angle)], -1)
 
 
 def op_places(problem: Problem, count: int) -> np.ndarray:
-    """Returns the spectral places of the ops of a problem, float64 `[count, N]` without padding.
+    """Return the spectral coordinates of the real ops of a problem, float64 `[count, n]`.
 
-    What ties two ops grows with the logarithm of the size of what is read.
+    An edge's weight grows with the logarithm of the size of the tensor read.
+
+    Args:
+      problem: one problem of n real ops, as NumPy arrays.
+      count: number of coordinates.
     """
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     size, producer = np.asarray(problem.size[:t], np.float64), problem.producer[:t]
@@ -59,28 +69,29 @@ def op_places(problem: Problem, count: int) -> np.ndarray:
 def spectral_places(
     sender: np.ndarray, receiver: np.ndarray, weight: np.ndarray, made: np.ndarray, count: int
 ) -> np.ndarray:
-    """Returns the places of ops in the order of eigenvectors, float64 `[count, N]` in -1..1.
+    """Return the positions of ops in the order of each eigenvector, float64 `[count, N]` in -1..1.
 
-    A cut of such an order tends to part the graph into two with little sent between them. Places
-    are by bytes made, so that a cut at 0 halves what the ops make. Zeros if there are too few ops.
-    Eigenvectors of graphs of more than `EXACT` ops are approximate.
+    Cutting such an order tends to split the graph in two with little data transferred. Positions
+    are cumulative shares of the bytes produced, so a cut at 0 halves the bytes. Graphs of at most
+    `count + 1` ops get zeros. Eigenvectors of graphs of more than `EXACT` ops are approximate.
 
     Args:
-      sender: the op that makes what a use reads, `[E]`.
-      receiver: the op that reads it, `[E]`.
-      weight: how much a use ties the two, `[E]`, 0 or more.
-      made: bytes that an op makes, `[N]`.
-      count: how many eigenvectors, smoothest first.
+      sender: producer of the tensor of each use, `[E]`.
+      receiver: reader of each use, `[E]`.
+      weight: edge weight of each use, `[E]`, at least 0.
+      made: bytes that each op produces, `[N]`.
+      count: number of eigenvectors, smoothest first.
 
     Source: Hall, "An r-dimensional quadratic placement algorithm", Management Science 17 (1970),
     with the normalised Laplacian of Shi and Malik, "Normalized cuts and image segmentation", IEEE
-    TPAMI 22 (2000). An eigenvector has no sign: the op with the largest entry gets a positive one.
+    TPAMI 22 (2000). The sign of an eigenvector is arbitrary: the op with the largest entry gets a
+    positive one.
     """
     n = len(made)
     places = np.zeros((count, n))
     if n <= count + 1:
         return places
-    # A little weight ties uses of empty tensors, and a tiny one parts that have no use in common.
+    # A small weight connects uses of empty tensors; a tiny one connects separate components.
     links = sparse.coo_matrix((weight + 0.1, (sender, receiver)), (n, n))
     _, part = csgraph.connected_components(links, directed=False)
     _, first = np.unique(part, return_index=True)
@@ -99,28 +110,28 @@ def spectral_places(
 
 
 def _smoothest(laplacian: sparse.spmatrix, constant: np.ndarray, count: int) -> np.ndarray:
-    """Returns eigenvectors `[N, count]`, smoothest first, but for the constant one."""
+    """Return the smoothest eigenvectors `[N, count]`, without the constant one."""
     n = len(constant)
     rng = np.random.default_rng(0)
     if n <= EXACT:
         values, vectors = linalg.eigsh(laplacian, count + 1, sigma=-1e-3, v0=rng.normal(size=n))
         return vectors[:, np.argsort(values)[1:]]
-    # Factors of the whole Laplacian take minutes for a random graph of 20 000 ops, and more memory
-    # than there is for 80 000. Those that leave out what is small are nearly exact where graphs are
-    # thin, and iterations would be many; elsewhere there are few.
+    # An exact factorisation takes minutes for a random graph of 20 000 ops, and does not fit in
+    # memory for 80 000. An incomplete one is nearly exact on thin graphs, where plain iteration is
+    # slow. On other graphs few iterations are needed.
     factors = linalg.spilu(
         (laplacian + 1e-4 * sparse.eye(n)).tocsc(),
         drop_tol=1e-3,
         fill_factor=10,
-        permc_spec="MMD_AT_PLUS_A",  # the matrix is symmetric: no pivots are needed
+        permc_spec="MMD_AT_PLUS_A",  # the matrix is symmetric: no pivoting needed
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of an accuracy that places do not need
+        warnings.simplefilter("ignore", UserWarning)  # warns of an accuracy that is not needed
         values, vectors = linalg.lobpcg(
             laplacian,
-            rng.normal(size=(n, count + 3)),  # more than are asked for, which converge late
+            rng.normal(size=(n, count + 3)),  # extra vectors: the last ones converge late
             M=linalg.LinearOperator((n, n), factors.solve),
             Y=constant[:, None],
             largest=False,

@@ -1,47 +1,51 @@
-"""When a device or a link is busy: with items at the end only, or in earlier gaps too."""
+"""Busy times of a device or link: append only, or with filling of gaps."""
 
 from bisect import bisect_left, bisect_right
 from typing import Any, Protocol
 
 
 class Timeline(Protocol):
-    """Busy time of one device or link, in ticks. Changes can be taken back, the last one first."""
+    """Busy times of one device or link, in ticks. Changes are undone in reverse order."""
 
     def earliest(self, start: int, ticks: int) -> int:
-        """Returns the first time not before `start` at which `ticks` fit."""
+        """Return the first time at or after `start` at which `ticks` fit."""
 
     def occupy(self, start: int, end: int) -> Any:
-        """Makes a time busy and returns what `restore` needs to take it back."""
+        """Mark a time span as busy; return the value that `restore` needs to undo it."""
 
     def restore(self, before: Any) -> None:
-        """Takes back the last `occupy`, given what it returned."""
+        """Undo the last `occupy`, given its return value."""
 
 
 class Tail:
-    """A timeline on which items go after the last one."""
+    """A timeline that appends items after the last one.
+
+    Attributes:
+      end: end of the last item, in ticks.
+    """
 
     def __init__(self) -> None:
         self.end = 0
 
     def earliest(self, start: int, ticks: int) -> int:
-        """See `Timeline`."""
+        """Return the first time at which an item fits after the last one, see `Timeline`."""
         return max(start, self.end)
 
     def occupy(self, start: int, end: int) -> int:
-        """See `Timeline`."""
+        """Move the end to the end of a new item; return the old end."""
         before, self.end = self.end, end
         return before
 
     def restore(self, before: int) -> None:
-        """See `Timeline`."""
+        """Restore the end from before the last `occupy`."""
         self.end = before
 
 
 class Gaps:
-    """A timeline on which items may go into gaps between earlier ones.
+    """A timeline that may fill gaps between earlier items.
 
-    Busy times that touch are kept as one block, so that a device without gaps is searched in
-    one step. An item of no ticks is a block of no length: nothing may run across it.
+    Adjacent busy spans are merged into one block, so a device without gaps is searched in one step.
+    An item of 0 ticks is a block of length 0: nothing may run across it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +53,7 @@ class Gaps:
         self._ends: list[int] = []
 
     def earliest(self, start: int, ticks: int) -> int:
-        """See `Timeline`."""
+        """Return the first time at which an item fits a gap or the end, see `Timeline`."""
         starts, ends = self._starts, self._ends
         for block in range(bisect_right(ends, start), len(ends)):
             if starts[block] >= start + ticks:
@@ -58,7 +62,7 @@ class Gaps:
         return start
 
     def occupy(self, start: int, end: int) -> tuple[int, list[int], list[int]]:
-        """See `Timeline`."""
+        """Merge a busy span with the blocks it touches; return its index and the old blocks."""
         first = bisect_left(self._ends, start)  # blocks first..last - 1 touch the new one
         last = bisect_right(self._starts, end)
         starts, ends = self._starts[first:last], self._ends[first:last]
@@ -67,7 +71,7 @@ class Gaps:
         return first, starts, ends
 
     def restore(self, before: tuple[int, list[int], list[int]]) -> None:
-        """See `Timeline`."""
+        """Restore the blocks from before the last `occupy`."""
         first, starts, ends = before
         self._starts[first : first + 1] = starts
         self._ends[first : first + 1] = ends
