@@ -28,7 +28,7 @@ from rich.progress import track
 from experiments import common
 from experiments.cases import check_names
 from experiments.throughput.graphs import FAMILIES
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import keys_shape
 from gopt.cost.schedule.execution import evaluate
 from gopt.cost.schedule.objectives import population_cost
@@ -37,7 +37,7 @@ from gopt.graph.graph import Graph
 from gopt.heuristics import HEURISTICS
 from gopt.learning.graphs import to_graphs_tuple
 from gopt.search import brkga
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.search.population import uniforms
 from gopt.systems import go, regal
 
@@ -101,7 +101,7 @@ def evaluation(settings: Settings, draw: Draw) -> Spent:
 
     def run(key: jax.Array, problem: Problem) -> Any:
         keys = uniforms(key, keys_shape(problem), settings.candidates)
-        return spread(jax.vmap(partial(evaluate, problem)))(keys)
+        return shard_candidates(jax.vmap(partial(evaluate, problem)))(keys)
 
     return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
 
@@ -240,7 +240,7 @@ def main(settings: Settings) -> None:
 
 
 def _problem(graph: Graph) -> Problem:
-    return prepare(graph, homogeneous(DEVICES))
+    return prepare(graph, unit_rate_devices(DEVICES))
 
 
 def _policy() -> tuple[Any, regal.Settings]:
@@ -259,7 +259,7 @@ def _minimize(
     size = settings.population
     return brkga.minimize(
         key,
-        spread(population_cost(problem, OBJECTIVE)),
+        shard_candidates(population_cost(problem, OBJECTIVE)),
         keys_shape(problem),
         evaluations=settings.evaluations,
         settings=brkga.Settings(size, elites=size // 5, mutants=size // 10),

@@ -20,7 +20,7 @@ from scipy import stats
 
 from experiments import common, wired
 from experiments.cases import Case, check_names, forward, step, towers
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import prepare, to_bytes
 from gopt.cost.schedule.xla_memory import beside
 from gopt.graph.graph import Graph
@@ -116,7 +116,7 @@ def drawn(
 
     The turn of an op is drawn, for a growing share; the rest is its turn in the heuristic order.
     """
-    problem, rng = prepare(pad(graph.graph), homogeneous(1)), np.random.default_rng(seed)
+    problem, rng = prepare(pad(graph.graph), unit_rate_devices(1)), np.random.default_rng(seed)
     ops = int(problem.num_ops)
     inputs = np.flatnonzero(problem.is_input[:ops]).tolist()
     good = keys_from_items(problem, [0] * ops, [*inputs, *lowest_order(problem)])
@@ -129,7 +129,7 @@ def drawn(
 
 def peak_beside_inputs(graph: Graph) -> int:
     """Returns the most bytes in use when ops run as they are listed, less those of all inputs."""
-    problem = prepare(pad(graph), homogeneous(1))
+    problem = prepare(pad(graph), unit_rate_devices(1))
     tensors, schedule = int(problem.num_tensors), replay(problem, keys_in_order(problem))
     is_given = np.asarray(problem.is_input)[np.asarray(problem.producer)[:tensors]]
     inputs = np.asarray(problem.size, np.int64)[:tensors][is_given].sum()

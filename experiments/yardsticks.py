@@ -31,7 +31,7 @@ from gopt.graph import padding
 from gopt.heuristics import HEURISTICS, schedules_tried
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.scheduling import best
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.sources.instances import Instance, makespan_instance, peak_memory_instance
 
 METHODS = (*HEURISTICS, "brkga", "best")
@@ -172,9 +172,9 @@ def search(
     if method == "best":
         starts = [best.starts(problem, objective) for problem in members]
         given = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
-        keys = jax.jit(spread(jax.vmap(find_best)))(*batch, given)
+        keys = jax.jit(shard_candidates(jax.vmap(find_best)))(*batch, given)
     else:
-        keys = jax.jit(spread(jax.vmap(find_brkga)))(*batch)
+        keys = jax.jit(shard_candidates(jax.vmap(find_brkga)))(*batch)
     keys = jax.tree.map(np.asarray, keys)
     return [jax.tree.map(lambda leaf, i=i: leaf[i], keys) for i in range(len(members))]
 

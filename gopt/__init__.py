@@ -19,7 +19,7 @@ The parts work on their own too: `gopt.search.brkga` minimises any function of r
 """
 
 from gopt import cost, heuristics, search
-from gopt.cost.hardware import PRESETS, Hardware, homogeneous
+from gopt.cost.hardware import PRESETS, Hardware, unit_rate_devices
 from gopt.cost.schedule.decoding import Cost, Decision, Keys, Schedule, decode, keys_shape
 from gopt.cost.schedule.execution import evaluate, simulate
 from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
@@ -66,7 +66,6 @@ __all__ = (
     "from_ops",
     "fuse",
     "heuristics",
-    "homogeneous",
     "keys_shape",
     "load_plan",
     "losses",
@@ -80,4 +79,5 @@ __all__ = (
     "to_bytes",
     "to_seconds",
     "trace",
+    "unit_rate_devices",
 )

@@ -21,7 +21,7 @@ import numpy as np
 import gopt
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.decoding import decode
 from gopt.cost.schedule.execution import evaluate, simulate
@@ -32,7 +32,7 @@ from gopt.graph.tracing import trace
 from gopt.heuristics import HEURISTICS
 from gopt.program.program import trace_program
 from gopt.rewriting.cost.costs import roofline
-from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.generated import generated
 from gopt.rewriting.rules.matching import Matcher
@@ -75,7 +75,7 @@ def costs() -> dict[str, Any]:
         rows.append(costs_of(case.problem(strategies.SMALL), case.padded_keys(strategies.SMALL)))
     found["200 random problems"] = digest([np.asarray(row["costs"]) for row in rows])
     found["200 schedules"] = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
-    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    problem = prepare_fusion(erdos_renyi(0, 300), unit_rate_devices(1))
     fuse = np.random.default_rng(1).random((200, len(problem.compute))) < 0.5
     found["200 fusions"] = digest(jax.jit(jax.vmap(fusion_cost, (None, 0)))(problem, fuse))
     return found
@@ -99,7 +99,7 @@ def searches() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for seed in range(3):
         graph = pad(erdos_renyi(seed, 60))
-        problem = prepare(graph, homogeneous(2))
+        problem = prepare(graph, unit_rate_devices(2))
         for method in methods.METHODS:
             keys = methods.find(
                 method, graph, problem, objective="peak_memory", evaluations=600, seed=seed
@@ -113,7 +113,7 @@ def policies() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for seed in range(3):
         graph = pad(erdos_renyi(seed, 60))
-        problem = prepare(graph, homogeneous(2))
+        problem = prepare(graph, unit_rate_devices(2))
         for name in ("peak_memory", "makespan", "capped_makespan"):
             params, settings = regal.load_policy(objective=name, devices=2)
             inputs = regal.features(graph, problem, objective=name)
@@ -130,7 +130,7 @@ def policies() -> dict[str, Any]:
             settings=settings,
         )
         found[f"go, graph {seed}"] = costs_of(problem, keys)
-        fusion = prepare_fusion(graph, homogeneous(1))
+        fusion = prepare_fusion(graph, unit_rate_devices(1))
         params, settings = local_advantage.load_network()
         graphs = local_advantage.to_graphs_tuple(graph, fusion)
         guide = local_advantage.guide(params, graphs, fusion.configurable, settings=settings)
@@ -171,7 +171,7 @@ def programs() -> dict[str, tuple[Terms, tuple[int, ...]]]:
         (attention, square, square, 3),
     ):
         terms, program = Terms(), trace_program(fn, [weight] * count, x)
-        found[fn.__name__] = terms, read(terms, program, [True] * count + [False])
+        found[fn.__name__] = terms, terms_of_program(terms, program, [True] * count + [False])
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from gopt.cost.hardware import Hardware, bus_channels, homogeneous, no_channels, pair_channels
+from gopt.cost.hardware import Hardware, bus_channels, no_channels, pair_channels, unit_rate_devices
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_UNITS, Problem, prepare
 from gopt.graph import graph as graphs
@@ -179,7 +179,7 @@ def random_hardware(
     rng: np.random.Generator, devices: int, channel: str, synchronous: bool
 ) -> Hardware:
     """Returns a machine whose pairs of devices differ in whole latencies and bandwidths."""
-    hardware = homogeneous(devices, channel=CHANNELS[channel](rng), synchronous=synchronous)
+    hardware = unit_rate_devices(devices, channel=CHANNELS[channel](rng), synchronous=synchronous)
     pairs = (devices, devices)
     return hardware._replace(
         latency=rng.integers(0, 3, pairs).astype(np.float64),

@@ -9,7 +9,7 @@ import numpy as np
 from gopt.cost.joint.problem import JointProblem, schedule_of
 from gopt.cost.schedule.problem import Problem
 from gopt.graph.graph import Graph
-from gopt.heuristics.schedule.readiness import leaders
+from gopt.heuristics.schedule.readiness import followed_ops
 from gopt.systems import go, hdp, placeto, regal
 
 OBJECTIVE = "capped_makespan"
@@ -68,7 +68,7 @@ def case(
     schedule, inputs = schedule_of(problem), go.read(graph, problem, policy)
     none = schedule.shape.ops
     alone = np.full((1, none), none)
-    leader = leaders(schedule)
+    leader = followed_ops(schedule)
     alone[0, : len(leader)] = leader
     every = np.concatenate([inputs.group, alone])
     about = (np.asarray(go.ops_of(task, inputs)) for task in policy.tasks)

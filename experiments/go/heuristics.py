@@ -17,7 +17,7 @@ from gopt.cost.schedule import decoding, dispatch, execution
 from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import Problem, to_seconds
 from gopt.heuristics import critical_path, etf, fit_memory, heft, memory_etf
-from gopt.heuristics.schedule.placement.groups import join, weight_groups
+from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
 
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
@@ -72,7 +72,7 @@ def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Plac
     alone = np.arange(int(problem.num_ops))
     grouped = [by_weight]
     for groups, counts in ((by_weight, BY_WEIGHT), (alone, BY_SIZE)):
-        grouped += [join(problem, groups, k * row.devices) for k in counts]
+        grouped += [join_groups(problem, groups, k * row.devices) for k in counts]
     split = [lambda: experts.by_layer(step, problem, row.family, layers)]
     if row.family in RECURRENT:
         split.append(lambda: experts.by_step(step, problem))
@@ -115,7 +115,7 @@ def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Place
 def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
     """Returns a placement with groups of ops moved until it fits, if it can; see `fit_memory`."""
     began = time.perf_counter()
-    device = fit_memory(problem, placed.device, join(problem, group, 256))
+    device = fit_memory(problem, placed.device, join_groups(problem, group, 256))
     seconds = placed.seconds + time.perf_counter() - began
     return best(problem, [lambda: device])._replace(tried=placed.tried, seconds=seconds)
 

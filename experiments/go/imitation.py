@@ -22,7 +22,7 @@ from experiments.go.case import OBJECTIVE
 from gopt.cost.joint.problem import schedule_of
 from gopt.cost.schedule import decoding
 from gopt.heuristics import critical_path, heft
-from gopt.heuristics.schedule.placement.groups import join, weight_groups
+from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.learning.checkpoints import Checkpoints
 from gopt.systems import go
@@ -81,7 +81,7 @@ def targets(pool: trainer.Pool) -> jax.Array:
 def _best(row: trainer.Pool) -> jax.Array:
     problem = jax.tree.map(np.asarray, schedule_of(row.problem))
     group = weight_groups(problem)
-    joined = join(problem, group, trainer.GROUPS * problem.num_devices)
+    joined = join_groups(problem, group, trainer.GROUPS * problem.num_devices)
     every = [partition_by_time(problem), partition_by_time(problem, group)]
     for schedule in (critical_path, heft):
         every.append(np.asarray(decoding.decode(problem, schedule(problem, joined)).device))

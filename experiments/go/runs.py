@@ -14,7 +14,7 @@ from experiments.go.case import Case
 from experiments.go.tables import seconds_of, simulated
 from gopt.cost.joint.problem import JointProblem
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.systems import go
 
 Tree = Any
@@ -76,7 +76,7 @@ def run(
     def one(row: tuple[jax.Array, Case, Tree]) -> methods.Found:
         return search(*row)
 
-    every = jax.jit(spread(lambda *rows: jax.lax.map(one, rows)))
+    every = jax.jit(shard_candidates(lambda *rows: jax.lax.map(one, rows)))
     ready = every.lower(keys, cases, params).compile()
     began = time.perf_counter()
     found = jax.device_get(jax.block_until_ready(ready(keys, cases, params)))

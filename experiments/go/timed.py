@@ -25,7 +25,7 @@ from rich.progress import track
 import gopt
 from experiments import common
 from experiments.cases import Case, check_names, forward, step, towers
-from gopt.cost.hardware import Hardware, homogeneous
+from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, seconds, turns
 from gopt.scheduling.methods import METHODS
@@ -115,7 +115,7 @@ def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
     )
     latency, link = (float(sent[name].wall.min()) for name in ("latency", "link"))
     stats = here.memory_stats() or {}
-    return homogeneous(
+    return unit_rate_devices(
         len(devices),
         flop_rate=2 * size**3 / took["rate"],
         memory_bandwidth=2 * large.nbytes / took["bandwidth"],

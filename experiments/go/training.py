@@ -25,7 +25,7 @@ from gopt.graph.tracing import trace
 from gopt.heuristics import critical_path
 from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
 from gopt.heuristics.fusion.presets import within_devices
-from gopt.heuristics.schedule.placement.groups import join, weight_groups
+from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.learning.checkpoints import Checkpoints
 from gopt.systems import go
@@ -179,7 +179,7 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequen
 
 def _listed(problem: Problem) -> np.ndarray:
     """Returns where critical path places groups of ops that read a weight, joined, `[N]`."""
-    groups = join(problem, weight_groups(problem), GROUPS * problem.num_devices)
+    groups = join_groups(problem, weight_groups(problem), GROUPS * problem.num_devices)
     return np.asarray(decoding.decode(problem, critical_path(problem, groups)).device)
 
 

@@ -24,7 +24,7 @@ from experiments import common
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
 from gopt.cost.schedule.problem import MAX_TICKS
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.systems import go
 
 Run = Callable[..., tuple[Any, Any, jax.Array]]  # a search, as `go.rollout`
@@ -118,7 +118,7 @@ def searched(
         *_, costs = run(key, params, inputs, start, simulator, iterations=steps, settings=policy)
         return jnp.log(costs / start.cost)
 
-    each: jax.Array = spread(lambda *rows: jax.lax.map(one, rows))(keys, pool)
+    each: jax.Array = shard_candidates(lambda *rows: jax.lax.map(one, rows))(keys, pool)
     return each
 
 

@@ -17,7 +17,7 @@ from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.scheduling import best
 from gopt.search import annealing, random
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 
 DEVICES = 2
@@ -177,7 +177,7 @@ def compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict
 @cache
 def _compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
     def over_seeds(search: Callable[..., Found]) -> Any:
-        return jax.jit(spread(lambda *args: jax.lax.map(lambda row: search(*row), args)))
+        return jax.jit(shard_candidates(lambda *args: jax.lax.map(lambda row: search(*row), args)))
 
     found = searches(objective, evaluations, settings)
     jitted = {search: over_seeds(search) for search in set(found.values())}

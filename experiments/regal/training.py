@@ -31,7 +31,7 @@ from gopt.graph.graph import Graph
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.learning.checkpoints import Checkpoints
 from gopt.learning.graphs import GraphsTuple
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 
 
@@ -84,7 +84,7 @@ def standard_costs(
 
     count = len(problem.num_ops)
     rows = np.repeat(np.arange(count), seeds)
-    each = jax.jit(spread(lambda *args: jax.lax.map(one, args)))
+    each = jax.jit(shard_candidates(lambda *args: jax.lax.map(one, args)))
     cost = each(jax.random.split(key, len(rows)), jax.tree.map(lambda x: x[rows], problem))
     return np.asarray(cost).reshape(count, seeds).mean(-1)
 
@@ -196,7 +196,9 @@ def _learn(
     problem, standard = jax.tree.map(
         lambda x: jnp.broadcast_to(x, (count, *x.shape)), (example.problem, example.standard)
     )
-    reward = spread(search)(jax.random.split(to_search, count), problem, standard, actions)
+    reward = shard_candidates(search)(
+        jax.random.split(to_search, count), problem, standard, actions
+    )
     batch = jax.tree.map(lambda x: x[None], (example.graphs, taken, reward))
     return regal.gradient(params, *batch, settings=policy)
 

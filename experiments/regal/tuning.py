@@ -24,7 +24,7 @@ from rich.progress import track
 from experiments import common
 from experiments.regal import graphs, tuned
 from experiments.regal import training as trainer
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 
 CHANGED = 0.3  # of the levels, in each of those that are tried
@@ -112,7 +112,7 @@ def rewards(
 def _search(objective: str, evaluations: int) -> Any:
     """Returns the compiled rewards of actions, spread over devices."""
     return jax.jit(
-        spread(
+        shard_candidates(
             partial(
                 regal.rewards,
                 objective=objective,

@@ -24,11 +24,11 @@ from gopt.files import write_whole
 from gopt.rewriting import RULES, Rule
 from gopt.rewriting.generate_rules import (
     DOMAINS,
-    Candidate,
     Expressions,
     Generator,
-    follows,
+    RuleCandidate,
     independent,
+    is_derivable,
     is_same,
     is_useless,
 )
@@ -78,9 +78,9 @@ def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str,
     for group in track(generator.groups(), f"{name}: equalities"):
         generator.choose(group)
     different = [each for each in generator.chosen if not is_same(each)]
-    stated = [Candidate(each, rule) for each in different for rule in each.rules()]
+    stated = [RuleCandidate(each, rule) for each in different for rule in each.rules()]
     useful = [each for each in stated if not is_useless(each.rule)]
-    found = [each for each in track(useful, f"{name}: rules") if not follows(each, RULES)]
+    found = [each for each in track(useful, f"{name}: rules") if not is_derivable(each, RULES)]
     new = independent(found, [*RULES, *known])
     row = {
         "domain": name,

@@ -26,7 +26,7 @@ from experiments.cases import Case, check_names, floats
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY, MODELS
 from gopt.cost.hardware import h100s
-from gopt.rewriting import RULES, Matcher, Written, roofline
+from gopt.rewriting import RULES, Matcher, RewrittenProgram, roofline
 from gopt.rewriting.search.saturation import saturation
 
 
@@ -136,7 +136,7 @@ def count(text: str) -> Kernels:
     return Kernels(products, convolutions, len(launched) - products - convolutions)
 
 
-def compare(case: Case, found: Written, where: Sharding) -> tuple[Kernels, Kernels]:
+def compare(case: Case, found: RewrittenProgram, where: Sharding) -> tuple[Kernels, Kernels]:
     """Returns what XLA makes of a function as it is, and as it was rewritten, weights folded."""
     weights, *inputs = case.args
     folded = jax.eval_shape(found.fold, weights)
@@ -151,7 +151,7 @@ def of_rules(where: Sharding) -> list[dict[str, Any]]:
         matcher = Matcher(terms, [rules[name]])
         rewritten = matcher.apply(roots, matcher.matches(roots)[0])
         assert rewritten is not None  # nothing else is there that could make a cycle
-        before, after = compare(case, Written(terms, rewritten, program, {0}), where)
+        before, after = compare(case, RewrittenProgram(terms, rewritten, program, {0}), where)
         rows.append({"rule": name, "before": before._asdict(), "after": after._asdict()})
     return rows
 
@@ -163,7 +163,7 @@ def of_models(names: Sequence[str], where: Sharding) -> list[dict[str, Any]]:
         case = EVERY[name]()
         terms, roots, program = read_model(case)
         found = saturation(terms, roots, roofline(h100s(1)))
-        before, after = compare(case, Written(terms, found.roots, program, {0}), where)
+        before, after = compare(case, RewrittenProgram(terms, found.roots, program, {0}), where)
         rows.append({"model": name, "before": before._asdict(), "after": after._asdict()})
     return rows
 

@@ -14,7 +14,16 @@ from gopt.fusion import KernelTimes
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import Times, median_ratio, turns
 from gopt.program.program import Program, trace_program
-from gopt.rewriting import Found, OpCost, Rewriting, Search, Terms, footprint, measured, read
+from gopt.rewriting import (
+    Found,
+    OpCost,
+    Rewriting,
+    Search,
+    Terms,
+    footprint,
+    measured,
+    terms_of_program,
+)
 
 # XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
 # takes twice as long on some machines, and then whatever keeps it from doing so seems a gain.
@@ -25,7 +34,7 @@ def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
     """Returns a model as terms, its results in them, and its equations; weights are constants."""
     terms, program = Terms(), trace_program(case.fn, *case.args)
     constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
-    return terms, read(terms, program, constant), program
+    return terms, terms_of_program(terms, program, constant), program
 
 
 def measured_cost(program: Program, times: KernelTimes) -> OpCost:

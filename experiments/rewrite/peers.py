@@ -32,7 +32,7 @@ from gopt.fusion import KernelTimes
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import check_repeats, cores, median_ratio, turns
 from gopt.program.program import Program
-from gopt.rewriting import OpCost, Written, roofline
+from gopt.rewriting import OpCost, RewrittenProgram, roofline
 from gopt.rewriting.search.saturation import saturation
 
 BASE = "XLA"
@@ -89,12 +89,12 @@ def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> lis
     ]
 
 
-def _rewritten(case: Case, costs: dict[str, ProgramCost]) -> dict[str, Written]:
+def _rewritten(case: Case, costs: dict[str, ProgramCost]) -> dict[str, RewrittenProgram]:
     """Returns a model as it is read, and after saturation by each cost."""
     terms, roots, program = read_model(case)
     found = {name: saturation(terms, roots, cost(program)).roots for name, cost in costs.items()}
     programs = {"XLA, folded": roots, **found}
-    return {name: Written(terms, each, program, {0}) for name, each in programs.items()}
+    return {name: RewrittenProgram(terms, each, program, {0}) for name, each in programs.items()}
 
 
 def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:

@@ -31,7 +31,7 @@ from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
 from experiments.rows import Rows, about
 from gopt.rewriting import RULES, Match, Matcher, roofline
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def run(name: str, search: str) -> dict[str, Any]:
     """Returns what a search takes, and what it finds; call it in a new process."""
     terms, roots, _ = read_model(EVERY[name]())
     cost, size = roofline(), len(terms.live(roots))
-    before = Prices(terms, cost).program(roots)
+    before = TermCosts(terms, cost).program(roots)
     begin, memory = time.perf_counter(), _peak()
     found = SEARCHES[search](terms, roots, cost, RULES)
     return {

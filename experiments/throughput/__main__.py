@@ -33,7 +33,7 @@ from experiments.throughput.graphs import FAMILIES, GRAPHS
 from experiments.throughput.peers import compiled, evolution
 from experiments.throughput.report import report
 from experiments.throughput.timing import machine, measure
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.objectives import population_cost
@@ -41,7 +41,7 @@ from gopt.cost.schedule.problem import Problem, prepare, to_bytes
 from gopt.graph import padding
 from gopt.graph.graph import Graph
 from gopt.search import brkga
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
 
@@ -108,12 +108,12 @@ def compare(
     Raises:
       RuntimeError: gopt and the others do not agree.
     """
-    problem = prepare(graph, homogeneous(settings.devices))
+    problem = prepare(graph, unit_rate_devices(settings.devices))
     tables = compiled.tables(problem)
     population = capped(problem, population, settings.memory)
     drawn = uniforms(jax.random.key(settings.seed), keys_shape(problem), population)
     few = jax.tree.map(lambda leaf: leaf[: settings.obvious], drawn)
-    place = jax.jit(spread(lambda keys: keys))  # whole, on every device, as in a search
+    place = jax.jit(shard_candidates(lambda keys: keys))  # whole, on every device, as in a search
     keys, few = place(drawn), place(few)
     del drawn
     host = jax.device_get(keys)
@@ -158,7 +158,7 @@ def search(settings: Settings, population: int) -> list[dict[str, Any]]:
 
     Also of gopt's run with a sum of genes in place of the cost: what a run takes besides costs.
     """
-    problem = prepare(GRAPHS[SEARCH_GRAPH](), homogeneous(settings.devices))
+    problem = prepare(GRAPHS[SEARCH_GRAPH](), unit_rate_devices(settings.devices))
     template = keys_shape(problem)
     sizes = brkga.Settings(population, elites=population // 5, mutants=population // 10)
     fresh = population - sizes.elites
@@ -176,7 +176,7 @@ def search(settings: Settings, population: int) -> list[dict[str, Any]]:
     ):
         minimize = partial(
             brkga.minimize,
-            cost=spread(cost),
+            cost=shard_candidates(cost),
             template=template,
             evaluations=evaluations,
             settings=sizes,
@@ -229,7 +229,7 @@ def count_programs(settings: Settings) -> dict[str, int]:
     for size in rng.integers(100, 2000, settings.programs):
         graph = synthetic.layered(rng, int(size))
         buckets.add(padding.bucket(graph))
-        problem = prepare(padding.pad(graph), homogeneous(settings.devices))
+        problem = prepare(padding.pad(graph), unit_rate_devices(settings.devices))
         keys = uniforms(jax.random.key(settings.seed), keys_shape(problem), 2)
         jax.block_until_ready(run(problem, keys))
     return {"graphs": settings.programs, "buckets": len(buckets), "programs": traced}

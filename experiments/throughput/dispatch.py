@@ -27,12 +27,12 @@ from experiments.throughput.evaluations import check_same, gopt_evaluation
 from experiments.throughput.graphs import GRAPHS
 from experiments.throughput.peers import dispatching
 from experiments.throughput.timing import machine, measure
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Graph
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.search.population import uniforms
 
 SERVED = ("by priority", "first come")
@@ -68,15 +68,17 @@ def compare(name: str, graph: Graph, devices: int, settings: Settings) -> dict[s
     Raises:
       RuntimeError: gopt and the simulator do not agree.
     """
-    problem = prepare(graph, homogeneous(devices))
+    problem = prepare(graph, unit_rate_devices(devices))
     tables = dispatching.tables(problem)
-    place = jax.jit(spread(lambda keys: keys))  # whole, on every device, as in a search
+    place = jax.jit(shard_candidates(lambda keys: keys))  # whole, on every device, as in a search
     key = jax.random.key(settings.seed)
     keys = place(uniforms(key, keys_shape(problem), settings.population))
     candidates = keys._replace(transfer=None), Keys(keys.device, None, None)
     calls: dict[str, Callable[[], Any]] = {}
     for served, given in zip(SERVED, candidates, strict=True):
-        ours = partial(jax.jit(spread(jax.vmap(partial(dispatch.evaluate, problem)))), given)
+        ours = partial(
+            jax.jit(shard_candidates(jax.vmap(partial(dispatch.evaluate, problem)))), given
+        )
         theirs = partial(dispatching.evaluate, tables, jax.device_get(given))
         check_same(f"{name}, {served}", jax.device_get(ours()), theirs())
         calls |= {f"gopt, {served}": ours, f"compiled, {served}": theirs}

@@ -12,12 +12,12 @@ import numpy as np
 
 from experiments import common
 from experiments.throughput.peers import compiled, obvious
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import Problem, prepare
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
 
@@ -32,14 +32,14 @@ def check_same(name: str, expected: decoding.Cost, found: decoding.Cost) -> None
 def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
     """Returns gopt's evaluation of keys `[P, ...]`, over all devices of the process."""
     if cost == "both":
-        return jax.jit(spread(jax.vmap(partial(execution.evaluate, problem))))
-    return jax.jit(spread(population_cost(problem, cost.replace(" ", "_"))))
+        return jax.jit(shard_candidates(jax.vmap(partial(execution.evaluate, problem))))
+    return jax.jit(shard_candidates(population_cost(problem, cost.replace(" ", "_"))))
 
 
 def obvious_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
     """Returns the obvious loop for keys `[P, ...]`, over all devices of the process."""
     found = jax.vmap(partial(obvious.evaluate, problem))
-    return jax.jit(spread(lambda keys: _asked(found(keys), cost)))
+    return jax.jit(shard_candidates(lambda keys: _asked(found(keys), cost)))
 
 
 def compiled_evaluation(
@@ -71,7 +71,7 @@ def first_compile(cost: str, devices: int, population: int, seed: int) -> float:
 def _compile(cost: str, devices: int, population: int, seed: int) -> float:
     common.start()
     jax.config.update("jax_enable_compilation_cache", False)
-    problem = prepare(synthetic.layered(seed, 1000), homogeneous(devices))
+    problem = prepare(synthetic.layered(seed, 1000), unit_rate_devices(devices))
     keys = uniforms(jax.random.key(0), keys_shape(problem), population)
     began = time.perf_counter()
     gopt_evaluation(problem, cost).lower(keys).compile()  # type: ignore[attr-defined]

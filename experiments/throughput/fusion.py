@@ -30,7 +30,7 @@ from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import cpu_sockets
 from gopt.graph.graph import Graph
 from gopt.graph.tracing import trace
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.workloads import WORKLOADS
 
 # From 1 000 to 20 000 ops.
@@ -78,9 +78,11 @@ def compare(name: str, problem: FusionProblem, population: int, settings: Settin
     rng = np.random.default_rng(settings.seed)
     fuse = rng.random((population, len(problem.compute))) < 0.5
     given = jax.tree.map(jax.numpy.asarray, problem)
-    place = jax.jit(spread(lambda bits: bits))  # on every device
+    place = jax.jit(shard_candidates(lambda bits: bits))  # on every device
     bits = place(jax.numpy.asarray(fuse))
-    ours = partial(jax.jit(spread(partial(jax.vmap(fusion_cost, (None, 0)), given))), bits)
+    ours = partial(
+        jax.jit(shard_candidates(partial(jax.vmap(fusion_cost, (None, 0)), given))), bits
+    )
     tables = fusions.tables(problem)
     peers = {peer: partial(fn, tables, fuse) for peer, fn in fusions.PEERS.items()}
     for peer, costs in peers.items():

@@ -9,7 +9,7 @@ import jax
 from experiments.xrlflow.games import Game
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
 from gopt.measure.timing import median_ratio, turns
-from gopt.rewriting import Written
+from gopt.rewriting import RewrittenProgram
 
 
 def compare(
@@ -36,7 +36,7 @@ def compare(
         if roots in first:
             continue
         first[roots] = name
-        written = Written(played.terms, roots, played.program, (0,))
+        written = RewrittenProgram(played.terms, roots, played.program, (0,))
         run, fold = jax.jit(written.run), jax.jit(written.fold)
         values = [jax.tree.leaves(run(fold(weights), *inputs)) for weights, *inputs in draws]
         weights, *inputs = draws[0]

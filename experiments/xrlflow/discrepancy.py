@@ -20,7 +20,7 @@ from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games
 from experiments.xrlflow.__main__ import MODELS
 from gopt.rewriting import measured
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 
 CACHED = "summed ops, cached"
 
@@ -48,7 +48,7 @@ def told(name: str, clocks: games.Clocks) -> dict[str, float]:
     """
     played = games.game(name, EVERY[name]())
     seconds = {by: clocks.seconds(played, by)(played.roots) for by in games.REWARDS}
-    cached = Prices(played.terms, measured(clocks.ops, between=0))
+    cached = TermCosts(played.terms, measured(clocks.ops, between=0))
     seconds[CACHED] = cached.program(played.roots)
     jax.clear_caches()  # programs of all models at once are more than a process may map
     weights = jax.tree.leaves(played.case.args[0])

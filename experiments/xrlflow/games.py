@@ -10,7 +10,7 @@ from experiments.rewrite.measuring import measured_cost, read_model
 from gopt.fusion import KernelTimes
 from gopt.program.program import Program
 from gopt.rewriting import OpCost, Terms, roofline
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.digests import digest
 from gopt.systems import xrlflow
 
@@ -50,7 +50,7 @@ class Clocks(NamedTuple):
         if reward == "end to end":
             times, beside = self.programs, played.roots
             return xrlflow.end_to_end(times, played.terms, played.program, (0,), beside=beside)
-        return Prices(played.terms, self.cost(played, reward)).program
+        return TermCosts(played.terms, self.cost(played, reward)).program
 
 
 def clocks(folder: Path) -> Clocks:

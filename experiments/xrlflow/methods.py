@@ -16,7 +16,7 @@ from experiments.xrlflow import comparing, training
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.games import Clocks, Game
 from gopt.rewriting import RULES
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
 
 BASELINES = {
@@ -169,7 +169,7 @@ def finished(
     There is one more, "as read", the model as terms have it: without what depends on weights alone,
     with images in one layout. All others begin there.
     """
-    prices = Prices(played.terms, clocks.cost(played))
+    prices = TermCosts(played.terms, clocks.cost(played))
     found = {"as read": Program(played.roots, (), 0.0, []), **found}
     programs = {name: one.roots for name, one in found.items()}
     measured = comparing.compare(played, programs, repeats=repeats, seed=seed)

@@ -27,7 +27,7 @@ from experiments.rewrite.models import EVERY
 from experiments.xrlflow.games import Game, game
 from gopt.measure.timing import check_repeats
 from gopt.rewriting import Matcher, roofline
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import Decisions
 from gopt.systems.xrlflow.training import step
@@ -73,7 +73,7 @@ def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
 def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
     """Returns what steps take in a model, by patches and by whole candidates."""
     terms, roots = played.terms, played.roots
-    agent, price = settings.agent, Prices(terms, roofline()).term
+    agent, price = settings.agent, TermCosts(terms, roofline()).term
     params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=agent)
     choose, rows = xrlflow.policy(agent), []
     for how, reach in (("patches", agent.layers), ("whole", None)):

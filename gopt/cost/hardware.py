@@ -40,7 +40,7 @@ def no_channels(num_devices: int) -> np.ndarray:
     return np.full((num_devices, num_devices), NO_CONTENTION, np.int32)
 
 
-def homogeneous(
+def unit_rate_devices(
     num_devices: int,
     *,
     flop_rate: float = 1.0,
@@ -132,7 +132,7 @@ def h100s(num_devices: int = 2) -> Hardware:
     H100 data sheet). Launch 1 µs is XLA's own assumption for GPUs; latency 5 µs and one outgoing
     link for each device are our choice.
     """
-    return homogeneous(
+    return unit_rate_devices(
         num_devices,
         flop_rate=494e12,
         memory_bandwidth=3.35e12,
@@ -152,7 +152,7 @@ def p100s(num_devices: int = 2) -> Hardware:
     15.75 GB/s (as measured copies usually reach). Launch 5 µs, latency 10 µs and one outgoing
     link for each device are our choice.
     """
-    return homogeneous(
+    return unit_rate_devices(
         num_devices,
         flop_rate=9.3e12,
         memory_bandwidth=732e9,
@@ -170,7 +170,7 @@ def tpus(num_devices: int = 4) -> Hardware:
     275 TFLOP/s bfloat16, 1.2 TB/s and 32 GiB each, six links of 50 GB/s (Jouppi et al. 2023,
     table 4). Launch 1 µs and latency 1 µs are our choice, as is one link for each ordered pair.
     """
-    return homogeneous(
+    return unit_rate_devices(
         num_devices,
         flop_rate=275e12,
         memory_bandwidth=1.2e12,
@@ -188,7 +188,7 @@ def cpu_sockets(num_devices: int = 2) -> Hardware:
     40 cores, AVX-512 at about 2.3 GHz sustained, derated to 2.0), 256 GB, 33.6 GB/s for three
     UPI links of 11.2 GT/s each way. Launch 20 ns is XLA's own assumption for CPUs.
     """
-    return homogeneous(
+    return unit_rate_devices(
         num_devices,
         flop_rate=2.0e12,
         memory_bandwidth=205e9,
@@ -204,7 +204,7 @@ def ideal(num_devices: int = 2, *, synchronous: bool = False) -> Hardware:
 
     An op of f flop and no bytes takes f s; a tensor of b bytes is sent in b s.
     """
-    return homogeneous(num_devices, channel=no_channels, synchronous=synchronous)
+    return unit_rate_devices(num_devices, channel=no_channels, synchronous=synchronous)
 
 
 PRESETS: dict[str, Callable[[], Hardware]] = {

@@ -50,7 +50,7 @@ def search(
     ask = jax.jit(partial(guided.ask, settings=settings))
     change = jax.jit(partial(guided.change, moves=tuple(moves)))
     tell = jax.jit(partial(guided.tell, settings=settings))
-    advice = jax.jit(lambda decisions: guided.advice(guide(decisions)))
+    advice = jax.jit(lambda decisions: guided.rank(guide(decisions)))
     decisions = jnp.asarray(start, jnp.int32)
     seconds = [cost(np.asarray(start, bool))]
     # Costs that are compared are shares of the first, which a float32 tells apart.

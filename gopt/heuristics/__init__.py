@@ -19,9 +19,9 @@ from gopt.heuristics.schedule.placement.list_scheduling import critical_path, et
 from gopt.heuristics.schedule.placement.repair import fit_memory
 from gopt.heuristics.schedule.placement.spectral import (
     TURNS,
-    op_places,
+    op_coordinates,
+    spectral_coordinates,
     spectral_cut,
-    spectral_places,
 )
 
 HEURISTICS: dict[str, Callable[[Problem], Keys]] = {
@@ -64,10 +64,10 @@ __all__ = (
     "keys_in_order",
     "makespan_bound",
     "memory_etf",
-    "op_places",
+    "op_coordinates",
     "peak_bound",
     "schedules_tried",
+    "spectral_coordinates",
     "spectral_cut",
-    "spectral_places",
     "xla",
 )

@@ -5,12 +5,16 @@ from typing import Any, NamedTuple, TypeAlias
 import jraph
 import numpy as np
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import RANK, Graph, Shape, is_input, shape_of
 from gopt.graph.padding import pad
-from gopt.heuristics.schedule.orders.memory_orders import held_at_peak, lowest_order, turns
-from gopt.heuristics.schedule.placement.spectral import op_places
+from gopt.heuristics.schedule.orders.memory_orders import (
+    held_at_peak,
+    lowest_order,
+    relative_positions,
+)
+from gopt.heuristics.schedule.placement.spectral import op_coordinates
 
 GraphsTuple: TypeAlias = jraph.GraphsTuple
 
@@ -92,8 +96,8 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
     by_size = np.argsort(size, kind="stable")
     largest[producer[by_size]] = by_size
     dimensions = np.where(largest[:, None] >= 0, np.maximum(np.asarray(graph.shape)[largest], 0), 0)
-    problem = prepare(graph, homogeneous(1))
-    spectral = op_places(problem, SPECTRAL)
+    problem = prepare(graph, unit_rate_devices(1))
+    spectral = op_coordinates(problem, SPECTRAL)
     columns = [
         *(_relative(np.asarray(getattr(graph, field))[:n]) for field in OP_FEATURES[:2]),
         np.log1p(np.asarray(graph.workspace)[:n] / max(1.0, size.mean() if t else 1.0)),
@@ -129,7 +133,7 @@ def _along_the_guide(
     """Returns turn, is_late, held, side_x and side_y of each op."""
     count = spectral.shape[1]
     order, side = guide or Guide(lowest_order(problem))
-    turn = turns(problem, order)
+    turn = relative_positions(problem, order)
     held, peak = held_at_peak(problem, order)
     is_late = turn[:count] > peak / max(order.size, 1)
     x, y = spectral[:2] if side is None else side[:count].T

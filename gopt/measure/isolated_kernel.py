@@ -15,9 +15,9 @@ from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.op_costs import num_bytes
 from gopt.program.equations import aval_of, shape_of, variables
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 from gopt.xla.fused import apart
-from gopt.xla.labels import read
+from gopt.xla.labels import value_of
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
 COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
@@ -37,7 +37,7 @@ def kernel(
 
     def function(*values: jax.Array) -> Any:
         known = dict(zip(read_by, values, strict=True))
-        return run(*(read(atom, known) for atom in equation.invars))
+        return run(*(value_of(atom, known) for atom in equation.invars))
 
     return function, list(map(shape_of, read_by))
 
@@ -118,7 +118,7 @@ def copies(
     ]
 
 
-@unit
+@uninlined
 def shown(results: Any) -> jax.Array:
     """Returns a number that depends on all results: none has to leave the program.
 

@@ -18,7 +18,7 @@ from gopt.measure import isolated_kernel
 from gopt.measure.cache import MeasurementCache
 from gopt.measure.timing import conditions
 from gopt.program.program import Program
-from gopt.xla.calls import check_units
+from gopt.xla.calls import check_uninlined
 from gopt.xla.fused import kernel_of
 from gopt.xla.grouping import Group, group
 
@@ -152,7 +152,7 @@ class KernelTimes:
 
     def _learn(self, new: Mapping[str, tuple[JaxprEqn, isolated_kernel.Cold]]) -> None:
         """Compiles and times kernels, with their cold inputs, by their texts."""
-        check_units()
+        check_uninlined()
         values: dict[Any, jax.Array] = {}
         if self._call is None:
             self._call = isolated_kernel.timed(jax.jit(lambda x: x + 1), [[jnp.zeros(4)]])

@@ -7,7 +7,7 @@ import numpy as np
 
 from gopt.cost.schedule.decoding import Schedule
 from gopt.cost.schedule.problem import MAX_UNITS, Problem, to_bytes, to_seconds
-from gopt.plots.style import COLOURS, FONT, LINES, legend, new_figure, require
+from gopt.plots.style import COLOURS, FONT, LINES, check_not_empty, legend, new_figure
 from gopt.plots.units import memory_unit, time_unit
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def memory_profile(problem: Problem, schedules: Mapping[str, Schedule]) -> "Figu
     Raises:
       ValueError: `schedules` is empty.
     """
-    require(schedules, "schedules")
+    check_not_empty(schedules, "schedules")
     figure, axes = new_figure([_PROFILE] * problem.num_devices)
     _draw_memory(axes, problem, schedules)
     return figure
@@ -68,7 +68,7 @@ def confirmed_memory(
     Raises:
       ValueError: `schedules` is empty.
     """
-    require(schedules, "schedules")
+    check_not_empty(schedules, "schedules")
     figure, (axes,) = new_figure([1.6 * _PROFILE])
     unit, scale = memory_unit(max(planned.values()))
     for index, (name, (problem, schedule)) in enumerate(schedules.items()):
@@ -102,7 +102,7 @@ def overview(
     Raises:
       ValueError: `schedules` is empty.
     """
-    require(schedules, "schedules")
+    check_not_empty(schedules, "schedules")
     last = list(schedules.values())[-1]
     lanes = _lanes(problem, last)
     figure, axes = new_figure([_chart_height(lanes)] + [_PROFILE] * problem.num_devices)

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gopt.plots.style import COLOURS, LINES, label_decades, legend_across, new_figure, require
+from gopt.plots.style import (
+    COLOURS,
+    LINES,
+    check_not_empty,
+    label_decades,
+    legend_across,
+    new_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +38,7 @@ def convergence(
     Raises:
       ValueError: `histories` is empty, or the shapes of an entry do not agree.
     """
-    require(histories, "histories")
+    check_not_empty(histories, "histories")
     figure, (axes,) = new_figure([2.6])
     for index, (name, (evaluations, costs)) in enumerate(histories.items()):
         steps, runs = np.asarray(evaluations), np.asarray(costs, np.float64)
@@ -75,7 +82,7 @@ def tradeoff(
       ValueError: `found` is empty, a horizontal value is not positive, or a vertical one is
         negative.
     """
-    require(found, "found")
+    check_not_empty(found, "found")
     for name, (taken, reached) in found.items():
         if not taken > 0:
             raise ValueError(f"found[{name!r}] takes {taken}: expected more than 0")

@@ -68,7 +68,7 @@ def label_decades(axis: "Axis") -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def require(values: Mapping[str, Any], field: str) -> None:
+def check_not_empty(values: Mapping[str, Any], field: str) -> None:
     """Check that there is something to draw.
 
     Args:

@@ -2,9 +2,9 @@
 
 from gopt.rewriting.api import Rewriting, rewrite
 from gopt.rewriting.cost.costs import OpCost, footprint, measured, roofline
-from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Term, Terms
-from gopt.rewriting.ir.to_function import Traced, Written
+from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
 from gopt.rewriting.rules.generated import generated
 from gopt.rewriting.rules.matching import Match, Matcher
 from gopt.rewriting.rules.rule import Rule
@@ -20,18 +20,18 @@ __all__ = [
     "Matcher",
     "OpCost",
     "Rewriting",
+    "RewrittenProgram",
     "Rule",
     "Search",
     "Term",
     "Terms",
-    "Traced",
-    "Written",
+    "TracedProgram",
     "backtracking",
     "footprint",
     "generated",
     "measured",
     "partial_equivalence",
-    "read",
     "rewrite",
     "roofline",
+    "terms_of_program",
 ]

@@ -15,10 +15,10 @@ from gopt.measure.timing import FEWEST_TURNS, Times, check_repeats, median_ratio
 from gopt.plots.units import format_seconds
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.rewriting.cost.costs import OpCost, roofline
-from gopt.rewriting.cost.pricing import Prices
-from gopt.rewriting.ir.from_program import read, unknown
+from gopt.rewriting.cost.pricing import TermCosts
+from gopt.rewriting.ir.from_program import count_unknown_primitives, terms_of_program
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.ir.to_function import Traced, Written
+from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.result import Search
@@ -28,7 +28,7 @@ from gopt.rewriting.search.taso import backtracking
 class Measured(NamedTuple):
     """A program as it was measured."""
 
-    written: Traced
+    written: TracedProgram
     cost: float  # s, by the model, of what does not depend on constants alone
     times: Times  # of a call in each turn
 
@@ -40,7 +40,7 @@ class Rewriting:
     Attributes:
       program: the function as equations.
       before: the function as it is, with all of its arguments; its cost is that of its terms, as
-        `gopt.rewriting.ir.from_program.read` makes them.
+        `gopt.rewriting.ir.from_program.terms_of_program` makes them.
       folded: its terms, where what depends on constants alone is computed before.
       found: the cheapest program, folded as well.
       rules: names of those that led there, as the search tells them.
@@ -99,13 +99,13 @@ class Rewriting:
         times = (of or self.found).times
         return median_ratio(getattr(times, clock), getattr(self.before.times, clock))
 
-    def apply(self) -> Traced:
+    def apply(self) -> TracedProgram:
         """Returns what was chosen: same arguments, same values.
 
         What was found was measured as `fold` and `run` do it, see
-        `gopt.rewriting.ir.to_function.Traced`; a call computes what depends on constants alone each
-        time. If it was not chosen, this is the function, equation by equation, and nothing is
-        computed before.
+        `gopt.rewriting.ir.to_function.TracedProgram`; a call computes what depends on constants
+        alone each time. If it was not chosen, this is the function, equation by equation, and
+        nothing is computed before.
         """
         return self.after.written
 
@@ -182,16 +182,16 @@ def rewrite(
     check_one_device(args, program)
     terms, cost = Terms(), cost or roofline()
     known = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
-    roots = read(terms, program, known)
-    cost_before = Prices(terms, cost).program(roots)
+    roots = terms_of_program(terms, program, known)
+    cost_before = TermCosts(terms, cost).program(roots)
     if not math.isfinite(cost_before):
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
     found = search(terms, roots, cost, rules)
 
     written = {
-        "before": Traced(program, constant),
-        "folded": Written(terms, roots, program, constant),
-        "found": Written(terms, found.roots, program, constant),
+        "before": TracedProgram(program, constant),
+        "folded": RewrittenProgram(terms, roots, program, constant),
+        "found": RewrittenProgram(terms, found.roots, program, constant),
     }
     draws = [_drawn(args, program, seed + k) for k in range(2)]
     given = _given(args, draws[0])
@@ -211,13 +211,13 @@ def rewrite(
         tells=is_telling(*([values[k] for k in changed] for values in expected[:2]))
         and (not made or any(is_telling(*(values[k] for values in expected[:2])) for k in made)),
         stopped=found.stopped,
-        unknown=unknown(terms, roots),
+        unknown=count_unknown_primitives(terms, roots),
     )
 
 
 def _times(
     fn: Callable[..., Any],
-    written: dict[str, Traced],
+    written: dict[str, TracedProgram],
     args: tuple[Any, ...],
     constant: set[int],
     repeats: int,

@@ -25,9 +25,9 @@ from gopt.cost.schedule import objectives
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.list_decoder import construct
 from gopt.cost.schedule.problem import Problem
-from gopt.heuristics import op_places
+from gopt.heuristics import op_coordinates
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
-from gopt.heuristics.schedule.orders.memory_orders import turns
+from gopt.heuristics.schedule.orders.memory_orders import relative_positions
 from gopt.search import annealing
 from gopt.systems import regal
 
@@ -140,13 +140,13 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
     read = np.bincount(reader, size[tensor], minlength=n)
     order, side = regal.guide(problem, objective=objective)
     if side is None:
-        side = op_places(problem, 2).T
+        side = op_coordinates(problem, 2).T
     settings = regal.Settings()
     found = np.zeros((problem.shape.ops, len(regal.PLACES)))
     share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * side[:n]
-    turn = turns(problem, order)[:n]
+    turn = relative_positions(problem, order)[:n]
     runs = ~np.asarray(problem.is_input[:n])
     late = turn - (turn[runs].mean() if runs.any() else 0)
     found[:n, regal.PLACES.index("priority")] = settings.follow * late + 0.5

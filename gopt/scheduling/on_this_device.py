@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.cost.schedule.xla_memory import packed_bytes
 from gopt.graph.padding import pad
@@ -181,4 +181,4 @@ def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> l
 
 
 def _on_one_device(graph: Traced) -> Problem:
-    return prepare(pad(graph.graph), homogeneous(1))
+    return prepare(pad(graph.graph), unit_rate_devices(1))

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.population import Cost, Tree, assert_a_cost_each, uniforms
+from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, uniforms
 
 Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to a neighbour
 
@@ -121,7 +121,7 @@ def init(keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
       cost: their costs, `[K]`.
       settings: chains and temperatures.
     """
-    assert_a_cost_each(keys, cost)
+    assert_one_cost_per_candidate(keys, cost)
     order = jnp.argsort(cost, stable=True)[jnp.arange(settings.chains) % len(cost)]
     keys, cost = jax.tree.map(lambda leaf: jnp.asarray(leaf)[order], keys), cost[order]
     return State(keys, cost, keys, cost)
@@ -150,7 +150,7 @@ def tell(
       cost: their costs, `[c]`.
       temperature: temperature, as a share of a chain's cost.
     """
-    assert_a_cost_each(keys, cost)
+    assert_one_cost_per_candidate(keys, cost)
     count = len(cost)
     chance = jnp.log(jax.random.uniform(key, (count,), minval=jnp.finfo(jnp.float32).tiny))
     worse = cost - state.cost[:count]

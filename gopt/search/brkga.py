@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.search.population import Cost, Tree, assert_a_cost_each, coins, uniforms
+from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, coins, uniforms
 
 Proposal = Callable[[Tree], Tree]  # one uniform in [0, 1) per gene, to keys of mutants
 
@@ -174,7 +174,7 @@ def sort(keys: Tree, cost: jax.Array) -> State:
     Raises:
       AssertionError: `cost` does not have one entry per candidate.
     """
-    assert_a_cost_each(keys, cost)
+    assert_one_cost_per_candidate(keys, cost)
     order = jnp.argsort(cost, stable=True)
     return State(jax.tree.map(lambda leaf: leaf[order], keys), cost[order])
 

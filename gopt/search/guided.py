@@ -73,7 +73,7 @@ class State(NamedTuple):
     awake: jax.Array
 
 
-class Advice(NamedTuple):
+class Ranking(NamedTuple):
     """Ranking of the decisions by the guide, valid until its next call.
 
     Attributes:
@@ -85,7 +85,7 @@ class Advice(NamedTuple):
     choices: jax.Array
 
 
-class Taken(NamedTuple):
+class DrawnMove(NamedTuple):
     """A drawn decision and the move that changes it.
 
     Attributes:
@@ -121,22 +121,22 @@ def init(decisions: jax.Array, cost: jax.Array, *, moves: int = 1) -> State:
     return State(decisions, cost, jnp.int32(0), never[:, 0], never)
 
 
-def advice(scores: jax.Array) -> Advice:
+def rank(scores: jax.Array) -> Ranking:
     """Rank decisions by their scores `[N]`; -inf marks decisions that may not be changed."""
     order = jnp.argsort(-scores, stable=True).astype(jnp.int32)
-    return Advice(order, jnp.sum(scores > -jnp.inf, dtype=jnp.int32))
+    return Ranking(order, jnp.sum(scores > -jnp.inf, dtype=jnp.int32))
 
 
-def ask(key: jax.Array, state: State, advice: Advice, *, settings: Settings) -> Taken:
+def ask(key: jax.Array, state: State, rank: Ranking, *, settings: Settings) -> DrawnMove:
     """Draw the next decision and move.
 
     Args:
       key: random key.
       state: current state of the search.
-      advice: ranking by the guide.
+      rank: ranking by the guide.
       settings: settings of the guided search.
     """
-    order, choices = advice
+    order, choices = rank
     to_move, to_node = jax.random.split(key)
     is_stuck = state.waited >= settings.patience * choices
     move = jax.random.randint(to_move, (), 0, jnp.where(is_stuck, len(state.taken), 1))
@@ -145,10 +145,12 @@ def ask(key: jax.Array, state: State, advice: Advice, *, settings: Settings) -> 
     few = jnp.maximum((settings.share * choices).astype(jnp.int32), 1)
     few = jnp.minimum(few, free[-1])
     place = jnp.searchsorted(free, jax.random.randint(to_node, (), 0, few), side="right")
-    return Taken(move, order.at[place].get(mode="fill", fill_value=len(order)))
+    return DrawnMove(move, order.at[place].get(mode="fill", fill_value=len(order)))
 
 
-def change(key: jax.Array, decisions: jax.Array, taken: Taken, moves: Sequence[Move]) -> jax.Array:
+def change(
+    key: jax.Array, decisions: jax.Array, taken: DrawnMove, moves: Sequence[Move]
+) -> jax.Array:
     """Return the candidate that a move makes of decisions `[N]`.
 
     Args:
@@ -162,7 +164,7 @@ def change(key: jax.Array, decisions: jax.Array, taken: Taken, moves: Sequence[M
 
 def tell(
     state: State,
-    taken: Taken,
+    taken: DrawnMove,
     decisions: jax.Array,
     cost: jax.Array,
     choices: jax.Array,
@@ -229,7 +231,7 @@ def minimize(
     first = state.cost
 
     def block(state: State, keys: jax.Array) -> tuple[State, jax.Array]:
-        said = advice(guide(state.decisions))
+        said = rank(guide(state.decisions))
 
         def step(state: State, key: jax.Array) -> tuple[State, jax.Array]:
             to_ask, to_change = jax.random.split(key)

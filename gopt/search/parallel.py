@@ -13,7 +13,9 @@ Tree = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def spread(fn: Callable[..., Tree], *, num_devices: int | None = None) -> Callable[..., Tree]:
+def shard_candidates(
+    fn: Callable[..., Tree], *, num_devices: int | None = None
+) -> Callable[..., Tree]:
     """Shard a function over devices, along the first axis of every argument.
 
     The function must treat the rows of that axis independently, like a `jax.vmap`. The result is

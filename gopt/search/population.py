@@ -59,7 +59,7 @@ def coins(key: jax.Array, template: Tree, count: int, bias: Tree | float) -> Tre
     return jax.tree.map(flip, template, keys, biases)
 
 
-def assert_a_cost_each(keys: Tree, cost: jax.Array) -> None:
+def assert_one_cost_per_candidate(keys: Tree, cost: jax.Array) -> None:
     """Raises `AssertionError` unless costs are `[P]` for keys `[P, ...]`.
 
     A column `[P, 1]` would be sorted along the wrong axis without a word.

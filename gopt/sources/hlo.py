@@ -113,11 +113,11 @@ class _Builder:
                 values[name] = operands[0]
             else:
                 values[name] = self._append(
-                    hlo_cost.kind(self.module, instruction),
+                    hlo_cost.kind_of(self.module, instruction),
                     operands,
                     finished.get(name, instruction.arrays),
                     flops=hlo_cost.flops(self.module, computation, instruction),
-                    bytes=hlo_cost.moved(self.module, computation, instruction),
+                    bytes=hlo_cost.bytes_moved(self.module, computation, instruction),
                 )
         return values[computation.root.name]
 
@@ -129,7 +129,7 @@ class _Builder:
     def materialise(self, results: Refs, arrays: list[Array]) -> Iterator[Ref]:
         """Appends an op for each result that is no tensor yet; returns where the results are."""
         for ref, array in zip(results, arrays, strict=True):
-            if ref is None or self.ops[ref[0]].outputs[ref[1]].size != hlo_cost.size(array):
+            if ref is None or self.ops[ref[0]].outputs[ref[1]].size != hlo_cost.array_bytes(array):
                 (ref,) = self._append("broadcast_in_dim", [[ref]], [array])
             yield ref
 
@@ -207,7 +207,7 @@ class _Builder:
 
 def _output(array: Array, *, pinned: bool) -> Output:
     dtype = "float8" if array.dtype.startswith("f8") else _DTYPES.get(array.dtype, DTYPES[0])
-    return Output(hlo_cost.size(array), array.dims, dtype, pinned)
+    return Output(hlo_cost.array_bytes(array), array.dims, dtype, pinned)
 
 
 def _cost(ops: list[Op]) -> np.ndarray:

@@ -11,7 +11,7 @@ except ImportError:  # costs are the same without it, and take longer
 Fn = TypeVar("Fn", bound=Callable)
 
 
-def unit(fn: Fn) -> Fn:
+def uninlined(fn: Fn) -> Fn:
     """Returns `fn` as a computation that XLA calls, and neither inlines nor mixes with others.
 
     A hint for CPUs: XLA's runtime there runs the steps of a short computation one after another.
@@ -23,8 +23,8 @@ def unit(fn: Fn) -> Fn:
     return xla_metadata_call(fn, inlineable="false")
 
 
-def check_units() -> None:
-    """Checks that a `unit` stays one.
+def check_uninlined() -> None:
+    """Checks that a `uninlined` stays one.
 
     Raises:
       RuntimeError: this version of JAX has no calls that XLA does not inline.

@@ -10,9 +10,9 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 from gopt.program.equations import body_of, run_equation
 from gopt.program.primitives import role_of
 from gopt.program.program import Program
-from gopt.xla.calls import check_units, unit
+from gopt.xla.calls import check_uninlined, uninlined
 from gopt.xla.grouping import Group, group
-from gopt.xla.labels import Values, read
+from gopt.xla.labels import Values, value_of
 
 
 def fused(
@@ -37,17 +37,17 @@ def fused(
     grouped = group(program, parts)
     is_cpu = (platform or jax.default_backend()) == "cpu"
     if is_cpu:
-        check_units()
+        check_uninlined()
 
     def function(*args: Any) -> Any:
         values: Values = dict(zip(grouped.inputs, grouped.check_arguments(args), strict=True))
         values |= zip(grouped.constants, grouped.values, strict=True)
         for equation in grouped.equations:
-            operands = [read(atom, values) for atom in equation.invars]
+            operands = [value_of(atom, values) for atom in equation.invars]
             kernel = apart(equation) if is_cpu else _behind_barrier(kernel_of(equation))
             results = kernel(*operands)
             values |= zip(equation.outvars, results, strict=True)
-        return jax.tree.unflatten(grouped.out_tree, [read(a, values) for a in grouped.outputs])
+        return jax.tree.unflatten(grouped.out_tree, [value_of(a, values) for a in grouped.outputs])
 
     return function
 
@@ -63,7 +63,7 @@ def apart(equation: JaxprEqn) -> Callable[..., Any]:
     """Returns what an equation, or a group of them, computes, as one kernel on a CPU."""
     last = body_of(equation).jaxpr.eqns[-1] if equation.primitive.name == "jit" else equation
     is_opaque = role_of(last.primitive.name) == "opaque"
-    return kernel_of(equation) if is_opaque else unit(kernel_of(equation))
+    return kernel_of(equation) if is_opaque else uninlined(kernel_of(equation))
 
 
 def _behind_barrier(kernel: Callable[..., Any]) -> Callable[..., Any]:

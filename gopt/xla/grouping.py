@@ -18,7 +18,7 @@ from gopt.program.equations import Atom, aval_of, shape_of, variables
 from gopt.program.primitives import CLONED
 from gopt.program.program import Program
 from gopt.xla import hlo_text
-from gopt.xla.labels import kernels_of, labelled
+from gopt.xla.labels import labelled, module_kernels
 
 Group = tuple[int, ...]
 
@@ -37,7 +37,7 @@ def materialised(program: Program, options: Mapping[str, Any] | None = None) -> 
     own = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
     function = jax.jit(labelled(program), compiler_options={**own, **(options or {})})
     compiled = function.lower(*program.arguments()).compile()
-    found = kernels_of(hlo_text.parse(compiled.as_text() or ""))
+    found = module_kernels(hlo_text.parse(compiled.as_text() or ""))
     # What takes several steps is written by the last.
     return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))
 

@@ -60,7 +60,7 @@ _ELEMENT_WISE = frozenset(
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128}
 
 
-def kind(module: Module, instruction: Instruction) -> str:
+def kind_of(module: Module, instruction: Instruction) -> str:
     """Return an instruction's name in `gopt.graph.kinds.KINDS`, or its opcode.
 
     Args:
@@ -82,7 +82,7 @@ def elements(array: Array) -> int:
     return math.prod(array.dims)
 
 
-def size(array: Array) -> int:
+def array_bytes(array: Array) -> int:
     """Return the bytes of an array, without padding of the layout."""
     bits = _BITS.get(array.dtype)
     if bits is None:
@@ -150,7 +150,7 @@ def total_flops(module: Module, computation: Computation) -> float:
     return sum(flops(module, computation, i) for i in computation.instructions.values())
 
 
-def moved(module: Module, computation: Computation, instruction: Instruction) -> float | None:
+def bytes_moved(module: Module, computation: Computation, instruction: Instruction) -> float | None:
     """Return the bytes moved by an instruction that touches parts of its operands, otherwise None.
 
     None means that all operands and results count, each once. Slices and in-place updates move the
@@ -163,18 +163,18 @@ def moved(module: Module, computation: Computation, instruction: Instruction) ->
     """
     opcode = instruction.opcode
     operands = computation.operands(instruction)
-    sizes = [sum(map(size, operand.arrays)) for operand in operands]
+    sizes = [sum(map(array_bytes, operand.arrays)) for operand in operands]
     if opcode == "constant":
         return 0
     if opcode == "fusion":
         return _fusion_bytes(module, computation, instruction)
     if opcode in _SLICES:
-        return 2 * size(instruction.arrays[0]) + sum(sizes[1:])
+        return 2 * array_bytes(instruction.arrays[0]) + sum(sizes[1:])
     if opcode == "dynamic-update-slice":
         return 2 * sizes[1] + sum(sizes[2:])
     if opcode == "scatter":
         buffers = len(instruction.arrays)
-        reads_old = kind(module, instruction) != "scatter"
+        reads_old = kind_of(module, instruction) != "scatter"
         return (3 if reads_old else 2) * sum(sizes[-buffers:]) + sizes[buffers]
     return None
 
@@ -187,14 +187,14 @@ def _fusion_bytes(module: Module, computation: Computation, fusion: Instruction)
             users[name].append(instruction)
 
     def read(instruction: Instruction) -> float:
-        whole, parts = sum(map(size, instruction.arrays)), 0.0
+        whole, parts = sum(map(array_bytes, instruction.arrays)), 0.0
         for user in users[instruction.name]:
             if user.opcode in VIEWS:
                 parts += read(user)
             elif user.operands[0] != instruction.name or instruction.name in user.operands[1:]:
                 return whole
             elif user.opcode in _SLICES:
-                parts += size(user.arrays[0])
+                parts += array_bytes(user.arrays[0])
             elif user.opcode != "dynamic-update-slice":
                 return whole
         return min(whole, parts)
@@ -205,8 +205,8 @@ def _fusion_bytes(module: Module, computation: Computation, fusion: Instruction)
         if instruction.opcode in VIEWS:
             return written(fused.operands(instruction)[0])
         if instruction.opcode == "dynamic-update-slice":
-            return size(fused.operands(instruction)[1].arrays[0])
-        return sum(map(size, instruction.arrays))
+            return array_bytes(fused.operands(instruction)[1].arrays[0])
+        return sum(map(array_bytes, instruction.arrays))
 
     outer = computation.operands(fusion)
     parameters = [i for i in fused.instructions.values() if i.opcode == "parameter"]

@@ -36,18 +36,18 @@ def labelled(program: Program, tie: Tie | None = None) -> Callable[..., Any]:
         for position, equation in enumerate(program.equations):
             with jax.named_scope(f"gopt{position}"):
                 if tie is None:
-                    operands = [read(atom, values) for atom in equation.invars]
+                    operands = [value_of(atom, values) for atom in equation.invars]
                 else:
                     operands = tie(position, equation, values, tied)
                 results = run_equation(equation, operands)
             values |= zip(equation.outvars, results, strict=True)
         values |= tied
-        return jax.tree.unflatten(program.out_tree, [read(a, values) for a in program.outputs])
+        return jax.tree.unflatten(program.out_tree, [value_of(a, values) for a in program.outputs])
 
     return function
 
 
-def read(atom: Atom, *values: Values) -> Any:
+def value_of(atom: Atom, *values: Values) -> Any:
     """Return the value of a literal, or of a variable in the first mapping that has it."""
     if isinstance(atom, Literal):
         return atom.val
@@ -60,7 +60,7 @@ def label_of(instruction: Instruction) -> int | None:
     return int(match[1]) if match else None
 
 
-def kernels_of(module: Module) -> list[tuple[Instruction, set[int]]]:
+def module_kernels(module: Module) -> list[tuple[Instruction, set[int]]]:
     """Return the kernels of an optimised module in order, each with the labels of its results.
 
     A fusion without a label on its root has the label of its last labelled equation. Instructions
@@ -83,7 +83,7 @@ def is_view(instruction: Instruction) -> bool:
     return instruction.opcode in _VIEWS
 
 
-def shown(computation: Computation, instruction: Instruction) -> list[Instruction]:
+def resolve_views(computation: Computation, instruction: Instruction) -> list[Instruction]:
     """Return the instructions that produce an instruction's data, looking through views.
 
     Args:
@@ -92,7 +92,9 @@ def shown(computation: Computation, instruction: Instruction) -> list[Instructio
     """
     if instruction.opcode == "tuple":
         return [
-            i for operand in computation.operands(instruction) for i in shown(computation, operand)
+            i
+            for operand in computation.operands(instruction)
+            for i in resolve_views(computation, operand)
         ]
     if not is_view(instruction):
         return [instruction]
@@ -102,10 +104,10 @@ def shown(computation: Computation, instruction: Instruction) -> list[Instructio
             (source,) = computation.operands(source)
         if source.opcode == "tuple":
             source = computation.operands(source)[int(instruction.attributes["index"])]
-    return shown(computation, source)
+    return resolve_views(computation, source)
 
 
-def dependent(module: Module) -> set[str]:
+def depends_on_parameters(module: Module) -> set[str]:
     """Return the names of the entry instructions that depend on a parameter."""
     found = set[str]()
     for instruction in module.entry.instructions.values():

@@ -25,7 +25,7 @@ from gopt.program.equations import variables
 from gopt.program.program import Program
 from gopt.xla import hlo_text
 from gopt.xla.buffers import overwritten
-from gopt.xla.labels import Values, dependent, kernels_of, labelled, read
+from gopt.xla.labels import Values, depends_on_parameters, labelled, module_kernels, value_of
 
 # On a CPU, XLA schedules for concurrency unless it is told to save memory.
 MEMORY_SCHEDULER: dict[str, dict[str, Any]] = {
@@ -90,8 +90,8 @@ def check_order(program: Program, compiled: jax.stages.Compiled) -> None:
     unplaced = _unplaced(program)
     ends: dict[int, int] = {}
     module = hlo_text.parse(compiled.as_text() or "")
-    placed = dependent(module)
-    for time, (instruction, labels) in enumerate(kernels_of(module)):
+    placed = depends_on_parameters(module)
+    for time, (instruction, labels) in enumerate(module_kernels(module)):
         if instruction.name in placed:
             ends |= dict.fromkeys(labels - unplaced, time)
     for before, after in itertools.pairwise(sorted(ends)):
@@ -121,7 +121,7 @@ class _Chain:
 
     def __call__(self, position: int, kernel: JaxprEqn, values: Values, tied: Values) -> list[Any]:
         """Returns what a kernel reads: from behind a barrier with what the one before it made."""
-        operands = [read(atom, tied, values) for atom in kernel.invars]
+        operands = [value_of(atom, tied, values) for atom in kernel.invars]
         if position not in self.ties:
             return operands
         over, ties = self.over.get(position), self.ties[position]

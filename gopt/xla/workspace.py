@@ -11,7 +11,7 @@ from gopt.program.equations import aval_of, variables
 from gopt.program.program import Program
 from gopt.xla import hlo_cost, hlo_text
 from gopt.xla.hlo_text import Instruction, Module
-from gopt.xla.labels import kernels_of, shown
+from gopt.xla.labels import module_kernels, resolve_views
 
 
 def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, float]:
@@ -27,7 +27,7 @@ def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, flo
     """
     module = hlo_text.parse(compiled.as_text() or "")
     steps: list[list[Instruction]] = [[] for _ in program.equations]
-    for instruction, labels in kernels_of(module):
+    for instruction, labels in module_kernels(module):
         for label in labels:
             steps[label].append(instruction)
     freed = _freed(program, steps)
@@ -55,12 +55,12 @@ def _workspace(module: Module, steps: Sequence[Instruction], freed: Mapping[str,
     if len(steps) < 2:
         return 0.0
     position = {step.name: k for k, step in enumerate(steps)}
-    sizes: list[float] = [sum(map(hlo_cost.size, step.arrays)) for step in steps]
+    sizes: list[float] = [sum(map(hlo_cost.array_bytes, step.arrays)) for step in steps]
     last = list(range(len(steps)))
     read: dict[str, int] = {}  # operands without other readers, to the last step that reads them
     for k, step in enumerate(steps):
         for operand in module.entry.operands(step):
-            for made in shown(module.entry, operand):
+            for made in resolve_views(module.entry, operand):
                 if made.name in position:
                     last[position[made.name]] = k
                     if step.opcode == "while":  # a loop runs in the buffers of its initial values

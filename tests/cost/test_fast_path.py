@@ -9,7 +9,7 @@ import pytest
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost
 from gopt.cost.fusion.levels import fused_by_level
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.cost import uses_of_kernels
 from gopt.cost.joint.problem import prepare_joint
 from gopt.cost.schedule import dispatch
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.optimized
 
 @pytest.fixture(scope="module")
 def problem():
-    return prepare(erdos_renyi(0, 300), homogeneous(2))
+    return prepare(erdos_renyi(0, 300), unit_rate_devices(2))
 
 
 def population(problem, size):
@@ -49,7 +49,7 @@ def check_loops(text, loops, calls, maps=1):
 @pytest.mark.parametrize("cost", [evaluate, makespan, peaks])
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, devices):
-    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    problem = prepare(erdos_renyi(0, 300), unit_rate_devices(devices))
     compiled = jax.jit(jax.vmap(cost, (None, 0))).lower(problem, population(problem, 4))
     check_loops(compiled.compile().as_text(), loops=6, calls=4)
 
@@ -57,7 +57,7 @@ def test_every_loop_but_the_map_over_candidates_is_one_native_function(cost, dev
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_loops_of_dispatch_are_native(devices):
-    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    problem = prepare(erdos_renyi(0, 300), unit_rate_devices(devices))
     keys = population(problem, 4)
     run = jax.jit(jax.vmap(dispatch.evaluate, (None, 0)))
     check_loops(run.lower(problem, keys).compile().as_text(), loops=12, calls=4)
@@ -69,7 +69,7 @@ def test_loops_of_dispatch_are_native(devices):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_loops_of_the_timing_of_one_candidate_are_native(devices):
-    problem = prepare(erdos_renyi(0, 300), homogeneous(devices))
+    problem = prepare(erdos_renyi(0, 300), unit_rate_devices(devices))
     keys = jax.tree.map(lambda x: x[0], population(problem, 1))
     compiled = jax.jit(dispatch.timed).lower(problem, keys).compile()
     check_loops(compiled.as_text(), loops=16, calls=8, maps=0)
@@ -77,28 +77,28 @@ def test_loops_of_the_timing_of_one_candidate_are_native(devices):
 
 @pytest.mark.parametrize("count", [33, 64])
 def test_loops_of_the_cost_of_a_fusion_are_native(count):
-    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    problem = prepare_fusion(erdos_renyi(0, 300), unit_rate_devices(1))
     fuse = jnp.zeros((count, len(problem.compute)), bool)
     compiled = jax.jit(jax.vmap(fusion_cost, (None, 0))).lower(problem, fuse)
     check_loops(compiled.compile().as_text(), loops=5, calls=4)
 
 
 def test_loops_of_fusion_by_levels_are_native():
-    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    problem = prepare_fusion(erdos_renyi(0, 300), unit_rate_devices(1))
     level = jnp.zeros((4, len(problem.compute)), jnp.int32)
     compiled = jax.jit(jax.vmap(fused_by_level, (None, 0))).lower(problem, level).compile()
     check_loops(compiled.as_text(), loops=8, calls=3)
 
 
 def test_loops_of_schedules_of_kernels_are_native():
-    joint = prepare_joint(erdos_renyi(0, 300), homogeneous(2))
+    joint = prepare_joint(erdos_renyi(0, 300), unit_rate_devices(2))
     end = jnp.zeros((4, joint.schedule.shape.ops), jnp.int32)
     compiled = jax.jit(jax.vmap(uses_of_kernels, (None, 0))).lower(joint.schedule, end).compile()
     check_loops(compiled.as_text(), loops=5, calls=1)
 
 
 def test_loops_of_the_costs_of_flips_are_native_but_the_one_over_flips():
-    problem = prepare_fusion(erdos_renyi(0, 300), homogeneous(1))
+    problem = prepare_fusion(erdos_renyi(0, 300), unit_rate_devices(1))
     fuse = jnp.zeros(len(problem.compute), bool)
     compiled = jax.jit(flipped_costs).lower(problem, fuse).compile()
     # Those of the configuration as it is, and those of a flip.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gopt.cost import hardware as machines
-from gopt.cost.hardware import PRESETS, homogeneous, op_seconds
+from gopt.cost.hardware import PRESETS, op_seconds, unit_rate_devices
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -33,7 +33,7 @@ def test_an_ideal_machine_has_no_contention_and_unit_rates():
     ("overlap", "expected"), [(1.0, 0.1 + 3), (0.0, 0.1 + 5), (0.5, 0.1 + 5 - 0.5 * 2)]
 )
 def test_roofline(overlap, expected):
-    hardware = homogeneous(1, flop_rate=10, memory_bandwidth=5, launch=0.1, overlap=overlap)
+    hardware = unit_rate_devices(1, flop_rate=10, memory_bandwidth=5, launch=0.1, overlap=overlap)
     compute_bound = op_seconds([30], [10], hardware)
     memory_bound = op_seconds([20], [15], hardware)
     np.testing.assert_allclose(compute_bound, [[expected]], rtol=1e-15)
@@ -41,7 +41,7 @@ def test_roofline(overlap, expected):
 
 
 def test_roofline_is_of_each_device():
-    hardware = homogeneous(2, launch=1)._replace(
+    hardware = unit_rate_devices(2, launch=1)._replace(
         flop_rate=np.array([1.0, 4.0]), memory_bandwidth=np.array([2.0, np.inf])
     )
     seconds = op_seconds(np.float32([8, 0]), np.float32([2, 2]), hardware)
@@ -51,16 +51,16 @@ def test_roofline_is_of_each_device():
 def test_no_devices_raise():
     for count in (0, -1):
         with pytest.raises(ValueError, match=f"num_devices is {count}: expected at least one"):
-            homogeneous(count)
-    empty = homogeneous(1)._replace(flop_rate=np.zeros(0))
+            unit_rate_devices(count)
+    empty = unit_rate_devices(1)._replace(flop_rate=np.zeros(0))
     with pytest.raises(ValueError, match="flop_rate is empty: a machine needs at least one"):
         machines.check_hardware(empty)
 
 
 def test_more_devices_than_a_cost_model_can_number_raise():
-    machines.check_hardware(homogeneous(machines.MAX_DEVICES))
+    machines.check_hardware(unit_rate_devices(machines.MAX_DEVICES))
     with pytest.raises(ValueError, match="181 devices: expected 180 at most"):
-        machines.check_hardware(homogeneous(machines.MAX_DEVICES + 1))
+        machines.check_hardware(unit_rate_devices(machines.MAX_DEVICES + 1))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_more_devices_than_a_cost_model_can_number_raise():
     ],
 )
 def test_figures_that_are_not_valid_raise(field, value, message):
-    hardware = homogeneous(2)._replace(**{field: np.asarray(value)})
+    hardware = unit_rate_devices(2)._replace(**{field: np.asarray(value)})
     with pytest.raises(ValueError, match=message):
         machines.check_hardware(hardware)

@@ -11,7 +11,7 @@ from experiments import fuse, fused_time
 from experiments.cases import Case, floats
 from experiments.fused_time import Settings, drawn, main, measure, summary, typical
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion import CPU
 from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.graph.tracing import trace
@@ -96,7 +96,7 @@ def test_what_shares_explain_is_left_out(centre):
 
 def test_configurations_go_from_nothing_to_everything():
     graph = trace(lambda x: jnp.tanh(x) * 2 + 1, jnp.ones(3)).graph
-    problem = prepare_fusion(graph, homogeneous(1))
+    problem = prepare_fusion(graph, unit_rate_devices(1))
     fuse = drawn(problem, 10, 0)
     assert not fuse[0].any()
     assert fuse[-1].all()

@@ -25,7 +25,7 @@ from experiments.xrlflow import (
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
 from tests.measure.cache_files import stored_rows
 
@@ -63,7 +63,7 @@ def models(monkeypatch):
 
 def seat(made=layers, settings=AGENT, measurements=10**9):
     played = games.game(made.__name__, made())
-    prices = Prices(played.terms, roofline())
+    prices = TermCosts(played.terms, roofline())
     return training.seat(played, prices.program, roofline(), settings, measurements)
 
 
@@ -130,7 +130,7 @@ def test_no_more_is_measured_than_there_is_to_spend(tmp_path, learning, at_rando
         roots, _ = training.program_of(one, reached.actions)
         assert one.budget.name(roots) == reached.name
     roots, rules = training.program_of(one, best.actions)
-    share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
+    share = TermCosts(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, best.share)
     assert len(rules) == sum(action != 0 for action in best.actions)
     if not learning:
@@ -249,7 +249,7 @@ def test_climbing_never_goes_down():
     shares = [row["best"] for row in came.history]
     assert shares == sorted(shares, reverse=True) and shares[-1] < 1
     roots, _ = training.program_of(one, came.best["layers"][0].actions)
-    share = Prices(one.game.terms, roofline()).program(roots) / one.env.first
+    share = TermCosts(one.game.terms, roofline()).program(roots) / one.env.first
     np.testing.assert_allclose(share, shares[-1])
 
 
@@ -345,7 +345,7 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     np.testing.assert_allclose([float(cell) for cell in row[1:5]], told, rtol=6e-3)
     played, clocks = games.game("attention", attention()), games.clocks(tmp_path)
     for by in ("summed ops", "analytic"):
-        assert found[by] == Prices(played.terms, clocks.cost(played, by)).program(played.roots)
+        assert found[by] == TermCosts(played.terms, clocks.cost(played, by)).program(played.roots)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(discrepancy, "measured", lambda _, between: lambda *op: 1.0 + between)
         live = played.terms.live(played.roots)
@@ -440,7 +440,7 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
         assert len(row["found"][name]["measured"]) == one["measured"]
         assert one["best"] == min(row["found"][name]["measured"])
     played = games.game("attention", attention())
-    analytic = Prices(played.terms, roofline()).program(played.roots)
+    analytic = TermCosts(played.terms, roofline()).program(played.roots)
     folders = [
         tmp_path / "play" / name / "attention_X-RLflow" for name in ("every_rewrite", "analytic")
     ]

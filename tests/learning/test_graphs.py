@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding
 from gopt.graph.graph import Graph, Op, Output, Shape
 from gopt.graph.kinds import KINDS
-from gopt.heuristics.schedule.placement.spectral import op_places, sides, spectral_places
+from gopt.heuristics.schedule.placement.spectral import op_coordinates, sides, spectral_coordinates
 from gopt.learning.graphs import OP_FEATURES, SPECTRAL, GraphsTuple, Guide, to_graphs_tuple
 from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.message_passing import MessagePassing
@@ -249,9 +249,11 @@ def test_places_are_of_uses_tied_by_the_logarithm_of_their_sizes(seed):
     size = np.asarray(graph.size[: int(graph.num_tensors)], np.float64)
     made = np.bincount(graph.producer[: len(size)], size, minlength=40)
     weight = np.log1p(size / size.mean())[tensor]
-    expected = spectral_places(graph.producer[tensor], reader, weight, made, SPECTRAL)
+    expected = spectral_coordinates(graph.producer[tensor], reader, weight, made, SPECTRAL)
     np.testing.assert_allclose(rows(graph)[:40, PLACES], expected.T, atol=1e-6)
-    found = op_places(prepare(padding.pad(graph, Shape(50, 50, 500)), homogeneous(2)), SPECTRAL)
+    found = op_coordinates(
+        prepare(padding.pad(graph, Shape(50, 50, 500)), unit_rate_devices(2)), SPECTRAL
+    )
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion.programs import groups_of, members
 from gopt.graph.tracing import from_program
 from gopt.measure import isolated_kernel, timing
@@ -30,7 +30,7 @@ def layers(x):
 def parts(fn, *args):
     """All ops apart, and all that may be fused."""
     traced = from_program(trace_program(fn, *args))
-    problem = prepare_fusion(traced.graph, homogeneous(1))
+    problem = prepare_fusion(traced.graph, unit_rate_devices(1))
     rows = len(problem.compute)
     return traced.program, [
         groups_of(traced, problem, members(kernels_of(problem, np.full(rows, fuse)), problem))

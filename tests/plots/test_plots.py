@@ -6,7 +6,7 @@ import pytest
 
 import gopt
 from gopt import plots
-from gopt.cost.hardware import bus_channels, homogeneous, no_channels, pair_channels
+from gopt.cost.hardware import bus_channels, no_channels, pair_channels, unit_rate_devices
 from gopt.graph.graph import Op, Output
 from gopt.heuristics import keys_from_items
 
@@ -24,7 +24,7 @@ def problem(ops, capacity=np.inf):
     chain += [
         Op(inputs=((i, 0),), outputs=(Output(MIB),), flops=1, bytes=0) for i in range(ops - 1)
     ]
-    machine = homogeneous(2, bandwidth=2 * MIB, channel=bus_channels, capacity=capacity)
+    machine = unit_rate_devices(2, bandwidth=2 * MIB, channel=bus_channels, capacity=capacity)
     return gopt.prepare(gopt.from_ops(chain), machine)
 
 
@@ -107,7 +107,7 @@ def test_lanes_are_the_links_in_use(channel, labels):
             Op(inputs=((2, 0),)),
         ]
     )
-    chain = gopt.prepare(fan, homogeneous(3, bandwidth=2 * MIB, channel=channel))
+    chain = gopt.prepare(fan, unit_rate_devices(3, bandwidth=2 * MIB, channel=channel))
     found = simulate(chain, keys_from_items(chain, [0, 1, 2, 0], range(4)))
     axes = plots.gantt(chain, found).axes[0]
     assert list(bars(axes)) == ["device 0", "device 1", "device 2", *labels]
@@ -116,7 +116,7 @@ def test_lanes_are_the_links_in_use(channel, labels):
 @pytest.mark.parametrize(("scale", "unit"), [(1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")])
 def test_time_has_a_unit_that_suits_it(scale, unit):
     graph = gopt.from_ops([Op(flops=3, bytes=0)])
-    single = gopt.prepare(graph, homogeneous(1, flop_rate=1 / scale))
+    single = gopt.prepare(graph, unit_rate_devices(1, flop_rate=1 / scale))
     (axes,) = plots.gantt(single, schedule(single)).axes
     assert axes.get_xlabel() == f"time ({unit})"
     assert axes.get_xlim()[1] == pytest.approx(3, rel=1e-6)
@@ -134,7 +134,7 @@ def test_gantt_of_three_thousand_items_is_drawn_lane_by_lane():
 
 
 def test_gantt_of_inputs_alone():
-    single = gopt.prepare(gopt.from_ops([Op("input", outputs=(Output(8),))]), homogeneous(1))
+    single = gopt.prepare(gopt.from_ops([Op("input", outputs=(Output(8),))]), unit_rate_devices(1))
     assert png(plots.gantt(single, schedule(single)))
     assert png(plots.memory_profile(single, {"only": schedule(single)}))
 

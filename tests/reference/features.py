@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import RANK, Graph
@@ -52,14 +52,14 @@ def peak_of_order(problem: Problem, order: list[int]) -> tuple[int, int, list[in
 
 def lowest_order(graph: Graph) -> list[int]:
     """That of the memory orders which peaks least on one device."""
-    problem = prepare(graph, homogeneous(1))
+    problem = prepare(graph, unit_rate_devices(1))
     orders = [list(order(problem)) for order in ORDERS]
     return min(orders, key=lambda order: peak_of_order(problem, order)[0])
 
 
 def along(graph: Graph, order: list[int]) -> dict[str, list[float]]:
     """Turns in an order, whether they are after its peak on one device, and what is held then."""
-    _, place, held = peak_of_order(prepare(graph, homogeneous(1)), order)
+    _, place, held = peak_of_order(prepare(graph, unit_rate_devices(1)), order)
     ops = range(int(graph.num_ops))
 
     def turn(op: int) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import evaluate
-from gopt.rewriting.rules.patterns import Given, build
+from gopt.rewriting.rules.patterns import AttributeVariable, build
 from gopt.rewriting.rules.rule import Rule
 
 
@@ -64,7 +64,7 @@ def sample(rule: Rule, seed: int, dtype: Any = np.float64):
     sizes |= {x: int(rng.integers(5, 8)) for x in ("h", "w")}  # kernels with holes fit
     conv = random_conv(rng)
     fixed = [dict(part.attributes)["groups"] for part in every if "groups" in dict(part.attributes)]
-    if fixed and not isinstance(fixed[0], Given):
+    if fixed and not isinstance(fixed[0], AttributeVariable):
         groups = fixed[0]
     elif rule.shapes.get("a") == "r s 1 c":
         groups = conv["groups"] = sizes["c"]
@@ -92,7 +92,9 @@ def sample(rule: Rule, seed: int, dtype: Any = np.float64):
         sizes["..."] = whole
     sizes |= {x: one_of_parts() for x in sorted(letters) if x.endswith("...") and x != "..."}
     attributes = [value for part in every for _, value in part.attributes]
-    has_middle = any(isinstance(value, Given) and value.name == "middle" for value in attributes)
+    has_middle = any(
+        isinstance(value, AttributeVariable) and value.name == "middle" for value in attributes
+    )
     start, middle, stop = sorted(map(int, rng.choice(whole[axis] + 3, 3, replace=False)))
     bound |= {"given axis": axis, "given start": start, "given middle": middle, "given stop": stop}
     for part in every:

@@ -8,7 +8,7 @@ import pytest
 import gopt
 from gopt.measure.timing import Times
 from gopt.rewriting import api
-from gopt.rewriting.ir.to_function import Written
+from gopt.rewriting.ir.to_function import RewrittenProgram
 from gopt.rewriting.rules.patterns import matmul
 from gopt.rewriting.rules.rule import Rule
 
@@ -51,7 +51,7 @@ def test_what_is_faster_is_chosen_and_has_the_same_values(takes):
     assert result.difference < 1e-5
     assert result.refused == "" and result.after is result.found
     faster = result.apply()
-    assert isinstance(faster, Written)
+    assert isinstance(faster, RewrittenProgram)
     np.testing.assert_allclose(faster(W, X), chain(W, X), rtol=1e-4, atol=1e-4)
     folded = faster.fold(W)
     assert len(folded) == 1

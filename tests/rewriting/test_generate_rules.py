@@ -11,14 +11,14 @@ from jax import lax
 
 from experiments.rewrite import generating
 from gopt.rewriting.generate_rules.choosing import (
-    Candidate,
     Generator,
-    follows,
+    RuleCandidate,
     independent,
+    is_derivable,
     is_same,
     is_useless,
 )
-from gopt.rewriting.generate_rules.domains import IMAGES, MATRICES, Letters
+from gopt.rewriting.generate_rules.domains import IMAGES, MATRICES, AxisEqualities
 from gopt.rewriting.generate_rules.enumeration import Expressions
 from gopt.rewriting.generate_rules.equalities import Equality, names_of
 from gopt.rewriting.generate_rules.fingerprints import LIKE, computed
@@ -259,7 +259,7 @@ def test_convolutions_are_compared_by_what_xla_computes(groups):
 
 
 def test_letters_that_are_joined_are_one():
-    letters = Letters()
+    letters = AxisEqualities()
     assert letters.same(("a", "b"), ("c", "d")) and letters.same(("d",), ("e",))
     assert not letters.same(("a",), ("c", "d"))
     assert letters.find("b") == letters.find("e") != letters.find("a") == letters.find("c")
@@ -280,7 +280,7 @@ def test_sides_of_a_product_are_swapped_if_both_have_one_precision():
 
 def found_of(left, right, shapes):
     equality = Equality((left, right), shapes, False)
-    return [Candidate(equality, rule) for rule in equality.rules()]
+    return [RuleCandidate(equality, rule) for rule in equality.rules()]
 
 
 def test_what_follows_from_rules_is_told():
@@ -288,10 +288,10 @@ def test_what_follows_from_rules_is_told():
     joined = matmul("x", concat("y", "z", axis=-1))
     parts = concat(matmul("x", "y"), matmul("x", "z"), axis=-1)
     split, join = found_of(joined, parts, shapes)
-    assert follows(join, RULES)  # two products are parts of one, and all parts are the whole
-    assert not follows(split, RULES)
-    assert follows(split, [*RULES, split.rule])
-    assert not follows(join, [])
+    assert is_derivable(join, RULES)  # two products are parts of one, and all parts are the whole
+    assert not is_derivable(split, RULES)
+    assert is_derivable(split, [*RULES, split.rule])
+    assert not is_derivable(join, [])
 
 
 def test_what_follows_from_the_rest_is_left_out():
@@ -299,7 +299,7 @@ def test_what_follows_from_the_rest_is_left_out():
     special = found_of(mul("x", add("y", "y")), mul("y", add("x", "x")), shapes)
     general = found_of(mul("x", add("y", "z")), add(mul("x", "y"), mul("x", "z")), shapes)
     again = replace(general[0].rule, name="again")
-    every = [*special, general[0], Candidate(general[0].equality, again)]
+    every = [*special, general[0], RuleCandidate(general[0].equality, again)]
     assert independent(every, RULES) == [general[0].rule]
     assert independent(special, RULES) == [special[0].rule]
 

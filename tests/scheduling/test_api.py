@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gopt
-from gopt.cost.hardware import homogeneous, no_channels
+from gopt.cost.hardware import no_channels, unit_rate_devices
 from gopt.heuristics import keys_from_items
 from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.orders import memory_orders
@@ -50,7 +50,7 @@ def weights(tmp_path_factory):
     params = regal.init_params(key, to_graphs_tuple(graph), settings=settings)
     regal.save_policy(paths["regal"], params, settings, objective="peak_memory", devices=2)
     of_go = go.Settings(tasks=go.TASKS, width=8, heads=2, segment=16, levels=(8,))
-    inputs = go.read(graph, gopt.prepare(graph, homogeneous(2)), of_go)
+    inputs = go.read(graph, gopt.prepare(graph, unit_rate_devices(2)), of_go)
     go.save_policy(paths["go"], go.init_params(key, inputs, settings=of_go), of_go)
     return paths
 
@@ -86,7 +86,7 @@ def test_costs_are_those_of_the_plain_reference(run, method):
 
 
 def test_before_is_the_program_on_device_0(run):
-    result = run("heft", hardware=homogeneous(2, channel=no_channels))
+    result = run("heft", hardware=unit_rate_devices(2, channel=no_channels))
     graph, reference = result.before.traced.graph, result.before.schedule
     assert reference.order[: graph.num_ops].tolist() == list(range(graph.num_ops))
     assert reference.num_items == graph.num_ops
@@ -223,7 +223,9 @@ def test_scans_are_unrolled_on_request():
 
 
 def test_rows_name_all_ops_and_transfers(run):
-    result = run("etf", objective="makespan", hardware=homogeneous(2, flop_rate=1e3, bandwidth=1e6))
+    result = run(
+        "etf", objective="makespan", hardware=unit_rate_devices(2, flop_rate=1e3, bandwidth=1e6)
+    )
     rows = result.rows()
     ops = [row for row in rows if row.kind != "transfer"]
     assert sorted(row.name for row in ops) == sorted(result.after.traced.names)
@@ -249,7 +251,7 @@ def test_summary_names_what_it_says(run):
 
 
 def test_summary_says_what_does_not_fit(run):
-    result = run("heft", hardware=homogeneous(2, capacity=2.0**18))
+    result = run("heft", hardware=unit_rate_devices(2, capacity=2.0**18))
     assert not result.before.fits
     assert "before: needs more memory than the devices have" in str(result)
 
@@ -282,10 +284,10 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
         ({"objective": "money"}, "objective is 'money': expected one of peak_memory, makespan"),
         ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
         ({"hardware": "abacus"}, "hardware is 'abacus': expected one of 2xh100"),
-        ({"hardware": homogeneous(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
+        ({"hardware": unit_rate_devices(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
         ({"donate_argnums": 7}, "donate_argnums"),
         (
-            {"method": "regal", "hardware": homogeneous(3)},
+            {"method": "regal", "hardware": unit_rate_devices(3)},
             "a policy with devices 2: expected 3",
         ),
     ],

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, objectives
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.problem import prepare
@@ -136,7 +136,7 @@ def test_proposals_keep_the_lowest_order_and_part_a_chain(devices):
         ]
     )
     shape = padding.bucket(chain)
-    case = prepare(padding.pad(chain, shape), homogeneous(devices), seconds=np.ones(n))
+    case = prepare(padding.pad(chain, shape), unit_rate_devices(devices), seconds=np.ones(n))
     action = best.starts(case, "peak_memory").action.genes
     bins = regal.Settings().bins
     assert action.shape == (shape.ops, devices + 1, 2) and action.dtype == np.int32
@@ -159,7 +159,9 @@ def test_proposals_follow_the_lowest_order():
     ops += [
         graphs.Op(inputs=((1 + i, 0),), outputs=(graphs.Output(1, pinned=True),)) for i in range(10)
     ]
-    case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(21))
+    case = prepare(
+        padding.pad(graphs.from_ops(ops), SMALL), unit_rate_devices(2), seconds=np.ones(21)
+    )
     level = best.proposed(case, "peak_memory").genes[:21, -1, 0]
     makers, readers = level[1:11], level[11:]
     # In turns: each reader goes just after its maker, and none of them last.
@@ -172,7 +174,9 @@ def test_an_op_that_makes_most_bytes_is_left_to_the_search():
         graphs.Op(inputs=((i - 1, 0),) if i else (), outputs=(graphs.Output(900 if i == 2 else 7),))
         for i in range(20)
     ]
-    case = prepare(padding.pad(graphs.from_ops(ops), SMALL), homogeneous(2), seconds=np.ones(20))
+    case = prepare(
+        padding.pad(graphs.from_ops(ops), SMALL), unit_rate_devices(2), seconds=np.ones(20)
+    )
     action = best.starts(case, "peak_memory").action.genes
     mean, deviation = action[:20, 0, 0], action[:20, -1, 1]
     middle = regal.Settings().bins // 2

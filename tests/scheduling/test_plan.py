@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gopt
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.measure.timing import memory
 from gopt.program.program import trace_program
 from gopt.scheduling.plan import fingerprint, load_plan
@@ -30,7 +30,7 @@ def loop(x):
 
 
 @pytest.mark.parametrize("fn", [branches, loop])
-@pytest.mark.parametrize("hardware", [homogeneous(1), homogeneous(2)])
+@pytest.mark.parametrize("hardware", [unit_rate_devices(1), unit_rate_devices(2)])
 def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
     settings = {"hardware": hardware, "method": "brkga", "evaluations": 1, "max_trips": 3}
     plan = gopt.schedule(fn, X, **settings).plan
@@ -113,7 +113,7 @@ def test_files_that_are_no_plans_are_refused(tmp_path):
 def saved(tmp_path_factory):
     """What a plan for two devices is in its file."""
     path = tmp_path_factory.mktemp("saved") / "plan.json"
-    machine = homogeneous(2)
+    machine = unit_rate_devices(2)
     gopt.schedule(branches, X, hardware=machine, method="brkga", evaluations=1).plan.save(path)
     return json.loads(path.read_text())
 
@@ -148,7 +148,7 @@ def test_files_with_a_wrong_field_are_refused(tmp_path, saved, field, value, mes
 
 
 def test_a_plan_for_one_device_runs_where_it_is_told():
-    result = gopt.schedule(branches, X, hardware=homogeneous(1), method="depth_first")
+    result = gopt.schedule(branches, X, hardware=unit_rate_devices(1), method="depth_first")
     device = jax.devices()[2]
     found = result.apply([device])(np.asarray(X))
     assert found.devices() == {device}

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import gopt
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.program.program import trace_program
 from gopt.scheduling.staged import Staged
 from gopt.scheduling.stages import Ledger, Send, Stage, Tensors, Transfer, segments
@@ -24,7 +24,7 @@ TABLE = np.linspace(0, 1, 48, dtype=np.float32).reshape(8, 6)
 X = jnp.asarray(TABLE)
 
 # Ops worth sending to another device.
-MACHINE = homogeneous(4, flop_rate=1e9, memory_bandwidth=1e9, launch=1e-6, bandwidth=1e10)
+MACHINE = unit_rate_devices(4, flop_rate=1e9, memory_bandwidth=1e9, launch=1e-6, bandwidth=1e10)
 
 
 def gradient(w, x):
@@ -106,7 +106,7 @@ def placement_of():
     @cache
     def drawn(name, devices):
         fn, args = CASES[name]
-        hardware = homogeneous(devices)
+        hardware = unit_rate_devices(devices)
         result = gopt.schedule(fn, *args, hardware=hardware, method="brkga", evaluations=1)
         return result.apply()
 
@@ -167,7 +167,7 @@ def test_each_tensor_is_sent_once_to_each_device(placement_of):
 
 def test_a_stage_is_as_long_as_nothing_is_sent():
     fn, args = CASES["branches"]
-    slow = homogeneous(2, bandwidth=1e-6)
+    slow = unit_rate_devices(2, bandwidth=1e-6)
     result = gopt.schedule(fn, *args, hardware=slow, method="heft")
     roomy = replace(result.plan, peak=(2 * result.plan.peak[0], 0))
     (stage,) = roomy.apply(fn, *args).actions
@@ -267,7 +267,7 @@ def test_stages_are_halved_until_they_fit():
         return [jnp.sum(y) for y in made], made[0]
 
     args = jnp.ones((64, 64)), [jnp.ones((64, 64))] * 8
-    slow = homogeneous(2, bandwidth=1e-6)
+    slow = unit_rate_devices(2, bandwidth=1e-6)
     plan = gopt.schedule(fn, *args, hardware=slow, method="heft").plan
     counts = []
     for peak in (2 * plan.peak[0], plan.peak[0] // 2, 0):
@@ -287,7 +287,7 @@ def test_what_a_ledger_holds():
         z = y @ x
         return z @ x, y @ y
 
-    plan = gopt.schedule(fn, jnp.ones((8, 8)), hardware=homogeneous(2), method="heft").plan
+    plan = gopt.schedule(fn, jnp.ones((8, 8)), hardware=unit_rate_devices(2), method="heft").plan
     program = trace_program(fn, jnp.ones((8, 8)))
     traced = unshared_graph(plan.kernels(program), {})
     names = [name.rsplit("/")[-1] for name in traced.names]
@@ -378,7 +378,7 @@ def test_what_is_donated_lives_while_one_device_stands_for_two(seed):
     result = gopt.schedule(
         fn,
         *args,
-        hardware=homogeneous(2),
+        hardware=unit_rate_devices(2),
         method="brkga",
         evaluations=1,
         seed=seed,

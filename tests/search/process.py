@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import keys_shape
 from gopt.cost.schedule.execution import evaluate
 from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import prepare
 from gopt.search import brkga
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.search.population import uniforms
 from gopt.sources.synthetic import erdos_renyi
 
@@ -29,15 +29,15 @@ SIZES = brkga.Settings(population=16, elites=11, mutants=2)  # 16, then 5 candid
 
 def find() -> dict[str, np.ndarray]:
     """Returns costs, a whole search and more, the same on any number of devices."""
-    problem = prepare(erdos_renyi(0, 30), homogeneous(2))
+    problem = prepare(erdos_renyi(0, 30), unit_rate_devices(2))
     keys = uniforms(jax.random.key(0), keys_shape(problem), 13)
-    costs = jax.jit(spread(jax.vmap(partial(evaluate, problem))))
-    cost = spread(population_cost(problem, "makespan"))
+    costs = jax.jit(shard_candidates(jax.vmap(partial(evaluate, problem))))
+    cost = shard_candidates(population_cost(problem, "makespan"))
     search = jax.jit(
         lambda key: brkga.minimize(key, cost, keys_shape(problem), evaluations=36, settings=SIZES)
     )
-    twice = spread(lambda x: 2 * x)
-    fold = spread(jax.vmap(partial(jax.random.fold_in, data=1)))
+    twice = shard_candidates(lambda x: 2 * x)
+    fold = shard_candidates(jax.vmap(partial(jax.random.fold_in, data=1)))
     found = {
         # Processes wait half a minute for the first call of each other, and any time for the next.
         "fewer rows than devices": jax.jit(twice)(jax.jit(twice)(jnp.arange(3.0))),

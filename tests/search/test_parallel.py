@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.search.parallel import on_host, spread
+from gopt.search.parallel import on_host, shard_candidates
 
 
 def rows(x: jax.Array, tree: dict) -> dict:
@@ -36,9 +36,9 @@ def test_there_are_several_devices():
 @pytest.mark.parametrize("jit", [False, True])
 def test_spread_equals_one_device_bit_for_bit(count, jit):
     args = arguments(count)
-    fn = spread(rows)
+    fn = shard_candidates(rows)
     got = (jax.jit(fn) if jit else fn)(*args)
-    expected = spread(rows, num_devices=1)(*args)
+    expected = shard_candidates(rows, num_devices=1)(*args)
     assert len(np.unique(expected["sum"])) == count
     jax.tree.map(np.testing.assert_array_equal, got, expected)
 
@@ -50,7 +50,7 @@ def test_each_device_gets_a_share_of_the_rows():
         seen.append(x.shape)
         return 2 * x
 
-    np.testing.assert_array_equal(spread(fn)(jnp.arange(5.0)), 2 * np.arange(5.0))
+    np.testing.assert_array_equal(shard_candidates(fn)(jnp.arange(5.0)), 2 * np.arange(5.0))
     assert set(seen) == {(2,)}
 
 
@@ -63,7 +63,7 @@ def test_no_row_is_computed_again_but_the_last_one(count, devices):
         return 2 * x
 
     x = jnp.arange(float(count))
-    np.testing.assert_array_equal(jax.jit(spread(fn, num_devices=devices))(x), 2 * x)
+    np.testing.assert_array_equal(jax.jit(shard_candidates(fn, num_devices=devices))(x), 2 * x)
     jax.effects_barrier()
     assert len(seen) == -(-count // devices) * devices and set(seen) == set(range(count))
 
@@ -71,7 +71,7 @@ def test_no_row_is_computed_again_but_the_last_one(count, devices):
 def test_nothing_but_results_travels_between_devices():
     def search(key: jax.Array) -> jax.Array:
         rows = jax.random.uniform(key, (8, 3))
-        cost = spread(lambda x: x.sum(1))(rows)
+        cost = shard_candidates(lambda x: x.sum(1))(rows)
         return rows[jnp.argsort(cost)]
 
     run = jax.jit(search).lower(jax.random.key(0)).compile()
@@ -81,19 +81,19 @@ def test_nothing_but_results_travels_between_devices():
 
 
 def test_one_device_leaves_the_function_alone():
-    assert spread(rows, num_devices=1) is rows
+    assert shard_candidates(rows, num_devices=1) is rows
 
 
 def test_random_keys_are_rows_too():
     fn = jax.vmap(lambda key: jax.random.uniform(key, (2,)))
     keys = jax.random.split(jax.random.key(0), 3)
-    np.testing.assert_array_equal(spread(fn)(keys), fn(keys))
+    np.testing.assert_array_equal(shard_candidates(fn)(keys), fn(keys))
 
 
 @pytest.mark.parametrize("count", [-1, 0, 5])
 def test_numbers_of_devices_that_there_are_not_raise(count):
     with pytest.raises(ValueError, match=rf"num_devices is {count}: expected 1\.\.4"):
-        spread(rows, num_devices=count)
+        shard_candidates(rows, num_devices=count)
 
 
 def test_devices_that_leave_out_a_process_raise(monkeypatch):
@@ -101,8 +101,8 @@ def test_devices_that_leave_out_a_process_raise(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: devices)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(ValueError, match="num_devices is 4: expected 1, or the 8 of all processes"):
-        spread(rows, num_devices=4)
-    assert spread(rows, num_devices=1) is rows
+        shard_candidates(rows, num_devices=4)
+    assert shard_candidates(rows, num_devices=1) is rows
 
 
 def test_work_on_the_host_leaves_the_default_device():

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from gopt.cost.fusion.rules import RULES
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.problem import prepare_joint
 from gopt.cost.schedule import objectives
 from gopt.cost.schedule.problem import prepare
@@ -61,7 +61,9 @@ def case(name, devices, more=0, settings=SETTINGS):
     """A joint problem, its graph as the policy reads it, and random parameters."""
     graph = NASTY[name]() if name in NASTY else traced(name)
     graph = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
-    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
+    machine = unit_rate_devices(
+        devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1
+    )
     joint = prepare_joint(graph, machine, rules=RULES["gpu"], rows=tuple(r + more for r in ROWS))
     return joint, go.read(graph, joint, settings), parameters(settings)
 
@@ -69,7 +71,7 @@ def case(name, devices, more=0, settings=SETTINGS):
 @cache
 def parameters(settings):
     graph = padding.pad(layered(0, 20))
-    inputs = go.read(graph, prepare(graph, homogeneous(2)), settings)
+    inputs = go.read(graph, prepare(graph, unit_rate_devices(2)), settings)
     init = partial(go.init_params, jax.random.key(0), settings=settings)
     params = jax.eval_shape(init, inputs)
     rng = np.random.default_rng(1)
@@ -292,7 +294,7 @@ def test_inputs_are_in_the_group_of_their_first_reader():
     ops += [Op(inputs=((0, 0), (1, 0), (3, 0)), flops=3.0)]
     graph = from_ops(ops)
     settings = dataclasses.replace(SETTINGS, levels=(4, 8, 32))
-    inputs = go.read(graph, prepare(graph, homogeneous(2)), settings)
+    inputs = go.read(graph, prepare(graph, unit_rate_devices(2)), settings)
     for group, count in zip(inputs.group, inputs.count, strict=True):
         assert group[0] == group[5] and group[1] == group[4]
         assert np.unique(group[:6]).tolist() == list(range(count))
@@ -306,7 +308,7 @@ def test_ops_go_only_where_they_may():
     graph = padding.pad(layered(0, 60), SHAPE)
     allowed = np.ones((60, 3), bool)
     allowed[:, 2] = False
-    problem = prepare(graph, homogeneous(3), allowed=allowed)
+    problem = prepare(graph, unit_rate_devices(3), allowed=allowed)
     begin = jax.jit(lambda device: go.begin(problem, device, go.simulator_of(problem, "makespan")))
     decision = begin(jnp.full(SHAPE.ops, 2, jnp.int32)).decision
     assert not np.asarray(decision.placement[:60]).any()
@@ -322,7 +324,7 @@ def test_ops_go_only_where_they_may():
 def small(devices=3):
     """A problem of placement, and what the policy reads of it."""
     graph = padding.pad(layered(0, 60), SHAPE)
-    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    machine = unit_rate_devices(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     problem = prepare(graph, machine)
     return problem, go.read(graph, problem, SMALL)
 
@@ -345,7 +347,7 @@ def test_64_bit_mode_keeps_types():
 
 
 def test_another_graph_than_that_of_the_problem_raises():
-    problem = prepare(layered(0, 30), homogeneous(2))
+    problem = prepare(layered(0, 30), unit_rate_devices(2))
     with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=.*: expected that of the"):
         go.read(layered(0, 40), problem, SETTINGS)
     with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=96, .*: expected that"):
@@ -534,7 +536,7 @@ def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(name,
     params = parameters(BARE)
     graph = {"layered": lambda: layered(0, 60), "layers": lambda: traced("layers"), **NASTY}[name]()
     graph = padding.pad(graph, SHAPE)
-    machine = homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    machine = unit_rate_devices(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     # All transfers share a link, and keep devices busy.
     shared = machine._replace(channel=np.zeros((3, 3), np.int32), synchronous=True)
     problem = prepare(graph, shared)
@@ -582,7 +584,7 @@ def test_on_one_device_nothing_is_placed(monkeypatch):
 
     monkeypatch.setattr(scheduling, "_search", record)
     graph = padding.pad(layered(0, 60), SHAPE)
-    problem = prepare(graph, homogeneous(1))
+    problem = prepare(graph, unit_rate_devices(1))
     given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=500)
     for settings in (BARE, SMALL):  # the second only places
         run = partial(go.schedule, jax.random.key(0), settings=settings, **given)

@@ -7,7 +7,7 @@ import pytest
 
 from gopt.cost.fusion.levels import ends_by_level
 from gopt.cost.fusion.rules import RULES
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.problem import prepare_joint
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import prepare
@@ -26,7 +26,7 @@ GRAPHS = {"layered": lambda: layered(0, 60)} | NASTY
 
 def problems(name):
     graph = padding.pad(GRAPHS[name](), SHAPE)
-    machine = homogeneous(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
+    machine = unit_rate_devices(3, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1)
     return (
         prepare(graph, machine),
         prepare_joint(graph, machine, rules=RULES["gpu"], rows=ROWS),
@@ -130,7 +130,7 @@ def test_what_is_shifted_goes_first():
     # Two ops that may start at once; what reads the second is long, and runs elsewhere.
     ops = [Op(flops=1.0, outputs=(Output(0.0),)), Op(flops=1.0, outputs=(Output(0.0),))]
     ops += [Op(inputs=((1, 0),), flops=5.0)]
-    problem = prepare(from_ops(ops), homogeneous(2, flop_rate=1.0))
+    problem = prepare(from_ops(ops), unit_rate_devices(2, flop_rate=1.0))
     order = go.order_of(problem, np.arange(problem.shape.ops))
     assert order[:3].tolist() == [0, np.float32(1 / 3), np.float32(2 / 3)]
     device = jnp.int32([0, 0, 1, 0])

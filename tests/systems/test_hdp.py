@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import padding
@@ -44,7 +44,7 @@ def case(name, devices=2, more=0):
     """An unpadded graph, and what is read of it with padding."""
     graph = GRAPHS[name]()
     padded = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
-    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    machine = unit_rate_devices(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     return graph, hdp.read(padded, prepare(padded, machine))
 
 
@@ -73,7 +73,7 @@ def test_what_is_read_is_as_said_whatever_the_padding(name):
     expected = reference.features(graph, inputs.problem)
     np.testing.assert_allclose(inputs.features[:n], expected, atol=1e-5)
     assert not inputs.features[n:].any() and not inputs.is_placed[n:].any()
-    unpadded = hdp.read(graph, prepare(graph, homogeneous(2)))
+    unpadded = hdp.read(graph, prepare(graph, unit_rate_devices(2)))
     for field in hdp.Inputs._fields[1:]:
         found, wide = (np.asarray(getattr(x, field))[:n] for x in (unpadded, inputs))
         # The leader of an op is an op, or, where nobody reads an input, itself.
@@ -86,7 +86,7 @@ def test_of_an_op_with_many_outputs_and_neighbours_the_first_are_read():
     ops += [Op(inputs=tuple((0, k) for k in range(7)), outputs=outputs)]
     ops += [Op(inputs=((1, k % 7), (0, 1)), outputs=(Output(2.0),)) for k in range(15)]
     graph = from_ops(ops)
-    inputs = hdp.read(graph, prepare(graph, homogeneous(2)))
+    inputs = hdp.read(graph, prepare(graph, unit_rate_devices(2)))
     np.testing.assert_allclose(
         inputs.features[:17], reference.features(graph, inputs.problem), atol=1e-5
     )
@@ -98,7 +98,7 @@ def test_of_an_op_with_many_outputs_and_neighbours_the_first_are_read():
 def test_large_graphs_are_read():
     """So large that a number for each pair of ops would not fit."""
     graph = layered(0, 44_000)
-    inputs = hdp.read(graph, prepare(graph, homogeneous(8)))
+    inputs = hdp.read(graph, prepare(graph, unit_rate_devices(8)))
     assert inputs.features.shape[1:] == (45,) and np.isfinite(inputs.features).all()
     which = inputs.features[inputs.is_placed][:, 25:35]  # ops the neighbours are
     np.testing.assert_allclose(which.std(0), 1, rtol=1e-3)
@@ -162,7 +162,7 @@ def three_ops():
     ops = [Op("input", outputs=(Output(1.0),))]
     ops += [Op(inputs=((i, 0),), outputs=(Output(3.0),), flops=1.0) for i in range(3)]
     graph = from_ops(ops)
-    return hdp.read(graph, prepare(graph, homogeneous(2)))
+    return hdp.read(graph, prepare(graph, unit_rate_devices(2)))
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_ops_go_only_where_they_may():
     graph = padding.pad(layered(0, 40), SHAPE)
     allowed = np.ones((40, 3), bool)
     allowed[7] = allowed[12] = [False, True, False]
-    inputs = hdp.read(graph, prepare(graph, homogeneous(3), allowed=allowed))
+    inputs = hdp.read(graph, prepare(graph, unit_rate_devices(3), allowed=allowed))
     placed = np.asarray(placements(inputs, random_actions(inputs, 40)))
     assert (placed[:, [7, 12]] == 1).all() and len(np.unique(placed[:, :40])) == 3
 
@@ -355,7 +355,7 @@ def test_64_bit_mode_changes_nothing():
 
 
 def test_another_graph_than_that_of_the_problem_raises():
-    problem = prepare(layered(0, 30), homogeneous(2))
+    problem = prepare(layered(0, 30), unit_rate_devices(2))
     with pytest.raises(ValueError, match=r"problem has Shape\(ops=30.*: expected those of the"):
         hdp.read(layered(0, 40), problem)
 

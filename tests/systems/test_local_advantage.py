@@ -10,7 +10,7 @@ import pytest
 
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
 from gopt.heuristics.fusion.presets import instruction_fusion
@@ -81,7 +81,7 @@ def test_an_edge_for_each_pair_of_ops_and_what_it_moves(seed):
 def test_nasty_graphs_have_finite_features(name):
     graph = NASTY[name]()
     is_large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
-    problem = prepare_fusion(graph, homogeneous(1), rows=LARGE if is_large else ROWS[0])
+    problem = prepare_fusion(graph, unit_rate_devices(1), rows=LARGE if is_large else ROWS[0])
     found = local_advantage.to_graphs_tuple(graph, problem)
     assert np.isfinite(found.nodes["features"]).all() and np.isfinite(found.edges).all()
     assert found.nodes["features"].shape == (len(problem.compute), len(local_advantage.OP_FEATURES))
@@ -207,7 +207,7 @@ def many_choices(monkeypatch, size=600):
     ops = [Op("input", (), (Output(4, (4,)),))]
     ops += [Op("neg", ((i, 0),), (Output(4, (4,)),)) for i in range(size)]
     ops.append(Op("neg", ((size, 0),), (Output(4, (4,), pinned=True),)))
-    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1))
+    problem = prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1))
     assert int(problem.num_choices) == size
     # What most ops add is 0; of the sizes of the others, 6 is the median.
     adds = np.zeros(len(problem.compute), np.float32)
@@ -275,7 +275,7 @@ def test_records_are_read_as_they_were_written(tmp_path):
 
 
 def test_a_graph_without_a_choice_is_refused():
-    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
+    problem = prepare_fusion(graphs.from_ops([Op()]), unit_rate_devices(1))
     with pytest.raises(ValueError, match="no configurable op"):
         local_advantage.sample(
             jax.random.key(0), problem, np.zeros(16, bool), sampling=local_advantage.Sampling()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import padding
@@ -42,7 +42,7 @@ NAMES = ("branches", "one op", "no edges", "chain", "hub")
 @cache
 def case(name, devices=2, more=0):
     graph = padding.pad(GRAPHS[name](), Shape(*(rows + more for rows in SHAPE)))
-    machine = homogeneous(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    machine = unit_rate_devices(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     problem = prepare(graph, machine)
     return problem, placeto.read(problem, SETTINGS)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.execution import evaluate
 from gopt.cost.schedule.objectives import objective
@@ -19,7 +19,7 @@ from gopt.heuristics.schedule.placement.spectral import sides
 from gopt.learning.graphs import OP_FEATURES, GraphsTuple, Guide, to_graphs_tuple
 from gopt.learning.layers.recurrent import Feedback
 from gopt.search import brkga
-from gopt.search.parallel import spread
+from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 from tests.reference import losses as reference
 from tests.strategies import random_graph
@@ -116,7 +116,7 @@ def test_samples_lie_where_the_action_says(shifted, second):
             Op(inputs=((0, 0), (1, 0)), outputs=(Output(4),)),
         ]
     )
-    task = prepare(padding.pad(graph, Shape(4, 4, 4)), homogeneous(2), seconds=np.ones(3))
+    task = prepare(padding.pad(graph, Shape(4, 4, 4)), unit_rate_devices(2), seconds=np.ones(3))
     rng = np.random.default_rng(0)
     betas = rng.integers(0, bins, (4, GENES, 2))
     betas[:3] = [
@@ -400,7 +400,7 @@ def test_the_noise_of_a_graph_of_one_op_is_finite():
 
 def problem(graph: Graph, shape: Shape = SHAPE) -> Problem:
     seconds = np.random.default_rng(1).integers(1, 9, int(graph.num_ops)).astype(float)
-    return prepare(padding.pad(graph, shape), homogeneous(2), seconds=seconds)
+    return prepare(padding.pad(graph, shape), unit_rate_devices(2), seconds=seconds)
 
 
 @cache
@@ -427,7 +427,7 @@ SEARCH = {
 
 @pytest.mark.slow
 def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
-    got = jax.jit(spread(partial(regal.rewards, **SEARCH), num_devices=2))(*rows())
+    got = jax.jit(shard_candidates(partial(regal.rewards, **SEARCH), num_devices=2))(*rows())
     assert got.dtype == jnp.float32 and len(np.unique(got)) == 5
 
     keys, problems, standard, actions = rows()
@@ -550,7 +550,7 @@ def halves() -> tuple[Problem, GraphsTuple]:
     graph = graphs.from_ops([Op("exp", outputs=(Output(size),)) for size in (4, 64) * 8])
     seconds = np.where(np.arange(16)[:, None] % 2 == [0, 1], 1.0, 20.0)
     padded = padding.pad(graph, SHAPE)
-    return prepare(padded, homogeneous(2), seconds=seconds), to_graphs_tuple(padded)
+    return prepare(padded, unit_rate_devices(2), seconds=seconds), to_graphs_tuple(padded)
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from gopt.program.program import trace_program
-from gopt.rewriting import RULES, Matcher, Terms, read, roofline
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting import RULES, Matcher, Terms, roofline, terms_of_program
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.digests import digest
 from gopt.rewriting.ir.operators import Equation, Literal
 from gopt.rewriting.ir.to_function import evaluate
@@ -106,20 +106,20 @@ def program(name, terms=None):
     terms = Terms() if terms is None else terms
     traced = trace_program(fn, *args)
     constant = [k == 0 for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
-    return terms, read(terms, traced, constant), traced
+    return terms, terms_of_program(terms, traced, constant), traced
 
 
 def parts(name, reach=SMALL.layers, terms=None):
     terms, roots, _ = program(name, terms)
     order = xrlflow.in_order(terms, roots)
     found = xrlflow.candidates(Matcher(terms), roots, order, 2 * len(order))
-    price = Prices(terms, COST).term
+    price = TermCosts(terms, COST).term
     return terms, roots, found, xrlflow.observe(terms, roots, order, found, price, reach=reach)
 
 
 def environment(name, settings=SMALL, seconds=None, **kwargs):
     terms, roots, _ = program(name)
-    seconds = seconds or Prices(terms, COST).program
+    seconds = seconds or TermCosts(terms, COST).program
     return xrlflow.RewriteEnv(terms, roots, seconds, cost=COST, settings=settings, **kwargs)
 
 
@@ -202,7 +202,7 @@ def test_what_is_said_equals_the_reference(name, pooling):
     settings = dataclasses.replace(SMALL, pooling=pooling, sizes=sizes, largest=64.0)
     params = random_params(settings)
     terms, roots, found, seen = parts(name)
-    price = Prices(terms, COST).term
+    price = TermCosts(terms, COST).term
     every = [dict(one.by) for one in found]
     if name == "hub":
         every = every[:5]
@@ -255,7 +255,7 @@ def test_patches_say_what_whole_candidates_do(name):
 @pytest.mark.parametrize("name", ["attention", "layers", "hub"])
 def test_probabilities_follow_candidates_wherever_they_are(name):
     terms, roots, found, _ = parts(name)
-    order, price = xrlflow.in_order(terms, roots), Prices(terms, COST).term
+    order, price = xrlflow.in_order(terms, roots), TermCosts(terms, COST).term
     places = np.random.default_rng(0).permutation(len(found))
     both = [
         xrlflow.observe(terms, roots, order, one, price, reach=SMALL.layers)
@@ -433,7 +433,7 @@ def test_what_could_not_be_measured_is_worth_getting_rid_of():
         return math.inf if operator == "mul" else COST(operator, attributes, inputs, constant)
 
     terms, roots, _ = program("tangled")
-    order, price = xrlflow.in_order(terms, roots), Prices(terms, COST).term
+    order, price = xrlflow.in_order(terms, roots), TermCosts(terms, COST).term
     found = xrlflow.candidates(Matcher(terms), roots, order, 2 * len(order))
     gone = found[0].by[0][0]
     seen = xrlflow.observe(
@@ -450,7 +450,7 @@ def test_the_agent_is_a_search():
     terms, roots, _ = program("layers")
     params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
     found = xrlflow.agent(params, SMALL, episodes=2)(terms, roots, COST, RULES)
-    prices = Prices(terms, COST)
+    prices = TermCosts(terms, COST)
     assert found.cost == prices.program(found.roots) < prices.program(roots)
     assert len(found.rewrites) >= 1 and found.stopped == "2 episodes are played"
     again = xrlflow.agent(params, SMALL, episodes=2)(terms, roots, COST, RULES)
@@ -465,7 +465,7 @@ def test_the_agent_is_a_search():
 def test_the_agent_that_ships_makes_programs_cheaper():
     terms, roots, _ = program("layers")
     found = xrlflow.agent(*xrlflow.load_agent(), episodes=1)(terms, roots, COST, RULES)
-    assert found.cost < Prices(terms, COST).program(roots) and found.rewrites
+    assert found.cost < TermCosts(terms, COST).program(roots) and found.rewrites
 
 
 @pytest.mark.parametrize(

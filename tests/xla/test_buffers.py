@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gopt import pad, prepare
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import decode
 from gopt.cost.schedule.execution import simulate
 from gopt.heuristics import keys_from_items
@@ -30,7 +30,7 @@ def replay(problem, keys):
 def simulated(program, workspace=None, alone=False):
     """Returns the bytes in use beside arguments while each kernel runs, by the cost model."""
     traced = kernel_graph(program, workspace or {}, overwritten(program, alone=alone))
-    problem = prepare(pad(traced.graph), homogeneous(1))
+    problem = prepare(pad(traced.graph), unit_rate_devices(1))
     count = int(problem.num_ops)
     schedule = jax.device_get(replay(problem, keys_from_items(problem, [0] * count, range(count))))
     inputs = sum(v.aval.size * v.aval.dtype.itemsize for v in (*program.inputs, *program.constants))

@@ -12,7 +12,7 @@ import pytest
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion.programs import groups_of, members, own_fusion
 from gopt.graph.tracing import from_program
 from gopt.program.program import trace_program
@@ -77,7 +77,7 @@ def case(request):
 
 
 def problem_of(traced, clones, into=RULES["cpu"].into):
-    return prepare_fusion(traced.graph, homogeneous(1), rules=Rules(into, clones=clones))
+    return prepare_fusion(traced.graph, unit_rate_devices(1), rules=Rules(into, clones=clones))
 
 
 def configurations(problem):
@@ -119,7 +119,7 @@ def test_xla_merges_no_kernels():
 
     program = trace_program(model, ARGS[0])
     traced = from_program(program)
-    problem = prepare_fusion(traced.graph, homogeneous(1))
+    problem = prepare_fusion(traced.graph, unit_rate_devices(1))
     for share, count in ((0, 5), (1, 1)):
         bits = np.full(len(problem.compute), bool(share))
         parts = groups_of(traced, problem, members(decode(problem, bits), problem))
@@ -190,7 +190,7 @@ def test_what_xla_does_not_write_it_fuses():
         return (z + 1) @ w, (z * 3).sum(0)
 
     traced = from_program(trace_program(fn, jnp.ones((64, 64)), jnp.ones((64, 64))))
-    problem = prepare_fusion(traced.graph, homogeneous(1))
+    problem = prepare_fusion(traced.graph, unit_rate_devices(1))
     fuse = own_fusion(traced, problem)
     assert fuse.shape == problem.configurable.shape
     equations = [traced.program.equations[e] for e in traced.equations if e >= 0]
@@ -207,6 +207,6 @@ def test_what_xla_writes_in_another_shape_it_does_not_fuse():
         return y @ w, y @ (2 * w)
 
     traced = from_program(trace_program(fn, jnp.ones((64, 64)), jnp.ones((128, 128))))
-    problem = prepare_fusion(traced.graph, homogeneous(1))
+    problem = prepare_fusion(traced.graph, unit_rate_devices(1))
     assert problem.configurable.any()
     assert not own_fusion(traced, problem).any()

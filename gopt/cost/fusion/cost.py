@@ -42,7 +42,7 @@ from jax.custom_batching import custom_vmap, sequential_vmap
 from gopt.cost.fusion.kernels import Kernels, timed_kernels
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.walk import LANES, Walk, computed, masks, moved, total, visits_inside, walk
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 __all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
 
@@ -163,10 +163,10 @@ def _repeated(size: int, batched: Any, *args: Any) -> Any:
 
 def _block(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Costs of up to `LANES` configurations, bool `[L, N]`, int32 `[L]`."""
-    return unit(total)(problem, *_sums(problem, fuse))
+    return uninlined(total)(problem, *_sums(problem, fuse))
 
 
 def _sums(problem: FusionProblem, fuse: jax.Array) -> tuple[Walk, jax.Array, jax.Array]:
-    found = unit(walk)(problem, fuse)
-    work, reads = (unit(partial(sums, lanes=len(fuse))) for sums in (computed, moved))
+    found = uninlined(walk)(problem, fuse)
+    work, reads = (uninlined(partial(sums, lanes=len(fuse))) for sums in (computed, moved))
     return found, work(problem, found), reads(problem, found)

@@ -40,7 +40,7 @@ from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.ranking import rank_by_key
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 MAX_LEVEL = 2**24  # levels are sorted as float32
 
@@ -108,10 +108,10 @@ def _tabulate(problem: FusionProblem) -> _Table:
 
 
 @sequential_vmap
-@unit
+@uninlined
 def _ends(table: _Table, level: jax.Array) -> jax.Array:
-    order, _ = unit(rank_by_key)(level.astype(jnp.float32), table.ops, table.count)
-    return unit(_decode)(table, level, order)
+    order, _ = uninlined(rank_by_key)(level.astype(jnp.float32), table.ops, table.count)
+    return uninlined(_decode)(table, level, order)
 
 
 def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from gopt.cost.fusion.cost import Kernels, kernels_of
 from gopt.cost.fusion.problem import FusionProblem, prepare_fusion
 from gopt.cost.fusion.reachable import MAX_TICKS
 from gopt.cost.fusion.rules import RULES, Rules, functions_of_kinds, roles_of_kinds
-from gopt.cost.hardware import Hardware, homogeneous
+from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.graph.graph import Graph
 from gopt.program.primitives import ROLES
 
@@ -25,7 +25,7 @@ class Rates(NamedTuple):
 
     def hardware(self) -> Hardware:
         """Returns the machine of one device; computing hides no moving."""
-        return homogeneous(
+        return unit_rate_devices(
             1,
             memory_bandwidth=1 / self.byte if self.byte else np.inf,
             launch=self.kernel,

@@ -25,7 +25,7 @@ from gopt.cost.fusion.levels import ends_by_level
 from gopt.cost.joint.problem import SLOWEST, JointProblem
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.problem import Problem
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 
 def contracted(joint: JointProblem, level: jax.Array) -> Problem:
@@ -73,7 +73,7 @@ class Uses(NamedTuple):
 
 
 @sequential_vmap
-@unit
+@uninlined
 def uses_of_kernels(problem: Problem, end: jax.Array) -> Uses:
     """Returns the uses of tensors by kernels, each pair once.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem, power_of_two, prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import Hardware, check_hardware, homogeneous
+from gopt.cost.hardware import Hardware, check_hardware, unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding
@@ -103,7 +103,7 @@ def _machines(hardware: Hardware) -> tuple[list[Hardware], np.ndarray]:
     rates = np.stack([hardware.flop_rate, hardware.memory_bandwidth, hardware.launch], 1)
     kinds, kind = np.unique(rates, axis=0, return_inverse=True)
     machines = [
-        homogeneous(
+        unit_rate_devices(
             1,
             flop_rate=flop_rate,
             memory_bandwidth=bandwidth,

@@ -42,7 +42,7 @@ from gopt.cost.schedule.engine.ranking import rank_by_key
 from gopt.cost.schedule.execution import Ranks, peak_of
 from gopt.cost.schedule.problem import Problem
 from gopt.cost.schedule.timing import Timing, timing
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 
 def settled(problem: Problem, device: jax.Array) -> jax.Array:
@@ -178,7 +178,7 @@ def _cost_of(*, first_come: bool, with_peak: bool) -> Callable[[Problem, Table, 
     """Returns the cost of one candidate, in a unit that returns no more than what is needed."""
 
     @jax.custom_batching.sequential_vmap
-    @unit
+    @uninlined
     def cost(problem: Problem, table: Table, keys: Keys) -> Cost:
         device, found = _issued(problem, table, keys, first_come=first_come)
         if not with_peak:
@@ -194,8 +194,10 @@ def _issued(
     """Returns the devices of one candidate, and in which order items are issued."""
     device, ranks = devices_of(problem, keys), _by_index(problem)
     if not first_come:
-        ranks = unit(rank_by_key)(keys.priority, ranks[0], problem.num_ops)
-    return device, unit(partial(dispatch, first_come=first_come))(problem, device, *ranks, table)
+        ranks = uninlined(rank_by_key)(keys.priority, ranks[0], problem.num_ops)
+    return device, uninlined(partial(dispatch, first_come=first_come))(
+        problem, device, *ranks, table
+    )
 
 
 _COSTS = {
@@ -204,7 +206,9 @@ _COSTS = {
     for with_peak in (False, True)
 }
 _ISSUED = {
-    first_come: jax.custom_batching.sequential_vmap(unit(partial(_issued, first_come=first_come)))
+    first_come: jax.custom_batching.sequential_vmap(
+        uninlined(partial(_issued, first_come=first_come))
+    )
     for first_come in (False, True)
 }
 

@@ -29,7 +29,7 @@ from gopt.cost.schedule.engine.ranking import rank_by_key
 from gopt.cost.schedule.engine.waiting import Waiting, waiting
 from gopt.cost.schedule.gpu.primitive import on_lanes
 from gopt.cost.schedule.problem import Problem
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 
 def simulate(problem: Problem, decision: Decision) -> Schedule:
@@ -47,8 +47,8 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     Compose with `jax.vmap` for a population, and once more for a batch of graphs. A CPU costs one
     candidate at a time, which takes no more memory than its keys, and tables for each graph; a GPU
     costs many, in blocks of some GiB. Under a `jax.shard_map` pass `check_vma=False`, because loops
-    start from constants; `gopt.search.parallel.spread` does. Memory is accounted along the issue
-    order: exact for synchronous transfers, an approximation for asynchronous ones.
+    start from constants; `gopt.search.parallel.shard_candidates` does. Memory is accounted along
+    the issue order: exact for synchronous transfers, an approximation for asynchronous ones.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -95,7 +95,7 @@ def _makespan(problem: Problem, keys: Keys) -> jax.Array:
 
 
 @jax.custom_batching.sequential_vmap
-@unit
+@uninlined
 def _evaluate_timed(problem: Problem, times: Clock, keys: Keys) -> Cost:
     device, waits, ranks = _ranked(problem, keys)
     position, makespan = _timed_order(problem, device, waits, ranks, times)
@@ -103,14 +103,14 @@ def _evaluate_timed(problem: Problem, times: Clock, keys: Keys) -> Cost:
 
 
 @jax.custom_batching.sequential_vmap
-@unit
+@uninlined
 def _makespan_timed(problem: Problem, times: Clock, keys: Keys) -> jax.Array:
     return _timed_order(problem, *_ranked(problem, keys), times)[1]
 
 
 @on_lanes(lambda makespan, peak: peak)
 @jax.custom_batching.sequential_vmap
-@unit
+@uninlined
 def _peaks(problem: Problem, keys: Keys) -> jax.Array:
     device, waits, ranks = _ranked(problem, keys)
     return peak_of(problem, device, _order(problem, device, waits, ranks), waits.count)
@@ -118,16 +118,16 @@ def _peaks(problem: Problem, keys: Keys) -> jax.Array:
 
 def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
     device = devices_of(problem, keys)
-    waits = unit(waiting)(problem, device)
-    return device, waits, unit(rank_by_key)(item_keys(keys), waits.items, waits.count)
+    waits = uninlined(waiting)(problem, device)
+    return device, waits, uninlined(rank_by_key)(item_keys(keys), waits.items, waits.count)
 
 
-@unit
+@uninlined
 def _order(problem: Problem, device: jax.Array, waits: Waiting, ranks: Ranks) -> jax.Array:
     return issue(problem, device, waits, *ranks, None).position
 
 
-@unit
+@uninlined
 def _timed_order(
     problem: Problem, device: jax.Array, waits: Waiting, ranks: Ranks, times: Clock
 ) -> tuple[jax.Array, jax.Array]:
@@ -135,7 +135,7 @@ def _timed_order(
     return issued.position, issued.makespan
 
 
-@unit
+@uninlined
 def peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
     """Returns the peaks of `count` items by their places in the order of issue, from 1: `[D]`."""
     return memory(problem, device, position, count)[1]

@@ -19,7 +19,7 @@ from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.clock import Clock
 from gopt.cost.schedule.engine.waiting import waiting
 from gopt.cost.schedule.problem import Problem
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 
 class Timing(NamedTuple):
@@ -37,7 +37,7 @@ class Timing(NamedTuple):
 
 
 @jax.custom_batching.sequential_vmap
-@unit
+@uninlined
 def timing(
     problem: Problem, times: Clock, device: jax.Array, position: jax.Array, count: jax.Array
 ) -> Timing:
@@ -54,7 +54,7 @@ def timing(
     size = n + t * d
     items = jnp.arange(size, dtype=jnp.int32)
     order = jnp.zeros(size + 1, jnp.int32).at[position].set(items)  # from 1; the first is no item
-    waits = unit(waiting)(problem, device)
+    waits = uninlined(waiting)(problem, device)
     demands = clock.demands(times, device)
 
     def item_of(element: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.extend.core import Var
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.program.program import Program
@@ -112,5 +112,5 @@ def beside(program: Program, workspace: Mapping[Var, float]) -> int:
       workspace: bytes that kernels need only while they run, by the first result.
     """
     graph = kernel_graph(program, workspace, written_over(program)).graph
-    problem = prepare(pad(graph), homogeneous(1))
+    problem = prepare(pad(graph), unit_rate_devices(1))
     return packed_bytes(problem, np.arange(int(problem.num_ops)))

@@ -9,12 +9,12 @@ from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
 from gopt.heuristics.fusion.priority_fusion import priority_fusion
 
 
-def nothing(problem: FusionProblem) -> np.ndarray:
+def fuse_nothing(problem: FusionProblem) -> np.ndarray:
     """Return the configuration with one kernel per op, bool `[N]`."""
     return np.zeros(len(problem.compute), bool)
 
 
-def everything(problem: FusionProblem) -> np.ndarray:
+def fuse_everything(problem: FusionProblem) -> np.ndarray:
     """Return the configuration that fuses every op that may be fused, bool `[N]`."""
     return np.array(problem.configurable)
 
@@ -35,8 +35,8 @@ def within_devices(problem: FusionProblem, fused: np.ndarray, device: np.ndarray
 
 
 FUSIONS: dict[str, Callable[[FusionProblem], np.ndarray]] = {
-    "nothing": nothing,
-    "everything": everything,
+    "nothing": fuse_nothing,
+    "everything": fuse_everything,
     "instruction fusion": instruction_fusion,
     "priority fusion": priority_fusion,
 }

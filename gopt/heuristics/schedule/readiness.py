@@ -5,7 +5,7 @@ import numpy as np
 from gopt.cost.schedule.problem import Problem
 
 
-class Waiting:
+class ReadinessTracker:
     """Number of non-input tensors that each op still waits for.
 
     Args:
@@ -57,7 +57,7 @@ def check_group(problem: Problem, group: np.ndarray) -> None:
         raise ValueError(f"group has shape {np.shape(group)}: expected one group for {count} ops")
 
 
-def leaders(problem: Problem) -> np.ndarray:
+def followed_ops(problem: Problem) -> np.ndarray:
     """Return the op that each real op follows, int64 `[n]`.
 
     A free input follows the first of its readers; every other op follows itself. An input is free
@@ -71,7 +71,7 @@ def leaders(problem: Problem) -> np.ndarray:
     return np.where(follows & (first < n), first, np.arange(n))
 
 
-def reads_of(problem: Problem) -> list[list[int]]:
+def operands_by_op(problem: Problem) -> list[list[int]]:
     """Return the tensors that each real op reads."""
     read, first = np.asarray(problem.read).tolist(), np.asarray(problem.first_read).tolist()
     return [read[first[i] : first[i + 1]] for i in range(int(problem.num_ops))]

@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from gopt.cost.hardware import Hardware, homogeneous, op_seconds
+from gopt.cost.hardware import Hardware, op_seconds, unit_rate_devices
 from gopt.graph.op_costs import num_bytes
 from gopt.graph.tracing import trace
 from gopt.measure.kernel_times import KernelTimes
@@ -34,7 +34,7 @@ def roofline(hardware: Hardware | None = None) -> OpCost:
         GB/s and 1 µs per op, our choice.
     """
     if hardware is None:
-        hardware = homogeneous(1, flop_rate=1e11, memory_bandwidth=1e10, launch=1e-6)
+        hardware = unit_rate_devices(1, flop_rate=1e11, memory_bandwidth=1e10, launch=1e-6)
 
     @functools.cache
     def cost(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> float:

@@ -7,7 +7,7 @@ from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.ir.terms import Terms
 
 
-class Prices:
+class TermCosts:
     """Costs of terms and of programs, in s."""
 
     def __init__(self, terms: Terms, cost: OpCost):

@@ -16,7 +16,7 @@ from gopt.measure.timing import conditions, seconds
 from gopt.program.program import Program
 from gopt.rewriting.ir.digests import digest
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.ir.to_function import Written
+from gopt.rewriting.ir.to_function import RewrittenProgram
 
 _VERSION = 2  # of how programs are timed
 _STARTING = 120.0  # s, that a process may take to start
@@ -117,8 +117,10 @@ class ProgramTimes:
             reference = name if beside is None else digest(terms, beside)
             if beside is not None and reference != name:
                 self.of(terms, beside, program, constant)
-                self._keep(reference, Written(terms, beside, program, constant), program)
-            self._measure(name, Written(terms, roots, program, constant), program, reference)
+                self._keep(reference, RewrittenProgram(terms, beside, program, constant), program)
+            self._measure(
+                name, RewrittenProgram(terms, roots, program, constant), program, reference
+            )
         return self.seconds[name]
 
     def close(self) -> None:
@@ -130,12 +132,14 @@ class ProgramTimes:
             process.kill()
             process.join()
 
-    def _keep(self, name: str, written: Written, program: Program) -> None:
+    def _keep(self, name: str, written: RewrittenProgram, program: Program) -> None:
         """Exports a program once that others are timed beside, if it can be timed at all."""
         if name not in self._references and math.isfinite(self.seconds[name]):
             self._references[name] = _exported(written, program)
 
-    def _measure(self, name: str, written: Written, program: Program, reference: str) -> None:
+    def _measure(
+        self, name: str, written: RewrittenProgram, program: Program, reference: str
+    ) -> None:
         """Measures a program, beside the reference if there is one."""
         connection = self._ready()
         self.spent += 1
@@ -225,7 +229,7 @@ def end_to_end(
     return taken
 
 
-def _exported(written: Written, program: Program) -> bytes:
+def _exported(written: RewrittenProgram, program: Program) -> bytes:
     """Returns a program as XLA takes it, without what depends on constants alone."""
     args = program.arguments()
     constants = [arg for k, arg in enumerate(args) if k in written.constant]

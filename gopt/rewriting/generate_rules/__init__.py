@@ -5,10 +5,10 @@ After TASO's generator, see `gopt.rewriting.generate_rules.choosing`. The genera
 """
 
 from gopt.rewriting.generate_rules.choosing import (
-    Candidate,
     Generator,
-    follows,
+    RuleCandidate,
     independent,
+    is_derivable,
     is_same,
     is_useless,
 )
@@ -17,11 +17,11 @@ from gopt.rewriting.generate_rules.enumeration import Expressions
 
 __all__ = [
     "DOMAINS",
-    "Candidate",
     "Expressions",
     "Generator",
-    "follows",
+    "RuleCandidate",
     "independent",
+    "is_derivable",
     "is_same",
     "is_useless",
 ]

@@ -26,7 +26,7 @@ from gopt.rewriting.search.saturation import saturate
 Bound = dict[int, int]  # variable to expression, both by number
 
 
-class Candidate(NamedTuple):
+class RuleCandidate(NamedTuple):
     """A rule, and its equality.
 
     Attributes:
@@ -111,12 +111,12 @@ class Generator:
         """
         left = list(group.others)
         while left:
-            follows = [other for other in left if self._follows(other)]
-            if not follows:
+            is_derivable = [other for other in left if self._follows(other)]
+            if not is_derivable:
                 last = left.pop()  # its operator usually differs from the first one's
-                follows = [last] if self._try(group.first, last) else []
-            self._known[follows] = True
-            left = [other for other in left if other not in follows]
+                is_derivable = [last] if self._try(group.first, last) else []
+            self._known[is_derivable] = True
+            left = [other for other in left if other not in is_derivable]
 
     def _try(self, first: int, other: int) -> bool:
         """Select a pair if it is an equality; return whether it is."""
@@ -190,7 +190,9 @@ def is_useless(rule: Rule) -> bool:
     return source in operators_of(target)
 
 
-def follows(found: Candidate, rules: Sequence[Rule], *, rounds: int = 4, nodes: int = 1000) -> bool:
+def is_derivable(
+    found: RuleCandidate, rules: Sequence[Rule], *, rounds: int = 4, nodes: int = 1000
+) -> bool:
     """Return whether saturation with other rules derives a rule, within its limits.
 
     Args:
@@ -211,7 +213,7 @@ def follows(found: Candidate, rules: Sequence[Rule], *, rounds: int = 4, nodes: 
     return True
 
 
-def independent(found: Sequence[Candidate], rules: Sequence[Rule]) -> list[Rule]:
+def independent(found: Sequence[RuleCandidate], rules: Sequence[Rule]) -> list[Rule]:
     """Return the rules that do not follow from the rest and from other rules.
 
     Args:
@@ -221,6 +223,6 @@ def independent(found: Sequence[Candidate], rules: Sequence[Rule]) -> list[Rule]
     left = [each.rule for each in found]
     for each in reversed(found):
         rest = [rule for rule in left if rule is not each.rule]
-        if follows(each, [*rules, *rest]):
+        if is_derivable(each, [*rules, *rest]):
             left = rest
     return left

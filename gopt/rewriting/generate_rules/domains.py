@@ -51,7 +51,7 @@ class Domain(NamedTuple):
     sizes: Mapping[str, int]
 
 
-class Letters:
+class AxisEqualities:
     """Equalities between letters, collected from axes that must be equal."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gopt.rewriting.generate_rules.domains import Domain, Letters, Shape, own_letters
-from gopt.rewriting.generate_rules.fingerprints import Prints, computed
+from gopt.rewriting.generate_rules.domains import AxisEqualities, Domain, Shape, own_letters
+from gopt.rewriting.generate_rules.fingerprints import Fingerprints, computed
 from gopt.rewriting.rules.patterns import COMMUTATIVE, Apply
 
 _DRAWS = 6
@@ -104,7 +104,7 @@ class Expressions:
         """
         count = len(domain.names)
         self.domain, self._rng = domain, np.random.default_rng(seed)
-        self._prints_of = Prints(self._rng)
+        self._prints_of = Fingerprints(self._rng)
         self._kinds = [_Kind(domain, shape) for shape in dict.fromkeys(domain.names.values())]
         self._kept: list[_Kept] = []
         self.operator, self.inputs = np.full(count, -1), np.full((count, 2), -1)
@@ -174,7 +174,7 @@ class Expressions:
         inputs = [self.tree(i) for i in self.reads(number)]
         return self.domain.operators[self.operator[number]].pattern(*inputs)
 
-    def shape(self, number: int, letters: Letters) -> Shape:
+    def shape(self, number: int, letters: AxisEqualities) -> Shape:
         """Return the shape of an expression, in letters.
 
         Args:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gopt.rewriting.generate_rules.domains import FIXED, Letters, own_letters
+from gopt.rewriting.generate_rules.domains import FIXED, AxisEqualities, own_letters
 from gopt.rewriting.generate_rules.enumeration import Expressions
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import evaluate
@@ -121,7 +121,7 @@ def equality(expressions: Expressions, one: int, other: int, *, any_groups: bool
       any_groups: see `Equality`; only used if a convolution leaves its groups open.
     """
     numbers = (one, other)
-    trees, letters = [expressions.tree(k) for k in numbers], Letters()
+    trees, letters = [expressions.tree(k) for k in numbers], AxisEqualities()
     if not all(map(letters.same, *(expressions.shape(k, letters) for k in numbers))):
         raise AssertionError("expressions that are the same have different shapes")
     names = expressions.domain.names
@@ -143,7 +143,7 @@ def is_general(expressions: Expressions, number: int, found: Equality) -> bool:
       number: number of the expression of that side.
       found: equality.
     """
-    alone, names = Letters(), expressions.domain.names
+    alone, names = AxisEqualities(), expressions.domain.names
     expressions.shape(number, alone)
     pairs = {
         (alone.find(x), letter)

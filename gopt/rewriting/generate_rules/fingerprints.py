@@ -26,7 +26,7 @@ LIKE: dict[str, dict[str, Any]] = {
 }
 
 
-class Prints:
+class Fingerprints:
     """Fingerprints of arrays: equal for equal shapes and values."""
 
     def __init__(self, rng: np.random.Generator):

@@ -17,7 +17,7 @@ _SAME = frozenset(("stop_gradient", "copy", "copy_p", "name", "optimization_barr
 _NAMES = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul"}  # primitive to operator
 
 
-def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int, ...]:
+def terms_of_program(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int, ...]:
     """Convert a program to terms, and return its roots.
 
     Matrix products, image convolutions, slices and concatenations become operators that rules know,
@@ -47,7 +47,7 @@ def read(terms: Terms, program: Program, constant: Sequence[bool]) -> tuple[int,
     return tuple(term_of(atom) for atom in program.outputs)
 
 
-def unknown(terms: Terms, roots: Sequence[int]) -> Counter[str]:
+def count_unknown_primitives(terms: Terms, roots: Sequence[int]) -> Counter[str]:
     """Count the primitives of a program that rules do not know.
 
     A control-flow primitive is one entry, with the number of equations in its bodies.
@@ -73,12 +73,12 @@ def _read(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
     if name in _SAME:
         return inputs
     if name in _NAMES:
-        return [layout.behind(terms, _NAMES[name], inputs)]
+        return [layout.add_untransposed(terms, _NAMES[name], inputs)]
     reader = _READERS.get(name)
     found = reader(terms, equation, inputs) if reader else None
     if found is not None:
         return found
-    moved = layout.moved(terms, equation, inputs)
+    moved = layout.untransposed_equation(terms, equation, inputs)
     if moved is None:
         return _results(terms, equation, inputs)
     made = _read(terms, moved.equation, moved.inputs)
@@ -146,7 +146,7 @@ def _conv(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | No
 
 
 def _concatenate(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
-    return [layout.behind(terms, "concat", inputs, axis=equation.params["dimension"])]
+    return [layout.add_untransposed(terms, "concat", inputs, axis=equation.params["dimension"])]
 
 
 def _slice(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
@@ -154,7 +154,7 @@ def _slice(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | N
     if p["strides"] is not None and set(p["strides"]) != {1}:
         return None
     for axis, (start, stop) in enumerate(zip(p["start_indices"], p["limit_indices"], strict=True)):
-        x = layout.behind(terms, "slice", [x], axis=axis, start=start, stop=stop)
+        x = layout.add_untransposed(terms, "slice", [x], axis=axis, start=start, stop=stop)
     return [x]
 
 
@@ -162,7 +162,9 @@ def _split(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int]:
     axis, start, parts = equation.params["axis"], 0, []
     for size in equation.params["sizes"]:
         parts.append(
-            layout.behind(terms, "slice", inputs, axis=axis, start=start, stop=start + size)
+            layout.add_untransposed(
+                terms, "slice", inputs, axis=axis, start=start, stop=start + size
+            )
         )
         start += size
     return parts
@@ -197,7 +199,7 @@ def _max(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | Non
         term = terms[floor]
         is_zero = term.operator == "number" and _is_zero(term.attribute("value").value)
         if is_zero and terms.shape(x) == aval_of(equation.outvars[0]).shape:
-            return [layout.behind(terms, "relu", [x])]
+            return [layout.add_untransposed(terms, "relu", [x])]
     return None
 
 
@@ -215,7 +217,7 @@ def _div(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | Non
         return None  # excludes integers, and floats too narrow to round twice
     if terms.constant[x] or not terms.constant[divisor]:
         return None
-    return [layout.behind(terms, "mul", [x, terms.add("inverse", [divisor])])]
+    return [layout.add_untransposed(terms, "mul", [x, terms.add("inverse", [divisor])])]
 
 
 def _reduce_sum(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:
@@ -228,7 +230,7 @@ def _reduce_sum(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int
     if any(terms.shape(part)[axes[0]] != 1 for part in term.inputs):
         return None
     parts = (terms.add("reshape", [part], shape=shape) for part in term.inputs)
-    return [functools.reduce(lambda x, y: layout.behind(terms, "add", [x, y]), parts)]
+    return [functools.reduce(lambda x, y: layout.add_untransposed(terms, "add", [x, y]), parts)]
 
 
 def _sum_pool(terms: Terms, equation: JaxprEqn, inputs: list[int]) -> list[int] | None:

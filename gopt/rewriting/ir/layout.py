@@ -19,7 +19,7 @@ _OF_AXES = ("window_dimensions", "window_strides", "padding", "base_dilation", "
 _REDUCTIONS = frozenset(f"reduce_{kind}" for kind in ("sum", "max", "min", "prod", "and", "or"))
 
 
-class Moved(NamedTuple):
+class Untransposed(NamedTuple):
     """An equation on arrays before their transposition.
 
     Attributes:
@@ -33,7 +33,7 @@ class Moved(NamedTuple):
     permutation: tuple[int, ...]
 
 
-def behind(terms: Terms, operator: str, inputs: Sequence[int], **attributes: Any) -> int:
+def add_untransposed(terms: Terms, operator: str, inputs: Sequence[int], **attributes: Any) -> int:
     """Add a term with the transposes of its inputs moved behind it, if that is equal; return it.
 
     Args:
@@ -52,7 +52,9 @@ def behind(terms: Terms, operator: str, inputs: Sequence[int], **attributes: Any
     return terms.add("transpose", [made], permutation=permutation)
 
 
-def moved(terms: Terms, equation: JaxprEqn, inputs: Sequence[int]) -> Moved | None:
+def untransposed_equation(
+    terms: Terms, equation: JaxprEqn, inputs: Sequence[int]
+) -> Untransposed | None:
     """Return an equation with the transposes of its inputs moved behind it; None if not possible.
 
     Args:
@@ -88,7 +90,7 @@ def moved(terms: Terms, equation: JaxprEqn, inputs: Sequence[int]) -> Moved | No
         for atom, k in zip(equation.invars, before, strict=True)
     ]
     one = equation.replace(invars=variables, outvars=outputs, params=params)
-    return Moved(one, before, results)
+    return Untransposed(one, before, results)
 
 
 def _before(terms: Terms, inputs: Sequence[int]) -> tuple[tuple[int, ...], list[int]] | None:

@@ -12,7 +12,7 @@ from gopt.rewriting.ir.operators import run
 from gopt.rewriting.ir.terms import Term, Terms
 
 
-class Traced:
+class TracedProgram:
     """A program as it was traced, callable like the function.
 
     Each call computes everything. The values that depend on constants only can be computed once:
@@ -109,7 +109,7 @@ class Traced:
         return {k: leaf for k, leaf in leaves if (k in self._constants) == constant}
 
 
-class Written(Traced):
+class RewrittenProgram(TracedProgram):
     """A program built from terms, with folded constants.
 
     Its values equal the function's. Its derivatives may differ, because custom differentiation

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.rules.patterns import Bound, build, match
+from gopt.rewriting.rules.patterns import Bindings, build, match
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 
@@ -25,7 +25,7 @@ class Match(NamedTuple):
 
     rule: Rule
     terms: tuple[int, ...]
-    bound: Bound
+    bound: Bindings
 
 
 class Matcher:
@@ -35,7 +35,7 @@ class Matcher:
         """Create a matcher of `rules` in `terms`."""
         self.terms, self.rules = terms, tuple(rules)
         # Term to (rule, pattern, bindings).
-        self._found: dict[int, list[tuple[int, int, Bound]]] = {}
+        self._found: dict[int, list[tuple[int, int, Bindings]]] = {}
         self._depth: dict[int, int] = {}  # term to length of the longest path to it
         self._depends: dict[tuple[int, int], bool] = {}  # (deeper term, other term) to dependence
         # Operator to (rule, pattern).
@@ -53,7 +53,7 @@ class Matcher:
             by term number. Two-pattern rules come last.
         """
         found: list[Match] = []
-        parts: dict[int, list[list[tuple[int, Bound]]]] = {
+        parts: dict[int, list[list[tuple[int, Bindings]]]] = {
             k: [[] for _ in rule.source]
             for k, rule in enumerate(self.rules)
             if len(rule.source) > 1
@@ -73,7 +73,7 @@ class Matcher:
         """Return the roots after a rewrite; None if the new program has a cycle."""
         return self.terms.replace(roots, replacements(self.terms, found))
 
-    def _look(self, number: int) -> list[tuple[int, int, Bound]]:
+    def _look(self, number: int) -> list[tuple[int, int, Bindings]]:
         """Return the matches of single patterns at a term; its inputs must be looked at before."""
         known = self._found.get(number)
         if known is None:
@@ -103,14 +103,14 @@ class Matcher:
             self._depends[deep, other] = other in seen
         return not self._depends[deep, other]
 
-    def _joined(self, rule: Rule, patterns: list[list[tuple[int, Bound]]]) -> Iterator[Match]:
+    def _joined(self, rule: Rule, patterns: list[list[tuple[int, Bindings]]]) -> Iterator[Match]:
         """Yield the matches of a two-pattern rule: different terms with equal shared bindings.
 
         Neither term may depend on the other, because its replacement would depend on itself.
         """
         first, second = patterns
         shared = sorted(rule.source[0].names() & rule.source[1].names())
-        by: dict[tuple[int, ...], list[tuple[int, Bound]]] = defaultdict(list)
+        by: dict[tuple[int, ...], list[tuple[int, Bindings]]] = defaultdict(list)
         for number, bound in second:
             by[tuple(bound[name] for name in shared)].append((number, bound))
         seen = set()
@@ -127,7 +127,7 @@ class Matcher:
                     yield Match(rule, (number, other), bound | also)
 
 
-def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool:
+def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bindings) -> bool:
     """Return whether a pattern's match is valid: constants are constant, and all dtypes are equal.
 
     Sums of narrow numbers differ from narrowed sums: an int8 product with an int32 result is not
@@ -147,7 +147,7 @@ def applies(terms: Terms, rule: Rule, j: int, number: int, bound: Bound) -> bool
     return constant and len(dtypes) == 1
 
 
-def is_alone(rule: Rule, bound: Bound, readers: Mapping[int, int]) -> bool:
+def is_alone(rule: Rule, bound: Bindings, readers: Mapping[int, int]) -> bool:
     """Return whether the inner terms of a match have no other readers, if the rule requires that.
 
     Args:

@@ -24,8 +24,8 @@ from gopt.rewriting.ir.terms import Terms
 
 COMMUTATIVE = frozenset(("add", "mul"))
 # Terms by variable, sizes by letter, attributes by name, and inner terms as "inside".
-Bound = dict[str, Any]
-Attribute = Any  # a `Size`, a `Given`, or any hashable value
+Bindings = dict[str, Any]
+Attribute = Any  # a `Size`, a `AttributeVariable`, or any hashable value
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Given:
+class AttributeVariable:
     """An attribute that is a variable, or a function of one.
 
     Attributes:
@@ -72,7 +72,7 @@ class Given:
         found = bound[f"given {self.name}"]
         return self.by(found) if self.by else found
 
-    def bind(self, attribute: Any, bound: Bound) -> bool:
+    def bind(self, attribute: Any, bound: Bindings) -> bool:
         """Bind the variable if it is new; return whether the attribute fits."""
         if self.where and not self.where(attribute):
             return False
@@ -125,7 +125,7 @@ def given(
     where: Callable[[Any], bool] | None = None,
     by: Callable[[Any], Any] | None = None,
     back: Callable[[Any], Any] | None = None,
-) -> Given:
+) -> AttributeVariable:
     """Return an attribute that is a variable, or a function of one.
 
     Args:
@@ -134,7 +134,7 @@ def given(
       by: function from the variable to the attribute; by default the identity.
       back: inverse of `by`, needed in source patterns.
     """
-    return Given(name, where, by, back)
+    return AttributeVariable(name, where, by, back)
 
 
 def apply(operator: str, *inputs: Any, like: str | None = None, **attributes: Any) -> Apply:
@@ -158,8 +158,8 @@ transpose, reshape = partial(apply, "transpose"), partial(apply, "reshape")
 
 
 def match(
-    terms: Terms, pattern: Any, number: int, shapes: Mapping[str, str], bound: Bound
-) -> Iterator[Bound]:
+    terms: Terms, pattern: Any, number: int, shapes: Mapping[str, str], bound: Bindings
+) -> Iterator[Bindings]:
     """Yield the bindings under which a term matches a pattern.
 
     Args:
@@ -217,12 +217,12 @@ def build(terms: Terms, pattern: Any, bound: Mapping[str, Any]) -> int:
 def _attribute(value: Attribute, bound: Mapping[str, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_attribute(each, bound) for each in value)
-    return value.of(bound) if isinstance(value, Size | Given) else value
+    return value.of(bound) if isinstance(value, Size | AttributeVariable) else value
 
 
 def bind_attributes(
-    terms: Terms, pattern: Apply, number: int, attributes: Attributes, bound: Bound
-) -> Bound | None:
+    terms: Terms, pattern: Apply, number: int, attributes: Attributes, bound: Bindings
+) -> Bindings | None:
     """Return the bindings extended by attributes that match a pattern; None if they do not match.
 
     Args:
@@ -241,7 +241,7 @@ def bind_attributes(
             known = sorted(dict(attributes))
             raise ValueError(f"{pattern.operator} has no {name!r}: expected some of {known}")
         actual = rest.pop(name)
-        if isinstance(value, Given):
+        if isinstance(value, AttributeVariable):
             if not value.bind(actual, found):
                 return None
             continue
@@ -257,7 +257,7 @@ def bind_attributes(
     return found
 
 
-def bind_shape(shape: Any, letters: str, bound: Bound) -> bool:
+def bind_shape(shape: Any, letters: str, bound: Bindings) -> bool:
     """Bind the new letters of a shape; return whether the shape matches.
 
     Args:
@@ -285,8 +285,8 @@ def bind_shape(shape: Any, letters: str, bound: Bound) -> bool:
 
 
 def _inputs(
-    terms: Terms, patterns: Any, numbers: Any, shapes: Mapping[str, str], bound: Bound
-) -> Iterator[Bound]:
+    terms: Terms, patterns: Any, numbers: Any, shapes: Mapping[str, str], bound: Bindings
+) -> Iterator[Bindings]:
     if not patterns:
         yield bound
         return

@@ -18,7 +18,7 @@ from egglog import bindings
 from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, applies
-from gopt.rewriting.rules.patterns import COMMUTATIVE, Bound, bind_attributes, bind_shape, parts
+from gopt.rewriting.rules.patterns import COMMUTATIVE, Bindings, bind_attributes, bind_shape, parts
 from gopt.rewriting.rules.rule import Rule
 
 _HEAD = """
@@ -151,7 +151,7 @@ class EGraph:
     def _match(self, rule: Rule, row: tuple[int, ...]) -> Match | None:
         """Return the match of a row found by egglog, see `_query`; None if its conditions fail."""
         names = _names(rule)
-        bound: Bound = dict(zip(names, row, strict=False))
+        bound: Bindings = dict(zip(names, row, strict=False))
         for name, letters in rule.shapes.items():
             if name in bound and not bind_shape(self.terms.shapes[bound[name]], letters, bound):
                 return None

@@ -10,7 +10,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.search.egraph import EGraph
 
 _CHANGE = 1e-12  # s per new term: among programs of equal cost, prefer the original terms
@@ -20,7 +20,7 @@ _TIE = 1e-6  # relative gap within which a cost counts as proven
 Choices = dict[int, dict[int, tuple[int, ...]]]
 
 
-class Extracted(NamedTuple):
+class Extraction(NamedTuple):
     """The cheapest program found.
 
     Attributes:
@@ -37,8 +37,8 @@ class Extracted(NamedTuple):
 
 
 def cheapest(
-    graph: EGraph, roots: Sequence[int], prices: Prices, *, seconds: float = 60.0
-) -> Extracted:
+    graph: EGraph, roots: Sequence[int], prices: TermCosts, *, seconds: float = 60.0
+) -> Extraction:
     """Return the cheapest program of an e-graph.
 
     One term is chosen for each e-class that is needed; the e-classes of its inputs are then needed
@@ -70,7 +70,7 @@ def cheapest(
         given = [done.get(classes[i], classes[i]) for i in inputs]
         done[c] = graph.terms.add(operator, given, **dict(attributes)) if inputs else number
     found = tuple(done.get(classes[root], classes[root]) for root in roots)
-    return Extracted(found, prices.program(found), tuple(sorted(chosen)), gap)
+    return Extraction(found, prices.program(found), tuple(sorted(chosen)), gap)
 
 
 def _choices(graph: EGraph, roots: Iterable[int], classes: Mapping[int, int]) -> Choices:

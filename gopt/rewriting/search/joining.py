@@ -51,7 +51,7 @@ class _Side(NamedTuple):
     read: int
 
 
-class Joins:
+class JoinSelection:
     """Selection of the matches of joining rules.
 
     Attributes:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from gopt.rewriting.cost.costs import OpCost
-from gopt.rewriting.cost.pricing import Change, Prices
+from gopt.rewriting.cost.pricing import Change, TermCosts
 from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import evaluate
@@ -175,7 +175,7 @@ def _stretch(terms: Terms, number: int, axis: int, start: int, stop: int) -> int
 def mutated(
     terms: Terms,
     roots: Sequence[int],
-    prices: Prices,
+    prices: TermCosts,
     mutations: Mapping[str, Mapping[str, Mutation]] = MUTATIONS,
 ) -> Found:
     """Return the program with the cheapest form of each op, if that is cheaper than the op.
@@ -242,7 +242,7 @@ def partial_equivalence(
     """
     if rounds < 0:
         raise ValueError(f"rounds is {rounds}: expected 0 at least")
-    prices = Prices(terms, cost)
+    prices = TermCosts(terms, cost)
     best = backtracking(terms, roots, cost, rules, alpha=alpha, budget=budget)
     for _ in range(rounds):
         forms = mutated(terms, best.roots, prices)

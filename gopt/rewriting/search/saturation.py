@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.cost.costs import OpCost
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import is_alone, replacements
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.egraph import EGraph
 from gopt.rewriting.search.extraction import cheapest
-from gopt.rewriting.search.joining import Joins, is_join
+from gopt.rewriting.search.joining import JoinSelection, is_join
 from gopt.rewriting.search.result import Found
 
 
@@ -70,7 +70,7 @@ def saturate(
     for name, limit in limits.items():
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
-    graph, joins, origin = EGraph(terms, rules), Joins(terms, few), dict[int, str]()
+    graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, few), dict[int, str]()
     # A new term may have other readers in each program: it counts as alone.
     applied, readers, others_read = Counter[str](), terms.readers(roots), False
     graph.add(roots)
@@ -149,7 +149,7 @@ def saturation(
       ValueError: a limit is negative.
     """
     saturated = saturate(terms, roots, rules, rounds=rounds, few=few, often=often, nodes=nodes)
-    best = cheapest(saturated.graph, roots, Prices(terms, cost), seconds=solver_seconds)
+    best = cheapest(saturated.graph, roots, TermCosts(terms, cost), seconds=solver_seconds)
     new = set(best.chosen) & saturated.origin.keys() - set(terms.live(roots))
     used = tuple(saturated.origin[k] for k in sorted(new))
     stopped = saturated.stopped

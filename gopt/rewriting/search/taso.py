@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.cost.costs import OpCost
-from gopt.rewriting.cost.pricing import Change, Prices
+from gopt.rewriting.cost.pricing import Change, TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, Matcher, replacements
 from gopt.rewriting.rules.rule import Rule
@@ -56,7 +56,7 @@ def backtracking(
     """
     if alpha < 1 or budget < 0:
         raise ValueError(f"alpha is {alpha}, budget {budget}: expected 1 and 0 at least")
-    matcher, prices = Matcher(terms, rules), Prices(terms, cost)
+    matcher, prices = Matcher(terms, rules), TermCosts(terms, cost)
     # Larger programs are dropped, as in TASO.
     most = 2 * len(terms.live(roots))
     best = _Way(tuple(roots), ())

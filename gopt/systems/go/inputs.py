@@ -15,7 +15,7 @@ from gopt.heuristics.schedule.placement.list_scheduling import (
     mean_ticks,
     mean_transfer_ticks,
 )
-from gopt.heuristics.schedule.readiness import leaders
+from gopt.heuristics.schedule.readiness import followed_ops
 from gopt.learning.graphs import GraphsTuple, to_graphs_tuple
 from gopt.systems.go.settings import Settings
 
@@ -81,7 +81,7 @@ def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> I
     slack = longest - early - late
     share = ticks / total
     times = np.stack([*(x / longest for x in (early, late, slack)), log_share(share)], 1)
-    leader = leaders(problem)
+    leader = followed_ops(problem)
     groups = [
         np.unique(of[leader], return_inverse=True)[1]
         for of in coarse_to_fine(problem, settings.levels)

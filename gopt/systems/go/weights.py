@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, from_ops
 from gopt.graph.kinds import KINDS
@@ -63,7 +63,7 @@ def load_policy(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Setti
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a policy of GO: {error}") from error
     graph = from_ops([Op()])
-    inputs = read(graph, prepare(graph, homogeneous(1)), settings)
+    inputs = read(graph, prepare(graph, unit_rate_devices(1)), settings)
     check_shapes(path, params, partial(init_params, jax.random.key(0), inputs, settings=settings))
     return params, settings
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.graph.graph import Op, from_ops
 from gopt.graph.kinds import KINDS
 from gopt.learning.checkpoints import check_shapes, check_weights, load_weights, save_weights
@@ -66,6 +66,6 @@ def load_network(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Sett
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no settings of a network: {error}") from error
     graph = from_ops([Op()])
-    graphs = to_graphs_tuple(graph, prepare_fusion(graph, homogeneous(1)))
+    graphs = to_graphs_tuple(graph, prepare_fusion(graph, unit_rate_devices(1)))
     check_shapes(path, params, partial(init_params, jax.random.key(0), graphs, settings=settings))
     return params, settings

@@ -7,7 +7,7 @@ import numpy as np
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.placement.groups import coarse_to_fine
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
-from gopt.heuristics.schedule.readiness import leaders
+from gopt.heuristics.schedule.readiness import followed_ops
 from gopt.systems.placeto.settings import Settings
 
 
@@ -31,7 +31,7 @@ def read(problem: Problem, settings: Settings) -> Inputs:
     """
     n, uses, rows = int(problem.num_ops), int(problem.num_uses), problem.shape.ops
     (group,) = coarse_to_fine(problem, (settings.groups,))
-    group = group[leaders(problem)]
+    group = group[followed_ops(problem)]
     first = np.full(n, n)
     np.minimum.at(first, group, np.arange(n))
     order = np.argsort(first, kind="stable")  # those that nobody is in come last

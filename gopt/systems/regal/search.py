@@ -131,8 +131,8 @@ def rewards(
 ) -> jax.Array:
     """Returns -cost / standard cost of actions, float32 `[A]`.
 
-    Every argument has a leading axis `A`, whose rows are independent, so that the function can
-    be spread over devices by `gopt.search.parallel.spread`. One search runs after another: a
+    Every argument has a leading axis `A`, whose rows are independent, so that the function can be
+    spread over devices by `gopt.search.parallel.shard_candidates`. One search runs after another: a
     population is what is evaluated at once.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gopt.rewriting.cost.costs import OpCost
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Matcher
 from gopt.rewriting.rules.rule import Rule
@@ -115,7 +115,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self.start = tuple(roots)
         self._terms, self._seconds = terms, seconds
         self.cost = cost
-        self._matcher, self._prices = Matcher(terms, rules), Prices(terms, cost)
+        self._matcher, self._prices = Matcher(terms, rules), TermCosts(terms, cost)
         self._most = 2 * len(terms.live(roots))
         self._views: dict[tuple[int, ...], View] = {}
         self.size = self._shown = Size()

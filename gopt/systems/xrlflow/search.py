@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gopt.rewriting.cost.costs import OpCost
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.result import Found, Search
@@ -43,7 +43,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
     choose = policy(settings)
 
     def search(terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]) -> Found:
-        prices = Prices(terms, cost)
+        prices = TermCosts(terms, cost)
         best = Found(tuple(roots), prices.program(roots), (), 0, "")
         if not 0 < best.cost < math.inf:
             return best._replace(stopped=f"the program costs {best.cost} s: there is no reward")

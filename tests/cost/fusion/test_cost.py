@@ -13,7 +13,7 @@ from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.reachable import MAX_TICKS, MAX_TIMES
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.fusion.walk import LANES
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion import members
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
@@ -75,7 +75,7 @@ def random_graph(rng, num_ops):
 
 
 def machine(rng):
-    return homogeneous(
+    return unit_rate_devices(
         1,
         flop_rate=rng.choice([1.0, 7.0]),
         memory_bandwidth=rng.choice([1.0, 3.0]),
@@ -162,7 +162,7 @@ def test_bytes_disappear_step_by_step():
     shape = jax.ShapeDtypeStruct((100, 8), jnp.float32)
     traced = trace(model, shape, shape)
     # On a GPU, where what follows a reduction may be in its kernel.
-    hardware = homogeneous(1, flop_rate=1e9, launch=0.0)
+    hardware = unit_rate_devices(1, flop_rate=1e9, launch=0.0)
     problems = [
         prepare_fusion(traced.graph, hardware, rules=rules_with(clones, rules=RULES["gpu"]))
         for clones in CLONES
@@ -197,7 +197,7 @@ def test_a_clone_is_paid_for_in_each_kernel():
     ]
 
     def seconds(clones, is_fused):
-        hardware, compute = homogeneous(1, overlap=0.0), [0, 700, 0, 0]
+        hardware, compute = unit_rate_devices(1, overlap=0.0), [0, 700, 0, 0]
         problem = prepare_fusion(
             graphs.from_ops(ops), hardware, rules=rules_with(clones), compute=compute
         )
@@ -215,7 +215,7 @@ def test_what_a_broadcast_repeats_is_computed_again():
 
     args = jax.ShapeDtypeStruct((10,), jnp.float32), jax.ShapeDtypeStruct((10, 30), jnp.float32)
     graph = trace(model, *args).graph
-    problem = prepare_fusion(graph, homogeneous(1, memory_bandwidth=1e9, overlap=0.0))
+    problem = prepare_fusion(graph, unit_rate_devices(1, memory_bandwidth=1e9, overlap=0.0))
     square = int(np.flatnonzero(graph.kind == kind_index("mul"))[0])
     bits = np.arange(len(problem.compute)) == square
     found = kernels_of(problem, bits)
@@ -230,7 +230,7 @@ def test_what_is_dear_is_not_computed_again():
     args = jax.ShapeDtypeStruct((10,), jnp.float32), jax.ShapeDtypeStruct((10, 30), jnp.float32)
     graph = trace(model, *args).graph
     for clones in CLONES:
-        problem = prepare_fusion(graph, homogeneous(1), rules=rules_with(clones))
+        problem = prepare_fusion(graph, unit_rate_devices(1), rules=rules_with(clones))
         bits = np.ones(len(problem.compute), bool)
         assert int(np.sum(kernels_of(problem, bits).is_end)) == 2
 
@@ -243,14 +243,14 @@ def test_costs_end_somewhere():
         size *= 8
         ops.append(Op("add", ((len(ops) - 1, 0),), (Output(size, (size,), pinned=k == 19),)))
     for clones in CLONES:
-        hardware = homogeneous(1, memory_bandwidth=1e20)
+        hardware = unit_rate_devices(1, memory_bandwidth=1e20)
         problem = prepare_fusion(graphs.from_ops(ops), hardware, rules=rules_with(clones))
         bits = np.ones(len(problem.compute), bool)
         assert int(fusion_cost(problem, bits)) == reference.kernels(problem, bits).cost == MAX_TICKS
 
 
 def test_a_bad_configuration_is_refused():
-    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
+    problem = prepare_fusion(graphs.from_ops([Op()]), unit_rate_devices(1))
     for function in (fusion_cost, kernels_of, flipped_costs):
         with pytest.raises(ValueError, match=r"fuse has shape \(3,\): expected \(16,\)"):
             function(problem, np.zeros(3, bool))
@@ -298,7 +298,7 @@ def test_padding_changes_no_cost_of_a_flip():
 
 def test_where_nothing_is_a_choice_flips_cost_what_there_is():
     graph = graphs.from_ops([Op("exp", outputs=(Output(9, pinned=True),))])
-    problem = prepare_fusion(graph, homogeneous(1))
+    problem = prepare_fusion(graph, unit_rate_devices(1))
     costs = flipped_costs(problem, np.zeros(16, bool))
     assert (costs == fusion_cost(problem, np.zeros(16, bool))).all() and costs[0] > 0
 
@@ -341,7 +341,7 @@ def test_what_is_repeated_very_often_counts_as_a_time_can_say():
         ops.append(Op("add", ((len(ops) - 1, 0),), (Output(size, (size // 4,), pinned=k == 1),)))
     compute = [0, 1e-3, 0, 0, 0]
     for clones in CLONES:
-        hardware = homogeneous(1, memory_bandwidth=1e6, launch=0.0, overlap=0.0)
+        hardware = unit_rate_devices(1, memory_bandwidth=1e6, launch=0.0, overlap=0.0)
         problem = prepare_fusion(
             graphs.from_ops(ops), hardware, rules=rules_with(clones), compute=compute
         )

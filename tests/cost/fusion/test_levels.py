@@ -10,7 +10,7 @@ from gopt.cost.fusion.cost import fusion_cost, kernels_of
 from gopt.cost.fusion.levels import MAX_LEVEL, ends_by_level, fused_by_level
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion import members
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
@@ -183,7 +183,7 @@ def op(kind, *reads, size=100, shape=10, pinned=False):
 
 def kernels_by_hand(ops, level, *, limit=64, rules=RULES["cpu"]):
     """The ops of each kernel that has several."""
-    hardware = homogeneous(1, memory_bandwidth=1.0)
+    hardware = unit_rate_devices(1, memory_bandwidth=1.0)
     problem = prepare_fusion(
         graphs.from_ops(ops), hardware, rules=Rules(rules.into, limit, clones=False)
     )
@@ -234,7 +234,7 @@ def test_what_is_dear_is_not_taken_along_to_where_it_would_be_repeated():
 
 
 def test_a_bad_candidate_is_refused():
-    problem = prepare_fusion(graphs.from_ops([Op()]), homogeneous(1))
+    problem = prepare_fusion(graphs.from_ops([Op()]), unit_rate_devices(1))
     for function in (fused_by_level, ends_by_level):
         with pytest.raises(ValueError, match=r"level has shape \(3,\): expected \(16,\)"):
             function(problem, np.zeros(3, np.int32))

@@ -7,13 +7,13 @@ import pytest
 
 from gopt.cost.fusion.problem import UNFUSED_TICKS, fusion_bucket, power_of_two, prepare_fusion
 from gopt.cost.fusion.rules import DEAR, REPEATABLE, RULES, Rules, into_of_kinds
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
 from gopt.graph.kinds import KINDS, kind_index
 from gopt.graph.tracing import trace
 
-SLOW = homogeneous(1, flop_rate=1e9, memory_bandwidth=1.0)  # a byte a second
+SLOW = unit_rate_devices(1, flop_rate=1e9, memory_bandwidth=1.0)  # a byte a second
 
 
 def shape(*sizes):
@@ -125,7 +125,7 @@ def test_what_may_be_fused():
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_ticks_use_the_range(scale):
     graph = trace(lambda x: jnp.tanh(x) * x + 1, shape(100)).graph
-    problem = prepare_fusion(graph, homogeneous(1, memory_bandwidth=scale, flop_rate=scale))
+    problem = prepare_fusion(graph, unit_rate_devices(1, memory_bandwidth=scale, flop_rate=scale))
     total = int(problem.compute.sum()) + int(problem.memory.sum()) + int(problem.read.sum())
     assert UNFUSED_TICKS / 2 < total <= UNFUSED_TICKS + 10
 
@@ -143,7 +143,7 @@ def test_an_op_has_the_time_that_is_given():
     [(jnp.exp, 11), (jax.lax.erfc, 9), (jax.lax.logistic, 11), (jax.lax.rsqrt, 4), (jnp.abs, 1)],
 )
 def test_a_function_is_work_by_element_however_it_is_expanded(function, work):
-    machine = homogeneous(1, flop_rate=2.0, memory_bandwidth=np.inf)
+    machine = unit_rate_devices(1, flop_rate=2.0, memory_bandwidth=np.inf)
     problem = prepare_fusion(trace(function, jnp.ones((8, 5))).graph, machine)
     assert np.max(problem.compute) * float(problem.tick) == pytest.approx(work * 40 / 2, rel=1e-5)
 

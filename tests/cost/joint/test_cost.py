@@ -9,7 +9,7 @@ import pytest
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.levels import ends_by_level, fused_by_level
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.cost import contracted
 from gopt.cost.joint.problem import SLOWEST, prepare_joint
 from gopt.cost.schedule import decoding, dispatch, execution
@@ -205,7 +205,7 @@ def op(kind, *reads, size=4, pinned=False):
     return Op(kind, tuple((i, 0) for i in reads), (Output(size, (size,), pinned=pinned),))
 
 
-BYTES = homogeneous(2, memory_bandwidth=1.0, overlap=0.0, flop_rate=1.0)  # a byte a second
+BYTES = unit_rate_devices(2, memory_bandwidth=1.0, overlap=0.0, flop_rate=1.0)  # a byte a second
 
 
 def seconds_of(joint, ops, device, fused):

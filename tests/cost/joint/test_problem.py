@@ -7,7 +7,7 @@ import pytest
 
 from gopt.cost.fusion.problem import UNFUSED_TICKS
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.problem import SENT_TICKS, SLOWEST, alone, prepare_joint
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.graph import graph as graphs
@@ -42,7 +42,7 @@ def op(graph, name):
 
 
 def test_an_op_takes_what_a_kernel_of_its_own_does_on_each_kind_of_device():
-    hardware = homogeneous(4, memory_bandwidth=1e9, overlap=0.5, bandwidth=1e9)
+    hardware = unit_rate_devices(4, memory_bandwidth=1e9, overlap=0.5, bandwidth=1e9)
     hardware = hardware._replace(flop_rate=np.array([1e9, 5e9, 1e9, 5e9]))
     joint = prepare_joint(GRAPH, hardware)
     assert len(joint.fusion) == 2 and joint.kind.tolist() == [0, 1, 0, 1]
@@ -58,7 +58,7 @@ def test_an_op_takes_what_a_kernel_of_its_own_does_on_each_kind_of_device():
 
 
 def test_broadcasts_that_readers_make_are_gone():
-    joint = prepare_joint(GRAPH, homogeneous(2))
+    joint = prepare_joint(GRAPH, unit_rate_devices(2))
     wide, double, add = (op(GRAPH, name) for name in ("broadcast_in_dim", "mul", "add"))
     assert joint.schedule.is_input[wide] and not joint.schedule.op_ticks[wide].any()
     assert not joint.schedule.size[joint.schedule.producer == wide].any()
@@ -69,7 +69,7 @@ def test_broadcasts_that_readers_make_are_gone():
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 @pytest.mark.parametrize("latency", [0.0, 1.0, 1e4])
 def test_the_slowest_kernels_and_all_transfers_fit_into_few_bits(scale, latency):
-    hardware = homogeneous(2, memory_bandwidth=1 / scale, latency=latency * scale)
+    hardware = unit_rate_devices(2, memory_bandwidth=1 / scale, latency=latency * scale)
     hardware = hardware._replace(flop_rate=np.array([1.0, 2.0]) / scale)
     schedule = prepare_joint(GRAPH, hardware).schedule
     ops = schedule.op_ticks.astype(np.int64).max(1).sum()
@@ -83,7 +83,9 @@ def test_an_op_is_fused_only_if_it_may_run_where_its_readers_may():
     ops += [Op("neg", ((i, 0),), (Output(4, pinned=i == 3),)) for i in range(4)]
     allowed = np.array([[1, 1], [1, 1], [0, 1], [1, 1], [1, 0]], bool)
     for rows in (None, (30, 40)):
-        joint = prepare_joint(graphs.from_ops(ops), homogeneous(2), allowed=allowed, rows=rows)
+        joint = prepare_joint(
+            graphs.from_ops(ops), unit_rate_devices(2), allowed=allowed, rows=rows
+        )
         (fusion,) = joint.fusion
         # Op 2 may not run on device 0, where op 3 may.
         assert np.flatnonzero(fusion.configurable).tolist() == [1, 3]
@@ -92,28 +94,28 @@ def test_an_op_is_fused_only_if_it_may_run_where_its_readers_may():
 
 def test_rows():
     padded = padding.pad(GRAPH, Shape(40, 50, 60))
-    joint = prepare_joint(padded, homogeneous(2), rows=(90, 80))
+    joint = prepare_joint(padded, unit_rate_devices(2), rows=(90, 80))
     (fusion,) = joint.fusion
     assert joint.schedule.shape == (40, 50, 60)
     assert (len(fusion.compute), len(fusion.access), len(fusion.reach.kernel)) == (40, 90, 80)
-    joint = prepare_joint(GRAPH, homogeneous(2), rules=Rules(RULES["cpu"].into, clones=True))
+    joint = prepare_joint(GRAPH, unit_rate_devices(2), rules=Rules(RULES["cpu"].into, clones=True))
     assert not joint.fusion[0].clones
     real = np.add((GRAPH.num_ops, GRAPH.num_tensors, GRAPH.num_uses), 1).tolist()
     assert [*joint.schedule.shape] == real
     with pytest.raises(ValueError, match="rows has 2 accesses"):
-        prepare_joint(GRAPH, homogeneous(2), rows=(2, 80))
+        prepare_joint(GRAPH, unit_rate_devices(2), rows=(2, 80))
 
 
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs(name):
     graph = NASTY[name]()
-    schedule = prepare_joint(graph, homogeneous(3, bandwidth=np.inf)).schedule
+    schedule = prepare_joint(graph, unit_rate_devices(3, bandwidth=np.inf)).schedule
     assert int(schedule.num_uses) == int(graph.num_uses)
     assert schedule.tick > 0
 
 
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match=r"allowed\[1\] allows no device"):
-        prepare_joint(GRAPH, homogeneous(2), allowed=np.arange(GRAPH.num_ops) != 1)
+        prepare_joint(GRAPH, unit_rate_devices(2), allowed=np.arange(GRAPH.num_ops) != 1)
     with pytest.raises(ValueError, match=r"flop_rate\[0\] is -1\.0"):
-        prepare_joint(GRAPH, homogeneous(1)._replace(flop_rate=np.array([-1.0])))
+        prepare_joint(GRAPH, unit_rate_devices(1)._replace(flop_rate=np.array([-1.0])))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, dispatch, objectives
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.problem import prepare
@@ -32,7 +32,7 @@ def fast(problem, keys):
 def small(ops, devices, seconds, **settings):
     """A problem of these ops, padded as random ones are, with transfers that take no time."""
     padded = padding.pad(graphs.from_ops(ops), SMALL)
-    return prepare(padded, homogeneous(devices, latency=0.0, **settings), seconds=seconds)
+    return prepare(padded, unit_rate_devices(devices, latency=0.0, **settings), seconds=seconds)
 
 
 def placement(keys):
@@ -193,7 +193,7 @@ def test_inputs_follow_their_first_reader_and_ops_go_where_they_may():
     ):
         allowed = np.ones((5, 3), bool)
         allowed[forbidden] = False
-        problem = prepare(graphs.from_ops(ops), homogeneous(3), allowed=allowed)
+        problem = prepare(graphs.from_ops(ops), unit_rate_devices(3), allowed=allowed)
         device = dispatch.settled(problem, wanted)
         assert np.asarray(device)[[0, 2, 3, 4]].tolist() == expected
         decision = dispatch.decode(problem, dispatch.placement(problem, device))

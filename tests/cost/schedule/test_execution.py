@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, execution, objectives
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Cost, Keys
@@ -128,7 +128,7 @@ def golden(synchronous: bool):
             Op(outputs=(Output(10, pinned=True),)),
         ]
     )
-    hardware = homogeneous(2, latency=1.0, synchronous=synchronous)
+    hardware = unit_rate_devices(2, latency=1.0, synchronous=synchronous)
     problem = prepare(graph, hardware, seconds=[0.0, 2.0, 3.0, 1.0])
     device = np.zeros((5, 2), np.float32)
     device[2] = 0, 1
@@ -244,7 +244,7 @@ def test_simulate_composes_with_vmap():
 @pytest.mark.slow
 def test_twenty_graphs_compile_one_program_for_each_bucket():
     rng = np.random.default_rng(0)
-    hardware = homogeneous(2)
+    hardware = unit_rate_devices(2)
     padded = [
         padding.pad(strategies.random_graph(rng, n, 0.1))
         for n in range(2, strategies.SMALL.ops - 1)

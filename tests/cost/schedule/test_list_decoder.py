@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gopt.cost.hardware import homogeneous, no_channels
+from gopt.cost.hardware import no_channels, unit_rate_devices
 from gopt.cost.schedule import execution
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Keys
@@ -134,7 +134,7 @@ def fork(readers, size):
     """An op of 2 s, and readers of 3 s of what it makes."""
     ops = [Op(flops=2, bytes=0, outputs=(Output(size),))]
     ops += [Op(flops=3, bytes=0, inputs=((0, 0),))] * readers
-    return prepare(graphs.from_ops(ops), homogeneous(2, channel=no_channels))
+    return prepare(graphs.from_ops(ops), unit_rate_devices(2, channel=no_channels))
 
 
 def test_ops_go_where_they_finish_first():
@@ -164,7 +164,7 @@ def test_pins_hold_and_keys_below_them_do_not():
 def test_inputs_lie_where_their_first_reader_goes():
     ops = [Op("input", outputs=(Output(9),)), Op(flops=5, bytes=0)]
     ops += [Op(flops=1, bytes=0, inputs=((0, 0),))]
-    problem = prepare(graphs.from_ops(ops), homogeneous(2))
+    problem = prepare(graphs.from_ops(ops), unit_rate_devices(2))
     found, ticks = build(problem, Keys(None, np.float32([0, 0.1, 0.2, 1]), None))
     assert found.device.argmax(-1).tolist()[:3] == [1, 0, 1]
     assert ticks == 5

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from gopt.cost.hardware import homogeneous, op_seconds
+from gopt.cost.hardware import op_seconds, unit_rate_devices
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.problem import MAX_TICKS, MAX_UNITS, Problem, prepare, to_bytes, to_seconds
 from gopt.graph import graph as graphs
@@ -21,7 +21,7 @@ def two_ops(size: float = 4, workspace: float = 0):
 
 
 def test_whole_seconds_and_bytes_are_kept():
-    hardware = homogeneous(2, latency=2.0, bandwidth=4.0, capacity=100.0)
+    hardware = unit_rate_devices(2, latency=2.0, bandwidth=4.0, capacity=100.0)
     problem = prepare(two_ops(8, 3), hardware, seconds=[5.0, 7.0])
     assert (problem.tick, problem.unit) == (1, 1)
     assert problem.op_ticks[:2].tolist() == [[5, 5], [7, 7]]
@@ -37,7 +37,7 @@ def test_whole_seconds_and_bytes_are_kept():
 
 def test_the_roofline_is_the_default_and_given_times_include_overheads():
     graph = graphs.from_ops([Op(flops=40, bytes=6, outputs=(Output(1),))])
-    hardware = homogeneous(1, flop_rate=2.0, launch=3.0)
+    hardware = unit_rate_devices(1, flop_rate=2.0, launch=3.0)
     assert prepare(graph, hardware).op_ticks[0] == op_seconds([40], [6], hardware) == 23
     assert prepare(graph, hardware, seconds=[20.0]).op_ticks[0] == 20
 
@@ -46,7 +46,7 @@ def test_inputs_take_no_time_and_no_workspace():
     graph = graphs.from_ops(
         [Op("input", outputs=(Output(4),), workspace=9), Op(inputs=((0, 0),), workspace=2)]
     )
-    problem = prepare(graph, homogeneous(2), seconds=[3.0, 4.0])
+    problem = prepare(graph, unit_rate_devices(2), seconds=[3.0, 4.0])
     assert problem.op_ticks[:2].tolist() == [[0, 0], [4, 4]]
     assert problem.workspace[:2].tolist() == [0, 2]
     assert problem.is_input.tolist() == [True, False, False]
@@ -57,7 +57,7 @@ def test_disallowed_and_unread_take_no_ticks():
     graph = graphs.from_ops([Op(outputs=(Output(2**40), Output(4))), Op(inputs=((0, 1),))])
     allowed = np.array([[True, False], [True, True]])
     seconds = np.array([[1.0, 2.0**40], [1.0, 1.0]])
-    problem = prepare(graph, homogeneous(2), seconds=seconds, allowed=allowed)
+    problem = prepare(graph, unit_rate_devices(2), seconds=seconds, allowed=allowed)
     assert problem.tick == 1
     assert problem.op_ticks[:2].tolist() == [[1, 0], [1, 1]]
     assert problem.allowed[:2].tolist() == allowed.tolist() and problem.allowed[2:].all()
@@ -93,11 +93,11 @@ def test_sums_stay_below_their_limits_and_rounding_is_small(case):
 
 def test_sizes_round_up_and_capacities_round_down():
     graph = graphs.from_ops([Op(outputs=(Output(2**33), Output(1), Output(0)), workspace=5)])
-    problem = prepare(graph, homogeneous(2, capacity=2**33 + 7))
+    problem = prepare(graph, unit_rate_devices(2, capacity=2**33 + 7))
     assert problem.unit == 8
     assert problem.size[:3].tolist() == [2**30, 1, 0] and problem.workspace[0] == 1
     assert problem.capacity.tolist() == [2**30, 2**30]
-    assert prepare(graph, homogeneous(1)).capacity == MAX_UNITS
+    assert prepare(graph, unit_rate_devices(1)).capacity == MAX_UNITS
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_sizes_round_up_and_capacities_round_down():
     [(2**31 - 1, 0, 1), (2**31 - 2, 1, 1), (2**31 - 1, 1, 2), (2**31, 0, 2), (2.0**70, 0, 2**40)],
 )
 def test_unit_is_the_smallest_power_of_two(size, workspace, unit):
-    problem = prepare(two_ops(size, workspace), homogeneous(2))
+    problem = prepare(two_ops(size, workspace), unit_rate_devices(2))
     assert problem.unit == unit
     assert problem.size[0] == -(-int(size) // unit)
 
@@ -124,13 +124,13 @@ def test_unit_is_the_smallest_power_of_two(size, workspace, unit):
     ],
 )
 def test_tick_is_one_or_the_smallest_power_of_two(seconds, tick):
-    problem = prepare(two_ops(0), homogeneous(1), seconds=seconds)
+    problem = prepare(two_ops(0), unit_rate_devices(1), seconds=seconds)
     assert problem.tick == tick
     assert problem.op_ticks.sum(dtype=np.int64) < MAX_TICKS
 
 
 def test_a_tick_may_be_given():
-    hardware, seconds = homogeneous(2), [0.5, 0.25]
+    hardware, seconds = unit_rate_devices(2), [0.5, 0.25]
     problem = prepare(two_ops(), hardware, seconds=seconds, tick=2.0**-10)
     assert problem.tick == 2.0**-10
     assert problem.op_ticks[:2, 0].tolist() == [512, 256]
@@ -141,7 +141,7 @@ def test_a_tick_may_be_given():
 
 
 def test_results_are_float64_seconds_and_integer_bytes():
-    problem = prepare(two_ops(2**40), homogeneous(1, bandwidth=np.inf), seconds=[0.5, 0.25])
+    problem = prepare(two_ops(2**40), unit_rate_devices(1, bandwidth=np.inf), seconds=[0.5, 0.25])
     assert to_seconds(problem, np.int32(3 * 2**28)) == 0.75
     assert to_seconds(problem, jax.numpy.arange(2)).dtype == np.float64
     size = to_bytes(problem, problem.size[0])
@@ -201,8 +201,8 @@ def test_seconds_and_allowed_may_have_padding_rows():
     seconds, allowed = np.full((rows, 2), 9.0), np.zeros((rows, 2), bool)
     seconds[:2] = 1
     allowed[:2, 0] = True
-    problem = prepare(graph, homogeneous(2), seconds=seconds, allowed=allowed)
-    expected = prepare(graph, homogeneous(2), seconds=[1.0, 1.0], allowed=allowed[:2])
+    problem = prepare(graph, unit_rate_devices(2), seconds=seconds, allowed=allowed)
+    expected = prepare(graph, unit_rate_devices(2), seconds=[1.0, 1.0], allowed=allowed[:2])
     for field, a, b in zip(Problem._fields, problem, expected, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=field)
 
@@ -223,35 +223,37 @@ def test_seconds_and_allowed_may_have_padding_rows():
 )
 def test_bad_settings_raise(settings, message):
     with pytest.raises(ValueError, match=message):
-        prepare(two_ops(), homogeneous(2), **settings)
+        prepare(two_ops(), unit_rate_devices(2), **settings)
 
 
 def test_a_device_that_fits_nothing_raises():
     graph = graphs.from_ops(
         [Op("input", outputs=(Output(1),)), Op(outputs=(Output(5),), workspace=2)]
     )
-    hardware = homogeneous(2)._replace(capacity=np.array([7.0, 6.0]))
+    hardware = unit_rate_devices(2)._replace(capacity=np.array([7.0, 6.0]))
     with pytest.raises(ValueError, match=r"capacity\[1\] is 6\.0 bytes: the device fits nothing"):
         prepare(graph, hardware)
-    prepare(graph, homogeneous(2, capacity=7.0))
-    prepare(graphs.from_ops([Op("input", outputs=(Output(5),))]), homogeneous(1, capacity=1.0))
+    prepare(graph, unit_rate_devices(2, capacity=7.0))
+    prepare(
+        graphs.from_ops([Op("input", outputs=(Output(5),))]), unit_rate_devices(1, capacity=1.0)
+    )
 
 
 def test_bad_graphs_and_machines_raise():
     graph = two_ops()
     with pytest.raises(ValueError, match=r"size\[0\] is nan"):
-        prepare(graph._replace(size=np.array([np.nan])), homogeneous(1))
+        prepare(graph._replace(size=np.array([np.nan])), unit_rate_devices(1))
     with pytest.raises(ValueError, match=r"flop_rate\[0\] is -1\.0"):
-        prepare(graph, homogeneous(1)._replace(flop_rate=np.array([-1.0])))
-    slow = homogeneous(1, flop_rate=1e-300)
+        prepare(graph, unit_rate_devices(1)._replace(flop_rate=np.array([-1.0])))
+    slow = unit_rate_devices(1, flop_rate=1e-300)
     with pytest.raises(ValueError, match="no finite sum"):
         prepare(graph._replace(flops=np.array([1e300, 0.0])), slow)
     with pytest.raises(ValueError, match="no finite sum"):
-        prepare(two_ops(2.0**1000), homogeneous(2, bandwidth=1e-300))
+        prepare(two_ops(2.0**1000), unit_rate_devices(2, bandwidth=1e-300))
 
 
 def test_stack():
-    hardware = homogeneous(2)
+    hardware = unit_rate_devices(2)
     found = [
         prepare(
             padding.pad(strategies.random_graph(np.random.default_rng(n), n, 0.2), SMALL), hardware

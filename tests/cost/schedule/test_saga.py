@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.cost.hardware import homogeneous, no_channels
+from gopt.cost.hardware import no_channels, unit_rate_devices
 from gopt.cost.schedule.decoding import Keys, decode
 from gopt.cost.schedule.execution import evaluate, simulate
 from gopt.cost.schedule.problem import prepare, to_seconds
@@ -79,7 +79,9 @@ def replay(schedule):
     speed = np.array([network.get_node(name).speed for name in nodes])
     cost = np.array([tasks.get_task(name).cost for name in order])
     links = [[network.get_edge(a, b).speed * BYTES for b in nodes] for a in nodes]
-    hardware = homogeneous(len(nodes), channel=no_channels)._replace(bandwidth=np.array(links))
+    hardware = unit_rate_devices(len(nodes), channel=no_channels)._replace(
+        bandwidth=np.array(links)
+    )
     problem = prepare(padding.pad(graph, ROWS), hardware, seconds=cost[:, None] / speed)
 
     placed = {task.name: task for _, tasks in schedule.items() for task in tasks}

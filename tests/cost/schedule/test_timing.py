@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, dispatch
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
@@ -55,7 +55,7 @@ def test_golden_example(synchronous, slack):
 
 def test_an_op_yields_where_only_its_device_is_waited_for():
     graph = from_ops([Op(outputs=(Output(1, pinned=True),)) for _ in range(3)])
-    problem = prepare(graph, homogeneous(2), seconds=[2.0, 3.0, 4.0])
+    problem = prepare(graph, unit_rate_devices(2), seconds=[2.0, 3.0, 4.0])
     device = np.eye(2, dtype=np.float32)[[0, 0, 1, 0]]
     found = fast(problem, decoding.Keys(device, np.float32([0, 1, 2, 3]), None))
     assert found.slack.tolist() == [0, 0, 1, 0]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gopt import Op, Output, from_ops, pad, prepare
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import decode
 from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.xla_memory import packed_bytes
@@ -24,7 +24,7 @@ def replay(problem, keys):
 
 
 def schedule_of(ops, order=None):
-    problem = prepare(pad(from_ops(ops), SMALL), homogeneous(1))
+    problem = prepare(pad(from_ops(ops), SMALL), unit_rate_devices(1))
     order = range(len(ops)) if order is None else order
     keys = keys_from_items(problem, [0] * len(ops), order)
     return problem, jax.device_get(replay(problem, keys))

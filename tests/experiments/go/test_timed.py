@@ -10,7 +10,7 @@ import pytest
 
 from experiments.cases import Case, floats, towers
 from experiments.go import timed
-from gopt.cost.hardware import check_hardware, homogeneous
+from gopt.cost.hardware import check_hardware, unit_rate_devices
 from gopt.measure.timing import Times
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def _toy(monkeypatch):
 
 def test_a_schedule_is_timed_beside_what_the_model_says(tmp_path, capsys, monkeypatch):
     links = {"flop_rate": 1e9, "memory_bandwidth": 1e9, "latency": 1e-7, "bandwidth": 1e9}
-    machine = homogeneous(2, launch=1e-5, capacity=1e9, **links)
+    machine = unit_rate_devices(2, launch=1e-5, capacity=1e9, **links)
     monkeypatch.setattr(timed, "machine", lambda devices: machine)
     timed.main(replace(SETTINGS, folder=tmp_path))
     found = json.loads((tmp_path / "timed.json").read_text())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
@@ -93,7 +93,7 @@ def test_hubs(name, kind):
 
 @pytest.mark.parametrize("ops", (300, 5000))
 def test_populations_on_any_number_of_threads(ops):
-    problem = prepare(synthetic.barabasi_albert(0, ops), homogeneous(3))
+    problem = prepare(synthetic.barabasi_albert(0, ops), unit_rate_devices(3))
     keys = jax.device_get(uniforms(jax.random.key(0), keys_shape(problem), 13))
     for population in (keys._replace(transfer=None), placement(keys)):
         expected = jax.vmap(evaluate, (None, 0))(problem, population)
@@ -103,7 +103,7 @@ def test_populations_on_any_number_of_threads(ops):
 
 
 def test_more_devices_are_an_error():
-    problem = prepare(synthetic.layered(0, 20), homogeneous(65))
+    problem = prepare(synthetic.layered(0, 20), unit_rate_devices(65))
     keys = Keys(np.zeros((1, 21, 65), np.float32), None, None)
     with pytest.raises(ValueError, match=r"keys\.device has 65 devices: expected 64 at most"):
         dispatching.evaluate(dispatching.tables(problem), keys)

@@ -10,7 +10,7 @@ from experiments.throughput.fusion import Settings, compare, main
 from experiments.throughput.peers import fusions
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.sources.synthetic import layered
 from tests.cost.fusion.test_cost import machine, random_graph
 
@@ -29,7 +29,7 @@ def test_the_peers_agree_on_random_graphs(seed, clones):
 
 
 def test_costs_that_differ_are_an_error(monkeypatch):
-    problem = prepare_fusion(layered(0, 20), homogeneous(1))
+    problem = prepare_fusion(layered(0, 20), unit_rate_devices(1))
     monkeypatch.setitem(fusions.PEERS, "alone", lambda tables, bits: bits.sum(1))
     with pytest.raises(RuntimeError, match="costs differ, alone"):
         compare("layered", problem, 4, Settings(rounds=1))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
@@ -94,7 +94,7 @@ def test_the_obvious_loop_agrees_with_the_reference(devices):
 
 
 def test_all_agree_on_a_population_of_a_larger_graph():
-    problem = prepare(synthetic.barabasi_albert(0, 300), homogeneous(2))
+    problem = prepare(synthetic.barabasi_albert(0, 300), unit_rate_devices(2))
     keys = jax.device_get(uniforms(jax.random.key(0), keys_shape(problem), 13))
     expected = jax.jit(jax.vmap(partial(execution.evaluate, problem)))(keys)
     slow = jax.jit(jax.vmap(partial(obvious.evaluate, problem)))(keys)
@@ -183,7 +183,7 @@ def test_the_exponent_is_that_of_the_time():
 
 
 def test_populations_are_capped_by_memory():
-    problem = prepare(synthetic.layered(0, 1000), homogeneous(2))
+    problem = prepare(synthetic.layered(0, 1000), unit_rate_devices(2))
     each = 4 * evolution.num_genes(keys_shape(problem)) / 2**30
     assert throughput.capped(problem, 100, 1.0) == 100
     assert throughput.capped(problem, 100, 10.5 * each) == 10

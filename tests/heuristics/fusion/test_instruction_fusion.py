@@ -5,7 +5,7 @@ import pytest
 
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
 from gopt.graph.kinds import INPUT, kind_index
@@ -35,7 +35,7 @@ def dense(rng, ops):
 
 
 def fused(ops, **settings):
-    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1), **settings)
+    problem = prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1), **settings)
     assert instruction_fusion(problem).tolist() == reference.instruction_fusion(problem)
     return np.flatnonzero(instruction_fusion(problem)).tolist()
 
@@ -55,7 +55,7 @@ def test_it_is_the_plain_one_on_random_graphs(seed, target):
 def test_in_many_of_these_graphs_something_is_kept_that_might_be_fused():
     counts = []
     for seed in range(25):
-        problem = prepare_fusion(dense(np.random.default_rng(seed), 25), homogeneous(1))
+        problem = prepare_fusion(dense(np.random.default_rng(seed), 25), unit_rate_devices(1))
         kept = reference.kept_in_memory(problem)
         counts.append(sum(bool(problem.configurable[i]) for i in kept))
     assert sum(count > 1 for count in counts) > 15
@@ -66,7 +66,7 @@ def test_in_many_of_these_graphs_something_is_kept_that_might_be_fused():
 def test_nasty_graphs_with_padding_of_every_amount(name, rows):
     graph = NASTY[name]()
     kind = np.where(graph.kind == INPUT, INPUT, kind_index(KINDS[len(name) % 3]))
-    problem = prepare_fusion(graph._replace(kind=kind), homogeneous(1), rows=rows)
+    problem = prepare_fusion(graph._replace(kind=kind), unit_rate_devices(1), rows=rows)
     assert instruction_fusion(problem).tolist() == reference.instruction_fusion(problem)
 
 
@@ -144,10 +144,10 @@ def test_of_a_thousand_readers_each_has_the_op_but_for_one_that_may_not():
     start = [op("input"), op("input"), op("neg", 0)]
     for last, kept in (("neg", False), ("dot_general", True)):
         ops = [*start, *readers, op(last, 2, pinned=True)]
-        fuse = instruction_fusion(prepare_fusion(graphs.from_ops(ops), homogeneous(1)))
+        fuse = instruction_fusion(prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1)))
         assert np.flatnonzero(fuse).tolist() == [2]
         ops[2] = op("add", 0, 1)
-        fuse = instruction_fusion(prepare_fusion(graphs.from_ops(ops), homogeneous(1)))
+        fuse = instruction_fusion(prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1)))
         assert np.flatnonzero(fuse).tolist() == ([] if kept else [2])
 
 
@@ -158,6 +158,6 @@ def test_a_way_of_three_thousand_ops_is_followed(first, kept):
     start = [op("input"), op("input"), op("add", 0, 1), op(first, 2)]
     ops = [*start, *(op("neg", i) for i in range(3, 3003)), op("mul", 3003, 2, pinned=True)]
     rules = Rules(RULES["cpu"].into, limit=4000)
-    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1), rules=rules)
+    problem = prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1), rules=rules)
     fuse = instruction_fusion(problem)
     assert bool(fuse[2]) != kept and fuse[4:3004].all()

@@ -7,11 +7,11 @@ from gopt.cost.fusion.cost import fusion_cost, kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.reachable import MAX_TIMES
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
 from gopt.graph.kinds import INPUT, kind_index
-from gopt.heuristics.fusion.presets import nothing, priority_fusion
+from gopt.heuristics.fusion.presets import fuse_nothing, priority_fusion
 from tests.cost.fusion.test_cost import KINDS, machine, random_graph
 from tests.reference import fusion as kernels
 from tests.reference import fusions as reference
@@ -19,7 +19,7 @@ from tests.reference.fusions import rebuilt
 from tests.strategies import NASTY
 
 ROWS = (64, 128, 1024)
-BYTES = homogeneous(1, memory_bandwidth=1.0, launch=0.0, overlap=0.0)  # a byte a second
+BYTES = unit_rate_devices(1, memory_bandwidth=1.0, launch=0.0, overlap=0.0)  # a byte a second
 
 
 def op(kind, *reads, size=100, pinned=False):
@@ -89,7 +89,9 @@ def test_the_kernels_that_it_builds_are_those_of_the_configuration(seed, limit):
     expected, ticks = reference.priority_fusion(problem)
     found = kernels.kernels(problem, fuse)
     assert fuse.any() and fuse.tolist() == expected
-    assert int(fusion_cost(problem, fuse)) == ticks <= int(fusion_cost(problem, nothing(problem)))
+    assert (
+        int(fusion_cost(problem, fuse)) == ticks <= int(fusion_cost(problem, fuse_nothing(problem)))
+    )
     # What is fused is in all of its readers, and in memory no more.
     assert not fuse[list(found.members)].any()
     assert max(map(len, found.members.values())) <= limit
@@ -114,7 +116,7 @@ def test_an_op_is_fused_if_to_compute_it_twice_is_less_than_to_move_it():
     for seconds, expected in ((199, [1]), (200, [1]), (201, [])):
         assert fused(ops, compute=[0, seconds, 0, 0]) == expected
     # A launch that it saves counts, too.
-    late = homogeneous(1, memory_bandwidth=1.0, launch=10.0, overlap=0.0)
+    late = unit_rate_devices(1, memory_bandwidth=1.0, launch=10.0, overlap=0.0)
     for seconds, expected in ((210, [1]), (211, [])):
         assert fused(ops, compute=[0, seconds, 0, 0], hardware=late) == expected
 
@@ -197,7 +199,7 @@ def test_one_reader_that_may_not_have_it_keeps_it_in_memory():
 def test_a_kernel_has_no_more_ops_than_the_limit():
     ops = [op("input"), *(op("neg", i) for i in range(20)), op("neg", 20, pinned=True)]
     problem = prepare_fusion(
-        graphs.from_ops(ops), homogeneous(1), rules=Rules(RULES["cpu"].into, limit=4)
+        graphs.from_ops(ops), unit_rate_devices(1), rules=Rules(RULES["cpu"].into, limit=4)
     )
     sizes = [
         len(ops) for ops in kernels.kernels(problem, priority_fusion(problem)).members.values()
@@ -210,7 +212,7 @@ def test_a_kernel_has_no_more_ops_than_the_limit():
 def test_a_hub_is_fused_into_a_thousand_readers_where_that_saves():
     ops = [op("input", size=400), op("add", 0, size=400)]
     ops += [op("mul", 1, size=400, pinned=True)] * 1000
-    problem = prepare_fusion(graphs.from_ops(ops), homogeneous(1))
+    problem = prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1))
     fuse = priority_fusion(problem)
     assert np.flatnonzero(fuse).tolist() == [1]
     assert int(np.sum(kernels_of(problem, fuse).is_end)) == 1000

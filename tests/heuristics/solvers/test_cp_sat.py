@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from gopt.cost.hardware import homogeneous, ideal
+from gopt.cost.hardware import ideal, unit_rate_devices
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
@@ -124,7 +124,7 @@ def test_every_schedule_is_in_the_model_at_its_own_cost(objective, seed):
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_nasty_graphs(name, objective):
-    problem = prepare(pad(NASTY[name](), SMALL), homogeneous(2))
+    problem = prepare(pad(NASTY[name](), SMALL), unit_rate_devices(2))
     best = min(cost(problem, heuristic(problem), objective) for heuristic in HEURISTICS.values())
     assert solve(problem, objective, seconds=2).bound <= best
 
@@ -161,13 +161,13 @@ def test_padding_changes_nothing():
     graph = layered(0, 12)
     for objective in OBJECTIVES:
         plain, padded = (
-            solve(prepare(g, homogeneous(2)), objective).cost for g in (graph, pad(graph))
+            solve(prepare(g, unit_rate_devices(2)), objective).cost for g in (graph, pad(graph))
         )
         assert plain == padded
 
 
 def test_without_time_what_was_given_is_returned():
-    problem = prepare(layered(0, 200), homogeneous(2))
+    problem = prepare(layered(0, 200), unit_rate_devices(2))
     given = HEURISTICS["heft"](problem)
     found = solve(problem, "makespan", given, seconds=0.001)
     assert found.cost == cost(problem, given, "makespan")
@@ -176,12 +176,12 @@ def test_without_time_what_was_given_is_returned():
 
 
 def test_another_objective_raises():
-    problem = prepare(from_ops([Op(outputs=(Output(1),))]), homogeneous(1))
+    problem = prepare(from_ops([Op(outputs=(Output(1),))]), unit_rate_devices(1))
     with pytest.raises(ValueError, match="objective is 'capped_makespan': expected one of peak_"):
         solve(problem, "capped_makespan")
 
 
 def test_no_time_raises():
-    problem = prepare(from_ops([Op(outputs=(Output(1),))]), homogeneous(1))
+    problem = prepare(from_ops([Op(outputs=(Output(1),))]), unit_rate_devices(1))
     with pytest.raises(ValueError, match="seconds is 0: expected a positive number"):
         solve(problem, "makespan", seconds=0)

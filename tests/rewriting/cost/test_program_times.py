@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gopt.program.program import trace_program
-from gopt.rewriting import Matcher, Terms, read
+from gopt.rewriting import Matcher, Terms, terms_of_program
 from gopt.rewriting.cost import program_times
 from gopt.systems.xrlflow import ProgramTimes, end_to_end
 from tests.measure.cache_files import add_row, stored_rows
@@ -23,7 +23,7 @@ def model(w, x):
 def program(size=64, fn=model):
     shape = jax.ShapeDtypeStruct((size, size), jnp.float32)
     terms, traced = Terms(), trace_program(fn, [shape, shape], shape)
-    return terms, read(terms, traced, [True, True, False]), traced
+    return terms, terms_of_program(terms, traced, [True, True, False]), traced
 
 
 def rewritten(terms, roots):
@@ -196,7 +196,7 @@ def test_programs_of_64_bits_are_measured():
     with jax.enable_x64(True):
         shape = jax.ShapeDtypeStruct((8, 8), jnp.float64)
         terms, traced = Terms(), trace_program(model, [shape, shape], shape)
-        roots, times = read(terms, traced, [True, True, False]), ProgramTimes(turns=1)
+        roots, times = terms_of_program(terms, traced, [True, True, False]), ProgramTimes(turns=1)
         try:
             assert times.of(terms, roots, traced, (0,)) < 1 and not times.failures
         finally:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.program.program import trace_program
-from gopt.rewriting import Matcher, Terms, read
+from gopt.rewriting import Matcher, Terms, terms_of_program
 from gopt.rewriting.ir.digests import digest
 from gopt.rewriting.ir.operators import Literal
 
@@ -13,7 +13,7 @@ from gopt.rewriting.ir.operators import Literal
 def program(fn, *shapes, terms=None, constant=False):
     terms = Terms() if terms is None else terms
     args = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
-    return terms, read(terms, trace_program(fn, *args), [constant] * len(args))
+    return terms, terms_of_program(terms, trace_program(fn, *args), [constant] * len(args))
 
 
 F32 = jnp.float32

@@ -7,9 +7,9 @@ import pytest
 from jax import lax
 
 from gopt.program.program import trace_program
-from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.ir.to_function import Written
+from gopt.rewriting.ir.to_function import RewrittenProgram
 from tests.workloads.tiny import compiled, traced
 
 FAST = {"xla_backend_optimization_level": 0}
@@ -19,8 +19,8 @@ def written(fn, *args, constant=()):
     program = trace_program(fn, *args)
     flat = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
     terms = Terms()
-    roots = read(terms, program, flat)
-    return terms, roots, Written(terms, roots, program, constant)
+    roots = terms_of_program(terms, program, flat)
+    return terms, roots, RewrittenProgram(terms, roots, program, constant)
 
 
 def run(fn, *args):

@@ -10,7 +10,7 @@ import pytest
 
 import gopt
 from gopt.rewriting import Terms, backtracking, roofline
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.search import pet
 from gopt.rewriting.search.pet import corrected, mutated, partial_equivalence
 from gopt.rewriting.search.pet_mutants import MUTATIONS, fold
@@ -284,18 +284,18 @@ def test_it_finds_nothing_worse_than_backtracking():
 
     shapes = [jax.ShapeDtypeStruct((32, 32), jnp.float32)] * 3
     terms = Terms()
-    roots = gopt.rewriting.read(
+    roots = gopt.rewriting.terms_of_program(
         terms, gopt.program.program.trace_program(program, *shapes), [False] * 3
     )
     taso = backtracking(terms, roots, roofline())
     found = partial_equivalence(terms, roots, roofline())
     assert found.cost <= taso.cost
-    assert found.cost == Prices(terms, roofline()).program(found.roots)
+    assert found.cost == TermCosts(terms, roofline()).program(found.roots)
     with pytest.raises(ValueError, match="rounds is -1"):
         partial_equivalence(terms, roots, roofline(), rounds=-1)
 
 
 def test_without_forms_nothing_changes():
     terms, number, _ = conv(np.random.default_rng(0))
-    found = mutated(terms, [number], Prices(terms, roofline()), {})
+    found = mutated(terms, [number], TermCosts(terms, roofline()), {})
     assert found.roots == (number,) and not found.rewrites

@@ -11,7 +11,7 @@ import pytest
 import gopt
 from gopt.rewriting.ir.operators import Literal
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.ir.to_function import Written
+from gopt.rewriting.ir.to_function import RewrittenProgram
 from gopt.rewriting.rules.matching import Matcher
 from gopt.rewriting.rules.patterns import apply, mul, relu
 from gopt.rewriting.rules.rule import Rule
@@ -99,7 +99,7 @@ def test_the_cheapest_of_all_programs_is_found(name, seed):
     if seed is None:
         assert found.cost == pytest.approx(least, rel=1e-9)
     fn, *args = CASES[name]
-    ours = jax.tree.leaves(Written(terms, found.roots, whole, (0,))(*args))
+    ours = jax.tree.leaves(RewrittenProgram(terms, found.roots, whole, (0,))(*args))
     for one, other in zip(ours, jax.tree.leaves(fn(*args)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
@@ -113,7 +113,7 @@ def test_workloads_keep_their_values_and_cost_no_more_than_by_backtracking(name)
     other = backtracking(*program(fn, variables, *inputs)[:2], COST)
     assert found.cost <= other.cost * (1 + 1e-9)
     apply, *_ = compiled(name)
-    back = Written(terms, found.roots, whole, (0,))
+    back = RewrittenProgram(terms, found.roots, whole, (0,))
     run = jax.jit(back.run, compiler_options={"xla_backend_optimization_level": 0})
     ours = jax.tree.leaves(run(back.fold(variables), *inputs))
     for one, theirs in zip(ours, jax.tree.leaves(apply(variables, *inputs)), strict=True):
@@ -263,7 +263,7 @@ def test_rows_and_matrices_are_joined_at_once(fn, products):
     assert "proven" not in found.stopped
     assert kernels(terms, found.roots) == products  # of six states the first is a row
     expected = jax.tree.leaves(fn(*SQUARE))
-    ours = jax.tree.leaves(Written(terms, found.roots, whole, (0,))(*SQUARE))
+    ours = jax.tree.leaves(RewrittenProgram(terms, found.roots, whole, (0,))(*SQUARE))
     for one, other in zip(ours, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
@@ -301,7 +301,7 @@ def test_kernels_of_any_sizes_become_one(sizes):
     terms, roots, whole = program(fn, kernels_of, image)
     found = saturation(terms, roots, cost)
     assert found.cost == pytest.approx(1.0, abs=1e-6)
-    ours = Written(terms, found.roots, whole, (0,))(kernels_of, image)
+    ours = RewrittenProgram(terms, found.roots, whole, (0,))(kernels_of, image)
     for one, other in zip(ours, fn(kernels_of, image), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 

@@ -8,10 +8,10 @@ import pytest
 from gopt.fusion import KernelTimes
 from gopt.program.program import trace_program
 from gopt.rewriting.cost.costs import footprint, measured, roofline
-from gopt.rewriting.cost.pricing import Change, Prices
-from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.cost.pricing import Change, TermCosts
+from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.ir.to_function import Written
+from gopt.rewriting.ir.to_function import RewrittenProgram
 from gopt.rewriting.rules.matching import Matcher, replacements
 from gopt.rewriting.rules.patterns import add, apply, relu
 from gopt.rewriting.rules.rule import Rule
@@ -46,7 +46,7 @@ def program(fn, *args):
     traced = trace_program(fn, *args)
     terms = Terms()
     constant = [k == 0 for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
-    return terms, read(terms, traced, constant), traced
+    return terms, terms_of_program(terms, traced, constant), traced
 
 
 def workload(name):
@@ -81,7 +81,7 @@ def test_matches_are_those_of_all_terms_tried(case):
 @pytest.mark.parametrize("name", ["bert", "resnext", "shufflenet_v2", "conformer"])
 def test_a_change_is_what_the_program_costs_more(name):
     terms, roots, _ = program(*workload(name))
-    matcher, prices = Matcher(terms), Prices(terms, COST)
+    matcher, prices = Matcher(terms), TermCosts(terms, COST)
     before = prices.program(roots)
     assert before == pytest.approx(reference.cost(terms, roots, COST), rel=1e-9)
     found = matcher.matches(roots)
@@ -119,7 +119,7 @@ def test_whatever_rewrites_follow_the_values_stay(name):
     assert name == "squeezenet" or len(rules) >= 3
     apply, *_ = compiled(name)
     expected = jax.tree.leaves(apply(variables, *inputs))
-    back = Written(terms, roots, whole, (0,))
+    back = RewrittenProgram(terms, roots, whole, (0,))
     run = jax.jit(back.run, compiler_options={"xla_backend_optimization_level": 0})
     found = jax.tree.leaves(run(back.fold(variables), *inputs))
     for ours, theirs in zip(found, expected, strict=True):
@@ -133,9 +133,9 @@ def test_products_that_share_a_side_become_one():
     assert kernels(terms, roots) == 5
     assert kernels(terms, found.roots) == 3
     assert found.rewrites == ("xa, xb are parts of x[a|b]",) * 2
-    prices = Prices(terms, COST)
+    prices = TermCosts(terms, COST)
     assert found.cost == prices.program(found.roots) < prices.program(roots)
-    ours = Written(terms, found.roots, whole, (0,))(*ATTENTION)
+    ours = RewrittenProgram(terms, found.roots, whole, (0,))(*ATTENTION)
     np.testing.assert_allclose(ours, attention(*ATTENTION), rtol=1e-4)
 
 
@@ -147,7 +147,7 @@ def test_a_chain_of_products_with_weights_is_one():
     terms, roots, whole = program(chain, *args)
     found = backtracking(terms, roots, COST)
     assert kernels(terms, found.roots) == 1
-    ours = Written(terms, found.roots, whole, (0,))(*args)
+    ours = RewrittenProgram(terms, found.roots, whole, (0,))(*args)
     np.testing.assert_allclose(ours, chain(*args), rtol=1e-4, atol=1e-4)
 
 
@@ -257,7 +257,7 @@ def test_ops_are_timed_with_constants_that_are_cold(monkeypatch):
         for k in range(2)
     )
     both = terms.add("add", (x, x))
-    prices = Prices(terms, measured(times, between=64))
+    prices = TermCosts(terms, measured(times, between=64))
     for inputs in ((both, w), (w, both), (x, both), (w, w)):
         prices.term(terms.add("matmul", inputs, dtype=None, precision=None))
     # What reads constants alone is not run.

@@ -19,7 +19,7 @@ from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.engine.clock import Clock
 from gopt.cost.schedule.engine.waiting import waiting
 from gopt.cost.schedule.problem import Problem
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 _NONE = -1  # neither an item nor an element of a list
 
@@ -90,7 +90,7 @@ def dispatch(
     n, t, e = problem.shape
     d = problem.num_devices
     nothing = n + t * d
-    waits = unit(waiting)(problem, device)
+    waits = uninlined(waiting)(problem, device)
     tree = arrivals.layout(n, d)
     leaf = tree.place(tree.leaves + rank, device)
 
@@ -166,7 +166,7 @@ def dispatch(
             [0],
         )
 
-    @unit  # else XLA would find it out again wherever it is used
+    @uninlined  # else XLA would find it out again wherever it is used
     def begin(starts: Any, place: Any, on: Any, item: Any, element: Any, log: Any) -> Any:
         """Returns which op starts or ends, and the item and the element to visit first."""
         op = jnp.where(starts, load(fixed, op_of + tree.rank(place)), load(log, runs_at + on))
@@ -189,7 +189,7 @@ def dispatch(
         log = store(log, runs_at + on, op)
         return *next_event(trees, log), item, element, (k, trees, missing, log)
 
-    trees = unit(partial(arrivals.create, tree))(leaf, table.arrived)
+    trees = uninlined(partial(arrivals.create, tree))(leaf, table.arrived)
     none, state = jnp.int32(_NONE), (table.count + 1, trees, table.missing, log)
     *_, state = lax.while_loop(
         lambda s: s[0] < table.count, end_input, (jnp.int32(0), none, none, state)

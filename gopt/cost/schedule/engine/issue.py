@@ -16,7 +16,7 @@ from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.engine.clock import Clock
 from gopt.cost.schedule.engine.waiting import Waiting
 from gopt.cost.schedule.problem import Problem
-from gopt.xla.calls import unit
+from gopt.xla.calls import uninlined
 
 
 class Issued(NamedTuple):
@@ -84,7 +84,7 @@ def issue(
         return clock.occupy(free, occupied, finish, d), store(end, item, finish)
 
     is_source = (reads == 0) & (jnp.arange(n) < problem.num_ops)
-    queue = unit(partial(ready_queue.create, size))(
+    queue = uninlined(partial(ready_queue.create, size))(
         jnp.where(is_source, rank[:n], ready_queue.EMPTY)
     )
     none, zero = jnp.zeros(size, jnp.int32), jnp.int32(0)

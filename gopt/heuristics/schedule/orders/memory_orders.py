@@ -19,7 +19,7 @@ from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.heuristics.schedule.orders.xla_orders import XLA_ORDERS
-from gopt.heuristics.schedule.readiness import Waiting, reads_of
+from gopt.heuristics.schedule.readiness import ReadinessTracker, operands_by_op
 
 
 def depth_first(problem: Problem) -> Keys:
@@ -49,7 +49,7 @@ def program_order(problem: Problem) -> list[int]:
 
 def depth_first_order(problem: Problem) -> list[int]:
     """Return the non-input ops; the op that became ready last always goes next."""
-    waiting = Waiting(problem)
+    waiting = ReadinessTracker(problem)
     stack, order = list(waiting.sources), []
     while stack:
         order.append(stack.pop())
@@ -59,7 +59,7 @@ def depth_first_order(problem: Problem) -> list[int]:
 
 def breadth_first_order(problem: Problem) -> list[int]:
     """Return the non-input ops; the op that became ready first always goes next."""
-    waiting = Waiting(problem)
+    waiting = ReadinessTracker(problem)
     order = list(waiting.sources)
     for op in order:  # the list grows during the loop
         order += waiting.issue(op)
@@ -76,8 +76,8 @@ def greedy_release_order(problem: Problem) -> list[int]:
     readers = np.diff(problem.first_use)
     kept = _per_producer(problem, np.where((readers > 0) | pinned, size, 0)).tolist()
     first_use, consumer = problem.first_use.tolist(), problem.consumer.tolist()
-    left, reads = readers.tolist(), reads_of(problem)
-    waiting = Waiting(problem)
+    left, reads = readers.tolist(), operands_by_op(problem)
+    waiting = ReadinessTracker(problem)
     issued = [False] * problem.shape.ops
     ready: list[tuple[int, int]] = []  # (change of memory, op); outdated entries stay
     is_ready = [False] * problem.shape.ops
@@ -144,7 +144,7 @@ def lowest_of(problem: Problem, orders: Sequence[Order]) -> list[int]:
     return found[int(np.argmin(lowest))]
 
 
-def turns(problem: Problem, order: np.ndarray) -> np.ndarray:
+def relative_positions(problem: Problem, order: np.ndarray) -> np.ndarray:
     """Return the relative position of each op in an order, float64 `[N]` in 0..1.
 
     An input has the position of its first reader. Unread inputs and padding have 1.
@@ -247,7 +247,7 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
 
     A device would hold its current tensors, the operands that it lacks and the op's results.
     """
-    reads = reads_of(problem)
+    reads = operands_by_op(problem)
     size, pinned = problem.size.tolist(), problem.pinned.tolist()
     made = _per_producer(problem, np.asarray(problem.size, np.int64)).tolist()
     left = np.diff(problem.first_use).tolist()
@@ -304,7 +304,7 @@ def serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.nd
         device[op] = near
         return near
 
-    reads = reads_of(problem)
+    reads = operands_by_op(problem)
     items: list[int] = []
     sent: set[int] = set()
     for op, near in zip(ops.tolist(), wanted.tolist(), strict=True):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gopt.cost.schedule.problem import Problem
-from gopt.heuristics.schedule.readiness import Waiting, reads_of
+from gopt.heuristics.schedule.readiness import ReadinessTracker, operands_by_op
 
 END = -1  # stands for the end of the program, which reads its results
 
@@ -30,8 +30,8 @@ def list_order(problem: Problem) -> list[int]:
     size, made = problem.size.tolist(), _made(problem)
     given = np.asarray(problem.is_input)[problem.producer].tolist()
     left = (np.diff(problem.first_use) + np.asarray(problem.pinned)).tolist()
-    reads, readers = reads_of(problem), _readers(problem)
-    waiting = Waiting(problem)
+    reads, readers = operands_by_op(problem), _readers(problem)
+    waiting = ReadinessTracker(problem)
     queue: list[tuple[int, int, int, int]] = []
     latest: dict[int, tuple[int, int]] = {}  # priority of ready ops; outdated queue entries stay
 
@@ -122,7 +122,9 @@ def _after_operands(problem: Problem, arrange: Callable[[list[int]], list[int]])
 def _operands(problem: Problem) -> list[list[int]]:
     """Return the producers of each op's operands, without duplicates, in program order."""
     producer = np.asarray(problem.producer).tolist()
-    return [list(dict.fromkeys(producer[t] for t in tensors)) for tensors in reads_of(problem)]
+    return [
+        list(dict.fromkeys(producer[t] for t in tensors)) for tensors in operands_by_op(problem)
+    ]
 
 
 def _readers(problem: Problem) -> list[set[int]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.placement.partial_schedule import PartialSchedule
-from gopt.heuristics.schedule.readiness import reads_of
+from gopt.heuristics.schedule.readiness import operands_by_op
 
 
 class DeviceMemory:
@@ -38,7 +38,7 @@ class DeviceMemory:
         self._pinned: list[bool] = np.asarray(problem.pinned).tolist()
         self._producer: list[int] = np.asarray(problem.producer).tolist()
         self._first_tensor: list[int] = np.asarray(problem.first_tensor).tolist()
-        self._reads = reads_of(problem)
+        self._reads = operands_by_op(problem)
         self._consumer: list[int] = np.asarray(problem.consumer).tolist()
         self._first_use: list[int] = np.asarray(problem.first_use).tolist()
         self._left: list[int] = np.diff(problem.first_use).tolist()

@@ -31,7 +31,7 @@ def coarse_to_fine(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
     """
     ops = np.arange(int(problem.num_ops))
     return [
-        join(problem, ops if k else weight_groups(problem), count).astype(np.int32)
+        join_groups(problem, ops if k else weight_groups(problem), count).astype(np.int32)
         for k, count in enumerate(counts)
     ]
 
@@ -77,7 +77,7 @@ def weight_groups(problem: Problem) -> np.ndarray:
     return np.unique(np.where(np.array(found) < 0, alone, found), return_inverse=True)[1]
 
 
-def join(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
+def join_groups(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
     """Join pairs of groups, the most connected first, until `count` are left; return int `[n]`.
 
     The time of a joined group has a limit: half of a device's fair share, or three times the mean

@@ -17,7 +17,7 @@ from gopt.heuristics.schedule.placement.device_memory import DeviceMemory
 from gopt.heuristics.schedule.placement.partial_schedule import PartialSchedule
 from gopt.heuristics.schedule.placement.ready_pairs import ReadyPairs
 from gopt.heuristics.schedule.placement.timeline import Gaps, Tail
-from gopt.heuristics.schedule.readiness import Waiting
+from gopt.heuristics.schedule.readiness import ReadinessTracker
 
 
 def heft(problem: Problem, group: np.ndarray | None = None) -> Keys:
@@ -109,7 +109,7 @@ def _earliest_first(
     level = levels(problem, np.zeros(problem.shape.tensors))
     schedule = PartialSchedule(problem, Tail, group)
     memory = DeviceMemory(problem, schedule, capacity)
-    pairs, waiting = ReadyPairs(schedule, level, memory), Waiting(problem)
+    pairs, waiting = ReadyPairs(schedule, level, memory), ReadinessTracker(problem)
     ready: set[int] = set()
     fresh = waiting.sources
     while fresh or ready:

@@ -9,7 +9,7 @@ from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.heuristics.schedule.placement.timeline import Timeline
-from gopt.heuristics.schedule.readiness import check_group, leaders, reads_of
+from gopt.heuristics.schedule.readiness import check_group, followed_ops, operands_by_op
 
 Line = TypeVar("Line", bound=Timeline)
 
@@ -79,7 +79,7 @@ class PartialSchedule(Generic[Line]):
         self._producer: list[int] = np.asarray(problem.producer).tolist()
         self._is_input: list[bool] = np.asarray(problem.is_input).tolist()
         self._first_tensor: list[int] = np.asarray(problem.first_tensor).tolist()
-        self._reads = reads_of(problem)
+        self._reads = operands_by_op(problem)
         self.allowed = [np.flatnonzero(problem.allowed[i]).tolist() for i in ops]
         self._end = [0 for _ in ops]
         self._bound = [False for _ in self.members]
@@ -219,7 +219,7 @@ def _groups(problem: Problem, group: np.ndarray | None) -> tuple[list[int], list
     """Return the group of each op, numbered from 0, and the ops of each group."""
     group = np.arange(int(problem.num_ops)) if group is None else np.asarray(group)
     check_group(problem, group)
-    numbers: list[int] = np.unique(group[leaders(problem)], return_inverse=True)[1].tolist()
+    numbers: list[int] = np.unique(group[followed_ops(problem)], return_inverse=True)[1].tolist()
     members: list[list[int]] = [[] for _ in range(max(numbers) + 1)]
     for op, number in enumerate(numbers):
         members[number].append(op)

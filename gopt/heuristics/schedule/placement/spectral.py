@@ -26,7 +26,7 @@ def spectral_cut(problem: Problem) -> Keys:
     order, devices = lowest_order(problem), problem.num_devices
     wanted = [np.full(order.size, device) for device in range(devices)]
     if devices > 1:
-        places = op_places(problem, 2)[:, order]
+        places = op_coordinates(problem, 2)[:, order]
         counts = range(2, devices + 1)
         wanted += [_nearest(places, count, turn) for count in counts for turn in range(TURNS)]
     return lowest_placement(problem, order, wanted)
@@ -48,7 +48,7 @@ def sides(device: np.ndarray, devices: int) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle)], -1)
 
 
-def op_places(problem: Problem, count: int) -> np.ndarray:
+def op_coordinates(problem: Problem, count: int) -> np.ndarray:
     """Return the spectral coordinates of the real ops of a problem, float64 `[count, n]`.
 
     An edge's weight grows with the logarithm of the size of the tensor read.
@@ -63,10 +63,10 @@ def op_places(problem: Problem, count: int) -> np.ndarray:
     made = np.bincount(producer, size, minlength=n)
     mean = size.mean() if t else 0.0
     weight = np.log1p(size / mean)[tensor] if mean > 0 else np.zeros(e)
-    return spectral_places(producer[tensor], problem.consumer[:e], weight, made, count)
+    return spectral_coordinates(producer[tensor], problem.consumer[:e], weight, made, count)
 
 
-def spectral_places(
+def spectral_coordinates(
     sender: np.ndarray, receiver: np.ndarray, weight: np.ndarray, made: np.ndarray, count: int
 ) -> np.ndarray:
     """Return the positions of ops in the order of each eigenvector, float64 `[count, N]` in -1..1.

@@ -8,10 +8,10 @@ from gopt.xla import calls
 
 
 def test_a_unit_is_called_and_not_inlined():
-    text = jax.jit(calls.unit(lambda x: x + 1)).lower(jnp.zeros(3)).compile().as_text()
+    text = jax.jit(calls.uninlined(lambda x: x + 1)).lower(jnp.zeros(3)).compile().as_text()
     assert 'inlineable="false"' in text
 
 
 def test_a_unit_is_the_function_where_jax_cannot_make_one(monkeypatch):
     monkeypatch.setattr(cells, "xla_metadata_call", None)
-    assert calls.unit(len) is len
+    assert calls.uninlined(len) is len

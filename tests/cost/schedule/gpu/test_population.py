@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Cost, Keys, keys_shape
 from gopt.cost.schedule.execution import evaluate, makespan, peaks
@@ -93,7 +93,7 @@ def test_nasty_graphs_match_the_reference(channel):
 
 def test_a_queue_of_three_levels():
     rng = np.random.default_rng(0)
-    large = prepare(erdos_renyi(0, 300), homogeneous(3))
+    large = prepare(erdos_renyi(0, 300), unit_rate_devices(3))
     assert large.shape.ops + 3 * large.shape.tensors > 32**2
     keys = [strategies.random_keys(rng, kind, large.shape, 3) for kind in ("uniform", "tied")]
     found = emulated(problems.stack([large]), stacked([stacked(keys)]))
@@ -182,7 +182,7 @@ def lowered(fn, *args, platform="cuda"):
 
 @pytest.fixture(scope="module")
 def problem():
-    return prepare(erdos_renyi(0, 40), homogeneous(2))
+    return prepare(erdos_renyi(0, 40), unit_rate_devices(2))
 
 
 def population(problem, *sizes):

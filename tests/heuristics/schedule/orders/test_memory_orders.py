@@ -14,7 +14,12 @@ from gopt.heuristics import (
     spectral_cut,
     xla,
 )
-from gopt.heuristics.schedule.orders.memory_orders import ORDERS, held_at_peak, lowest_order, turns
+from gopt.heuristics.schedule.orders.memory_orders import (
+    ORDERS,
+    held_at_peak,
+    lowest_order,
+    relative_positions,
+)
 from tests import strategies
 from tests.reference.execution import run
 from tests.reference.features import peak_of_order
@@ -166,8 +171,10 @@ def test_inputs_have_the_turn_of_their_first_reader():
     ]
     problem = prepare(from_ops(ops), ideal(1))
     real = int(problem.num_ops)
-    np.testing.assert_array_equal(turns(problem, np.array([3, 4]))[:real], [0.5, 0, 1, 0, 0.5])
-    assert (turns(problem, np.array([3, 4]))[real:] == 1).all()
+    np.testing.assert_array_equal(
+        relative_positions(problem, np.array([3, 4]))[:real], [0.5, 0, 1, 0, 0.5]
+    )
+    assert (relative_positions(problem, np.array([3, 4]))[real:] == 1).all()
 
 
 def test_each_of_the_orders_may_be_the_lowest():

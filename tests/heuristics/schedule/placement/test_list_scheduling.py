@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gopt.cost.hardware import bus_channels, h100s, homogeneous, ideal
+from gopt.cost.hardware import bus_channels, h100s, ideal, unit_rate_devices
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.heuristics import critical_path, etf, heft
 from gopt.heuristics.schedule.placement.list_scheduling import levels, mean_transfer_ticks
 from gopt.heuristics.schedule.placement.partial_schedule import PartialSchedule
 from gopt.heuristics.schedule.placement.timeline import Tail
-from gopt.heuristics.schedule.readiness import Waiting
+from gopt.heuristics.schedule.readiness import ReadinessTracker
 from gopt.sources.synthetic import watts_strogatz
 from tests import strategies
 from tests.reference.execution import run
@@ -87,7 +87,7 @@ def test_tensors_are_sent_as_they_are_made(heuristic):
         Op(inputs=((0, 0), (1, 0))),
     ]
     only = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    hardware = homogeneous(3, channel=lambda d: np.zeros((d, d), np.int32))
+    hardware = unit_rate_devices(3, channel=lambda d: np.zeros((d, d), np.int32))
     problem = prepare(from_ops(ops), hardware, seconds=[4, 1, 1], allowed=only)
     expected = run(problem, heuristic(problem))
     assert (expected.start[2], expected.makespan) == (7, 8)
@@ -101,7 +101,7 @@ def test_contention_is_seen(heuristic):
     graph = from_ops([maker, *readers])
     seconds = [1, 3, 3, 3, 3]
     free = prepare(graph, ideal(5), seconds=seconds)
-    bus = prepare(graph, homogeneous(5, channel=bus_channels), seconds=seconds)
+    bus = prepare(graph, unit_rate_devices(5, channel=bus_channels), seconds=seconds)
     # Own links: one reader stays, three read from 3 s on. A bus sends at 1, 3 and 5 s: the
     # second reader at home (4 to 7 s) is as good as the third that is sent (5 to 8 s).
     assert run(free, heuristic(free)).makespan == 6
@@ -134,7 +134,7 @@ def test_an_input_is_at_its_first_reader(heuristic):
 @pytest.mark.parametrize("heuristic", (heft, etf, critical_path))
 def test_an_input_that_may_not_be_there_is_as_near_as_it_may(heuristic):
     graph = from_ops([Op("input", outputs=(Output(6),)), Op(inputs=((0, 0),))])
-    hardware = homogeneous(3)
+    hardware = unit_rate_devices(3)
     hardware.bandwidth[0, 2] = 1.0
     hardware.bandwidth[1, 2] = 3.0
     allowed = [[1, 1, 0], [0, 0, 1]]
@@ -146,7 +146,7 @@ def test_an_input_that_may_not_be_there_is_as_near_as_it_may(heuristic):
 def rescan(problem):
     """ETF that looks at every ready op on every device at each step."""
     level = levels(problem, np.zeros(problem.shape.tensors))
-    schedule, waiting = PartialSchedule(problem, Tail), Waiting(problem)
+    schedule, waiting = PartialSchedule(problem, Tail), ReadinessTracker(problem)
     ready = set(waiting.sources)
     while ready:
         _, _, op, device = min(

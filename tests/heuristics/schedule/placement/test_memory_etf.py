@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gopt.cost.hardware import homogeneous, ideal
+from gopt.cost.hardware import ideal, unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.decoding import devices_of
 from gopt.cost.schedule.problem import prepare
@@ -148,7 +148,7 @@ def test_two_groups_run_side_by_side(method):
     ops = []
     for k in range(12):
         ops.append(Op(inputs=((k - 2, 0),) if k > 1 else (), outputs=(Output(5.0),), flops=1.0))
-    problem = prepare(from_ops(ops), homogeneous(2))
+    problem = prepare(from_ops(ops), unit_rate_devices(2))
     found = method(problem, np.arange(12) % 2)
     device = found if method is memory_etf else np.asarray(devices_of(problem, found))
     assert device[:12].tolist() in ([0, 1] * 6, [1, 0] * 6)
@@ -158,7 +158,7 @@ def weights(count, capacity):
     """Readers of weights of 6 bytes each, all ready at once, on two devices."""
     ops = [Op("input", outputs=(Output(6.0, pinned=True),)) for _ in range(count)]
     ops += [Op(inputs=((k, 0),), flops=1.0) for k in range(count)]
-    return prepare(from_ops(ops), homogeneous(2, capacity=capacity))
+    return prepare(from_ops(ops), unit_rate_devices(2, capacity=capacity))
 
 
 def test_a_full_device_gets_nothing_more():
@@ -185,7 +185,7 @@ def test_what_is_read_by_all_is_freed():
     """A chain of tensors of 4 bytes fits 8 on one device, however long it is; sending is slow."""
     ops = [Op(outputs=(Output(4.0),), flops=1.0)]
     ops += [Op(inputs=((k, 0),), outputs=(Output(4.0),), flops=1.0) for k in range(20)]
-    problem = prepare(from_ops(ops), homogeneous(2, capacity=8.0))
+    problem = prepare(from_ops(ops), unit_rate_devices(2, capacity=8.0))
     assert not memory_etf(problem, np.arange(21))[:21].any()
     tight = problem._replace(capacity=np.array([7, 8], np.int32))
     assert memory_etf(tight, np.arange(21))[1:21].all()
@@ -204,7 +204,7 @@ def test_work_does_not_grow_with_the_square(monkeypatch, name, capacity):
         add(self, op, devices)
 
     monkeypatch.setattr(ReadyPairs, "add", counted)
-    problem = prepare(HUBS[name](), homogeneous(2))
+    problem = prepare(HUBS[name](), unit_rate_devices(2))
     problem = problem._replace(capacity=np.full(2, int(capacity), np.int32))
     memory_etf(problem, np.arange(int(problem.num_ops)))
     assert count <= 20 * 1001
@@ -215,7 +215,7 @@ def test_room_that_is_freed_is_used():
     ops = [Op(outputs=(Output(8.0),)), Op(outputs=(Output(8.0, pinned=True),))]
     ops += [Op(inputs=((0, 0),), outputs=(Output(0.0),))]
     ops += [Op(inputs=((2, 0),), outputs=(Output(8.0, pinned=True),))]
-    problem = prepare(from_ops(ops), homogeneous(2), seconds=[9, 4, 1, 3])
+    problem = prepare(from_ops(ops), unit_rate_devices(2), seconds=[9, 4, 1, 3])
     problem = problem._replace(capacity=np.array([10, 3], np.int32))
     assert memory_etf(problem, np.arange(4))[:4].tolist() == [0, 0, 0, 1]
 
@@ -225,7 +225,7 @@ def test_inputs_are_with_their_group_before_they_are_read(method):
     """The first reader of the input comes late; the other one goes where the input will be."""
     ops = [Op("input", outputs=(Output(10.0),)), Op(outputs=(Output(1.0),))]
     ops += [Op(inputs=((0, 0), (1, 0))), Op(inputs=((0, 0),))]
-    problem = prepare(from_ops(ops), homogeneous(2), seconds=[0, 2, 1, 1])
+    problem = prepare(from_ops(ops), unit_rate_devices(2), seconds=[0, 2, 1, 1])
     found = method(problem, np.array([1, 0, 0, 1]))
     device = found if method is memory_etf else np.asarray(devices_of(problem, found))
     assert device[:4].tolist() == [0, 0, 0, 0]
@@ -235,7 +235,7 @@ def test_inputs_are_with_their_group_before_they_are_read(method):
 def test_what_may_not_be_with_its_group_is_where_it_may_be_first(method):
     graph = from_ops([Op(), Op()])
     times, allowed = [[9, 9, 9], [1, 5, 1]], [[1, 0, 0], [0, 1, 1]]
-    problem = prepare(graph, homogeneous(3), seconds=times, allowed=allowed)
+    problem = prepare(graph, unit_rate_devices(3), seconds=times, allowed=allowed)
     found = method(problem, np.zeros(2, int))
     device = found if method is memory_etf else np.asarray(devices_of(problem, found))
     assert device[:2].tolist() == [0, 1]

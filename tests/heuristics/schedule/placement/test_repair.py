@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gopt.cost.hardware import homogeneous, ideal
+from gopt.cost.hardware import ideal, unit_rate_devices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
@@ -81,7 +81,7 @@ def test_nasty_graphs_do_not_raise(name):
 def pinned(*ticks):
     """Ops that make 10 bytes each, to be kept; 25 bytes fit on a device."""
     ops = [Op(outputs=(Output(10.0, pinned=True),)) for _ in ticks]
-    return prepare(from_ops(ops), homogeneous(2, capacity=25.0), seconds=list(ticks))
+    return prepare(from_ops(ops), unit_rate_devices(2, capacity=25.0), seconds=list(ticks))
 
 
 def test_what_fits_is_left_alone_but_for_inputs():
@@ -99,7 +99,7 @@ def test_the_move_that_lengthens_the_step_least_is_made():
 def test_what_counts_is_the_time_for_each_byte():
     """Of 35 bytes 10 are too many: 1 s for 4 of them is worse than 2 s for all."""
     ops = [Op(outputs=(Output(size, pinned=True),)) for size in (4.0, 11.0, 20.0, 1.0)]
-    problem = prepare(from_ops(ops), homogeneous(2, capacity=25.0), seconds=[1, 2, 3, 10])
+    problem = prepare(from_ops(ops), unit_rate_devices(2, capacity=25.0), seconds=[1, 2, 3, 10])
     found = fit_memory(problem, np.array([0, 0, 0, 1, 0]), np.arange(4))
     assert found[:4].tolist() == [0, 1, 0, 1]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gopt.cost.hardware import homogeneous
+from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.heuristics import schedules_tried
@@ -51,10 +51,10 @@ GRAPHS = {
 def test_iterations_come_close_to_the_eigenvectors(monkeypatch, name):
     ops, (sender, receiver) = GRAPHS[name]
     args = sender, receiver, np.ones(len(sender)), np.ones(ops), COUNT
-    exact = spectral.spectral_places(*args)
+    exact = spectral.spectral_coordinates(*args)
     monkeypatch.setattr(spectral, "EXACT", 10)
     monkeypatch.delattr(spectral.linalg, "eigsh")
-    close = spectral.spectral_places(*args)
+    close = spectral.spectral_coordinates(*args)
     for one, other in zip(exact, close, strict=True):
         assert abs(np.corrcoef(one, other)[0, 1]) > 0.999
 
@@ -66,7 +66,7 @@ def test_the_cut_that_peaks_least_is_kept(seed, devices):
     graph = strategies.random_graph(rng, 20, 0.15)
     problem = strategies.random_case(rng, graph, devices, allowed=0.7).problem(SMALL)
     order = memory_orders.lowest_order(problem)
-    x, y = spectral.op_places(problem, 2)
+    x, y = spectral.op_coordinates(problem, 2)
     tried = [[device] * len(order) for device in range(devices)]
     for count in range(2, devices + 1):
         for turn in range(spectral.TURNS):
@@ -92,7 +92,7 @@ def test_parts_that_hardly_touch_get_a_device_each():
             Op(inputs=((op - 1, 0), (op - 2, 0)), outputs=made)
             for op in range(first + 2, first + 10)
         ]
-    problem = prepare(from_ops(ops), homogeneous(2))
+    problem = prepare(from_ops(ops), unit_rate_devices(2))
     schedule = run(problem, spectral.spectral_cut(problem))
     assert {*schedule.device[:10]} | {*schedule.device[10:20]} == {0, 1}
     assert len({*schedule.device[:10]}) == len({*schedule.device[10:20]}) == 1
