@@ -1,42 +1,54 @@
-"""Machines: what devices compute, hold and send, and how long an op takes on one of them."""
+"""Machines: compute, memory and links of devices, and the roofline time of ops."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-NO_CONTENTION = -1  # entry of `Hardware.channel` for a pair that has its link to itself
-MAX_DEVICES = 180  # with a link for each pair, their numbers fit in the int32 of a cost model
+NO_CONTENTION = -1  # entry of `Hardware.channel`: transfers of the pair never contend
+MAX_DEVICES = 180  # cost models pack three resource numbers, one of them a link, in an int32
 
 
 class Hardware(NamedTuple):
-    """A machine of `D` devices. Arrays only, so that a batch of machines is a stack of them."""
+    """A machine of `D` devices. Arrays only, so that machines can be stacked into a batch.
 
-    flop_rate: Any  # float64 [D], flop/s
-    memory_bandwidth: Any  # float64 [D], bytes/s
-    launch: Any  # float64 [D], s that every op pays
-    overlap: Any  # float64 [], share of the shorter of compute and memory time that is hidden
-    capacity: Any  # float64 [D], bytes
-    latency: Any  # float64 [D, D], s, row sends to column
-    bandwidth: Any  # float64 [D, D], bytes/s
-    channel: Any  # int32 [D, D], link that carries the pair, in 0..D²-1, or `NO_CONTENTION`
-    synchronous: Any  # bool [], a transfer also waits for, and occupies, both devices
+    Attributes:
+      flop_rate: float64 `[D]`; flop/s.
+      memory_bandwidth: float64 `[D]`; bytes/s.
+      launch: float64 `[D]`; overhead of every op, s.
+      overlap: float64 `[]`; share of min(compute time, memory time) that is hidden, 0 to 1.
+      capacity: float64 `[D]`; memory, bytes.
+      latency: float64 `[D, D]`; fixed time of a transfer from row to column, s.
+      bandwidth: float64 `[D, D]`; rate of a transfer from row to column, bytes/s.
+      channel: int32 `[D, D]`; link of the pair, 0 to D² - 1, or `NO_CONTENTION`.
+      synchronous: bool `[]`; true if a transfer also waits for, and occupies, both devices.
+    """
+
+    flop_rate: Any
+    memory_bandwidth: Any
+    launch: Any
+    overlap: Any
+    capacity: Any
+    latency: Any
+    bandwidth: Any
+    channel: Any
+    synchronous: Any
 
 
 def pair_channels(num_devices: int) -> np.ndarray:
-    """Returns one link for each ordered pair of devices. int32 `[D, D]`."""
+    """Return one link per ordered pair of devices. int32 `[D, D]`."""
     return np.arange(num_devices**2, dtype=np.int32).reshape(num_devices, num_devices)
 
 
 def bus_channels(num_devices: int) -> np.ndarray:
-    """Returns one outgoing link for each device. int32 `[D, D]`."""
+    """Return one outgoing link per device. int32 `[D, D]`."""
     return np.repeat(np.arange(num_devices, dtype=np.int32), num_devices).reshape(
         num_devices, num_devices
     )
 
 
 def no_channels(num_devices: int) -> np.ndarray:
-    """Returns links that never contend. int32 `[D, D]`."""
+    """Return links without contention. int32 `[D, D]`."""
     return np.full((num_devices, num_devices), NO_CONTENTION, np.int32)
 
 
@@ -53,13 +65,22 @@ def unit_rate_devices(
     channel: Callable[[int], np.ndarray] = pair_channels,
     synchronous: bool = False,
 ) -> Hardware:
-    """Returns a machine of equal devices, every pair linked alike.
+    """Return a machine of equal devices with equal links.
 
-    Units as in `Hardware`. `channel` makes the map of links: `pair_channels`, `bus_channels` or
-    `no_channels`.
+    Args:
+      num_devices: number of devices.
+      flop_rate: compute rate, flop/s.
+      memory_bandwidth: memory rate, bytes/s.
+      launch: overhead of every op, s.
+      overlap: share of min(compute time, memory time) that is hidden, 0 to 1.
+      capacity: memory per device, bytes.
+      latency: fixed time of a transfer, s.
+      bandwidth: rate of a transfer, bytes/s.
+      channel: map of links: `pair_channels`, `bus_channels` or `no_channels`.
+      synchronous: whether a transfer also occupies both devices.
 
     Raises:
-      ValueError: there are no devices, or a figure is not valid (see `check_hardware`).
+      ValueError: there are no devices, or a value is invalid (see `check_hardware`).
     """
     if num_devices < 1:
         raise ValueError(f"num_devices is {num_devices}: expected at least one device")
@@ -83,7 +104,7 @@ def unit_rate_devices(
 
 
 def check_hardware(hardware: Hardware) -> None:
-    """Raises `ValueError` with the field and the index of the first figure that is not valid."""
+    """Raise `ValueError` at the first invalid value, naming its field and index."""
     count = np.size(hardware.flop_rate)
     if count < 1:
         raise ValueError("flop_rate is empty: a machine needs at least one device")
@@ -114,10 +135,15 @@ def check_hardware(hardware: Hardware) -> None:
 
 
 def op_seconds(flops: Any, bytes: Any, hardware: Hardware) -> np.ndarray:
-    """Returns the time of ops on each device by the roofline, in s. float64 `[N, D]`.
+    """Return the roofline time of ops on each device, in s. float64 `[N, D]`.
 
-    `C + M - overlap · min(C, M) + launch` with C = flops / rate and M = bytes / bandwidth:
-    overlap 1 is the plain roofline (Williams, Waterman, Patterson 2009).
+    `C + M - overlap · min(C, M) + launch`, with C = flops / rate and M = bytes / bandwidth.
+    Overlap 1 is the plain roofline (Williams, Waterman, Patterson 2009).
+
+    Args:
+      flops: floating-point operations of ops, `[N]`.
+      bytes: bytes moved by ops, `[N]`.
+      hardware: machine of `D` devices.
     """
     compute = np.asarray(flops, np.float64)[:, None] / hardware.flop_rate
     memory = np.asarray(bytes, np.float64)[:, None] / hardware.memory_bandwidth
@@ -126,11 +152,11 @@ def op_seconds(flops: Any, bytes: Any, hardware: Hardware) -> np.ndarray:
 
 
 def h100s(num_devices: int = 2) -> Hardware:
-    """Returns H100 SXM GPUs on NVLink 4.
+    """Return H100 SXM GPUs on NVLink 4.
 
     494 TFLOP/s dense TF32, 3.35 TB/s and 80 GB each, 450 GB/s each way between any two (NVIDIA
-    H100 data sheet). Launch 1 µs is XLA's own assumption for GPUs; latency 5 µs and one outgoing
-    link for each device are our choice.
+    H100 data sheet). Launch 1 µs is XLA's own assumption for GPUs. Our choices: latency 5 µs and
+    one outgoing link per device.
     """
     return unit_rate_devices(
         num_devices,
@@ -146,11 +172,11 @@ def h100s(num_devices: int = 2) -> Hardware:
 
 
 def p100s(num_devices: int = 2) -> Hardware:
-    """Returns P100 PCIe GPUs on PCIe 3.0 x16, the machine of the first placement papers.
+    """Return P100 PCIe GPUs on PCIe 3.0 x16, the machine of the first placement papers.
 
-    9.3 TFLOP/s float32, 732 GB/s and 16 GB each (NVIDIA P100 data sheet), 12 GB/s of the link's
-    15.75 GB/s (as measured copies usually reach). Launch 5 µs, latency 10 µs and one outgoing
-    link for each device are our choice.
+    9.3 TFLOP/s float32, 732 GB/s and 16 GB each (NVIDIA P100 data sheet). Copies reach 12 GB/s of
+    the link's 15.75 GB/s, as usually measured. Our choices: launch 5 µs, latency 10 µs and one
+    outgoing link per device.
     """
     return unit_rate_devices(
         num_devices,
@@ -165,10 +191,10 @@ def p100s(num_devices: int = 2) -> Hardware:
 
 
 def tpus(num_devices: int = 4) -> Hardware:
-    """Returns TPU v4 chips with links between neighbours of a torus taken as a full mesh.
+    """Return TPU v4 chips; the torus of neighbour links is taken as a full mesh.
 
     275 TFLOP/s bfloat16, 1.2 TB/s and 32 GiB each, six links of 50 GB/s (Jouppi et al. 2023,
-    table 4). Launch 1 µs and latency 1 µs are our choice, as is one link for each ordered pair.
+    table 4). Our choices: launch 1 µs, latency 1 µs and one link per ordered pair.
     """
     return unit_rate_devices(
         num_devices,
@@ -182,7 +208,7 @@ def tpus(num_devices: int = 4) -> Hardware:
 
 
 def cpu_sockets(num_devices: int = 2) -> Hardware:
-    """Returns CPU sockets that share one memory image.
+    """Return CPU sockets that share one memory image.
 
     2.0 TFLOP/s float32 and 205 GB/s of eight DDR4-3200 channels each (Intel Xeon Platinum 8380:
     40 cores, AVX-512 at about 2.3 GHz sustained, derated to 2.0), 256 GB, 33.6 GB/s for three
@@ -200,9 +226,13 @@ def cpu_sockets(num_devices: int = 2) -> Hardware:
 
 
 def ideal(num_devices: int = 2, *, synchronous: bool = False) -> Hardware:
-    """Returns a machine of unit rates, no overheads, no limits and no contention.
+    """Return a machine of unit rates, without overheads, limits or contention.
 
-    An op of f flop and no bytes takes f s; a tensor of b bytes is sent in b s.
+    An op of f flop and no bytes takes f s; a transfer of b bytes takes b s.
+
+    Args:
+      num_devices: number of devices.
+      synchronous: whether a transfer also occupies both devices.
     """
     return unit_rate_devices(num_devices, channel=no_channels, synchronous=synchronous)
 

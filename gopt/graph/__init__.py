@@ -1,1 +1,1 @@
-"""Computation graphs as padded arrays: built, traced from equations, saved, loaded."""
+"""Computation graphs as padded arrays: build, trace from equations, save, load."""

@@ -1,4 +1,4 @@
-"""Graphs in files: save, load."""
+"""Save graphs to files and load them."""
 
 import os
 import zipfile
@@ -11,22 +11,28 @@ from gopt.files import write_whole
 from gopt.graph.graph import Graph, check
 from gopt.graph.padding import unstack
 
-# What reading a damaged archive raises.
+# Errors that a damaged archive raises when it is read.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
 def save(path: str | os.PathLike[str], graph: Graph) -> None:
-    """Writes a graph, or a stacked batch, to an `.npz` file, whole or not at all."""
+    """Write a graph to an `.npz` file: the whole file or nothing.
+
+    Args:
+      path: path of the file.
+      graph: graph, or stacked batch of graphs.
+    """
     arrays: dict[str, Any] = {"gopt.Graph": np.int32(1), **graph._asdict()}
     with write_whole(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """Returns the graph that `save` wrote.
+    """Return the graph, or stacked batch, that `save` wrote.
 
     Raises:
-      ValueError: the file is truncated, or is not a graph of gopt.
+      FileNotFoundError: the file does not exist.
+      ValueError: the file is truncated, or `save` did not write it.
     """
     try:
         with open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""Computation graphs as arrays: build, check.
+"""Computation graphs as arrays: build and check.
 
-A graph has ops, the tensors that they produce and the uses of tensors by ops. Arrays are NumPy
-on the host; byte and flop counts are float64 whole numbers (exact below 2**53), so that nothing
-overflows when JAX, which has no 64-bit types by default, takes a graph as an argument.
+A graph has ops, the tensors they produce, and the uses of tensors by ops. Arrays are NumPy, on
+the host. Byte and flop counts are float64 whole numbers, exact below 2**53: JAX has no 64-bit
+integers by default, and int32 would overflow.
 """
 
 import heapq
@@ -14,7 +14,7 @@ import numpy as np
 
 from gopt.graph.kinds import INPUT, KINDS, UNKNOWN, kind_index
 
-RANK = 6  # columns of `Graph.shape`; the leading dimensions of a tensor of higher rank are merged
+RANK = 6  # columns of `Graph.shape`; a tensor of higher rank has its leading dimensions merged
 DTYPES: tuple[str, ...] = (
     *("unknown", "float32", "bfloat16", "float16", "float64", "bool", "int32", "uint32"),
     *("int8", "uint8", "int16", "uint16", "int64", "uint64", "complex64", "float8"),
@@ -24,30 +24,53 @@ DTYPES: tuple[str, ...] = (
 class Graph(NamedTuple):
     """A computation graph, padded or not. `N` ops, `T` tensors, `E` uses.
 
-    Three orders make it a graph in compressed sparse rows: every producer comes before its
-    consumers, tensors are sorted by producer, and uses by (tensor, consumer), each pair once.
-    Padding rows come last and point at the last padding row of what they refer to.
+    Rows form a compressed sparse row layout: ops are in topological order, tensors are sorted by
+    producer, and uses by (tensor, consumer), each pair once. Padding rows come last and point at
+    the last padding row of the array they index.
+
+    Attributes:
+      kind: int32 `[N]`; index into `gopt.graph.kinds.KINDS`.
+      flops: float64 `[N]`; floating-point operations.
+      bytes: float64 `[N]`; bytes read and written.
+      workspace: float64 `[N]`; bytes held only while the op runs.
+      producer: int32 `[T]`; op that makes the tensor.
+      size: float64 `[T]`; bytes.
+      shape: int32 `[T, RANK]`; dimensions, leading ones merged above `RANK`, then -1.
+      rank: int32 `[T]`; number of dimensions.
+      dtype: int32 `[T]`; index into `DTYPES`.
+      pinned: bool `[T]`; true for tensors that are never freed (outputs, non-donated arguments).
+      tensor: int32 `[E]`; tensor that is read.
+      consumer: int32 `[E]`; op that reads it.
+      num_ops: int32 `[]`; ops without padding.
+      num_tensors: int32 `[]`; tensors without padding.
+      num_uses: int32 `[]`; uses without padding.
     """
 
-    kind: Any  # int32 [N], index into `gopt.graph.kinds.KINDS`
-    flops: Any  # float64 [N], flop
-    bytes: Any  # float64 [N], bytes read and written
-    workspace: Any  # float64 [N], bytes held only while the op runs
-    producer: Any  # int32 [T], op that makes the tensor
-    size: Any  # float64 [T], bytes
-    shape: Any  # int32 [T, RANK], dimensions, the last ones kept; -1 where there is none
-    rank: Any  # int32 [T], number of dimensions
-    dtype: Any  # int32 [T], index into `DTYPES`
-    pinned: Any  # bool [T], never freed: arguments that are not donated, outputs
-    tensor: Any  # int32 [E], tensor that is read
-    consumer: Any  # int32 [E], op that reads it
-    num_ops: Any  # int32 [], real ops
-    num_tensors: Any  # int32 [], real tensors
-    num_uses: Any  # int32 [], real uses
+    kind: Any
+    flops: Any
+    bytes: Any
+    workspace: Any
+    producer: Any
+    size: Any
+    shape: Any
+    rank: Any
+    dtype: Any
+    pinned: Any
+    tensor: Any
+    consumer: Any
+    num_ops: Any
+    num_tensors: Any
+    num_uses: Any
 
 
 class Shape(NamedTuple):
-    """Numbers of rows of a padded graph."""
+    """Numbers of rows of a graph, padding included.
+
+    Attributes:
+      ops: rows of ops, `N`.
+      tensors: rows of tensors, `T`.
+      uses: rows of uses, `E`.
+    """
 
     ops: int
     tensors: int
@@ -56,7 +79,14 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor that an op makes: `size` in bytes, `pinned` if it is never freed."""
+    """One output tensor of an `Op`.
+
+    Attributes:
+      size: bytes.
+      shape: dimensions.
+      dtype: name in `DTYPES`; any other name counts as "unknown".
+      pinned: true if the tensor is never freed.
+    """
 
     size: float
     shape: tuple[int, ...] = ()
@@ -66,10 +96,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Op:
-    """An op of a list: `inputs` are (index of the op, index of its output) pairs.
+    """One op in a list of ops. An op of kind "input" runs nowhere and takes no time.
 
-    `flops` in flop, `bytes` moved and `workspace` in bytes. `bytes=None` stands for the sizes
-    of all inputs and outputs. An op of kind "input" runs nowhere and takes no time.
+    Attributes:
+      kind: name in `gopt.graph.kinds.KINDS`; any other name counts as "unknown".
+      inputs: (index of the producing op, index of its output) pairs.
+      outputs: output tensors.
+      flops: floating-point operations.
+      bytes: bytes read and written; `None` means the sizes of all distinct inputs and all outputs.
+      workspace: bytes held only while the op runs.
     """
 
     kind: str = "unknown"
@@ -96,13 +131,25 @@ def from_arrays(
     dtype: Any = 0,
     pinned: Any = False,
 ) -> Graph:
-    """Returns the graph with these arrays; scalars stand for all rows.
+    """Return the graph with these arrays. A scalar is repeated for all rows.
 
-    Ops must be numbered in topological order. Tensors must be sorted by producer; uses may come
-    in any order and are sorted.
+    Args:
+      producer: int `[T]`; producing ops, ascending.
+      size: bytes of tensors, `[T]`, whole numbers.
+      tensor: int `[E]`; tensors that are read. Uses may come in any order.
+      consumer: int `[E]`; ops that read them.
+      num_ops: number of ops `N`, numbered in topological order.
+      kind: int `[N]`; indices into `gopt.graph.kinds.KINDS`.
+      flops: floating-point operations of ops, `[N]`.
+      bytes: bytes read and written by ops, `[N]`.
+      workspace: bytes held only while ops run, `[N]`, whole numbers.
+      shape: int `[T, RANK]`; dimensions of tensors, then -1.
+      rank: int `[T]`; numbers of dimensions.
+      dtype: int `[T]`; indices into `DTYPES`.
+      pinned: bool `[T]`; true for tensors that are never freed.
 
     Raises:
-      ValueError: naming the field and the index of the first bad row (see `check`).
+      ValueError: a row is invalid. The message names the field and the index (see `check`).
     """
     if num_ops < 1:
         raise ValueError(f"num_ops is {num_ops}: a graph needs at least one op")
@@ -142,7 +189,7 @@ def from_arrays(
 
 
 def topological_order(ops: Sequence[Op]) -> list[int]:
-    """Returns the indices of `ops` in topological order, the identity wherever that is one.
+    """Return the indices of `ops` in topological order; of all ready ops the lowest index is next.
 
     Raises:
       ValueError: an input names a missing op or output, or the ops form a cycle.
@@ -175,12 +222,12 @@ def topological_order(ops: Sequence[Op]) -> list[int]:
 
 
 def from_ops(ops: Sequence[Op]) -> Graph:
-    """Returns the graph of a list of ops, renumbered by `topological_order`.
+    """Return the graph of a list of ops, renumbered by `topological_order`.
 
     An op that reads a tensor twice has one use of it.
 
     Raises:
-      ValueError: the list is empty, or an op is not valid; the message names it.
+      ValueError: the list is empty, or an op is invalid. The message names it.
     """
     if not ops:
         raise ValueError("ops is empty: a graph needs at least one op")
@@ -223,12 +270,12 @@ def _columns(shape: tuple[int, ...]) -> list[int]:
 
 
 def is_input(graph: Graph) -> Any:
-    """Returns which ops are inputs: they run nowhere and take no time. bool `[N]`."""
+    """Return a mask of the input ops, which run nowhere and take no time. bool `[N]`."""
     return graph.kind == INPUT
 
 
 def check(graph: Graph) -> None:
-    """Raises `ValueError` naming the field and the index of the first row that is not valid."""
+    """Raise `ValueError` at the first invalid row, naming its field and index."""
     n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
     if n < 1:
         raise ValueError("num_ops is 0: a graph needs at least one op")
@@ -280,5 +327,5 @@ def check(graph: Graph) -> None:
 
 
 def shape_of(graph: Graph) -> Shape:
-    """Returns the numbers of rows of a graph (or of a stacked batch), padding included."""
+    """Return the numbers of rows of a graph or stacked batch, padding included."""
     return Shape(graph.kind.shape[-1], graph.producer.shape[-1], graph.tensor.shape[-1])

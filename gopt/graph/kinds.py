@@ -1,8 +1,8 @@
-"""The fixed vocabulary of op kinds: the names of JAX primitives, and what others map to."""
+"""The fixed vocabulary of op kinds: names of JAX primitives, and of other ops."""
 
 UNKNOWN, INPUT = 0, 1
 
-# New names go at the end: trained weights depend on the positions.
+# Add new names at the end: trained weights depend on the positions.
 KINDS: tuple[str, ...] = (
     "unknown",
     "input",
@@ -44,5 +44,8 @@ _INDEX = {name: index for index, name in enumerate(KINDS)}
 
 
 def kind_index(name: str) -> int:
-    """Returns the index of a kind in `KINDS`; `UNKNOWN` (0) for any other name."""
+    """Return the index of a kind in `KINDS`; `UNKNOWN` (0) for any other name.
+
+    A hyphen in the name counts as an underscore.
+    """
     return _INDEX.get(name.replace("-", "_"), UNKNOWN)

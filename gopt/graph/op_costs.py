@@ -1,11 +1,15 @@
-"""Work of one equation: floating-point operations, and the bytes that it moves.
+"""Flop and bytes of single equations.
 
-The counts follow XLA's analysis of unoptimised programs, with these differences. An element-wise
-function is one flop an element whether or not it is transcendental (XLA counts those apart).
-Cumulative reductions count one flop an element, not the quadratic windows that they lower to.
-Sorting counts comparisons along the sorted axis. A tensor that an equation reads twice is moved
-once. Transposes move data (XLA's analysis holds them free). Bitcasts compute nothing (XLA counts
-one flop an element). Integer and logical operations count as flop, as in XLA.
+The counts follow XLA's analysis of unoptimised programs, with these differences:
+
+- An element-wise function counts one flop per element. XLA counts transcendental ones apart.
+- A cumulative reduction counts one flop per element, not the quadratic windows of its lowering.
+- A sort counts comparisons along the sorted axis.
+- A tensor that an equation reads twice is moved once.
+- A transpose moves data; XLA's analysis counts it as free.
+- A bitcast computes nothing; XLA counts one flop per element.
+
+Integer and logical operations count as flop, as in XLA.
 """
 
 import math
@@ -18,31 +22,32 @@ from jax.extend.core import JaxprEqn
 
 from gopt.program.primitives import EXPANDED
 
-# Data is only moved or made.
+# Primitives that move or create data and compute nothing.
 _FREE = (
     *("bitcast_convert_type", "broadcast_in_dim", "concatenate", "dynamic_slice"),
     *("dynamic_update_slice", "iota", "pad", "reshape", "rev", "scatter", "slice", "split"),
     *("stack", "transpose", "unstack"),
 )
 
-# Threefry-2x32 for a pair of words: 20 rounds of 5 operations, and 15 to inject the key.
+# Threefry-2x32 on a pair of words: 20 rounds of 5 operations, and 15 to inject the key.
 _THREEFRY = 115
 
 _COMBINING_SCATTERS = ("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
-# The result is the first operand, changed in a few places.
+# Primitives whose result is the first operand with a few elements replaced.
 IN_PLACE = frozenset(("dynamic_update_slice", "scatter", *_COMBINING_SCATTERS))
 
 
 def num_bytes(aval: Any) -> float:
-    """Returns the size of an array with this abstract value, in bytes."""
+    """Return the size of an array with this abstract value, in bytes."""
     return float(aval.size * aval.dtype.itemsize)
 
 
 def flops(eqn: JaxprEqn) -> float:
-    """Returns the operations of an equation without control flow, in flop.
+    """Return the floating-point operations of an equation without control flow.
 
-    A primitive that is not listed takes one for each element of its results.
+    A primitive that is not listed here counts one per element of its results, times its entry in
+    `gopt.program.primitives.EXPANDED`.
     """
     name = eqn.primitive.name
     if name in _FLOPS:
@@ -51,10 +56,10 @@ def flops(eqn: JaxprEqn) -> float:
 
 
 def moved(eqn: JaxprEqn) -> float | None:
-    """Returns the bytes of an equation that touches parts of its operands, else `None`.
+    """Return the bytes moved by an equation that touches only parts of its operands, else `None`.
 
-    `None` stands for all operands and results, each once. Slices and gathers read what they
-    return; updates read and write what they replace, and leave the rest of the buffer in place.
+    `None` means that all operands and results are moved, each once. Slices and gathers read the
+    elements they return. Updates read and write the elements they replace.
     """
     name = eqn.primitive.name
     if name == "slice":
@@ -86,7 +91,7 @@ def _dot_general(eqn: JaxprEqn) -> float:
 
 
 def _convolution(eqn: JaxprEqn) -> float:
-    """Two flop for each product that is not with padding or with a hole of dilation."""
+    """Return two flop per product, without products with padding or with dilation holes."""
     params, lhs, rhs, out = eqn.params, _in(eqn), _in(eqn, 1), _out(eqn)
     numbers = params["dimension_numbers"]
     products = math.prod(
@@ -115,14 +120,14 @@ def _window_products(
     input_dilation: int,
     kernel_dilation: int,
 ) -> int:
-    """Returns how many (output, kernel) pairs along one axis meet an element of the input."""
+    """Return the number of (output, kernel) pairs along one axis that meet an input element."""
     position = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - padding
     inside = (position >= 0) & (position <= (size - 1) * input_dilation)
     return int(np.count_nonzero(inside & (position % input_dilation == 0)))
 
 
 def _gather(eqn: JaxprEqn) -> float:
-    """A gather that fills what lies outside checks each index and selects each element."""
+    """Return the index checks and selections of a gather that fills out-of-bounds elements."""
     if eqn.params["mode"] != lax.GatherScatterMode.FILL_OR_DROP:
         return 0
     *rows, axes = _in(eqn, 1).shape
@@ -138,7 +143,7 @@ def _general_reduction(eqn: JaxprEqn) -> float:
 
 
 def _arg_reduction(eqn: JaxprEqn) -> float:
-    return 9 * _reduction(eqn)  # a pair of value and index is kept with nine operations
+    return 9 * _reduction(eqn)  # nine operations to compare and select a (value, index) pair
 
 
 def _reduce_window(eqn: JaxprEqn) -> float:
@@ -170,7 +175,7 @@ def _integer_pow(eqn: JaxprEqn) -> float:
 
 
 def _polynomial(eqn: JaxprEqn) -> float:
-    """Horner's rule: a multiplication and an addition for each coefficient but the last."""
+    """Return the flop of Horner's rule: a product and a sum per coefficient except the last."""
     return 2 * _out(eqn).size * max(len(eqn.invars) - 2, 0)
 
 

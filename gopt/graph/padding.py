@@ -1,4 +1,4 @@
-"""Graphs of one shape: pad, bucket, stack, so that few programs serve many graphs."""
+"""Pad, bucket and stack graphs, so that one compiled program serves many of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from gopt.graph.kinds import UNKNOWN
 
 
 def bucket(graph: Graph) -> Shape:
-    """Returns the shape that a graph is padded to, so that few programs are compiled.
+    """Return the padded shape of a graph, one of few, so that few programs are compiled.
 
-    Ops and tensors share one size out of 16, 24, 32, 48, 64, 96…; uses get a power of two. So
-    there are at most two op sizes for each doubling of a graph, and real rows are never less
-    than 1/2 (uses) to 2/3 (ops) of the padded ones wherever ops and tensors are as many.
+    Ops and tensors share a size from 16, 24, 32, 48, 64, 96…: two sizes per doubling. Uses get a
+    power of two, at least 16. Above the minimum, at least 1/2 of the use rows and 2/3 of the op
+    or tensor rows, whichever are more, are real.
     """
     need, size = max(int(graph.num_ops), int(graph.num_tensors)) + 1, 16
     while size < need:
@@ -23,10 +23,14 @@ def bucket(graph: Graph) -> Shape:
 
 
 def pad(graph: Graph, shape: Shape | None = None) -> Graph:
-    """Returns the graph padded to `shape`, by default its `bucket`; one padding row at least.
+    """Return the graph padded to `shape`, with at least one padding row per axis.
+
+    Args:
+      graph: graph, padded or not.
+      shape: numbers of rows; by default `bucket(graph)`.
 
     Raises:
-      ValueError: the shape has no room for the graph and one padding row of each kind.
+      ValueError: an axis of `shape` has no room for the graph and one padding row.
     """
     shape = bucket(graph) if shape is None else shape
     real = Shape(int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses))
@@ -63,7 +67,7 @@ def pad(graph: Graph, shape: Shape | None = None) -> Graph:
 
 
 def unpad(graph: Graph) -> Graph:
-    """Returns the graph without its padding rows."""
+    """Return the graph without its padding rows."""
     n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
     counts = {**dict.fromkeys(Graph._fields[:4], n), **dict.fromkeys(Graph._fields[4:10], t)}
     counts |= {"tensor": e, "consumer": e}
@@ -73,9 +77,11 @@ def unpad(graph: Graph) -> Graph:
 
 
 def stack(graphs: Sequence[Graph], shape: Shape | None = None) -> Graph:
-    """Returns graphs padded to one shape and stacked along a new first axis `G`.
+    """Return graphs padded to one shape and stacked along a new first axis `G`.
 
-    By default the shape is the largest of their buckets along each axis.
+    Args:
+      graphs: graphs, padded or not.
+      shape: numbers of rows; by default the largest bucket along each axis.
 
     Raises:
       ValueError: no graphs are given, or one does not fit the shape.
@@ -89,6 +95,6 @@ def stack(graphs: Sequence[Graph], shape: Shape | None = None) -> Graph:
 
 
 def unstack(graph: Graph) -> list[Graph]:
-    """Returns the graphs of a batch, without padding."""
+    """Return the graphs of a stacked batch, without padding."""
     count = len(np.asarray(graph.num_ops))
     return [unpad(Graph(*(np.asarray(leaf)[i] for leaf in graph))) for i in range(count)]

@@ -1,20 +1,20 @@
-"""Any JAX function as a computation graph, from shapes alone.
+"""Trace a JAX function to a computation graph, from shapes alone.
 
-What becomes of an equation:
+Equations become ops as follows:
 
-- Pure views (reshapes, squeezes, new axes, bitcasts, identities such as `stop_gradient` and, as
-  in XLA, `copy`) are removed: whoever reads the view reads the tensor behind it.
-- Scalars that are broadcast, and iotas, are removed too: their readers make them on the fly, so
-  they cost no time and no memory. Where one is an output of the function it stays an op.
-- `scan`, `while` and `cond` are one op each, with the flops and bytes of the body times the
-  number of iterations, and the peak memory of the body as workspace. A `while` loop, whose
-  number of iterations is unknown, counts one; a `cond` counts its dearest branch. The slices of
-  what is scanned over are read where the body reads them, and results are written in place.
-- All others are one op with one tensor for each result, read or not.
+- Views are removed, and their consumers read the viewed tensor. Views are reshapes, squeezes, new
+  axes, bitcasts, identities such as `stop_gradient` and, as in XLA, `copy`.
+- Broadcast scalars and iotas are removed: their consumers make them on the fly, without time or
+  memory. They stay ops where they are outputs of the function.
+- `scan`, `while` and `cond` are one op each. It has the flop and bytes of the body times the
+  number of iterations, and the body's peak memory as workspace. A `while` loop counts one
+  iteration, since their number is unknown; a `cond` counts its largest branch. Slices of scanned
+  arrays are read where the body reads them, and results are written in place.
+- Every other equation is one op, with one tensor per result, read or not.
 
-Arguments and captured arrays are `input` ops, first in the graph. Arguments that are not donated,
-captured arrays and outputs are pinned. Buffers are never reused for a result: an update in place
-moves few bytes, but its result is a tensor of its own.
+Arguments and captured arrays are `input` ops and come first. Non-donated arguments, captured
+arrays and outputs are pinned. A result never reuses a buffer: an update in place moves few bytes,
+but its result is a new tensor.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -36,7 +36,7 @@ _IDENTITIES = frozenset(
     )
 )
 
-# Primitives that share a kind of `gopt.graph.kinds` with another.
+# Primitives mapped to a kind of another name in `gopt.graph.kinds`.
 _KIND = {
     "jit": "fusion",
     "one_minus_square": "square",
@@ -49,13 +49,13 @@ _KIND = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Traced:
-    """A graph and the program that it was made from.
+    """A graph and the program it was traced from.
 
     Attributes:
-      graph: the computation graph, `N` ops.
+      graph: computation graph of `N` ops.
       program: the function as equations.
-      names: for each op a readable name: path of an argument, or scope and primitive. `[N]`.
-      equations: for each op the index of its equation in `program`, -1 for inputs. `[N]`.
+      names: readable name per op, `[N]`: path of an argument, or scope and primitive.
+      equations: index in `program` of each op's equation, `[N]`; -1 for inputs.
     """
 
     graph: Graph
@@ -64,12 +64,15 @@ class Traced:
     equations: tuple[int, ...]
 
     def with_order(self, order: Sequence[int]) -> Program:
-        """Returns the program with its equations in this order of ops, `order` `[N]`.
+        """Return the program with its equations in an order of ops.
 
-        Equations that are no op (views, broadcast scalars) run just before their first reader.
+        Equations without an op (views, broadcast scalars) run just before their first consumer.
+
+        Args:
+          order: op indices, `[N]`, a topological order.
 
         Raises:
-          ValueError: the order is not a permutation of the ops, or not a topological one.
+          ValueError: the order is not a permutation of the ops, or not topological.
         """
         count, eqns = len(self.equations), self.program.equations
         if len(order) != count:
@@ -104,24 +107,24 @@ def trace(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
 ) -> Traced:
-    """Returns the computation graph of `fn(*args)`, traced without running anything.
+    """Return the computation graph of `fn(*args)`, traced without running anything.
 
     Args:
-      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      fn: function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       donate_argnums: positions of the arguments that are freed after their last use.
-      max_trips: every `scan` of at most so many iterations is unrolled.
+      max_trips: largest number of iterations at which a `scan` is unrolled; 0 unrolls none.
 
     Raises:
-      ValueError: see `gopt.program.program.trace_program` and `gopt.program.program.unroll`; also
-        if the function has no argument, no captured array and no equation, for a graph needs an op.
+      ValueError: the function has no argument, captured array or equation; or see
+        `gopt.program.program.trace_program` and `gopt.program.program.unroll`.
     """
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
     return from_program(unroll(program, max_trips=max_trips) if max_trips else program)
 
 
 def from_program(program: Program) -> Traced:
-    """Returns the computation graph of a program.
+    """Return the computation graph of a program.
 
     Raises:
       ValueError: the program has no input, no constant and no equation.
@@ -130,12 +133,12 @@ def from_program(program: Program) -> Traced:
 
 
 def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Traced:
-    """Returns the graph of ops of a program.
+    """Return the graph of a program's ops, with the program and readable names.
 
     Args:
-      program: what the ops were made from.
-      ops: its inputs and constants, then the ops of its equations.
-      equations: for each op the index of its equation, -1 for inputs and constants.
+      program: program that the ops were made from.
+      ops: inputs and constants of the program, then the ops of its equations.
+      equations: index of each op's equation; -1 for inputs and constants.
 
     Raises:
       ValueError: there are no ops.
@@ -148,14 +151,14 @@ def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Tra
 
 
 def name_of(eqn: JaxprEqn) -> str:
-    """Returns the scope and the primitive of an equation, of a call the name of what it calls."""
+    """Return the scope and primitive of an equation; a call is named after its function."""
     scope, name = str(eqn.source_info.name_stack), eqn.primitive.name
     name = eqn.params["name"] if name == "jit" else name
     return f"{scope}/{name}" if scope else name
 
 
 class _Tensor(NamedTuple):
-    """Where a variable is kept: output number `output` of op number `op`, of `size` bytes."""
+    """Position of a variable's data: output `output` of op `op`, `size` bytes."""
 
     op: int
     output: int
@@ -163,14 +166,17 @@ class _Tensor(NamedTuple):
 
 
 def ops_of(program: Program, *, made: Collection[int] = ()) -> tuple[list[Op], list[int]]:
-    """Returns the ops of a program in its order, and for each the index of its equation.
+    """Return the ops of a program in its order, and the index of each op's equation.
 
-    Inputs and constants come first; they have no equation, -1. Equations in `made` are ops even if
-    they only show what others make.
+    Inputs and constants come first, with index -1.
+
+    Args:
+      program: program to convert.
+      made: indices of equations that become ops even if they are views.
     """
     sources = (*program.inputs, *program.constants)
     returned = {atom for atom in program.outputs if isinstance(atom, Var)}
-    # Like a literal, a variable without a tensor is made on the fly by whoever reads it.
+    # A variable without a tensor is made on the fly by its consumers, like a literal.
     tensors = {v: _Tensor(op, 0, _size(v)) for op, v in enumerate(sources)}
 
     def find(atom: Atom | None) -> _Tensor | None:
@@ -211,7 +217,10 @@ def ops_of(program: Program, *, made: Collection[int] = ()) -> tuple[list[Op], l
 
 
 def _viewed(eqn: JaxprEqn) -> list[Atom | None]:
-    """Returns what each result only shows, `None` if it is made of nothing; empty for real ops."""
+    """Return the atom that each result views, `None` if its consumers make it on the fly.
+
+    The list is empty if the equation is an op.
+    """
     name, out = eqn.primitive.name, aval_of(eqn.outvars[0])
     if name == "iota":
         return [None]
@@ -232,6 +241,8 @@ def _size(atom: Atom) -> float:
 
 
 class _Work(NamedTuple):
+    """Work of one op: flop, bytes moved, and workspace in bytes."""
+
     flops: float
     bytes: float
     workspace: float
@@ -240,7 +251,7 @@ class _Work(NamedTuple):
 def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
     name, params = eqn.primitive.name, eqn.params
     written = sum(map(_size, eqn.outvars))
-    if name == "jit":  # a kernel: what is inside stays out of memory
+    if name == "jit":  # one kernel: its intermediate results are not in memory
         inside, _ = ops_of(from_jaxpr(body_of(eqn)))
         return _Work(
             flops=sum(op.flops for op in inside),
@@ -257,24 +268,24 @@ def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
     if name == "cond":
         branches = [_body_work(branch) for branch in params["branches"]]
         flop, traffic, peak = (max(column) for column in zip(*branches, strict=True))
-        # What a branch returns is a result of the op, not its workspace.
+        # The outputs of a branch are results of the op, not its workspace.
         return _Work(flop, traffic, max(peak - written, 0.0))
     part = moved(eqn)
     if part is None:
         return _Work(flops(eqn), sum(t.size for t in read) + written, 0.0)
     if name in IN_PLACE and _size(eqn.invars[0]) not in [t.size for t in read]:
-        part += written  # the buffer that is updated was made on the fly: it has to be filled
+        part += written  # the updated buffer was made on the fly and has to be filled
     return _Work(flops(eqn), part, 0.0)
 
 
 def _body_work(jaxpr: ClosedJaxpr) -> _Work:
-    """Returns one run of a body; its workspace is the peak of what it makes, results included."""
+    """Return the work of one run of a body; its workspace is its peak memory, results included."""
     ops, _ = ops_of(from_jaxpr(jaxpr))
     return _Work(sum(op.flops for op in ops), sum(op.bytes or 0.0 for op in ops), _peak(ops))
 
 
 def _peak(ops: Sequence[Op]) -> float:
-    """Returns the most bytes that the results of ops hold when they run in this order."""
+    """Return the most bytes that the results of ops hold at once when run in this order."""
     last_reader = {tensor: i for i, op in enumerate(ops) for tensor in op.inputs}
     live = peak = 0.0
     for i, op in enumerate(ops):

@@ -1,4 +1,4 @@
-"""Equations of JAX: what they read and make, their bodies, and one alone."""
+"""Inspect equations of JAX, their variables and bodies, and run one equation."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from jax.sharding import AbstractMesh, Mesh, Sharding
 
 Atom = Var | Literal
 
-_CONTEXT = ("ctx_mesh", "context_mesh")  # parameters: the mesh that was set, asked for or not
+_CONTEXT = ("ctx_mesh", "context_mesh")  # parameters with the mesh in context, used or not
 
 
 def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
-    """Returns the one jaxpr among the parameters of an equation.
+    """Return the one jaxpr among the parameters of an equation.
 
     Raises:
-      ValueError: there is none, or there are several.
+      ValueError: the equation has no jaxpr, or several.
     """
     bodies = [p for p in eqn.params.values() if isinstance(p, Jaxpr | ClosedJaxpr)]
     if len(bodies) != 1:
@@ -26,10 +26,10 @@ def body_of(eqn: JaxprEqn) -> ClosedJaxpr:
 
 
 def scan_operands(scan: JaxprEqn) -> tuple[int, int]:
-    """Returns how many operands of a `scan` are constants of the loop, and how many its carry.
+    """Return the numbers of loop constants and of carries among the operands of a `scan`.
 
-    The operands are the constants, the carry, and then the arrays that are scanned over. Versions
-    of JAX keep these numbers in different parameters, so they are read off the shapes.
+    Operands are constants, then carries, then scanned arrays. The numbers are inferred from
+    shapes, because versions of JAX keep them in different parameters.
     """
     body = body_of(scan).jaxpr
     scanned = sum(map(_has_more_axes, scan.invars, body.invars))
@@ -42,7 +42,7 @@ def _has_more_axes(outside: Atom, inside: Atom) -> bool:
 
 
 def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
-    """Yields equations, and those of all bodies in them."""
+    """Yield equations, and recursively the equations of their bodies."""
     for equation in equations:
         yield equation
         for parameter in equation.params.values():
@@ -53,23 +53,28 @@ def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
 
 
 def aval_of(atom: Atom) -> Any:
-    """Returns the abstract value of a variable or literal: shape, dtype, size."""
+    """Return the abstract value (shape, dtype, size) of a variable or literal."""
     return atom.aval
 
 
 def shape_of(atom: Atom) -> jax.ShapeDtypeStruct:
-    """Returns the shape and the dtype of a variable or literal, to trace with."""
+    """Return the shape and dtype of a variable or literal, as an argument for tracing."""
     aval = aval_of(atom)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def variables(atoms: Iterable[Atom]) -> Iterable[Var]:
-    """Returns the variables among atoms, with repetitions."""
+    """Return the variables among atoms, with repetitions."""
     return (atom for atom in atoms if isinstance(atom, Var))
 
 
 def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
-    """Returns the results of one equation; `values` has one for each variable and literal read."""
+    """Return the results of one equation.
+
+    Args:
+      equation: equation to run.
+      values: one value per operand, literals included.
+    """
     inputs = [Var(aval_of(atom)) for atom in equation.invars]
     outputs = [Var(aval_of(variable)) for variable in equation.outvars]
     alone = equation.replace(invars=list[Atom](inputs), outvars=outputs)
@@ -79,13 +84,13 @@ def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
 
 
 def is_spread(equation: JaxprEqn) -> bool:
-    """Returns whether an equation asks for several devices."""
+    """Return whether an equation asks for several devices."""
     asked = {name: x for name, x in equation.params.items() if name not in _CONTEXT}
     return any(map(is_on_several, jax.tree.leaves(asked, is_leaf=_is_place)))
 
 
 def is_on_several(place: Any) -> bool:
-    """Returns whether this is a sharding over several devices, or a mesh of them."""
+    """Return whether a value is a sharding over several devices, or a mesh of several."""
     if isinstance(place, Mesh | AbstractMesh):
         return place.size > 1
     sharding = place.sharding if isinstance(place, Format) else place

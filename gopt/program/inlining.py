@@ -1,4 +1,4 @@
-"""Calls replaced by the equations of their bodies, and loops by those of their iterations."""
+"""Inline calls, and unroll loops into the equations of their iterations."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from gopt.program.equations import (
     variables,
 )
 
-# Equations that only call the one jaxpr among their parameters.
+# Primitives that only call the one jaxpr among their parameters.
 CALLS = frozenset(
     {
         *("jit", "closed_call", "core_closed_call", "call", "core_call"),
@@ -30,11 +30,11 @@ CALLS = frozenset(
 
 
 def inlined(closed: ClosedJaxpr, *, max_trips: int) -> ClosedJaxpr:
-    """Returns a jaxpr without calls, and without equations that nothing depends on.
+    """Return a jaxpr without calls, and without equations that no output depends on.
 
     Args:
       closed: any jaxpr.
-      max_trips: a `scan` of at most as many iterations is replaced by them.
+      max_trips: largest number of iterations at which a `scan` is unrolled.
 
     Raises:
       ValueError: an equation has side effects.
@@ -50,7 +50,7 @@ def inlined(closed: ClosedJaxpr, *, max_trips: int) -> ClosedJaxpr:
 
 
 class _Builder:
-    """Collects equations while jaxprs are inlined one into another."""
+    """Collects the equations and constants of inlined jaxprs."""
 
     def __init__(self, max_trips: int):
         self.max_trips = max_trips
@@ -59,7 +59,7 @@ class _Builder:
         self._constant_of: dict[int, Var] = {}
 
     def inline(self, closed: ClosedJaxpr, inputs: Sequence[Atom], scope: Any) -> list[Atom]:
-        """Appends the equations of a jaxpr applied to `inputs`, returns its outputs."""
+        """Append the equations of a jaxpr applied to `inputs`, and return its outputs."""
         jaxpr = closed.jaxpr
         env: dict[Var, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
         env |= zip(jaxpr.constvars, map(self._constant, closed.consts), strict=True)
@@ -99,7 +99,7 @@ class _Builder:
         return [read(atom) for atom in jaxpr.outvars]
 
     def _placed(self, atoms: list[Atom], shardings: Any, scope: Any) -> list[Atom]:
-        """Returns the same values, each spread over devices as a call asks for."""
+        """Return the values with the sharding constraints of a call."""
         return [
             self._apply(partial(_spread, sharding=sharding), [atom], scope)
             if is_on_several(sharding)
@@ -126,7 +126,7 @@ class _Builder:
         return output
 
     def _constant(self, value: Any) -> Var:
-        # Bodies that are called twice bring the same arrays twice.
+        # A body that is called twice has the same constants twice.
         if id(value) not in self._constant_of:
             self._constant_of[id(value)] = Var(jax.typeof(value))
             self.constants.append((self._constant_of[id(value)], value))
@@ -152,7 +152,7 @@ def _fresh(variable: Var) -> Var:
 def _live(
     equations: Sequence[JaxprEqn], outputs: Sequence[Atom]
 ) -> tuple[list[JaxprEqn], set[Var]]:
-    """Returns the equations that the outputs depend on, and all variables that are read."""
+    """Return the equations that the outputs depend on, and all variables that are read."""
     live = set(variables(outputs))
     kept = []
     for eqn in reversed(equations):

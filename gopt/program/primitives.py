@@ -1,6 +1,6 @@
-"""What primitives are to XLA: which it clones into kernels that read them, and what they take."""
+"""Groups of primitives by their role in XLA, and flop counts of expanded primitives."""
 
-# Each element of the result depends on the same element of the operands.
+# Each result element depends on the operand elements at the same position.
 ELEMENT_WISE = frozenset(
     (
         *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2"),
@@ -15,7 +15,7 @@ ELEMENT_WISE = frozenset(
     )
 )
 
-# The result shows, places or repeats elements of the operands.
+# The result views, moves or repeats elements of the operands.
 MOVES = frozenset(
     (
         *("bitcast_convert_type", "broadcast_in_dim", "concatenate", "dynamic_slice"),
@@ -26,7 +26,7 @@ MOVES = frozenset(
 
 CLONED = ELEMENT_WISE | MOVES
 
-# Operations for each element of the result, counted in XLA's expansions; all others take one.
+# Operations per result element, counted in XLA's expansions. Other primitives take one.
 EXPANDED = {
     "cosh": 5,
     "digamma": 78,

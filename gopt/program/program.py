@@ -1,10 +1,9 @@
 """Programs: a traced JAX function as a flat list of equations, and back to a JAX function.
 
-Calls (`jit`, custom derivatives, checkpoints, closed calls) are replaced by the equations of
-their bodies, and the shardings over devices of a `jit` by constraints. `scan`, `while` and
-`cond` stay one equation each; `unroll` replaces a `scan` by its iterations. Whatever the order
-of the equations, the function that comes back has the same values, because it evaluates the very
-equations that were traced.
+Calls (`jit`, custom derivatives, checkpoints, closed calls) are inlined. The shardings of a `jit`
+over devices become constraints. `scan`, `while` and `cond` stay one equation each; `unroll`
+replaces a `scan` by its iterations. In any order of its equations, a program computes the same
+values, because it evaluates the traced equations themselves.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,18 +21,18 @@ from gopt.program.inlining import inlined
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """A function as equations in the order in which they run.
+    """A function as equations in execution order.
 
     Attributes:
-      equations: what runs, without calls but those of `gopt.xla.group`. Each variable is bound
-        once.
+      equations: equations of the function; each variable is bound once. The only calls are the
+        kernels of `gopt.xla.grouping.group`.
       inputs: variables of the flattened arguments.
       outputs: variables or literals of the flattened result.
-      constants: variables of the arrays that the function closes over.
-      values: the arrays themselves, one for each of `constants`.
-      donated: for each input, whether its buffer may be reused.
-      in_tree: structure of the tuple of arguments.
-      out_tree: structure of the result.
+      constants: variables of the captured arrays.
+      values: captured arrays, one per entry of `constants`.
+      donated: per input, whether its buffer may be reused.
+      in_tree: pytree structure of the tuple of arguments.
+      out_tree: pytree structure of the result.
     """
 
     equations: tuple[JaxprEqn, ...]
@@ -46,7 +45,7 @@ class Program:
     out_tree: Any
 
     def jaxpr(self) -> ClosedJaxpr:
-        """Returns the program as a jaxpr, for printing and for evaluation."""
+        """Return the program as a jaxpr, for printing and evaluation."""
         info = DebugInfo("program", "program", None, None)
         jaxpr = Jaxpr(self.constants, self.inputs, self.outputs, self.equations, debug_info=info)
         return ClosedJaxpr(jaxpr, self.values)
@@ -55,15 +54,15 @@ class Program:
         return str(self.jaxpr())
 
     def as_function(self) -> Callable[..., Any]:
-        """Returns a function of the traced arguments that evaluates the equations in order.
+        """Return a function of the traced arguments that evaluates the equations in order.
 
-        It can be jitted, vmapped and differentiated. Custom derivative and batching rules are
-        gone with the calls that carried them: its derivatives are those of the equations, so
-        trace the gradient where a rule matters. Recomputation that `jax.checkpoint` asked for is
-        kept as equations, but nothing stops XLA from merging it again under `jax.jit`.
+        The function can be jitted, vmapped and differentiated. Inlining drops custom derivative and
+        batching rules: the equations themselves are differentiated. Trace the gradient where a rule
+        matters. Recomputation by `jax.checkpoint` stays as equations, but XLA may merge it again
+        under `jax.jit`.
 
-        The function raises `ValueError` where its arguments differ from the traced ones in
-        structure, shape or dtype, naming the first that does.
+        The function raises `ValueError` if its arguments differ from the traced ones in structure,
+        shape or dtype. The message names the first that differs.
         """
         evaluate = jaxpr_as_fun(self.jaxpr())
 
@@ -73,16 +72,16 @@ class Program:
         return function
 
     def arguments(self) -> tuple[Any, ...]:
-        """Returns the arguments as shapes."""
+        """Return the arguments as `jax.ShapeDtypeStruct`s."""
         shapes = map(shape_of, self.inputs)
         return jax.tree.unflatten(self.in_tree, shapes)
 
     def check_arguments(self, args: tuple[Any, ...]) -> list[Any]:
-        """Returns the leaves of arguments.
+        """Return the leaves of arguments, after checking them.
 
         Raises:
-          ValueError: they differ from the traced ones in structure, shape or dtype; the message
-            names the first that does.
+          ValueError: they differ from the traced ones in structure, shape or dtype. The message
+            names the first that differs.
         """
         leaves, tree = jax.tree.flatten(args)
         if tree != self.in_tree:
@@ -96,11 +95,14 @@ class Program:
         return leaves
 
     def with_order(self, order: Sequence[int]) -> "Program":
-        """Returns the program whose k-th equation is number `order[k]` of this one.
+        """Return the program with its equations in another order.
+
+        Args:
+          order: index in this program of each equation in the new order.
 
         Raises:
-          ValueError: `order` is not a permutation, or an equation would run before one that it
-            reads from; the message names both.
+          ValueError: `order` is not a permutation, or an equation would run before one whose result
+            it reads. The message names both.
         """
         count = len(self.equations)
         if len(order) != count:
@@ -124,17 +126,17 @@ class Program:
 def trace_program(
     fn: Callable[..., Any], *args: Any, donate_argnums: int | Sequence[int] = ()
 ) -> Program:
-    """Returns the program of `fn(*args)`, traced from shapes.
+    """Return the program of `fn(*args)`, traced from shapes.
 
     Args:
-      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      fn: function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       donate_argnums: positions in `args` of the arguments whose buffers may be reused.
 
     Raises:
-      ValueError: an entry of `donate_argnums` is no position in `args`, or an equation has side
-        effects (prints, callbacks, mutable references), or a shape is no numbers, as those of
-        `jax.export.symbolic_shape`; the message names it.
+      ValueError: `donate_argnums` has an entry outside of `args`, an equation has side effects
+        (prints, callbacks, mutable references), or a shape is symbolic, as from
+        `jax.export.symbolic_shape`. The message names it.
     """
     donated_args = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
     for position in donated_args:
@@ -155,15 +157,15 @@ def trace_program(
 
 
 def check_one_device(args: tuple[Any, ...], program: Program) -> None:
-    """Checks that a function runs on one device.
+    """Check that a function runs on one device.
 
     Args:
-      args: its arguments.
-      program: its equations.
+      args: arguments of the function.
+      program: traced program of the function.
 
     Raises:
-      ValueError: a mesh of several devices is set, an argument or a captured array is on several,
-        or an equation asks for several; the message names it.
+      ValueError: a mesh of several devices is set, an argument or captured array is on several, or
+        an equation asks for several. The message names it.
     """
     arrays = [(f"args{jax.tree_util.keystr(p)}", x) for p, x in jax.tree.leaves_with_path(args)]
     arrays += [(f"captured array {k}", value) for k, value in enumerate(program.values)]
@@ -182,7 +184,7 @@ def check_one_device(args: tuple[Any, ...], program: Program) -> None:
 
 
 def from_jaxpr(closed: ClosedJaxpr) -> Program:
-    """Returns the program of a jaxpr: a function of its inputs to the list of its outputs.
+    """Return the program of a jaxpr, from its inputs to the list of its outputs.
 
     Raises:
       ValueError: an equation has side effects.
@@ -191,10 +193,14 @@ def from_jaxpr(closed: ClosedJaxpr) -> Program:
 
 
 def unroll(program: Program, *, max_trips: int) -> Program:
-    """Returns the program with every `scan` of at most `max_trips` iterations unrolled.
+    """Return the program with every `scan` of at most `max_trips` iterations unrolled.
 
-    Slices of what is scanned over, and the stacks of what is collected, become equations. Scans
-    inside an unrolled body are unrolled too; those inside what stays a loop or a branch are not.
+    Slices of scanned arrays and stacks of collected results become equations. Scans inside an
+    unrolled body are unrolled too; scans inside a remaining loop or branch are not.
+
+    Args:
+      program: program to unroll.
+      max_trips: largest number of iterations at which a `scan` is unrolled.
 
     Raises:
       ValueError: `max_trips` is negative.

@@ -1,1 +1,1 @@
-"""Graphs and functions from other sources: HLO, ONNX, TensorFlow, profiles, instances."""
+"""Read graphs and functions from other sources: HLO, ONNX, TensorFlow, profiles, instances."""

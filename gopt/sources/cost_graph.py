@@ -1,21 +1,20 @@
-"""TensorFlow `CostGraphDef` text as computation graphs with measured times.
+"""Read TensorFlow `CostGraphDef` text as computation graphs with measured times.
 
 This is the format of the public synthetic set of REGAL (Paliwal et al., ICLR 2020), and of the
-cost graphs that TensorFlow 1 writes. How its fields are read (`cost_graph.proto`, and
-`CostModel::AddToCostGraphDef`, which fills it):
+cost graphs that TensorFlow 1 writes. Fields are read as in `cost_graph.proto`, and as
+`CostModel::AddToCostGraphDef` fills them:
 
-- `compute_cost` is in microseconds, the unit of TensorFlow's cost model. There are no flop
-  counts in the format: the times go to `gopt.cost.schedule.problem.prepare(..., seconds=...)`.
-- An output is a tensor of `size` bytes. An output that is an alias holds no memory of its own:
-  whoever reads it reads the aliased tensor, too. proto3 text leaves out zeros, so where some
-  output states `alias_input_port` (TensorFlow states -1 for "no alias"), an absent one is
-  port 0; where none does, there are no aliases.
-- `temporary_memory_size` is the workspace, `persistent_memory_size` a pinned tensor that nobody
-  reads; `is_final` pins the outputs. Other memory fields are ignored, and so is `device`.
-- A control input is a use of a tensor of no bytes.
-- There is no op type. An op is of kind "input" if the last part of its name says so
-  (`_SOURCE`, `_Arg`, `_arg_...`, `Placeholder...`), it costs no time and waits for nothing but
-  `_SOURCE`; all others are "unknown".
+- `compute_cost` is in microseconds, the unit of TensorFlow's cost model. The format has no flop
+  counts; pass the times to `gopt.cost.schedule.problem.prepare(..., seconds=...)`.
+- An output is a tensor of `size` bytes. An alias holds no memory: its consumers also read the
+  aliased tensor. proto3 text omits zeros. So if any output states `alias_input_port` (TensorFlow
+  states -1 for "no alias"), a missing one means port 0; if none does, there are no aliases.
+- `temporary_memory_size` is the workspace. `persistent_memory_size` is a pinned tensor without
+  consumers. `is_final` pins the outputs. Other memory fields and `device` are ignored.
+- A control input is a use of a tensor of 0 bytes.
+- The format has no op types. An op is an "input" if its name ends in `_SOURCE`, `_Arg`, `_arg_...`
+  or `Placeholder...`. It must also cost no time, read nothing, and wait for nothing but `_SOURCE`.
+  All other ops are "unknown".
 """
 
 import os
@@ -41,23 +40,39 @@ _DTYPES = {
 
 
 class CostGraph(NamedTuple):
-    """A graph and the time of each op. `N` ops."""
+    """A graph and the time of each op. `N` ops.
+
+    Attributes:
+      graph: computation graph.
+      seconds: float64 `[N]`; time of each op, s.
+    """
 
     graph: Graph
-    seconds: np.ndarray  # float64 [N], s
+    seconds: np.ndarray
 
 
-Ref = tuple[int, int]  # (id of a node, output)
+Ref = tuple[int, int]  # (id of the node, index of its output)
 
 
 @dataclass(frozen=True)
 class _Node:
+    """A node of the text.
+
+    Attributes:
+      message: message that describes the node.
+      name: name of the node.
+      inputs: outputs of other nodes that it reads.
+      outputs: messages of its outputs.
+      controls: ids of nodes that must run first.
+      cost: compute time, µs.
+    """
+
     message: Message
     name: str
     inputs: list[Ref]
     outputs: list[Message]
-    controls: list[int]  # ids of the nodes to wait for
-    cost: int  # microseconds
+    controls: list[int]
+    cost: int
 
     def error(self, what: str) -> ValueError:
         return ValueError(f"line {self.message.line}: node {self.name!r}: {what}")
@@ -70,23 +85,23 @@ class _Node:
 
 
 def load(path: str | os.PathLike[str]) -> CostGraph:
-    """Returns what `parse` makes of the text of a file."""
+    """Return the graph and op times of a file of `CostGraphDef` text, see `parse`."""
     return parse(Path(path).read_text())
 
 
 def parse(text: str) -> CostGraph:
-    """Returns the graph and the op times of `CostGraphDef` text.
+    """Return the graph and op times of `CostGraphDef` text.
 
     Raises:
-      ValueError: naming the line, the text is truncated or not well formed; naming the node
-        too, an id occurs twice, an input names a node or a port that does not exist or a tensor
-        of unknown size, a number is negative; or the nodes form a cycle.
+      ValueError: the text is truncated or malformed, an id occurs twice, a number is negative, or
+        the nodes form a cycle. Or an input names a missing node or port, or a tensor of unknown
+        size. The message names the line and, if there is one, the node.
     """
     nodes = _nodes(text_format.parse(text))
     number = {id: index for index, id in enumerate(nodes)}
     inputs = {id for id, node in nodes.items() if _is_input(node, nodes)}
     aliases = _aliases(nodes)
-    # An input has happened before anything runs: nobody has to wait for one.
+    # Inputs are available before anything runs, so no op waits for one.
     controls = {
         id: [c for c in node.controls if c not in inputs and id not in inputs]
         for id, node in nodes.items()
@@ -160,7 +175,7 @@ def _is_input(node: _Node, nodes: dict[int, _Node]) -> bool:
 
 
 def _aliases(nodes: dict[int, _Node]) -> dict[Ref, Ref]:
-    """Returns the tensor that an output stands for, for each output that is an alias."""
+    """Return the aliased tensor of each output that is an alias."""
     stated = any("alias_input_port" in o.fields for node in nodes.values() for o in node.outputs)
     aliases = {}
     for id, node in nodes.items():
@@ -174,7 +189,7 @@ def _aliases(nodes: dict[int, _Node]) -> dict[Ref, Ref]:
 
 
 def _held(ref: Ref, aliases: dict[Ref, Ref]) -> list[Ref]:
-    """Returns an output, what it is an alias of, and so on."""
+    """Return an output, the output it is an alias of, and so on."""
     chain = [ref]
     while chain[-1] in aliases and aliases[chain[-1]] not in chain:
         chain.append(aliases[chain[-1]])
@@ -201,7 +216,7 @@ def _output(node: _Node, port: int, *, alias: bool, pinned: bool) -> Output:
     dims = [d.integer("size", 0) for s in info.messages("shape") for d in s.messages("dim")]
     dtype = info.string("dtype", "").removesuffix("_REF")
     return Output(
-        size=0 if alias else max(info.integer("size", 0), 0),  # -1, never measured, is not read
+        size=0 if alias else max(info.integer("size", 0), 0),  # -1: never measured, never read
         shape=tuple(dims) if min(dims, default=0) >= 0 else (),
         dtype=_DTYPES.get(dtype, "unknown"),
         pinned=pinned,

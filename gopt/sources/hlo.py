@@ -1,14 +1,16 @@
-"""XLA modules, before and after optimisation, as computation graphs.
+"""Convert XLA modules, before or after optimisation, to computation graphs.
 
-The ops of a graph are the instructions of the entry computation. A fusion is one op, with the
-flop of what is fused; so is a loop or a conditional, with the cost of what it calls: a loop's
-body counts once for each iteration, a conditional costs its most expensive branch, and the peak
-memory of a body is the op's workspace. Calls are inlined. Tuples and views (reshape, bitcast)
-are no ops: whoever reads them reads what they stand for. Nor are scalar constants, broadcasts of
-scalars and iotas: their readers make them on the fly. Where one is an output, it is an op.
+Ops are the instructions of the entry computation:
 
-Parameters are ops of kind "input". They are pinned unless the program may overwrite them
-(donated arguments); outputs are pinned.
+- A fusion is one op, with the flop of its instructions.
+- A loop or conditional is one op. A loop counts its body once per iteration, a conditional its most
+  expensive branch. The peak memory of a body is the op's workspace.
+- Calls are inlined.
+- Tuples and views (reshape, bitcast) are removed: their consumers read the underlying tensors.
+- Scalar constants, broadcasts of scalars, and iotas are removed: their consumers make them on the
+  fly. They stay ops where they are outputs.
+
+Parameters are ops of kind "input". Outputs are pinned, and so are parameters, except donated ones.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ from gopt.xla import hlo_cost, hlo_text
 from gopt.xla.hlo_text import Array, Computation, Instruction, Module
 
 Ref = tuple[int, int]  # (op, output)
-Refs = Sequence[Ref | None]  # `None` stands for what readers make on the fly
+Refs = Sequence[Ref | None]  # `None`: consumers make the value on the fly
 
 _TRIPS = re.compile(r"known_trip_count\W+n\W+(\d+)")
 _DTYPES = {
@@ -35,7 +37,7 @@ _DTYPES = {
 
 
 def lowered_graph(lowered: jax.stages.Lowered) -> Graph:
-    """Returns the graph of a program before optimisation, `jax.jit(f).lower(...)`.
+    """Return the graph of a program before optimisation, `jax.jit(f).lower(...)`.
 
     Raises:
       ValueError: see `hlo_graph`.
@@ -44,7 +46,7 @@ def lowered_graph(lowered: jax.stages.Lowered) -> Graph:
 
 
 def compiled_graph(compiled: jax.stages.Compiled) -> Graph:
-    """Returns the graph of a program after optimisation, `jax.jit(f).lower(...).compile()`.
+    """Return the graph of a program after optimisation, `jax.jit(f).lower(...).compile()`.
 
     Ops are numbered in the order in which XLA runs them.
 
@@ -55,10 +57,11 @@ def compiled_graph(compiled: jax.stages.Compiled) -> Graph:
 
 
 def hlo_graph(text: str) -> Graph:
-    """Returns the graph of the text of an XLA module.
+    """Return the graph of an XLA module in text form.
 
     Raises:
-      ValueError: the text is truncated or no XLA module, naming the line; or it has no ops.
+      ValueError: the text is truncated or not an XLA module (the message names the line), or has
+        no ops.
     """
     module = hlo_text.parse(text)
     builder = _Builder(module)
@@ -71,14 +74,14 @@ def hlo_graph(text: str) -> Graph:
 
 
 class _Builder:
-    """Appends the ops of a computation to `ops`; `emit` returns where its results are."""
+    """Appends the ops of computations to `ops`; `emit` returns references to the results."""
 
     def __init__(self, module: Module):
         self.module = module
         self.ops: list[Op] = []
 
     def emit(self, computation: Computation, arguments: Sequence[Refs] | None = None) -> Refs:
-        """Appends the ops of a computation; without arguments, its parameters become inputs."""
+        """Append the ops of a computation. Without arguments, its parameters become inputs."""
         values: dict[str, Refs] = {}
         finished = {
             instruction.operands[0]: instruction.arrays
@@ -122,12 +125,12 @@ class _Builder:
         return values[computation.root.name]
 
     def _is_free(self, computation: Computation, broadcast: Instruction, operand: Refs) -> bool:
-        """Returns whether a broadcast is of a scalar or a constant, or only adds unit axes."""
+        """Return whether a broadcast is of a scalar or constant, or only adds unit axes."""
         count = hlo_cost.elements(computation.operands(broadcast)[0].arrays[0])
         return operand[0] is None or count in (1, hlo_cost.elements(broadcast.arrays[0]))
 
     def materialise(self, results: Refs, arrays: list[Array]) -> Iterator[Ref]:
-        """Appends an op for each result that is no tensor yet; returns where the results are."""
+        """Append an op for each result that is not a tensor of its own; yield the results."""
         for ref, array in zip(results, arrays, strict=True):
             if ref is None or self.ops[ref[0]].outputs[ref[1]].size != hlo_cost.array_bytes(array):
                 (ref,) = self._append("broadcast_in_dim", [[ref]], [array])
@@ -163,7 +166,7 @@ class _Builder:
         return [(len(self.ops) - 1, k) for k in range(len(outputs))]
 
     def _called(self, computation: Computation) -> tuple["_Builder", Refs]:
-        # Only the entry computation has donated parameters.
+        # Parameters are donated in the entry computation only.
         inner = _Builder(dataclasses.replace(self.module, donated=frozenset()))
         return inner, inner.emit(computation)
 
@@ -171,7 +174,7 @@ class _Builder:
         trips = _trip_count(self.module, computation, loop)
         body, results = self._called(self.module.called(loop, "body"))
         condition, _ = self._called(self.module.called(loop, "condition"))
-        # What the body hands on as it came is no new tensor.
+        # A value that the body returns unchanged is not a new tensor.
         state = next(i for i, op in enumerate(body.ops) if op.kind == "input")
         changed = [k for k, ref in enumerate(results) if ref != (state, k)]
         flops, bytes = trips * (_cost(body.ops) + _cost(condition.ops))
@@ -215,9 +218,9 @@ def _cost(ops: list[Op]) -> np.ndarray:
 
 
 def _peak(ops: list[Op], results: Refs) -> float:
-    """Returns the most bytes held at once, in the order of `ops`, by tensors of a computation.
+    """Return the most bytes that tensors of a computation hold at once, in the order of `ops`.
 
-    Arguments and results are not counted: they belong to whoever calls it.
+    Arguments and results are not counted: they belong to the caller.
     """
     last = {ref: i for i, op in enumerate(ops) for ref in op.inputs}
     outside = set(results)
@@ -232,10 +235,10 @@ def _peak(ops: list[Op], results: Refs) -> float:
 
 
 def _trip_count(module: Module, computation: Computation, loop: Instruction) -> int:
-    """Returns how often a loop runs: what XLA found out, or else the pattern of a JAX scan.
+    """Return the trip count of a loop: as XLA states it, or by the pattern of a JAX scan, else 1.
 
-    That is a counter which starts at a constant, grows by a constant and stays below a constant.
-    Where nothing is known, 1.
+    The pattern is a counter that starts at a constant, grows by a constant and stays below a
+    constant.
     """
     if known := _TRIPS.search(loop.attributes.get("backend_config", "")):
         return int(known[1])

@@ -1,4 +1,4 @@
-"""Benchmark instances of scheduling, and profiled networks, as read from JSON, as graphs."""
+"""Convert scheduling instances and profiled networks, as parsed from JSON, to graphs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,27 +11,35 @@ from gopt.graph.graph import Graph, Op, Output, from_ops, topological_order
 
 
 class Instance(NamedTuple):
-    """A benchmark instance. Ops are numbered in topological order, tasks need not be."""
+    """A benchmark instance. Ops are in topological order; tasks need not be. `N` ops.
+
+    Attributes:
+      graph: computation graph.
+      hardware: machine.
+      seconds: float64 `[N]`; time of each op, s.
+      task: int32 `[N]`; task of each op.
+    """
 
     graph: Graph
     hardware: Hardware
-    seconds: np.ndarray  # float64 [N], time of each op
-    task: np.ndarray  # int32 [N], the task that each op is
+    seconds: np.ndarray
+    task: np.ndarray
 
 
 def makespan_instance(instance: Mapping[str, Any], processors: int) -> Instance:
-    """Returns an instance of P | prec, c_ij | Cmax on identical processors.
+    """Return an instance of P | prec, c_ij | Cmax on identical processors.
 
-    An edge is a tensor of its own, of as many bytes as it costs to send: latency 0, bandwidth
-    1 byte/s, links that never contend.
+    Each edge is a tensor of as many bytes as its cost in s. The machine has latency 0, bandwidth
+    1 byte/s, and links without contention.
 
     Args:
-      instance: "tasks", a time for each task in s; "edges", `[u, v]` or `[u, v, cost]` with a
-        whole number of seconds.
-      processors: how many there are.
+      instance: "tasks", a time per task in s; "edges", `[u, v]` or `[u, v, cost]` with a whole
+        number of seconds.
+      processors: number of processors.
 
     Raises:
-      ValueError: naming the key and the index of what is missing or not valid, or a cycle.
+      ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
+        names the key and the index.
     """
     tasks = _numbers(instance, "tasks")
     edges = _edges(instance, len(tasks))
@@ -47,15 +55,16 @@ def makespan_instance(instance: Mapping[str, Any], processors: int) -> Instance:
 
 
 def peak_memory_instance(instance: Mapping[str, Any]) -> Instance:
-    """Returns an instance of one device on which each step holds its inputs and its output.
+    """Return a one-device instance in which each step holds its inputs and its output.
 
     Sources are ordinary ops, sinks are pinned, and each step takes 1 s.
 
     Args:
-      instance: "sizes", the bytes that each task makes; "edges", `[u, v]` pairs.
+      instance: "sizes", the bytes each task makes; "edges", `[u, v]` pairs.
 
     Raises:
-      ValueError: naming the key and the index of what is missing or not valid, or a cycle.
+      ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
+        names the key and the index.
     """
     sizes = _numbers(instance, "sizes")
     for index, size in enumerate(sizes):
@@ -72,28 +81,36 @@ def peak_memory_instance(instance: Mapping[str, Any]) -> Instance:
 
 
 class Profiled(NamedTuple):
-    """A training step of a profiled network. Ops are in topological order, layers need not be."""
+    """A training step of a profiled network. Ops are in topological order; layers need not be.
+
+    Attributes:
+      graph: computation graph of `N` ops.
+      names: name per op, `[N]`, such as `jvp(network)/layer/forward`.
+      seconds: float64 `[N]`; profiled time of each op, s.
+    """
 
     graph: Graph
-    names: tuple[str, ...]  # of ops, `jvp(network)/layer/forward`, say, [N]
-    seconds: np.ndarray  # float64 [N], time of each op, as profiled
+    names: tuple[str, ...]
+    seconds: np.ndarray
 
 
 def profiled_step(network: Mapping[str, Any]) -> Profiled:
-    """Returns a training step of a network whose layers were profiled.
+    """Return a training step of a network with profiled layers.
 
-    A layer is an op forwards and one backwards, which reads what the layer made and, from each of
-    its readers, the gradient of that, of as many bytes. Both read its parameters, if it has some:
-    an input. Their gradients are not freed. What a loss or an optimizer takes was not profiled, nor
-    which layers work in place or keep what they read: peaks of memory mean little. Ops are of no
-    known kind.
+    A layer is a forward and a backward op. The backward op reads the layer's activation and, from
+    each consumer of the layer, a gradient of the same size. Both ops read the layer's parameters,
+    an input, if it has any. Parameter gradients are pinned. Other ops are of kind "unknown".
+
+    The profile omits loss, optimizer, in-place layers, and the layers that keep their inputs. So
+    peak memory means little.
 
     Args:
-      network: "nodes", each a layer with its "forward_ms" and "backward_ms", its
-        "activation_bytes", which it makes, and its "parameter_bytes"; "edges", `[u, v]` pairs.
+      network: "nodes", each a layer with "forward_ms", "backward_ms", "activation_bytes" (its
+        output) and "parameter_bytes"; "edges", `[u, v]` pairs.
 
     Raises:
-      ValueError: naming the key and the index of what is missing or not valid, or a cycle.
+      ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
+        names the key and the index.
     """
     nodes = network.get("nodes", ())
     for k, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-"""ONNX models as functions of JAX, through `jaxonnxruntime`. Needs the extra `onnx`."""
+"""Import ONNX models as JAX functions, through `jaxonnxruntime`. Needs the extra `onnx`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,39 +16,43 @@ from gopt.program.program import trace_program
 
 
 class OnnxModel(NamedTuple):
-    """A model as a function of its weights and of its inputs.
+    """An ONNX model as a function of its weights and inputs.
 
-    It can be traced, scheduled and rewritten as any other:
+    It can be traced, scheduled and rewritten like any function:
 
         model = read_onnx("model.onnx")
         faster = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0)
+
+    Attributes:
+      fn: function of `weights` and `*inputs` that returns the outputs, in order.
+      weights: arrays by name; `fn` has the shapes and axes among them built in.
+      inputs: shape and dtype of each input, in order.
     """
 
-    fn: Callable[..., tuple[jax.Array, ...]]  # of both; returns the outputs, in order
-    weights: dict[str, np.ndarray]  # by name; shapes and axes among them are fixed in the function
-    inputs: tuple[jax.ShapeDtypeStruct, ...]  # in order
+    fn: Callable[..., tuple[jax.Array, ...]]
+    weights: dict[str, np.ndarray]
+    inputs: tuple[jax.ShapeDtypeStruct, ...]
 
 
 def read_onnx(
     model: str | Path | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> OnnxModel:
-    """Returns an ONNX model as a function.
+    """Return an ONNX model as a function.
 
-    The importer runs it once, on zeros, op by op: it takes seconds. It has most ops of the opsets 9
-    to 12 and 14 to 21: export models with one of these, or bring older ones up to it with
-    `onnx.version_converter`. The package `jax2onnx`, which asks for an older `orbax-checkpoint` and
-    so for an environment of its own, writes what was rewritten as an ONNX model again.
+    The importer runs the model once, on zeros, op by op, which takes seconds. It supports most ops
+    of opsets 9 to 12 and 14 to 21. Export with one of these, or convert older models with
+    `onnx.version_converter`. The package `jax2onnx` exports a rewritten function to ONNX. It needs
+    an older `orbax-checkpoint`, and so an environment of its own.
 
     Args:
-      model: a file, or what was read from one.
-      shapes: of inputs by name, where the model leaves sizes open. All others are those of the
-        model.
+      model: path of a file, or a loaded model.
+      shapes: shapes of inputs by name, for inputs with open sizes; others come from the model.
 
     Raises:
-      ValueError: the file has no model, an input is no array, has a size that is open or another
-        shape than is given, or is what a shape or an axis depends on; or the importer lacks an op,
-        or the version of it that the model asks for, or cannot tell a shape.
+      ValueError: the file is not an ONNX model; an input is not an array, has an open size, has
+        another shape than given, or determines a shape or an axis; or the importer lacks an op, or
+        the required version of an op, or cannot infer a shape.
     """
     model = _loaded(model)
     fixed = {tensor.name for tensor in model.graph.initializer}
@@ -74,10 +78,10 @@ def read_onnx(
 
 
 def _loaded(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    """Returns a model of its own, in which constants are initializers: so the importer knows them.
+    """Return a copy of a model with constants as initializers, so that the importer knows them.
 
     Raises:
-      ValueError: the file has no model.
+      ValueError: the file is not an ONNX model.
     """
     if isinstance(model, onnx.ModelProto):
         copy = onnx.ModelProto()
@@ -98,9 +102,9 @@ def _loaded(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _check_inputs(model: OnnxModel, names: Iterable[str], read: set[str]) -> None:
-    """Raises a `ValueError` if the function does not depend on an input that an op reads.
+    """Raise `ValueError` if an op reads an input that the function does not depend on.
 
-    The importer takes shapes and axes from the values that it is run on.
+    The importer takes shapes and axes from the values of its run, so they are fixed afterwards.
     """
     program = trace_program(model.fn, model.weights, *model.inputs)
     live: set[Any] = {atom for atom in program.outputs if isinstance(atom, Var)}
@@ -115,10 +119,10 @@ def _check_inputs(model: OnnxModel, names: Iterable[str], read: set[str]) -> Non
 
 
 def _shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> jax.ShapeDtypeStruct:
-    """Returns the shape of an input.
+    """Return the shape and dtype of an input.
 
     Raises:
-      ValueError: it is no array, a size is open, or another one than is given.
+      ValueError: it is not an array, has an open size, or has another shape than given.
     """
     if not value.type.HasField("tensor_type"):
         raise ValueError(f"input {value.name!r} is no array")

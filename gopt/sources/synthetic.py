@@ -1,9 +1,9 @@
-"""Random graphs of several families, oriented at random, to train on and to test with.
+"""Random graphs of several families with random orientation, for training and tests.
 
-Every graph has `num_ops` ops: a source, which is an input op, an op for each node of a random
-graph, and a sink. The source feeds the ops that read nothing else, and the sink reads the
-tensors that nobody else reads. Each op makes one tensor. Sizes and times are normal with a
-small spread, in the style of the synthetic set of REGAL (Paliwal et al. 2020).
+Every graph has `num_ops` ops: a source, which is an input op, one op per node of a random graph,
+and a sink. The source feeds the ops without other inputs. The sink reads the tensors without other
+consumers. Each op makes one tensor. Sizes and times are normal with a small spread, in the style of
+the synthetic set of REGAL (Paliwal et al. 2020).
 """
 
 from collections.abc import Callable
@@ -20,15 +20,20 @@ Seed = int | np.random.Generator
 
 @dataclass(frozen=True)
 class Costs:
-    """What ops of a random graph cost: normal figures, whole and at least 1.
+    """Costs of ops in a random graph: normal values, rounded, at least 1.
 
-    Flop and bytes become times by the hardware. On `gopt.cost.hardware.ideal` they are seconds: an
-    op takes 50 ± 10 s by default, and a transfer as long.
+    Hardware turns flop and bytes into times. On `gopt.cost.hardware.ideal` they are seconds: by
+    default an op takes 50 ± 10 s, and so does a transfer.
+
+    Attributes:
+      flops: mean per op, flop.
+      size: mean per tensor, bytes.
+      spread: standard deviation, as a share of the mean.
     """
 
-    flops: float = 50.0  # mean for an op, flop
-    size: float = 50.0  # mean for a tensor, bytes
-    spread: float = 0.2  # standard deviation, as a share of the mean
+    flops: float = 50.0
+    size: float = 50.0
+    spread: float = 0.2
 
 
 DEFAULT_COSTS = Costs()
@@ -37,16 +42,16 @@ DEFAULT_COSTS = Costs()
 def erdos_renyi(
     seed: Seed, num_ops: int, *, density: float | None = None, costs: Costs = DEFAULT_COSTS
 ) -> Graph:
-    """Returns a random graph in which every pair of nodes is joined with equal probability.
+    """Return a random graph in which every pair of nodes is joined with equal probability.
 
     Args:
-      seed: a seed or a generator, which is advanced.
+      seed: seed, or generator, which is advanced.
       num_ops: number of ops, source and sink included.
-      density: the probability, by default 1.5 ln n / n for n nodes, as in the set of REGAL.
-      costs: figures for ops and tensors.
+      density: probability of an edge; by default 1.5 ln n / n for n nodes, as in REGAL's set.
+      costs: costs of ops and tensors.
 
     Raises:
-      ValueError: `num_ops` is below 3, or a figure is not valid.
+      ValueError: `num_ops` is below 3, or a value is invalid.
     """
     rng, n = np.random.default_rng(seed), _nodes(num_ops)
     if density is None:
@@ -64,18 +69,18 @@ def stochastic_block(
     between: float | None = None,
     costs: Costs = DEFAULT_COSTS,
 ) -> Graph:
-    """Returns a random graph of blocks that are dense inside and sparse between each other.
+    """Return a random graph of blocks, dense within a block and sparse between blocks.
 
     Args:
-      seed: a seed or a generator, which is advanced.
+      seed: seed, or generator, which is advanced.
       num_ops: number of ops, source and sink included.
-      blocks: number of blocks, of equal size up to one node.
-      inside: probability of a pair in one block, by default 1.5 ln n / m for blocks of m nodes.
-      between: probability of a pair in two blocks, by default 0.5 / n.
-      costs: figures for ops and tensors.
+      blocks: number of blocks, equal in size up to one node.
+      inside: probability of an edge within a block; by default 1.5 ln n / m for blocks of m nodes.
+      between: probability of an edge between blocks; by default 0.5 / n.
+      costs: costs of ops and tensors.
 
     Raises:
-      ValueError: `num_ops` is below 3, or a figure is not valid.
+      ValueError: `num_ops` is below 3, or a value is invalid.
     """
     rng, n = np.random.default_rng(seed), _nodes(num_ops)
     if not 1 <= blocks <= n:
@@ -102,19 +107,19 @@ def watts_strogatz(
     rewiring: float = 0.3,
     costs: Costs = DEFAULT_COSTS,
 ) -> Graph:
-    """Returns a ring in which nodes are joined to near ones, and some edges go elsewhere.
+    """Return a ring of nodes joined to their neighbours, with some edges rewired at random.
 
     Source: Watts, Strogatz 1998.
 
     Args:
-      seed: a seed or a generator, which is advanced.
+      seed: seed, or generator, which is advanced.
       num_ops: number of ops, source and sink included.
-      neighbours: how many near nodes a node is joined to, an even number.
+      neighbours: number of nearest nodes that a node is joined to, even.
       rewiring: probability that an edge gets another end.
-      costs: figures for ops and tensors.
+      costs: costs of ops and tensors.
 
     Raises:
-      ValueError: `num_ops` is below 3, or a figure is not valid.
+      ValueError: `num_ops` is below 3, or a value is invalid.
     """
     rng, n = np.random.default_rng(seed), _nodes(num_ops)
     _require_share("rewiring", rewiring)
@@ -126,9 +131,13 @@ def watts_strogatz(
 
 
 def small_world(rng: np.random.Generator, n: int, neighbours: int, rewiring: float) -> np.ndarray:
-    """Returns the undirected edges u < v of a `watts_strogatz` graph of n nodes, `[edges, 2]`.
+    """Return the undirected edges u < v of a `watts_strogatz` graph of n nodes, `[edges, 2]`.
 
-    `neighbours` is even and below n, `rewiring` in 0..1.
+    Args:
+      rng: generator, which is advanced.
+      n: number of nodes.
+      neighbours: number of nearest nodes that a node is joined to, even, below n.
+      rewiring: probability that an edge gets another end, 0 to 1.
     """
     near = [(u, (u + step) % n) for step in range(1, neighbours // 2 + 1) for u in range(n)]
     edges = {(min(pair), max(pair)) for pair in near}
@@ -149,23 +158,23 @@ def small_world(rng: np.random.Generator, n: int, neighbours: int, rewiring: flo
 def barabasi_albert(
     seed: Seed, num_ops: int, *, links: int = 2, costs: Costs = DEFAULT_COSTS
 ) -> Graph:
-    """Returns a random graph in which a node joins others in proportion to their degrees.
+    """Return a random graph in which new nodes join others in proportion to their degrees.
 
     Source: Barabási, Albert 1999.
 
     Args:
-      seed: a seed or a generator, which is advanced.
+      seed: seed, or generator, which is advanced.
       num_ops: number of ops, source and sink included.
       links: number of nodes that each new node joins.
-      costs: figures for ops and tensors.
+      costs: costs of ops and tensors.
 
     Raises:
-      ValueError: `num_ops` is below 3, or a figure is not valid.
+      ValueError: `num_ops` is below 3, or a value is invalid.
     """
     rng, n = np.random.default_rng(seed), _nodes(num_ops)
     if not 1 <= links < max(n, 2):
         raise ValueError(f"links is {links}: expected at least 1 and fewer than the {n} nodes")
-    ends: list[int] = []  # each node once for each of its edges
+    ends: list[int] = []  # each node, once per edge
     chosen = set(range(min(links, n - 1)))
     pairs = []
     for node in range(links, n):
@@ -187,18 +196,18 @@ def layered(
     skip: float = 0.1,
     costs: Costs = DEFAULT_COSTS,
 ) -> Graph:
-    """Returns a random graph whose nodes form layers and read from the layer before.
+    """Return a random graph of layers whose nodes read from the layer before.
 
     Args:
-      seed: a seed or a generator, which is advanced.
+      seed: seed, or generator, which is advanced.
       num_ops: number of ops, source and sink included.
-      layers: number of layers, of equal size up to one node, by default √n for n nodes.
-      reads: a node reads 1 to `reads` nodes, equally often.
+      layers: number of layers, equal in size up to one node; by default √n for n nodes.
+      reads: largest number of reads per node, drawn uniformly from 1 to `reads`.
       skip: probability that a read goes to any earlier layer instead.
-      costs: figures for ops and tensors.
+      costs: costs of ops and tensors.
 
     Raises:
-      ValueError: `num_ops` is below 3, or a figure is not valid.
+      ValueError: `num_ops` is below 3, or a value is invalid.
     """
     rng, n = np.random.default_rng(seed), _nodes(num_ops)
     layers = max(1, round(n**0.5)) if layers is None else layers
@@ -216,7 +225,7 @@ def layered(
     return _graph(rng, n, np.stack([read, readers], 1), costs)
 
 
-# With default settings all of them make graphs of 7 ops and more.
+# With default settings, all families support 7 ops or more.
 FAMILIES: dict[str, Callable[[Seed, int], Graph]] = {
     "erdos_renyi": erdos_renyi,
     "stochastic_block": stochastic_block,
@@ -238,25 +247,25 @@ def _require_share(field: str, value: float) -> None:
 
 
 def _sample(rng: np.random.Generator, count: int, probability: float) -> np.ndarray:
-    """Returns which of `count` things happen, without a draw for each of them."""
+    """Return the indices of random hits among `count` trials, without one draw per trial."""
     return rng.choice(count, rng.binomial(count, probability), replace=False, shuffle=False)
 
 
 def _triangle(rng: np.random.Generator, n: int, probability: float) -> np.ndarray:
-    """Returns pairs u < v of n nodes, each with this probability, `[edges, 2]`."""
+    """Return random pairs u < v of n nodes, each with this probability, `[edges, 2]`."""
     index = _sample(rng, n * (n - 1) // 2, probability)
-    starts = np.arange(n) * (np.arange(n) - 1) // 2  # of the pairs that have v as the larger node
+    starts = np.arange(n) * (np.arange(n) - 1) // 2  # first pair with v as the larger node
     v = np.searchsorted(starts, index, side="right") - 1
     return np.stack([index - starts[v], v], 1)
 
 
 def _oriented(rng: np.random.Generator, n: int, pairs: np.ndarray, costs: Costs) -> Graph:
-    """Returns the graph of undirected pairs, oriented along a random order of the nodes."""
+    """Return the graph of undirected pairs, oriented along a random order of the nodes."""
     return _graph(rng, n, np.sort(rng.permutation(n)[pairs.astype(np.int64)], axis=1), costs)
 
 
 def _graph(rng: np.random.Generator, n: int, pairs: np.ndarray, costs: Costs) -> Graph:
-    """Returns the graph of pairs (producer, reader), with a source before and a sink after."""
+    """Return the graph of (producer, consumer) pairs, plus a source and a sink."""
     for field in ("flops", "size"):
         if getattr(costs, field) < 1:
             raise ValueError(f"costs.{field} is {getattr(costs, field)}: expected at least 1")

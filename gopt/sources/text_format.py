@@ -1,4 +1,4 @@
-"""A reader of the protobuf text format that needs no schema.
+"""Parse the protobuf text format without a schema.
 
 Source: protobuf.dev, "Text Format Language Specification".
 """
@@ -20,7 +20,12 @@ _CLOSING = {"{": "}", "<": ">"}
 
 
 class Value(NamedTuple):
-    """A scalar, as its text (strings are decoded), or a message; and the line where it stands."""
+    """A value of a field.
+
+    Attributes:
+      content: text of a scalar (strings are decoded), or a message.
+      line: line of the value in the text.
+    """
 
     content: "str | Message"
     line: int
@@ -28,16 +33,21 @@ class Value(NamedTuple):
 
 @dataclass
 class Message:
-    """Values by field name, in order; fields that occur once have a list of one."""
+    """Values by field name.
+
+    Attributes:
+      line: line where the message starts.
+      fields: values of each field, in order; always lists.
+    """
 
     line: int
     fields: dict[str, list[Value]] = field(default_factory=dict)
 
     def messages(self, name: str) -> list["Message"]:
-        """Returns the messages of a repeated field.
+        """Return the messages of a repeated field.
 
         Raises:
-          ValueError: a value of the field is a scalar; the message names the line.
+          ValueError: a value of the field is a scalar. The message names the line.
         """
         found = []
         for content, line in self.fields.get(name, []):
@@ -47,10 +57,10 @@ class Message:
         return found
 
     def strings(self, name: str) -> list[str]:
-        """Returns the scalars of a repeated field, as text.
+        """Return the scalars of a repeated field, as text.
 
         Raises:
-          ValueError: a value of the field is a message; the message names the line.
+          ValueError: a value of the field is a message. The error names the line.
         """
         found = []
         for content, line in self.fields.get(name, []):
@@ -60,10 +70,10 @@ class Message:
         return found
 
     def integers(self, name: str) -> list[int]:
-        """Returns the whole numbers of a repeated field.
+        """Return the integers of a repeated field.
 
         Raises:
-          ValueError: a value of the field is something else; the message names the line.
+          ValueError: a value of the field is not an integer. The message names the line.
         """
         found = []
         for text, value in zip(self.strings(name), self.fields.get(name, []), strict=True):
@@ -75,25 +85,27 @@ class Message:
         return found
 
     def integer(self, name: str, default: int) -> int:
-        """Returns the whole number of a field, the last one if there are several."""
+        """Return the integer of a field: the last one if it is repeated, `default` if missing."""
         return [default, *self.integers(name)][-1]
 
     def string(self, name: str, default: str) -> str:
-        """Returns the scalar of a field as text, the last one if there are several."""
+        """Return the scalar of a field as text: the last if repeated, `default` if missing."""
         return [default, *self.strings(name)][-1]
 
 
 class _Token(NamedTuple):
+    """A token of the text: its kind (group of `_TOKEN`, or "end"), its text, and its line."""
+
     kind: str
     text: str
     line: int
 
 
 def parse(text: str) -> Message:
-    """Returns the message that a text describes.
+    """Return the message that a text describes.
 
     Raises:
-      ValueError: the text is truncated or not well formed; the message names the line.
+      ValueError: the text is truncated or malformed. The message names the line.
     """
     tokens = _tokens(text)
     return _message(tokens, line=1, closing="")
@@ -131,7 +143,7 @@ def _message(tokens: Iterator[_Token], line: int, closing: str) -> Message:
 
 
 def _field(tokens: Iterator[_Token], name: str, values: list[Value]) -> _Token:
-    """Appends the values of a field and returns the token after them."""
+    """Append the values of a field, and return the token after them."""
     token = next(tokens)
     if token.text == ":":
         token = next(tokens)
@@ -161,7 +173,7 @@ def _value(tokens: Iterator[_Token], token: _Token, name: str) -> tuple[Value, _
     if token.kind != "string":
         raise _unexpected(token, name, "a value")
     parts = []
-    while token.kind == "string":  # strings that follow one another are one
+    while token.kind == "string":  # adjacent strings are concatenated
         parts.append(_ESCAPE.sub(_unescape, token.text[1:-1].encode()))
         token = next(tokens)
     return Value(b"".join(parts).decode(errors="replace"), line), token

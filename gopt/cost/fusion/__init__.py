@@ -1,1 +1,1 @@
-"""The cost of a fusion."""
+"""The cost of a fusion: kernels, and the time they take."""

@@ -1,34 +1,32 @@
-"""What a fusion costs: a configuration becomes kernels, and kernels take time.
+"""The cost of a fusion: a configuration determines kernels, and kernels take time.
 
-A kernel is a set of ops that run as one; the op at its end makes what it writes. A reader of an op,
-its consumer, reads what it makes. A configuration has one bit for each op, "fuse into the readers",
-which counts for configurable ops alone. There are two semantics, a property of the problem
-(`gopt.cost.fusion.rules.Rules.clones`):
+A kernel is a set of ops that run together. Its end, the last op, makes the output it writes. A
+configuration has one bit per op, "fuse into the consumers", which counts for configurable ops only.
+The problem has one of two semantics (`gopt.cost.fusion.rules.Rules.clones`):
 
-- with clones, that is with duplication: an op whose bit is set is in each kernel that has a reader
-  of it and may have it, computed anew in each; and in memory, too, if another kernel reads it;
-- without: an op whose bit is set is in the kernel of its readers, if they are all in one, and if
-  that one may have it; else it is in memory.
+- With clones (duplication): an op whose bit is set is in every kernel that contains one of its
+  consumers and may contain it. Each kernel computes it anew. It is written to memory only if a
+  kernel without it reads it.
+- Without: an op whose bit is set is in the kernel of its consumers. They must all be in one kernel,
+  which may contain the op. Otherwise the op is written to memory.
 
-Which ops a kernel may have does not depend on the configuration (`gopt.cost.fusion.reachable`):
-rules say it by the roles of the op and of the kernel's end, and those nearest before the end may be
-in it, up to a limit. What is dear to compute is not computed again for the elements that a
-broadcast repeats: such an op stays out of a kernel in which any way to the end repeats it.
+The ops that a kernel may contain do not depend on the configuration
+(`gopt.cost.fusion.reachable`). Rules decide by the roles of the op and of the kernel's end. Up to
+a limit, the nearest ops before the end qualify. An expensive op is not recomputed for elements that
+a broadcast repeats: it stays out of a kernel in which any path to the end repeats it.
 
-A kernel takes `C + M - overlap · min(C, M) + launch` as by the roofline of
-`gopt.cost.hardware.op_seconds`: C is what its ops compute, and M what it reads of tensors in
-memory, each once, and what its last op writes. What is computed for an element that a broadcast
-repeats is computed for each repetition, as often as the way that repeats it most; what a slice
-leaves out is computed, too.
+A kernel takes `C + M - overlap · min(C, M) + launch`, as in `gopt.cost.hardware.op_seconds`. C is
+the time to compute its ops. M is the time to read each tensor from memory once, and to write the
+output of its end. Elements that a broadcast repeats are computed once per repetition, along the
+path with the most repetitions. Elements that a slice drops are computed too.
 
-Costs are int32 ticks, and end at `gopt.cost.fusion.reachable.MAX_TICKS`. Functions take one
-configuration; `jax.vmap` maps over many. Costs of one problem are found for
-`gopt.cost.fusion.walk.LANES` configurations at once; maps over problems, and over `kernels_of`, go
-one by one.
+Costs are int32 ticks, at most `gopt.cost.fusion.reachable.MAX_TICKS`. Functions take one
+configuration; `jax.vmap` maps over many. Of one problem, `gopt.cost.fusion.walk.LANES`
+configurations are costed at once. Maps over problems, and maps of `kernels_of`, run one by one.
 
-`gopt.cost.fusion.levels` makes configurations of priorities, one for each op.
+`gopt.cost.fusion.levels` makes configurations from priorities, one per op.
 
-Source: our own model; one bit for each node is as in learned local advantage functions.
+Source: our own model; one bit per op is as in learned local advantage functions.
 """
 
 from functools import partial
@@ -48,42 +46,42 @@ __all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
 
 
 def kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
-    """Returns the kernels of a configuration.
+    """Return the kernels of a configuration.
 
     Args:
       problem: one problem.
-      fuse: bool `[N]`, which ops are fused into their readers.
+      fuse: bool `[N]`; true for ops that are fused into their consumers.
 
     Raises:
-      ValueError: the configuration has not one bit for each op.
+      ValueError: the configuration does not have one bit per op.
     """
     return _kernels_of(problem, _checked(problem, fuse))
 
 
 def fusion_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Returns `kernels_of(problem, fuse).cost`, int32 `[]`; use `jax.vmap` for many.
+    """Return `kernels_of(problem, fuse).cost`, int32 `[]`, ticks; use `jax.vmap` for many.
 
     Args:
       problem: one problem.
-      fuse: bool `[N]`, which ops are fused into their readers.
+      fuse: bool `[N]`; true for ops that are fused into their consumers.
 
     Raises:
-      ValueError: the configuration has not one bit for each op.
+      ValueError: the configuration does not have one bit per op.
     """
     return _cost(problem, _checked(problem, fuse))
 
 
 def flipped_costs(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Returns what a configuration costs with each op's decision the other way, int32 `[N]`.
+    """Return the cost of a configuration with the bit of each op flipped, int32 `[N]`, ticks.
 
-    What is not configurable has the cost of the configuration as it is.
+    An op that is not configurable gets the cost of the unchanged configuration.
 
     Args:
       problem: one problem.
-      fuse: bool `[N]`, which ops are fused into their readers.
+      fuse: bool `[N]`; true for ops that are fused into their consumers.
 
     Raises:
-      ValueError: the configuration has not one bit for each op.
+      ValueError: the configuration does not have one bit per op.
     """
     fuse = _checked(problem, fuse)
     choices, count = jnp.asarray(problem.choices), jnp.asarray(problem.num_choices)
@@ -115,7 +113,7 @@ def _kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
     return timed_kernels(problem, visits_inside(problem, found), is_end, work[:, 0], reads[:, 0])
 
 
-# A population is costed by its own algorithm: what maps over candidates makes it one.
+# Populations have their own algorithm: `jax.vmap` over candidates calls it.
 
 
 @custom_vmap
@@ -133,7 +131,7 @@ def _(size: int, batched: Any, problem: FusionProblem, fuse: jax.Array) -> tuple
 
 @custom_vmap
 def _costs(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Costs of configurations, bool `[P, N]`, int32 `[P]`."""
+    """Return the costs of configurations, int32 `[P]`, given their bits, bool `[P, N]`."""
     problem = jax.tree.map(jnp.asarray, problem)
     count = len(fuse)
     lanes = max(min(count, LANES), 1)
@@ -153,7 +151,7 @@ def _(size: int, batched: Any, problem: FusionProblem, fuse: jax.Array) -> tuple
 
 
 def _repeated(size: int, batched: Any, *args: Any) -> Any:
-    """Returns arguments that all have the mapped axis."""
+    """Return the arguments, each broadcast to have the mapped axis."""
     return jax.tree.map(
         lambda is_batched, x: x if is_batched else jnp.broadcast_to(x, (size, *jnp.shape(x))),
         tuple(batched),
@@ -162,7 +160,7 @@ def _repeated(size: int, batched: Any, *args: Any) -> Any:
 
 
 def _block(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Costs of up to `LANES` configurations, bool `[L, N]`, int32 `[L]`."""
+    """Return the costs of up to `LANES` configurations, int32 `[L]`, given bool `[L, N]`."""
     return uninlined(total)(problem, *_sums(problem, fuse))
 
 

@@ -1,4 +1,4 @@
-"""How long kernels take, given what they compute and read: see `gopt.cost.fusion.cost`."""
+"""Times of kernels, given what they compute and read; see `gopt.cost.fusion.cost`."""
 
 from typing import Any, NamedTuple
 
@@ -11,14 +11,23 @@ from gopt.cost.fusion.reachable import MAX_TICKS
 
 
 class Kernels(NamedTuple):
-    """The kernels of a configuration, by the op that ends them."""
+    """The kernels of a configuration, each at the row of the op that ends it.
 
-    inside: Any  # bool [V], at this visit the maker is found to be in the kernel; see `members`
-    is_end: Any  # bool [N], the op ends a kernel: what it makes is in memory
-    compute: Any  # int32 [N], ticks, 0 where no kernel ends
-    memory: Any  # int32 [N], ticks, 0 where no kernel ends
-    time: Any  # int32 [N], ticks, 0 where no kernel ends
-    cost: Any  # int32 [], ticks of all kernels
+    Attributes:
+      inside: bool `[V]`; true if the kernel contains the producer of this visit.
+      is_end: bool `[N]`; true if the op ends a kernel, and so is written to memory.
+      compute: int32 `[N]`; ticks to compute; 0 if no kernel ends here.
+      memory: int32 `[N]`; ticks to read and write; 0 if no kernel ends here.
+      time: int32 `[N]`; ticks in all; 0 if no kernel ends here.
+      cost: int32 `[]`; ticks of all kernels.
+    """
+
+    inside: Any
+    is_end: Any
+    compute: Any
+    memory: Any
+    time: Any
+    cost: Any
 
 
 def timed_kernels(
@@ -28,14 +37,14 @@ def timed_kernels(
     compute: jax.Array,
     reads: jax.Array,
 ) -> Kernels:
-    """Returns the times of kernels, and their sum.
+    """Return kernels with their times and the sum of these.
 
     Args:
       problem: one problem.
-      inside: bool `[V]`, at which visits the maker is in the kernel.
-      is_end: bool `[N]`, which ops end a kernel.
-      compute: int32 `[N]`, ticks that the kernel computes for the ops before its end.
-      reads: int32 `[N]`, ticks that it reads.
+      inside: bool `[V]`; visits whose producer is in the kernel.
+      is_end: bool `[N]`; ops that end a kernel.
+      compute: int32 `[N]`; ticks to compute the ops of a kernel except its end.
+      reads: int32 `[N]`; ticks that a kernel reads.
     """
     compute = jnp.where(is_end, added(problem.compute, compute), 0)
     memory = jnp.where(is_end, problem.memory + reads, 0)
@@ -46,18 +55,29 @@ def timed_kernels(
 
 
 def time_of(problem: FusionProblem, compute: jax.Array, memory: jax.Array) -> jax.Array:
-    """Returns how long kernels take that compute and move so many ticks, int32 of any shape."""
-    # Memory is no more than all ops move one by one.
+    """Return the time of kernels, ticks, int32.
+
+    Args:
+      problem: one problem.
+      compute: int32 of any shape; ticks to compute.
+      memory: int32 of the same shape; ticks to read and write.
+    """
+    # Cannot overflow: memory is at most what all unfused ops move.
     time = compute + memory - _share(jnp.minimum(compute, memory), problem.overlap)
     return jnp.minimum(time + problem.launch, MAX_TICKS)
 
 
 def added(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns the sum of ticks, `MAX_TICKS` at most, which is as much as either may be."""
+    """Return the sum of ticks, capped at `MAX_TICKS`.
+
+    Args:
+      a: int32 of any shape, at most `MAX_TICKS`.
+      b: int32 of the same shape, at most `MAX_TICKS`.
+    """
     return jnp.minimum(a + b, MAX_TICKS)
 
 
 def _share(ticks: jax.Array, parts: jax.Array) -> jax.Array:
-    """Returns ticks times parts / 2¹⁰, rounded down, without overflow."""
+    """Return ticks · parts / 2¹⁰, rounded down, without overflow."""
     mask = (1 << OVERLAP_BITS) - 1
     return (ticks >> OVERLAP_BITS) * parts + ((ticks & mask) * parts >> OVERLAP_BITS)

@@ -1,32 +1,32 @@
-"""Fusion by priorities: each op has a level, and ops are fused where that is still legal.
+"""Fusion by priority levels: fuse ops by falling level, if that is still legal.
 
-Ops are visited by falling level, of equals the last one first; those of level 0 never are. At first
-each op is a kernel of its own. An op that is visited takes its kernel, which it ends, into that of
-its readers, if
+Ops are visited by falling level; at equal levels, the last op comes first. Ops of level 0 or less
+are never visited. At first each op is a kernel. A visited op is the end of its kernel. The kernel
+is merged into the kernel of the op's consumers if
 
-- all its readers are in one kernel, and
-- that one may have each op of the op's own kernel, by rules and limit
-  (`gopt.cost.fusion.reachable`);
+- all its consumers are in one kernel, and
+- rules and limit allow that kernel to contain each op of the op's kernel
+  (`gopt.cost.fusion.reachable`).
 
-else it stays where it is, for good. What is fused first decides what is legal later: once `a` is in
-`b`, `b` is fused with nothing that may not have `a`. Where all levels are the same, nothing is in
-the kernel of an op that is visited but itself, and what comes out is what the bits of
-`gopt.cost.fusion.cost` say without clones. In a problem with clones, too, an op is in one kernel
-only.
+Otherwise the op stays unfused. Earlier fusions restrict later ones: once `a` is in `b`, `b` can
+only go where `a` may be. If all levels are equal, a visited op is alone in its kernel. The result
+then equals the kernels of `gopt.cost.fusion.cost` without clones. An op is in one kernel only, even
+in a problem with clones.
 
-The ops so fused, as bits, are a configuration, and `gopt.cost.fusion.cost` makes the same kernels
-of it, with clones or without: the readers of a fused op are in one kernel, since kernels only grow,
-and what was not fused has no bit.
+The fused ops are the bits of a configuration. From it, `gopt.cost.fusion.cost` makes the same
+kernels, with or without clones: the consumers of a fused op are in one kernel, since kernels only
+grow, and an unfused op has no bit.
 
-In whatever order ops are visited, kernels never wait for each other in a circle. All readers of an
-op are in its kernel, unless it ends it: so it is at first, and an op that is fused ceases to be an
-end only when all its readers are there. Hence of a kernel only the end is read from outside, and it
-comes last, because each other op has a reader in the kernel, which comes later. Now let a kernel
-read another one: the reader comes after the other's end, and not after its own end. So the ends of
-kernels rise along all that is read, and there is no circle.
+Kernels never form a cycle, whatever the order of visits. All consumers of an op are in its kernel,
+unless it is the end. This holds at first, and an op stops being an end only when all its consumers
+are in the kernel. So other kernels read only the end of a kernel. The end comes last, because each
+other op has a later consumer in the kernel. Now let one kernel read another: the consumer comes
+after the other's end, and not after its own end. So ends rise along every read, which excludes a
+cycle.
 
-Source: one priority for each op, of a number of levels, is as in Zhou et al., "Transferable graph
-optimizers for ML compilers", NeurIPS 2020, who do not say how it is decoded. This is our choice.
+Source: one priority per op, from a number of levels, is as in Zhou et al., "Transferable graph
+optimizers for ML compilers", NeurIPS 2020. The paper does not say how it is decoded; this is our
+choice.
 """
 
 from typing import Any, NamedTuple
@@ -46,24 +46,29 @@ MAX_LEVEL = 2**24  # levels are sorted as float32
 
 
 def fused_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
-    """Returns which ops are fused into their readers, bool `[N]`: a configuration.
+    """Return the configuration of the given levels, bool `[N]`: ops fused into their consumers.
 
     Use `jax.vmap` for many, of one problem or of several; they are decoded one by one.
 
     Args:
       problem: one problem.
-      level: int32 `[N]`, up to `MAX_LEVEL`; what is 0 or less is not fused.
+      level: int32 `[N]`; priority levels up to `MAX_LEVEL`; ops of 0 or less are not fused.
 
     Raises:
-      ValueError: there is not one level for each op.
+      ValueError: there is not one level per op.
     """
     return ends_by_level(problem, level) != jnp.arange(problem.compute.shape[-1])
 
 
 def ends_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
-    """Returns the op that ends the kernel of each op, int32 `[N]`; of no kernel, the op itself.
+    """Return the end of the kernel of each op, int32 `[N]`; an op without a kernel gets itself.
 
-    The arguments and errors are those of `fused_by_level`.
+    Args:
+      problem: one problem.
+      level: int32 `[N]`; priority levels, as in `fused_by_level`.
+
+    Raises:
+      ValueError: there is not one level per op.
     """
     rows = problem.compute.shape[-1]
     if jnp.shape(level) != (rows,):
@@ -75,22 +80,33 @@ def ends_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
 
 
 class _Table(NamedTuple):
-    """What is the same for all candidates of a problem."""
+    """Values of a problem that all candidates share.
 
-    ops: Any  # int32 [N], configurable ones by index; then N - 1
-    count: Any  # int32 [], how many there are
-    first_use: Any  # int32 [N + 1]
-    reader: Any  # int32 [A]
-    again: Any  # int32 [N], 1 if a reader uses elements more than once, else 0
-    role: Any  # int32 [N]
-    into: Any  # int32 [N]
-    first: Any  # int32 [N], the first op that the kernel of an op has room for
+    Attributes:
+      ops: int32 `[N]`; configurable ops by index, then N - 1.
+      count: int32 `[]`; number of configurable ops.
+      first_use: int32 `[N + 1]`; as in `FusionProblem`.
+      reader: int32 `[A]`; consumer of each use.
+      again: int32 `[N]`; 1 if a consumer uses elements of the op more than once, else 0.
+      role: int32 `[N]`; as in `FusionProblem`.
+      into: int32 `[N]`; as in `FusionProblem`; 0 if not configurable.
+      first: int32 `[N]`; earliest op for which the kernel of the op has room.
+    """
+
+    ops: Any
+    count: Any
+    first_use: Any
+    reader: Any
+    again: Any
+    role: Any
+    into: Any
+    first: Any
 
 
 def _tabulate(problem: FusionProblem) -> _Table:
     reach, ops = problem.reach, jnp.arange(problem.compute.size, dtype=jnp.int32)
     (choices,) = jnp.nonzero(problem.configurable, size=ops.size, fill_value=ops.size - 1)
-    # Where so many ops may be in a kernel as there is room for, those before them may not.
+    # If the limit of a kernel is reached, earlier ops have no room in it.
     may = (reach.may & reach.last) != 0
     others = jax.ops.segment_sum(may.astype(jnp.int32), reach.kernel, ops.size)
     first = jax.ops.segment_min(jnp.where(may, reach.maker, ops.size), reach.kernel, ops.size)
@@ -115,10 +131,10 @@ def _ends(table: _Table, level: jax.Array) -> jax.Array:
 
 
 def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:
-    """Returns the ends of kernels, given the configurable ops by rising level.
+    """Return the ends of kernels, given the configurable ops by rising level.
 
-    Kernels are sets that are united: an op has a link to an op that was later the end of its kernel
-    at some time, twice that op, plus one if elements of it are used more than once on the way.
+    Kernels are union-find sets. The link of an op is twice itself, or twice a later op that has
+    been the end of its kernel. 1 is added if elements are used more than once on the way.
     """
     size = level.size
 
@@ -127,8 +143,8 @@ def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:
         links = store(links, at, link)
         link = load(links, op)
         further = load(links, link >> 1)
-        is_end = (further ^ link) < 2  # what the link is to
-        at, link = op, further | (link & 1)  # half as long next time; as it is if to an end
+        is_end = (further ^ link) < 2  # the target of the link
+        at, link = op, further | (link & 1)  # path halving; unchanged if the link is to an end
         op, again = link >> 1, again | (link & 1)
         same = ~is_end | (end < 0) | (op == end)
         end = jnp.where(is_end, op, end)
@@ -143,11 +159,11 @@ def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:
         use, stop = load(table.first_use, op), load(table.first_use, op + 1)
         reader, again = load(table.reader, use), load(table.again, op)
         state = use, reader, jnp.int32(-1), jnp.bool_(True), again, links, at, link
-        # The last step finds an end, and has nothing to write.
+        # The last step finds an end, so it has no link to write.
         _, _, end, same, again, links, _, _ = lax.while_loop(
             lambda s: s[3] & (s[0] < stop), follow, state
         )
-        own, begin = load(into, op), load(first, op)  # of all ops of its kernel
+        own, begin = load(into, op), load(first, op)  # common to all ops of its kernel
         may = same & (own & load(table.role, end) != 0)
         may &= (again == 0) | (own & REPEATABLE != 0)
         may &= begin >= load(table.first, end)
@@ -171,5 +187,5 @@ def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:
         op, ends = state
         return op - 1, store(ends, op, load(ends, load(ends, op)))
 
-    # From the last op to the first: links are to later ops, which have their ends by then.
+    # Last op to first: links are to later ops, whose ends are already known.
     return lax.while_loop(lambda s: s[0] >= 0, settle, (jnp.int32(size - 1), links >> 1))[1]

@@ -1,11 +1,11 @@
-"""A graph whose ops may be fused, quantised to int32: what the cost of a fusion reads.
+"""A graph with fusible ops, quantised to int32: the input of the fusion cost model.
 
-As in `gopt.cost.schedule.problem`, the host computes in float64, once: times become whole ticks, so
-that every path to a cost agrees bit for bit.
+As in `gopt.cost.schedule.problem`, the host computes in float64, once, and times become whole
+ticks, so that all implementations agree bit for bit.
 
-What is the same in every configuration is settled here. Broadcasts are never worth a kernel of
-their own: an op that may be fused with a broadcast reads what is broadcast, and makes the rest
-itself. An op that reads a part of a tensor pays for the part.
+Decisions that hold for every configuration are made here. A broadcast never gets a kernel of its
+own if its consumer may contain it: the consumer reads the broadcast operand and repeats it itself.
+An op that reads part of a tensor pays for that part.
 """
 
 import math
@@ -21,43 +21,67 @@ from gopt.graph.graph import Graph
 from gopt.graph.kinds import kind_index
 from gopt.program.primitives import ROLES
 
-UNFUSED_TICKS = 2**26  # all ops one by one take no more
+UNFUSED_TICKS = 2**26  # at least the ticks of all unfused ops
 OVERLAP_BITS = 10
 
 
 class FusionProblem(NamedTuple):
-    """What the cost of a fusion, searches and features read.
+    """A fusion problem in ticks. `N` ops, `A` accesses, `V` visits, padded.
 
-    `N` ops, `E` uses, `A` accesses, `V` visits, padded. The cost reads `compute`, `memory`,
-    `is_kernel`, `configurable`, `launch`, `overlap`, `clones` and `reach`, which was settled from
-    all the others: to replace one of these changes nothing there.
+    `reach` is computed from the other fields. The cost reads only `compute`, `memory`, `is_kernel`,
+    `configurable`, `launch`, `overlap`, `clones` and `reach`: replacing another field does not
+    change it.
+
+    Attributes:
+      compute: int32 `[N]`; ticks to compute the op once.
+      memory: int32 `[N]`; ticks to write the output of a kernel that ends with the op.
+      role: int32 `[N]`; bit of the op's role.
+      into: int32 `[N]`; bits of the roles of ends it may be fused into, and `REPEATABLE`.
+      is_kernel: bool `[N]`; false for inputs, padding, and broadcasts that their consumers make.
+      configurable: bool `[N]`; true if the op may be fused into its consumers.
+      consumer: int32 `[A]`; op that reads, per use; uses fill fewer rows than accesses.
+      times: int32 `[A]`; number of times the consumer uses each element, per use.
+      first_use: int32 `[N + 1]`; uses of the output of op i start at `first_use[i]`.
+      access: int32 `[A]`; op that makes or reads a tensor: the producer, then consumers, most ticks
+        first.
+      tensor: int32 `[A]`; tensor number, rising.
+      read: int32 `[A]`; ticks to read the tensor; 0 for the producer.
+      choices: int32 `[N]`; configurable ops from the last to the first, then N - 1.
+      num_choices: int32 `[]`; number of configurable ops.
+      num_ops: int32 `[]`; ops without padding.
+      num_accesses: int32 `[]`; accesses without padding.
+      reach: ops that kernels may contain, and the tensors these read.
+      limit: int32 `[]`; largest number of ops in a kernel.
+      clones: bool `[]`; true if an op may be in several kernels.
+      takes_moves: int32 `[]`; bits of the roles of ends whose kernels may contain a broadcast.
+      launch: int32 `[]`; ticks per kernel.
+      overlap: int32 `[]`; hidden share of min(compute, memory), in units of 2⁻¹⁰.
+      tick: float64 `[]`; length of a tick, s.
     """
 
-    compute: Any  # int32 [N], ticks of all its flops, once
-    memory: Any  # int32 [N], ticks of what a kernel that ends with the op writes
-    role: Any  # int32 [N], as a bit
-    into: Any  # int32 [N], roles that a kernel may end with to have the op in it, and `REPEATABLE`
-    is_kernel: Any  # bool [N], it runs: no input, no padding, nor a broadcast that others make
-    configurable: Any  # bool [N], it may be fused into its readers
-    consumer: Any  # int32 [E], the op that reads
-    times: Any  # int32 [E], how often it uses each element
-    first_use: Any  # int32 [N + 1], uses of what op i makes: first_use[i] .. first_use[i + 1]
-    access: Any  # int32 [A], ops that make or read tensors: of each the maker, then who reads most
-    tensor: Any  # int32 [A], a number of the tensor, rising
-    read: Any  # int32 [A], ticks to read it; 0 for the maker
-    choices: Any  # int32 [N], configurable ops from the last to the first; then N - 1
-    num_choices: Any  # int32 []
-    num_ops: Any  # int32 []
-    num_accesses: Any  # int32 []
-    reach: Reach  # what kernels may have in them, and read
-    limit: Any  # int32 [], how many ops may be in a kernel
-    clones: Any  # bool [], an op may be in several kernels
-    takes_moves: (
-        Any  # int32 [], roles that a kernel may end with to have a broadcast in it, as bits
-    )
-    launch: Any  # int32 [], ticks of a kernel
-    overlap: Any  # int32 [], in units of 2⁻¹⁰
-    tick: Any  # float64 [], s
+    compute: Any
+    memory: Any
+    role: Any
+    into: Any
+    is_kernel: Any
+    configurable: Any
+    consumer: Any
+    times: Any
+    first_use: Any
+    access: Any
+    tensor: Any
+    read: Any
+    choices: Any
+    num_choices: Any
+    num_ops: Any
+    num_accesses: Any
+    reach: Reach
+    limit: Any
+    clones: Any
+    takes_moves: Any
+    launch: Any
+    overlap: Any
+    tick: Any
 
 
 def prepare_fusion(
@@ -70,22 +94,23 @@ def prepare_fusion(
     rows: tuple[int, int, int] | None = None,
     tick: float | None = None,
 ) -> FusionProblem:
-    """Returns the int32 problem of fusing the ops of one graph on a machine.
+    """Return the int32 problem of fusing the ops of one graph on a machine.
 
     Args:
-      graph: padded or not.
-      hardware: the machine, of which the first device counts.
-      rules: what may be fused.
-      compute: seconds that each op computes, `[N]`, without what it moves and without a launch; by
-        default its flops, weighed by kind, by the rate of the machine. `N` counts real ops.
-      fusible: ops that rules alone decide on, bool `[N]`, `N` as above; others are not fused into
-        their readers. By default all.
-      rows: of ops, accesses and visits, with padding; by default those of `fusion_bucket`.
-      tick: of times, in s; by default the shortest power of two in which all ops one by one fit.
+      graph: graph, padded or not.
+      hardware: machine; only its first device counts.
+      rules: fusion rules.
+      compute: compute time of each op, s, `[N]`, without memory traffic and launch; by default its
+        flops, weighted by kind, over the machine's rate. `N` counts real ops.
+      fusible: ops that may be fused into their consumers if rules allow, bool `[N]`, `N` as above;
+        by default all.
+      rows: padded numbers of ops, accesses and visits; by default `fusion_bucket`.
+      tick: length of a tick, s; by default the shortest power of two in which all unfused ops fit.
 
     Raises:
-      ValueError: the machine or the graph is not valid, a time is negative or not finite, there is
-        not one time or bit for each op, the rows do not suffice, or the tick is too short.
+      ValueError: the machine or the graph is invalid; a time is negative or not finite; `compute`
+        or `fusible` does not have one entry per op; the rows do not suffice; or the tick is too
+        short.
     """
     check_hardware(hardware)
     graphs.check(graph)
@@ -160,7 +185,7 @@ def prepare_fusion(
         return result
 
     access, tensor = with_makers(uses.consumer, producer[made]), with_makers(uses.tensor, made)
-    # Who uses each element most often comes first.
+    # Of a tensor's uses, the one that repeats elements most often comes first.
     uses = _Uses(
         *(column[np.lexsort((uses.consumer, -uses.times, uses.tensor))] for column in uses)
     )
@@ -195,7 +220,13 @@ def prepare_fusion(
 
 
 def fusion_bucket(ops: int, accesses: int, visits: int) -> tuple[int, int, int]:
-    """Returns rows for so many ops, accesses and visits, so that few programs are compiled."""
+    """Return padded numbers of rows, from few values, so that few programs are compiled.
+
+    Args:
+      ops: number of ops.
+      accesses: number of accesses.
+      visits: number of visits.
+    """
 
     def rows(need: int) -> int:
         size = 16
@@ -207,29 +238,45 @@ def fusion_bucket(ops: int, accesses: int, visits: int) -> tuple[int, int, int]:
 
 
 class _Uses(NamedTuple):
+    """Uses of tensors.
+
+    Attributes:
+      tensor: `[E]`; tensor that is read.
+      consumer: `[E]`; op that reads it.
+      read: `[E]`; bytes read.
+      times: `[E]`; number of times the consumer uses each element.
+    """
+
     tensor: np.ndarray
     consumer: np.ndarray
-    read: np.ndarray = np.zeros(0)  # bytes
+    read: np.ndarray = np.zeros(0)
     times: np.ndarray = np.zeros(0, np.int64)
 
 
 class _Traffic(NamedTuple):
-    read: np.ndarray  # bytes of each use
-    written: np.ndarray  # bytes of each op
+    """Memory traffic, in bytes.
+
+    Attributes:
+      read: bytes of each use.
+      written: bytes of each op.
+    """
+
+    read: np.ndarray
+    written: np.ndarray
 
 
 def _traffic(graph: Graph, uses: _Uses, n: int, size: np.ndarray, producer: np.ndarray) -> _Traffic:
-    """Returns what ops read of tensors and what they write.
+    """Return the bytes that uses read and that ops write.
 
-    An op that moves less than all its operands and results reads a part of its largest operand, and
-    if that does not explain it, it writes a part, too. What it moves beyond them it writes.
+    If an op moves fewer bytes than its operands and results have, the difference is subtracted from
+    its largest operand, and then from its results. Additional bytes count as written.
     """
     read = size[uses.tensor]
     written = np.bincount(producer, size, minlength=n)
     total = np.bincount(uses.consumer, read, minlength=n) + written
     spare = total - np.asarray(graph.bytes)[:n]
     by_size = np.lexsort((read, uses.consumer))
-    largest = by_size[np.diff(uses.consumer[by_size], append=n) > 0]  # the last of each op
+    largest = by_size[np.diff(uses.consumer[by_size], append=n) > 0]  # last row of each op
     op = uses.consumer[largest]
     less = np.clip(spare[op], 0, read[largest])
     read[largest] -= less
@@ -238,7 +285,7 @@ def _traffic(graph: Graph, uses: _Uses, n: int, size: np.ndarray, producer: np.n
 
 
 def _elements(graph: Graph, t: int) -> np.ndarray:
-    """Returns the elements of each tensor, float64 `[T]`; of unknown shapes the bytes."""
+    """Return the elements of each tensor, float64 `[T]`; its bytes if the shape is unknown."""
     shape, rank = np.asarray(graph.shape)[:t], np.asarray(graph.rank)[:t]
     known = np.where(shape < 0, 1, shape).astype(np.float64).prod(1)
     return np.where((rank > 0) | (shape >= 0).any(1), known, np.asarray(graph.size)[:t])
@@ -250,7 +297,7 @@ _REPEATING = ("broadcast_in_dim", "gather", "tile")
 def _repeats(
     kind: np.ndarray, role: np.ndarray, uses: _Uses, made: np.ndarray, elements: np.ndarray
 ) -> np.ndarray:
-    """Returns how often each use reads an element, on average, at least 1. int64 `[E]`.
+    """Return how often each use reads an element on average, 1 to `MAX_TIMES`. int64 `[E]`.
 
     Element-wise ops repeat operands along axes of length 1.
     """
@@ -269,13 +316,13 @@ def _without_broadcasts(
     pinned: np.ndarray,
     n: int,
 ) -> tuple[_Uses, np.ndarray]:
-    """Returns the uses when readers make what is broadcast themselves, and ops that are gone.
+    """Return the uses after consumers take over broadcasts, and a mask of the ops removed.
 
-    A reader does so if a kernel that ends with it may have a broadcast in it. What no other reads
-    is gone.
+    A consumer takes a broadcast over if a kernel that ends with it may contain a broadcast. A
+    broadcast without other consumers is removed, unless it is pinned.
     """
     gone = np.zeros(n, bool)
-    source = {}  # of a tensor that is broadcast: the use of what it is made of
+    source = {}  # broadcast tensor -> use of its operand
     op_of = uses.consumer.tolist()
     broadcast = kind == kind_index("broadcast_in_dim")
     broadcast &= np.bincount(producer, minlength=n) == 1
@@ -285,7 +332,7 @@ def _without_broadcasts(
             source[made[op]] = index
     allowed = (into[producer[uses.tensor]] >> role[uses.consumer]) & 1
     tensor, times, read = uses.tensor.copy(), uses.times.copy(), uses.read.copy()
-    # Broadcasts of broadcasts: those that come first in the graph are settled first.
+    # In graph order, so that a broadcast of a broadcast reads the first operand.
     for index in range(len(op_of)):
         if allowed[index] and int(uses.tensor[index]) in source:
             behind = source[int(uses.tensor[index])]
@@ -299,7 +346,7 @@ def _without_broadcasts(
             gone[op] = True
             left[tensor[source[t]]] -= 1
     kept = ~gone[uses.consumer]
-    # An op may read a tensor twice now: once is paid for, and the most is computed.
+    # An op may now have two uses of a tensor: merge them, with the larger bytes and repetitions.
     found: dict[tuple[int, int], int] = {}
     for index in np.flatnonzero(kept).tolist():
         first = found.setdefault((int(tensor[index]), op_of[index]), index)
@@ -324,7 +371,7 @@ def _seconds(given: Any, default: np.ndarray, n: int) -> np.ndarray:
 
 
 def _tick(total: float, given: float | None) -> float:
-    """Returns the smallest power of two, in s, by which a total is no more than so many ticks."""
+    """Return the smallest power of two, s, in which the total fits in `UNFUSED_TICKS`."""
     if not np.isfinite(total):
         raise ValueError("the times of all ops have no finite sum")
     if given is not None:
@@ -335,6 +382,6 @@ def _tick(total: float, given: float | None) -> float:
 
 
 def power_of_two(value: float) -> float:
-    """Returns the smallest power of two that is not less than a positive number, exactly."""
+    """Return the smallest power of two that is at least a positive number, exactly."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(1.0, exponent - (mantissa == 0.5))

@@ -1,4 +1,4 @@
-"""The constants of the cost of a fusion, fitted to measured times."""
+"""Rates of the fusion cost model, fitted to measured times."""
 
 from typing import NamedTuple
 
@@ -15,16 +15,24 @@ from gopt.program.primitives import ROLES
 
 
 class Rates(NamedTuple):
-    """What a machine takes, in s; features of a configuration have the same fields, as numbers."""
+    """Seconds per unit of work on a machine. Counts of work use the same fields.
 
-    byte: float  # moved
-    flop: float  # of element-wise ops, moves and reductions
-    function: float  # element of exponentials, roots, divisions and the like
-    product: float  # flop of all other ops, products above all
+    Attributes:
+      byte: s per byte moved.
+      flop: s per flop of element-wise ops, moves and reductions.
+      function: s per element of an exponential, root, division or similar function.
+      product: s per flop of all other ops, mainly products.
+      kernel: s per kernel launch.
+    """
+
+    byte: float
+    flop: float
+    function: float
+    product: float
     kernel: float
 
     def hardware(self) -> Hardware:
-        """Returns the machine of one device; computing hides no moving."""
+        """Return the machine of one device with these rates. Compute hides no memory time."""
         return unit_rate_devices(
             1,
             memory_bandwidth=1 / self.byte if self.byte else np.inf,
@@ -33,32 +41,32 @@ class Rates(NamedTuple):
         )
 
     def compute(self, graph: Graph) -> np.ndarray:
-        """Returns how long each op of a graph computes, in s, float64 `[N]`."""
+        """Return the compute time of each op of a graph, s, float64 `[N]`."""
         return _work(graph) @ np.array([self.flop, self.function, self.product])
 
     def problem(self, graph: Graph, *, rules: Rules = RULES["cpu"]) -> FusionProblem:
-        """Returns the problem of fusing the ops of a graph on this machine."""
+        """Return the problem of fusing the ops of a graph on this machine."""
         return prepare_fusion(graph, self.hardware(), rules=rules, compute=self.compute(graph))
 
 
-# One core of a CPU. Bytes, flops and products were fitted to one block only, that of BERT in
-# `experiments.fused_time`. That fit does not tell functions and kernels from 0: we chose them.
+# One CPU core. `byte`, `flop` and `product` were fitted to a single BERT block, in
+# `experiments.fused_time`. The fit cannot tell `function` and `kernel` from 0: our choice.
 CPU = Rates(byte=3e-11, flop=8e-11, function=2.4e-10, product=5e-12, kernel=1e-7)
 
 
 def features(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> np.ndarray:
-    """Returns what configurations move and compute: float64 `[P, 5]`, columns as in `Rates`.
+    """Return the work of configurations: float64 `[P, 5]`, counts in the columns of `Rates`.
 
     Args:
-      graph: whose ops are fused.
-      fuse: bool `[P, N]`, with padding.
-      rules: what may be fused.
+      graph: graph whose ops are fused.
+      fuse: bool `[P, N]`, padding included; true for ops that are fused into their consumers.
+      rules: fusion rules.
 
     Raises:
-      ValueError: a configuration computes so much again that costs end.
+      ValueError: a configuration recomputes so much that its cost reaches the maximum.
     """
     columns = []
-    for unit in np.eye(len(Rates._fields))[:-1]:  # all but the kernels
+    for unit in np.eye(len(Rates._fields))[:-1]:  # all fields except `kernel`
         problem = Rates(*unit.tolist()).problem(graph, rules=rules)
         kernels = _kernels(problem, fuse)
         if kernels.cost.max(initial=0) >= MAX_TICKS:
@@ -68,11 +76,11 @@ def features(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> 
 
 
 def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
-    """Returns the rates, none negative, with the least sum of (predicted / measured - 1)².
+    """Return the non-negative rates with the least sum of (predicted / measured - 1)².
 
     Args:
-      counts: see `features`, `[K, 5]`.
-      seconds: measured, `[K]`.
+      counts: work of configurations as from `features`, `[K, 5]`.
+      seconds: measured times, `[K]`.
 
     Raises:
       ValueError: the numbers of rows differ or are 0, a count is negative or not finite, or a time
@@ -95,7 +103,7 @@ def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
     if not good.all():
         index = int(np.argmin(good))
         raise ValueError(f"seconds[{index}] is {seconds[index]}: expected a positive number")
-    from scipy.optimize import nnls  # takes long to import
+    from scipy.optimize import nnls  # slow import
 
     scale = np.maximum(counts.max(0), 1e-300)
     found, _ = nnls(counts / scale / seconds[:, None], np.ones(len(seconds)))
@@ -103,7 +111,7 @@ def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
 
 
 def _work(graph: Graph) -> np.ndarray:
-    """Returns the plain flops, elements of functions and other flops of ops, float64 `[N, 3]`."""
+    """Return plain flops, function elements and other flops of ops, float64 `[N, 3]`."""
     n = int(graph.num_ops)
     kind, flops = np.asarray(graph.kind)[:n], np.asarray(graph.flops)[:n]
     functions = functions_of_kinds()[kind]

@@ -1,8 +1,8 @@
-"""What each kernel can reach: the ops that may be in it, and all that these read.
+"""Reach of each kernel: the ops it may contain, and the tensors these read.
 
-How often an op is computed in a kernel, and whether it may be there at all, does not depend on a
-configuration: which ops are there does. So each kernel has a list, settled once, that holds of all
-configurations what it may have to look at. A configuration picks from it.
+The configuration decides which ops a kernel contains. It does not change which ops the kernel may
+contain, nor how often it computes each. So each kernel has one list of uses for all
+configurations, from which a configuration selects.
 """
 
 from typing import Any, NamedTuple
@@ -11,67 +11,98 @@ import numpy as np
 
 from gopt.cost.fusion.rules import REPEATABLE
 
-MAX_TICKS = 2**30 - 1  # costs end here: to compute again what is fused can cost without limit
-MAX_TIMES = 2**15  # how often an element is computed again at most
+MAX_TICKS = 2**30 - 1  # cap on costs, since recomputation can grow without bound
+MAX_TIMES = 2**15  # cap on the repetitions of an element
 
 
 class Reach(NamedTuple):
-    """Visits: uses that a kernel has to look at. `N` ops, `V` visits, padded.
+    """Visits: the uses that a kernel has to look at. `N` ops, `V` visits, padded.
 
-    Kernels come from the last to the first, as the ops that end them do; of each the tensors that
-    ops in it may read, by their makers from the last to the first; of each tensor its uses, of
-    which those that read most come first.
+    Kernels are ordered by their ends, last first. Within a kernel, tensors are ordered by their
+    producers, last first. Of a tensor's uses the one that reads most comes first.
+
+    Attributes:
+      end: int32 `[N]`; ops that may end a kernel, then N - 1.
+      begin: int32 `[N]`; first visit of the kernel.
+      until: int32 `[N]`; last visit of a tensor that the end reads; `begin` - 1 if there is none.
+      num_kernels: int32 `[]`; kernels without padding.
+      kernel: int32 `[V]`; op that ends the kernel.
+      reader: int32 `[V]`; place of the consumer among the ops the kernel may contain; 0 for the
+        end.
+      maker: int32 `[V]`; op that makes the tensor.
+      place: int32 `[V]`; place of the producer, at its last use, if the kernel may contain it; else
+        N - 1.
+      may: int32 `[V]`; -1 if the kernel may contain the producer, else 0.
+      last: int32 `[V]`; -1 at the tensor's last use in the kernel, else 0.
+      further: int32 `[V]`; last visit of a tensor that the producer reads, if the kernel may
+        contain the producer; else -1.
+      read: int32 `[V]`; ticks to read the tensor.
+      work: int32 `[V]`; ticks that the kernel computes for the producer.
+      saved: int32 `[V]`; at the last use, if `may`: ticks of the first use; 0 with clones.
     """
 
-    end: Any  # int32 [N], ops that may end a kernel; then N - 1
-    begin: Any  # int32 [N], the first visit of the kernel
-    until: Any  # int32 [N], the last visit of what its end reads; before the first if none
-    num_kernels: Any  # int32 []
-    kernel: Any  # int32 [V], the op that ends the kernel
-    reader: Any  # int32 [V], its place among the ops that may be in the kernel, 0 for the end
-    maker: Any  # int32 [V], op
-    place: Any  # int32 [V], of the maker at its last use, if it may be in the kernel; else N - 1
-    may: Any  # int32 [V], -1 if the maker may be in the kernel, else 0
-    last: Any  # int32 [V], -1 at the last use of the tensor, else 0
-    further: Any  # int32 [V], the last visit of what the maker reads, if it may be in the kernel
-    read: Any  # int32 [V], ticks
-    work: Any  # int32 [V], ticks that the kernel computes for the maker
-    saved: Any  # int32 [V], at the last use, if `may`: ticks of the first one; 0 with clones
+    end: Any
+    begin: Any
+    until: Any
+    num_kernels: Any
+    kernel: Any
+    reader: Any
+    maker: Any
+    place: Any
+    may: Any
+    last: Any
+    further: Any
+    read: Any
+    work: Any
+    saved: Any
 
 
 class Ops(NamedTuple):
-    """What is fused. `n` ops, `e` uses by tensor, and of a tensor those that read most first."""
+    """Ops to fuse. `n` ops; `e` uses sorted by tensor, and within a tensor by ticks, most first.
 
-    compute: np.ndarray  # [n], ticks
-    role: np.ndarray  # [n], as a bit
-    into: np.ndarray  # [n], roles of ends, as bits, and `REPEATABLE`
-    is_kernel: np.ndarray  # bool [n]
-    configurable: np.ndarray  # bool [n]
-    tensor: np.ndarray  # [e]
-    maker: np.ndarray  # [e]
-    reader: np.ndarray  # [e]
-    times: np.ndarray  # [e]
-    read: np.ndarray  # [e], ticks
+    Attributes:
+      compute: `[n]`; ticks to compute the op once.
+      role: `[n]`; bit of the op's role.
+      into: `[n]`; bits of the roles of ends it may be fused into, and `REPEATABLE`.
+      is_kernel: bool `[n]`; true if the op can run as a kernel.
+      configurable: bool `[n]`; true if the op may be fused into its consumers.
+      tensor: `[e]`; tensor that is read.
+      maker: `[e]`; op that makes it.
+      reader: `[e]`; op that reads it.
+      times: `[e]`; number of times the consumer uses each element.
+      read: `[e]`; ticks to read it.
+    """
+
+    compute: np.ndarray
+    role: np.ndarray
+    into: np.ndarray
+    is_kernel: np.ndarray
+    configurable: np.ndarray
+    tensor: np.ndarray
+    maker: np.ndarray
+    reader: np.ndarray
+    times: np.ndarray
+    read: np.ndarray
 
 
 def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
-    """Returns what kernels can reach, without padding: places that stand for none are -1.
+    """Return the reach of kernels, without padding; missing places are -1.
 
-    An op may be in a kernel if rules allow it there, it is not dear and computed several times, and
-    fewer than `limit` ops between it and the end may be. It is computed as often as the way through
-    the kernel that repeats it most says.
+    A kernel may contain an op if rules allow it, and if the op is not both expensive and repeated.
+    Fewer than `limit` later ops, the end included, may be in the kernel already. The op is computed
+    as often as the path through the kernel with the most repetitions requires.
 
     Args:
-      ops: what is fused.
-      limit: how many ops may be in a kernel.
-      clones: whether an op may be in several kernels; if not, then only in one that may have all
-        its readers.
+      ops: ops to fuse.
+      limit: largest number of ops in a kernel.
+      clones: whether an op may be in several kernels. If not, a kernel may contain it only if it
+        may contain all its consumers.
     """
     n = len(ops.compute)
     first = np.searchsorted(ops.maker, np.arange(n + 1))
-    count = np.ones(n, np.int64)  # ops that may be in each kernel
+    count = np.ones(n, np.int64)  # number of ops each kernel may contain
     none = np.zeros(0, np.int64)
-    held, places, repeated = [none] * n, [none] * n, [none] * n  # kernels that may have each op
+    held, places, repeated = [none] * n, [none] * n, [none] * n  # kernels that may contain an op
     visits = []
     for op in range(n - 1, -1, -1):
         uses = np.arange(first[op], first[op + 1])
@@ -105,7 +136,7 @@ def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
     is_first[1:] = (kernel[1:] != kernel[:-1]) | (tensor[1:] != tensor[:-1])
     last = np.append(is_first[1:], True)[: len(kernel)]
 
-    # The last visit of each tensor, and of all that an op in a kernel reads.
+    # The last visit of each tensor, and of the tensors that an op in a kernel reads.
     steps = np.cumsum(is_first) - 1
     stop = np.flatnonzero(last)[steps]
     latest = np.full((n, count.max(initial=1)), -1)  # type: ignore[call-overload]
@@ -133,7 +164,13 @@ def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
 
 
 def pad_reach(found: Reach, ops: int, visits: int) -> Reach:
-    """Returns what kernels can reach, with so many rows, int32."""
+    """Return the reach padded to these numbers of rows, int32.
+
+    Args:
+      found: reach as returned by `reach`.
+      ops: padded number of ops, `N`.
+      visits: padded number of visits, `V`.
+    """
 
     def pad(values: np.ndarray, count: int, fill: int = 0) -> np.ndarray:
         return np.append(values, np.full(count - len(values), fill)).astype(np.int32)
@@ -146,7 +183,12 @@ def pad_reach(found: Reach, ops: int, visits: int) -> Reach:
 
 
 def admitted(found: Reach, num_ops: int) -> list[dict[int, int]]:
-    """Returns the ops that may be in each op's kernel, and the ticks that it computes for each."""
+    """Return, for each op's kernel, the ops it may contain, and the ticks it computes for each.
+
+    Args:
+      found: reach, padded or not.
+      num_ops: number of ops.
+    """
     result: list[dict[int, int]] = [{} for _ in range(num_ops)]
     visits = np.flatnonzero((np.asarray(found.may) != 0) & (np.asarray(found.last) != 0))
     columns = (np.asarray(x)[visits].tolist() for x in (found.kernel, found.maker, found.work))

@@ -1,8 +1,8 @@
-"""Which ops a compiler may fuse into which, by their roles.
+"""Fusion rules of compilers, by the roles of ops.
 
-The rules are those of XLA's passes (instruction fusion on CPUs, priority fusion on GPUs), reduced
-to kinds of ops: products and convolutions are library calls, whose operands and results are in
-memory; what changes a buffer in place, does so from memory to memory.
+The rules follow XLA's passes (instruction fusion on CPUs, priority fusion on GPUs), reduced to op
+kinds. Products and convolutions are library calls, with operands and results in memory. An
+op that updates a buffer in place reads and writes it in memory.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ import numpy as np
 from gopt.graph.kinds import KINDS
 from gopt.program.primitives import EXPANDED, ROLE_MEMBERS, ROLES
 
-# A bit beside those of roles: an op is cheap enough to be computed again for each element that a
-# broadcast repeats.
+# One bit more than those of roles: the op is cheap enough to be recomputed for each element that
+# a broadcast repeats.
 REPEATABLE = 1 << len(ROLES)
 
-# Element-wise ops and moves that XLA's pass for CPUs calls expensive, as float32 ones are
-# (xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9). Integer divisions by constants are
-# not, which a kind does not tell.
+# Element-wise ops and moves that XLA's CPU pass calls expensive for float32
+# (xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9). XLA exempts integer division by a
+# constant, which a kind cannot tell apart.
 DEAR = frozenset(
     (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tanh"),
@@ -29,8 +29,8 @@ DEAR = frozenset(
     )
 )
 
-# Work for each element, where it is more than one. Division, roots, tanh and exponentials: XLA's
-# weights on CPUs; the others are put beside those that are most like them, our choice.
+# Work per element, if above 1. Division, roots, tanh and exponentials have XLA's weights for CPUs.
+# The others get the weight of the most similar function, our choice.
 _WORK = {
     **dict.fromkeys(("div", "rem"), 3),
     **dict.fromkeys(("sqrt", "rsqrt", "cbrt"), 4),
@@ -43,15 +43,19 @@ _WORK = {
 
 @dataclass(frozen=True)
 class Rules:
-    """What a target's compiler may fuse.
+    """Fusion rules of a compiler.
 
     Attributes:
-      into: for each role of an op that may be fused into its readers, the roles of the ops that a
-        kernel may end with into which it is fused.
-      limit: how many ops may be in a kernel: its end, and those nearest before it in the order of
-        the program that may be fused into it; our choice. Work and memory grow with it.
-      clones: whether an op is computed in each kernel that reads it and may have it. If not, it is
-        only fused if all its readers are in one kernel.
+      into: (role, roles of ends) pairs. An op of the role may be fused into a kernel whose end has
+        one of the roles.
+      limit: largest number of ops in a kernel: its end, and the nearest ops before it in program
+        order that may be fused into it. Work and memory grow with it. The default is our choice.
+      clones: whether every kernel that reads an op, and may contain it, computes it anew. If not,
+        an op is fused only if all its consumers are in one kernel.
+
+    Raises:
+      ValueError: a role is unknown, moves may not be fused wherever other ops may, or the limit is
+        below 1.
     """
 
     into: tuple[tuple[str, tuple[str, ...]], ...]
@@ -63,7 +67,7 @@ class Rules:
             for role in (producer, *roots):
                 if role not in ROLES:
                     raise ValueError(f"into has role {role!r}: expected one of {', '.join(ROLES)}")
-        # So that a broadcast, which readers make themselves, may be wherever its reader is.
+        # Consumers make broadcasts themselves, so a broadcast must be allowed wherever they are.
         moves = dict(self.into).get("move", ())
         for role in {role for producer, roots in self.into for role in (producer, *roots)}:
             if moves and role not in moves:
@@ -72,7 +76,7 @@ class Rules:
             raise ValueError(f"limit is {self.limit}: expected 1 at least")
 
     def masks(self) -> np.ndarray:
-        """Returns for each role the roles that it may be fused into, as bits. int32 `[R]`."""
+        """Return the roles of ends that each role may be fused into, as bit masks. int32 `[R]`."""
         masks = np.zeros(len(ROLES), np.int32)
         for producer, roots in self.into:
             for root in roots:
@@ -83,16 +87,16 @@ class Rules:
 _LOOPS = ("element-wise", "move", "reduction", "update")
 
 RULES: dict[str, Rules] = {
-    # A reduction ends its kernel: all but small ones XLA hands to a library, and fuses what follows
-    # them apart. What follows a small one it does fuse, which these rules leave out.
+    # A reduction ends its kernel: XLA calls a library for it, and fuses its consumers separately.
+    # XLA fuses small reductions into their consumers; these rules do not.
     "cpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS))),
-    # A reduction is spread over threads: another one does not read it within a kernel.
+    # A reduction is spread over threads, so another one cannot read it within a kernel.
     "gpu": Rules((("element-wise", _LOOPS), ("move", _LOOPS), ("reduction", _LOOPS[:2]))),
 }
 
 
 def roles_of_kinds() -> np.ndarray:
-    """Returns the index in `ROLES` of each kind of `gopt.graph.kinds.KINDS`. int32 `[K]`."""
+    """Return the index in `ROLES` of each kind in `gopt.graph.kinds.KINDS`. int32 `[K]`."""
     roles = np.zeros(len(KINDS), np.int32)
     for role, names in ROLE_MEMBERS.items():
         for kind, name in enumerate(KINDS):
@@ -102,10 +106,10 @@ def roles_of_kinds() -> np.ndarray:
 
 
 def into_of_kinds(rules: Rules) -> np.ndarray:
-    """Returns what ops of each kind of `gopt.graph.kinds.KINDS` may be fused into, as bits. int32
-    `[K]`.
+    """Return the roles of ends that each kind may be fused into, as bit masks. int32 `[K]`.
 
-    Bits are those of roles, and `REPEATABLE` unless the kind is `DEAR` or a reduction.
+    Rows follow `gopt.graph.kinds.KINDS`. A non-empty mask includes `REPEATABLE`, unless the kind is
+    in `DEAR` or a reduction.
     """
     roles = roles_of_kinds()
     into = rules.masks()[roles]
@@ -115,15 +119,15 @@ def into_of_kinds(rules: Rules) -> np.ndarray:
 
 
 def work_of_kinds() -> np.ndarray:
-    """Returns how much work a flop of each kind of `gopt.graph.kinds.KINDS` is. float64 `[K]`."""
+    """Return the work per flop of each kind in `gopt.graph.kinds.KINDS`. float64 `[K]`."""
     each = np.array([_WORK.get(name, 0) for name in KINDS], np.float64)
     return np.where(each > 0, each * functions_of_kinds(), 1)
 
 
 def functions_of_kinds() -> np.ndarray:
-    """Returns how many elements of a function a flop of each kind is. float64 `[K]`.
+    """Return the function elements per flop of each kind. float64 `[K]`.
 
-    Functions are exponentials, roots, divisions and the like; of other kinds it is 0. Of those that
-    graphs count as they are expanded it is a fraction.
+    Functions are exponentials, roots, divisions and the like; other kinds have 0. A kind has a
+    fraction if graphs count the flops of its expansion.
     """
     return np.array([(name in _WORK) / EXPANDED.get(name, 1) for name in KINDS], np.float64)

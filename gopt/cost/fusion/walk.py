@@ -1,8 +1,9 @@
-"""The kernels of up to 32 configurations at once: see `gopt.cost.fusion.cost`.
+"""Find and sum the kernels of up to 32 configurations at once; see `gopt.cost.fusion.cost`.
 
-Each configuration is a bit of an int32, a word. Kernels are walked from the last to the first: who
-reads what a kernel makes is then known, and so is in which configurations it is a kernel at all. A
-walk ends where no configuration goes on, so that work is that of what is fused, not of what may be.
+Each configuration is one bit of an int32 word. Kernels are walked from the last to the first. So
+the consumers of a kernel, and the configurations in which it exists, are known when it is reached.
+A walk stops where no configuration continues: its work grows with what is fused, not with what may
+be fused.
 """
 
 from typing import Any, NamedTuple
@@ -19,31 +20,51 @@ LANES = 32  # bits of a word
 
 
 class Walk(NamedTuple):
-    """Which ops end kernels, and what kernels have in them and read, as words.
+    """Kernels of configurations, as words of one bit per configuration.
 
-    Found are visits at which something is in a kernel, or read by one, in any configuration. Of
-    each: its index in `Reach`, where the maker is in the kernel, and where the tensor is read.
+    A found visit has a producer in the kernel, or a tensor the kernel reads, in any configuration.
+
+    Attributes:
+      written: int32 `[N]`; configurations in which the op ends a kernel, and so is in memory.
+      found: int32 `[(V + 1) · 3]`; per found visit: its index in `Reach`, configurations in which
+        the producer is in the kernel, and configurations in which the kernel reads the tensor.
+      count: int32 `[]`; number of found visits.
     """
 
-    written: Any  # int32 [N], where the op ends a kernel: what it makes is in memory
-    found: Any  # int32 [(V + 1) · 3]
-    count: Any  # int32 [], how many are found
+    written: Any
+    found: Any
+    count: Any
 
 
 class _Visit(NamedTuple):
-    """A kernel on the way. What becomes of a maker is written at the next step (see `cells`)."""
+    """State of the walk in a kernel. `joins` is written one step later (see `cells`).
+
+    Attributes:
+      k: current visit.
+      until: last visit that any configuration needs.
+      some: configurations in which at least one visited consumer of this tensor is in the kernel.
+      all: configurations in which all visited consumers of this tensor are in the kernel.
+      inside: `[N]`; by place, the configurations in which an op is in the kernel.
+      place: place of the last producer.
+      joins: configurations in which the last producer is in the kernel.
+    """
 
     k: Any
-    until: Any  # the last visit that any configuration needs
-    some: Any  # configurations in which a reader of this tensor so far is in the kernel
-    all: Any  # in which all so far are
-    inside: Any  # [N], in which each op is in the kernel, by its place
-    place: Any  # of the last maker
-    joins: Any  # in which it is in the kernel
+    until: Any
+    some: Any
+    all: Any
+    inside: Any
+    place: Any
+    joins: Any
 
 
 def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
-    """Returns the kernels of configurations, bool `[L, N]`, whose configurable ops are fused."""
+    """Return the kernels of configurations.
+
+    Args:
+      problem: one problem.
+      fuse: bool `[L, N]`; true for ops that are fused into their consumers, configurable ops only.
+    """
     reach, zero, everywhere = problem.reach, jnp.int32(0), jnp.int32(-1)
     bits = _words(fuse)
     clones = jnp.where(problem.clones, everywhere, zero)
@@ -55,9 +76,9 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
         reader, maker = load(inside, load(reach.reader, k)), load(reach.maker, k)
         last = load(reach.last, k)
         wants = load(bits, maker) & load(reach.may, k)
-        # Of a tensor's uses in a kernel the first one counts, which reads most. With clones an op
-        # that is fused is in each kernel that reads it and may have it, and so not read there.
-        # Without, that is known at the last use: `saved` takes back what was counted.
+        # Of a tensor's uses in a kernel only the first counts: it reads most. With clones, a fused
+        # op is in each kernel that reads it and may contain it, so that kernel does not read it.
+        # Without clones this is known only at the last use, where `saved` is subtracted again.
         reads = reader & ~some & ~(wants & clones)
         some, all_ = some | reader, all_ & reader
         joins = wants & last & (all_ | (some & clones))
@@ -91,7 +112,13 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
 
 
 def computed(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
-    """Returns what kernels compute for ops before their ends, ticks, int32 `[N, L]`."""
+    """Return the ticks that kernels compute for ops before their ends, int32 `[N, L]`.
+
+    Args:
+      problem: one problem.
+      found: kernels of the configurations.
+      lanes: number of configurations, `L`.
+    """
     reach = problem.reach
 
     def step(state: Any) -> Any:
@@ -105,7 +132,13 @@ def computed(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
 
 
 def moved(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
-    """Returns what kernels read, ticks, int32 `[N, L]`."""
+    """Return the ticks that kernels read, int32 `[N, L]`.
+
+    Args:
+      problem: one problem.
+      found: kernels of the configurations.
+      lanes: number of configurations, `L`.
+    """
     reach = problem.reach
 
     def step(state: Any) -> Any:
@@ -120,7 +153,14 @@ def moved(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
 
 
 def total(problem: FusionProblem, found: Walk, work: jax.Array, reads: jax.Array) -> jax.Array:
-    """Returns the times of all kernels, ticks, int32 `[L]`, given the sums of the two above."""
+    """Return the time of all kernels, ticks, int32 `[L]`.
+
+    Args:
+      problem: one problem.
+      found: kernels of `L` configurations.
+      work: int32 `[N, L]`; ticks as from `computed`.
+      reads: int32 `[N, L]`; ticks as from `moved`.
+    """
     reach, lanes = problem.reach, work.shape[1]
 
     def step(state: Any) -> Any:
@@ -136,7 +176,12 @@ def total(problem: FusionProblem, found: Walk, work: jax.Array, reads: jax.Array
 
 
 def visits_inside(problem: FusionProblem, found: Walk) -> jax.Array:
-    """Returns at which visits the maker is found to be in the kernel of any, bool `[V]`."""
+    """Return a mask of visits whose producer is in the kernel in any configuration. bool `[V]`.
+
+    Args:
+      problem: one problem.
+      found: kernels of the configurations.
+    """
     entries = found.found.reshape(-1, 3)
     is_found = (jnp.arange(len(entries)) < found.count) & (entries[:, 1] != 0)
     size = problem.reach.kernel.size
@@ -144,12 +189,17 @@ def visits_inside(problem: FusionProblem, found: Walk) -> jax.Array:
 
 
 def masks(words: jax.Array, lanes: int) -> jax.Array:
-    """Returns words `[...]` as -1 where the bit of a configuration is set, else 0: `[..., L]`."""
+    """Return the bits of words as masks, -1 if set, else 0. int32 `[..., L]`.
+
+    Args:
+      words: int32 `[...]`; one bit per configuration.
+      lanes: number of configurations, `L`.
+    """
     return -((words[..., None] >> jnp.arange(lanes, dtype=jnp.int32)) & 1)
 
 
 def _words(bits: jax.Array) -> jax.Array:
-    """Returns bits of up to 32 configurations, bool `[L, N]`, as words, int32 `[N]`."""
+    """Return the bits of up to 32 configurations, bool `[L, N]`, as words, int32 `[N]`."""
     shifts = jnp.arange(len(bits), dtype=jnp.int32)[:, None]
     return jnp.sum(bits.astype(jnp.int32) << shifts, 0)
 

@@ -1,16 +1,16 @@
-"""What a schedule costs where ops are fused: each kernel is one op, and its members are gone.
+"""The cost of a schedule of fused ops: each kernel becomes one op.
 
-A kernel runs where the op that ends it is placed, with its priority. It takes as long there as by
-`gopt.cost.fusion.cost`, waits for all that its ops read from outside, reads each tensor once, and
-makes what its last op makes; its workspace is the largest of its ops'. Other members run nowhere
-and take no time, and what they make takes no memory and is not sent. A kernel that computes much
-again counts as `gopt.cost.joint.problem.SLOWEST` times what its ops take one by one, at most.
+A kernel runs where its end is placed, with the priority of the end, for its time in
+`gopt.cost.fusion.cost`. It waits for all tensors its ops read from outside, reads each once, and
+makes the output of its end. Its workspace is the largest of its ops. The other ops of a kernel run
+nowhere and take no time; their outputs take no memory and are not sent. The time of a kernel is
+capped at `gopt.cost.joint.problem.SLOWEST` times the time of its ops run one by one.
 
     problem = contracted(joint, level)  # of the same shape
     cost = dispatch.evaluate(problem, keys)
 
 Source: GO decides placement, priorities and fusion together (Zhou et al., "Transferable graph
-optimizers for ML compilers", NeurIPS 2020), on a model that was not published. This one is ours.
+optimizers for ML compilers", NeurIPS 2020), with an unpublished cost model. This one is ours.
 """
 
 from typing import Any, NamedTuple
@@ -29,17 +29,17 @@ from gopt.xla.calls import uninlined
 
 
 def contracted(joint: JointProblem, level: jax.Array) -> Problem:
-    """Returns the problem of scheduling the kernels of a fusion, of the shape of `joint.schedule`.
+    """Return the problem of scheduling the kernels of a fusion, in the shape of `joint.schedule`.
 
-    A kernel is at the row of the op that ends it. Other members are inputs that nobody reads: their
-    keys mean nothing. Use `jax.vmap` for many candidates.
+    A kernel is at the row of its end. Its other ops become inputs without consumers, whose keys are
+    ignored. Use `jax.vmap` for many candidates.
 
     Args:
       joint: one problem.
-      level: int32 `[N]`, which ops are fused, see `gopt.cost.fusion.levels`; or bool, one bit each.
+      level: int32 `[N]`, priority levels as in `gopt.cost.fusion.levels`; or bool, one bit per op.
 
     Raises:
-      ValueError: there is not one level for each op.
+      ValueError: there is not one level per op.
     """
     joint = jax.tree.map(jnp.asarray, joint)
     problem, ops = joint.schedule, joint.schedule.shape.ops
@@ -62,7 +62,16 @@ def contracted(joint: JointProblem, level: jax.Array) -> Problem:
 
 
 class Uses(NamedTuple):
-    """Uses as in `Problem`."""
+    """Uses of tensors by kernels; fields as in `Problem`.
+
+    Attributes:
+      tensor: int32 `[E]`; tensor that is read; uses are sorted by (tensor, consumer).
+      consumer: int32 `[E]`; op that reads it.
+      first_use: int32 `[T + 1]`; uses of tensor t start at `first_use[t]`.
+      read: int32 `[E]`; tensors that are read, sorted by (consumer, tensor).
+      first_read: int32 `[N + 1]`; reads of op i start at `first_read[i]`.
+      num_uses: int32 `[]`; uses without padding.
+    """
 
     tensor: Any
     consumer: Any
@@ -75,20 +84,24 @@ class Uses(NamedTuple):
 @sequential_vmap
 @uninlined
 def uses_of_kernels(problem: Problem, end: jax.Array) -> Uses:
-    """Returns the uses of tensors by kernels, each pair once.
+    """Return the uses of tensors by kernels, each pair once.
 
-    Sorted by counting: tensors are visited in order and put to their readers, which are visited in
-    order and put to their tensors.
+    Two counting sorts: tensors in order go to their consumers, then consumers in order go to their
+    tensors.
+
+    Args:
+      problem: one problem.
+      end: int32 `[N]`; end of the kernel of each op.
     """
     n, t, e = problem.shape
     zero = jnp.int32(0)
 
     def collect(state: Any) -> Any:
         use, count, tensor, reader, seen, tensors, readers, uses, reads = state
-        seen = store(seen, reader, tensor)  # of the use before
+        seen = store(seen, reader, tensor)  # of the previous use
         tensor, consumer = load(problem.tensor, use), load(problem.consumer, use)
         reader = load(end, consumer)
-        # What is made inside a kernel is read by its ops only.
+        # Only ops of a kernel read what is made inside it.
         is_outside = load(end, load(problem.producer, tensor)) != reader
         is_new = (is_outside & (load(seen, reader) != tensor)).astype(jnp.int32)
         tensors, readers = store(tensors, count, tensor), store(readers, count, reader)
@@ -106,7 +119,7 @@ def uses_of_kernels(problem: Problem, end: jax.Array) -> Uses:
         return lax.while_loop(lambda s: s[0] < counts.size, accumulate, state)[2]
 
     def place(state: Any) -> Any:
-        k, ends, boxes, values, boxed, placed = state  # from the last to the first: order is kept
+        k, ends, boxes, values, boxed, placed = state  # last to first: stable
         box = load(boxes, k)
         ends = store(ends, box, load(ends, box) - 1)
         to = load(ends, box)

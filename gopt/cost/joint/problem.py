@@ -1,10 +1,10 @@
-"""A graph whose ops are placed and fused: what the cost of both decisions together reads.
+"""A graph whose ops are placed and fused: the input of the joint cost model.
 
-A schedule and a fusion are costed by two problems, of the same ops and in one tick. An op by itself
-takes what a kernel with nothing else in it takes, by `gopt.cost.fusion.problem`: flops are weighed
-by kind, an op that reads a part of a tensor pays for the part, and readers make broadcasts
-themselves. So in the schedule, too, such broadcasts do not run, and make and read nothing: their
-readers read what is broadcast.
+A schedule and a fusion are costed by two problems, with the same ops and the same tick. The time of
+an op is the time of a kernel with this op only, as in `gopt.cost.fusion.problem`. Flops are
+weighted by kind, an op that reads part of a tensor pays for that part, and consumers make
+broadcasts themselves. In the schedule, too, such a broadcast does not run, and neither reads nor
+makes a tensor: its consumers read the broadcast operand.
 """
 
 from functools import partial
@@ -21,20 +21,26 @@ from gopt.graph import padding
 from gopt.graph.graph import Graph, Shape
 from gopt.graph.kinds import INPUT
 
-SLOWEST = 8  # a kernel counts as at most so many times what its ops take one by one; our choice
-SENT_TICKS = 2**28  # all transfers take no more, and with all kernels less than `MAX_TICKS`
+SLOWEST = 8  # cap on the time of a kernel, as a multiple of its unfused ops; our choice
+SENT_TICKS = 2**28  # at least the ticks of all transfers; with all kernels below `MAX_TICKS`
 
 
 class JointProblem(NamedTuple):
-    """Two problems of one graph, with the same rows of ops and the same tick. `D` devices."""
+    """Two problems of one graph, with the same rows of ops and the same tick. `D` devices.
 
-    schedule: Problem  # where nothing is fused
-    fusion: tuple[FusionProblem, ...]  # without clones, one for each kind of device
-    kind: Any  # int32 [D], which of them is that of a device
+    Attributes:
+      schedule: scheduling problem of the unfused ops.
+      fusion: fusion problems without clones, one per kind of device.
+      kind: int32 `[D]`; index in `fusion` of each device's kind.
+    """
+
+    schedule: Problem
+    fusion: tuple[FusionProblem, ...]
+    kind: Any
 
 
 def schedule_of(problem: Problem | JointProblem) -> Problem:
-    """Returns the problem of scheduling ops that are not fused."""
+    """Return the scheduling problem of the unfused ops."""
     return problem.schedule if isinstance(problem, JointProblem) else problem
 
 
@@ -46,22 +52,22 @@ def prepare_joint(
     allowed: Any = None,
     rows: tuple[int, int] | None = None,
 ) -> JointProblem:
-    """Returns the int32 problems of placing, ordering and fusing the ops of one graph.
+    """Return the int32 problems of placing, ordering and fusing the ops of one graph.
 
-    An op may be fused if its readers may only run where it may, too. Devices that compute, move and
-    launch equally fast are of one kind.
+    An op may be fused only if it is allowed on every device where one of its consumers is. Devices
+    of equal compute, memory and launch rates are of one kind.
 
     Args:
-      graph: padded or not; one padding row is added where there is none.
-      hardware: the machine.
-      rules: what may be fused; there are no clones, whatever they say.
-      allowed: which op may run on which device, bool `[N, D]`; by default every one on all.
-      rows: of accesses and visits of the fusion, with padding; by default those of
+      graph: graph, padded or not; gets one padding row per axis if it lacks one.
+      hardware: machine of `D` devices.
+      rules: fusion rules; `clones` is ignored and taken as false.
+      allowed: mask of the devices where each op may run, bool `[N, D]`; by default all true.
+      rows: padded numbers of accesses and visits of the fusion; by default
         `gopt.cost.fusion.problem.fusion_bucket`.
 
     Raises:
       ValueError: see `gopt.cost.schedule.problem.prepare` and
-      `gopt.cost.fusion.problem.prepare_fusion`.
+        `gopt.cost.fusion.problem.prepare_fusion`.
     """
     check_hardware(hardware)
     graphs.check(graph)
@@ -91,7 +97,7 @@ def prepare_joint(
 
 
 def alone(problem: FusionProblem) -> np.ndarray:
-    """Returns what each op takes as a kernel of its own, ticks, int64 `[N]`; 0 if it is none."""
+    """Return the time of each op as a kernel of its own, ticks, int64 `[N]`; 0 for other ops."""
     read = np.bincount(problem.access, problem.read, minlength=len(problem.compute))
     memory = problem.memory + read.astype(np.int64)
     hidden = int(problem.overlap) * np.minimum(problem.compute, memory) >> OVERLAP_BITS
@@ -99,7 +105,7 @@ def alone(problem: FusionProblem) -> np.ndarray:
 
 
 def _machines(hardware: Hardware) -> tuple[list[Hardware], np.ndarray]:
-    """Returns a machine of one device for each kind of them, and the kind of each device."""
+    """Return a machine of one device per kind of device, and the kind of each device."""
     rates = np.stack([hardware.flop_rate, hardware.memory_bandwidth, hardware.launch], 1)
     kinds, kind = np.unique(rates, axis=0, return_inverse=True)
     machines = [
@@ -116,8 +122,8 @@ def _machines(hardware: Hardware) -> tuple[list[Hardware], np.ndarray]:
 
 
 def _tick(fusion: list[FusionProblem], sent: Problem) -> float:
-    """Returns a tick by which all transfers, and the slowest kernels, are no longer than said."""
-    # The slowest ops of all kinds of devices take no more than the ops of each kind together.
+    """Return a tick, s, that keeps transfers within `SENT_TICKS`, ops within `UNFUSED_TICKS`."""
+    # The slowest times of ops add up to no more than the times on all kinds of devices.
     ops = sum(float(problem.tick) for problem in fusion if alone(problem).any())
     transfers = sent.transfer_ticks.astype(np.int64).max(1).sum() * float(sent.tick)
     least = max(ops, transfers / SENT_TICKS)
@@ -125,10 +131,10 @@ def _tick(fusion: list[FusionProblem], sent: Problem) -> float:
 
 
 def _without_broadcasts(graph: Graph, problem: FusionProblem) -> Graph:
-    """Returns a padded graph with the uses of a fusion; what is no kernel there is an input."""
+    """Return a padded graph with the uses of a fusion problem; ops it removed become inputs."""
     count = int(problem.num_accesses)
     tensor, op = np.asarray(problem.tensor)[:count], np.asarray(problem.access)[:count]
-    is_use = np.diff(tensor, prepend=-1) == 0  # after the maker of each tensor
+    is_use = np.diff(tensor, prepend=-1) == 0  # rows after the producer of a tensor
     tensor, op = tensor[is_use], op[is_use]
     order = np.lexsort((op, tensor))
     rows, n = graphs.shape_of(graph), int(graph.num_ops)
@@ -150,7 +156,7 @@ def _without_broadcasts(graph: Graph, problem: FusionProblem) -> Graph:
 
 
 def _where_readers_may(problem: FusionProblem, allowed: np.ndarray) -> np.ndarray:
-    """Returns which ops may run wherever any of their readers may, bool `[N]`."""
+    """Return a mask of the ops allowed on every device where a consumer is allowed. bool `[N]`."""
     count = np.diff(problem.first_use)
     maker = np.repeat(np.arange(len(count)), count)
     is_not = (allowed[problem.consumer[: len(maker)]] & ~allowed[maker]).any(1)

@@ -1,21 +1,20 @@
-"""What a schedule costs where each device starts the best op at hand as soon as it is free.
+"""The cost of a schedule in which every device starts its best ready op as soon as it is free.
 
-In `gopt.cost.schedule.execution` a candidate says in which order everything is issued. Here time
-does: of all ready items the one whose time comes first goes next. The time of a transfer is when
-its tensor exists, that of an op when its device is free and its inputs have arrived. Of several ops
-on one device that may start at the same time the one with the smallest rank does; so a device keeps
-a priority queue. Without ranks it is the one that arrived first, the lowest index on ties: then the
-queue is first in, first out, which is the default of runtimes. Keys of transfers mean nothing.
+In `gopt.cost.schedule.execution` a candidate fixes the issue order. Here time does: of all ready
+items the earliest is issued next. The time of a transfer is when its tensor exists. The time of an
+op is when its device is free and its inputs have arrived. If several ops may start at once on a
+device, the one with the smallest rank starts: a device has a priority queue. Without ranks it is
+first in, first out (lowest index on ties), the default of runtimes. Transfer keys are ignored.
 
-All else is as in `execution`: how long items take, what they wait for and occupy, and that memory
-is accounted along the order of issue. So a link serves transfers in the order in which their
-tensors exist, and a synchronous transfer, once its tensor exists, keeps both of its devices from
-starting anything else, even while it waits for one of them.
+All else is as in `execution`: durations, dependencies, occupied resources, and memory accounted
+along the issue order. So a link serves transfers in the order in which their tensors come to
+exist. A synchronous transfer whose tensor exists blocks both its devices, even while it waits for
+one of them.
 
-At the same time inputs are issued first, then their transfers, both by index; then other transfers,
-by the device that they leave and by index; then ops, by device.
+At equal times, inputs are issued first, then their transfers, both by index. Other transfers
+follow, by source device and index, and then ops, by device.
 
-A population of placements alone, costed as in `execution`:
+To cost a population of placements, as in `execution`:
 
     cost = dispatch.population_cost(problem, "makespan")
     found = jax.jit(cost)(Keys(device, None, None))  # [P]
@@ -46,14 +45,14 @@ from gopt.xla.calls import uninlined
 
 
 def settled(problem: Problem, device: jax.Array) -> jax.Array:
-    """Returns where ops run that are wanted on some devices, int32 `[N]`.
+    """Return a placement in which every op is on an allowed device. int32 `[N]`.
 
-    An op that is not allowed on its device goes to the first one where it is. Inputs are wanted
-    where the first of their readers runs, by index.
+    An op that may not run on its wanted device goes to the first allowed one. An input goes to
+    the device of its first consumer, by index, if allowed there.
 
     Args:
       problem: one problem.
-      device: int32 `[N]`.
+      device: int32 `[N]`; wanted device of each op.
     """
     problem, device = jax.tree.map(jnp.asarray, (problem, device))
 
@@ -63,26 +62,30 @@ def settled(problem: Problem, device: jax.Array) -> jax.Array:
 
     ops = problem.shape.ops
     first = jax.ops.segment_min(problem.consumer, problem.producer[problem.tensor], ops)
-    first = jnp.minimum(first, ops - 1)  # nobody reads it
+    first = jnp.minimum(first, ops - 1)  # inputs without a consumer
     device = allowed(device)
     return allowed(jnp.where(problem.is_input, device[first], device))
 
 
 def placement(problem: Problem, device: jax.Array) -> Keys:
-    """Returns the keys of one candidate that places ops and is served first come, first served.
+    """Return the keys of a placement whose ops run first come, first served.
 
     Args:
       problem: one problem.
-      device: int32 `[N]`, where ops run, as of `settled`.
+      device: int32 `[N]`; device of each op, as returned by `settled`.
     """
     there = jnp.asarray(device)[:, None] == jnp.arange(problem.num_devices)
     return Keys(there.astype(jnp.float32), None, None)
 
 
 def decode(problem: Problem, keys: Keys) -> Decision:
-    """Returns the devices and ranks that the keys of one candidate stand for.
+    """Return the devices and ranks encoded by the keys of one candidate.
 
-    As in `execution.decode`; the ranks are None if the priorities are.
+    As in `execution.decode`; the ranks are None if the priorities are None.
+
+    Args:
+      problem: one problem.
+      keys: keys of one candidate, as in `evaluate`.
     """
     if keys.priority is None:
         return Decision(devices_of(problem, _completed(problem, keys)), None)
@@ -90,24 +93,27 @@ def decode(problem: Problem, keys: Keys) -> Decision:
 
 
 def simulate(problem: Problem, decision: Decision) -> Schedule:
-    """Returns the schedule of one decision, to look at.
+    """Return the full schedule of one decision, for inspection.
 
-    Only the ranks of ops matter; without ranks ops are served first come, first served.
+    Args:
+      problem: one problem.
+      decision: devices and ranks. Only ranks of ops matter; without ranks, ops run first come,
+        first served.
     """
     return _simulate(*jax.tree.map(jnp.asarray, (problem, decision)))
 
 
 def evaluate(problem: Problem, keys: Keys) -> Cost:
-    """Returns the cost of one candidate: the same as `simulate(problem, decode(problem, keys))`.
+    """Return the cost of one candidate, equal to `simulate(problem, decode(problem, keys))`.
 
     Compose with `jax.vmap` for a population, and once more for a batch of graphs. Candidates are
-    costed one at a time, on GPUs, too, where that is slow; on CPUs it is fast on up to eight
-    devices. Under a `jax.shard_map` pass `check_vma=False`, see `execution.evaluate`.
+    costed one at a time: fast on CPUs for up to eight devices, slow on GPUs. Under a
+    `jax.shard_map` pass `check_vma=False`, see `execution.evaluate`.
 
     Args:
       problem: one problem.
-      keys: of one candidate. Those of transfers may be None; if the priorities are None, ops are
-        served first come, first served.
+      keys: keys of one candidate. Transfer keys may be None. If the priorities are None, ops run
+        first come, first served.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -116,7 +122,11 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
 
 
 def makespan(problem: Problem, keys: Keys) -> jax.Array:
-    """Returns `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
+    """Return `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
+
+    Args:
+      problem: one problem.
+      keys: keys of one candidate, as in `evaluate`.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -126,9 +136,13 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
 
 
 def timed(problem: Problem, keys: Keys) -> Timing:
-    """Returns when the ops of one candidate run, and how urgent they are.
+    """Return times and slack of the ops of one candidate.
 
-    In up to one and a half times the time of `evaluate`; on GPUs, too, one candidate at a time.
+    Takes up to 1.5 times as long as `evaluate`, and costs one candidate at a time on GPUs too.
+
+    Args:
+      problem: one problem.
+      keys: keys of one candidate, as in `evaluate`.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -140,10 +154,14 @@ def timed(problem: Problem, keys: Keys) -> Timing:
 
 
 def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
-    """Returns what a search minimises, as `execution.population_cost` does.
+    """Return the function a search minimises, as `execution.population_cost` does.
+
+    Args:
+      problem: one problem.
+      name: an objective in `execution.OBJECTIVES`.
 
     Raises:
-      ValueError: there is no objective of that name.
+      ValueError: no objective has that name.
     """
     objectives.check_objective(name)
 
@@ -158,7 +176,7 @@ def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
 
 
 def _completed(problem: Problem, keys: Keys) -> Keys:
-    """Returns keys with zeros for priorities and transfers that are None."""
+    """Return keys with zeros for priorities and transfers that are None."""
     given = (
         jnp.zeros(shape.shape, shape.dtype) if leaf is None else leaf
         for shape, leaf in zip(keys_shape(problem)[1:], keys[1:], strict=True)
@@ -175,7 +193,7 @@ def _run(problem: Problem, keys: Keys, *, with_peak: bool) -> Cost:
 
 
 def _cost_of(*, first_come: bool, with_peak: bool) -> Callable[[Problem, Table, Keys], Cost]:
-    """Returns the cost of one candidate, in a unit that returns no more than what is needed."""
+    """Return a cost function of one candidate, as a unit that returns only what is needed."""
 
     @jax.custom_batching.sequential_vmap
     @uninlined
@@ -191,7 +209,7 @@ def _cost_of(*, first_come: bool, with_peak: bool) -> Callable[[Problem, Table, 
 def _issued(
     problem: Problem, table: Table, keys: Keys, *, first_come: bool
 ) -> tuple[jax.Array, Dispatched]:
-    """Returns the devices of one candidate, and in which order items are issued."""
+    """Return the devices of one candidate, and the order in which its items are issued."""
     device, ranks = devices_of(problem, keys), _by_index(problem)
     if not first_come:
         ranks = uninlined(rank_by_key)(keys.priority, ranks[0], problem.num_ops)
@@ -221,7 +239,7 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     ranks = by_rank, jnp.zeros_like(ops).at[by_rank].set(ops)
     table = tabulate(problem)
     position = dispatch(problem, device, *ranks, table, first_come=rank is None).position
-    # The same order of issue, decided beforehand; items that there are not come last.
+    # The same issue order as fixed ranks; items that are not issued come last.
     order = jnp.argsort(jnp.where(position > 0, position, position.size + 1)).astype(jnp.int32)
     items = jnp.arange(order.size, dtype=jnp.int32)
     rank = jnp.zeros_like(order).at[order].set(items)

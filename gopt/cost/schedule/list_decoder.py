@@ -1,10 +1,10 @@
-"""List construction: a second decoder, which leaves devices to a greedy choice where keys do.
+"""Decode keys by list scheduling, with a greedy choice of the devices that keys leave open.
 
-Ops are issued by priority among the ready ones, each on the allowed device where it would finish
-first, after the transfers of the inputs that it lacks there. An op whose largest device key is
-above `PIN` is pinned: it goes where its keys say, as in `gopt.cost.schedule.execution`. So the keys
-of this decoder span from a pure list heuristic (no pins) to full control (all pinned), and a search
-may start from a good schedule and change a device without placing all others afresh.
+Ready ops are issued by priority. Each goes to the allowed device where it would finish first,
+after transfers of the inputs that the device lacks. An op with a device key above `PIN` is
+pinned: it goes to its largest key, as in `gopt.cost.schedule.execution`. So keys range from a pure
+list heuristic (no pins) to full control (all pinned). A search may start from a good schedule
+and move one op without placing the others again.
 
 Source of the greedy choice: Hwang, Chow, Anger, Lee, "Scheduling precedence graphs in systems
 with interprocessor communication times", SIAM Journal on Computing 18 (1989).
@@ -22,16 +22,16 @@ from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.ranking import rank_by_key
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
 
-PIN = 0.5  # an op with a device key above this goes where its keys say
+PIN = 0.5  # an op with a device key above this is pinned to its largest key
 _NOWHERE = -1
 
 
 def construct(problem: Problem, keys: Keys) -> tuple[Keys, jax.Array]:
-    """Returns keys of the schedule that is built, and its makespan in ticks, int32.
+    """Return the keys of the constructed schedule, and its makespan in ticks, int32.
 
-    The keys that come back are standard ones: `gopt.cost.schedule.execution` decodes them to this
-    very schedule. Building it counts as one evaluation. Inputs that are not pinned are placed with
-    their first reader.
+    The returned keys are standard: `gopt.cost.schedule.execution` decodes them to this schedule.
+    A construction counts as one evaluation. Inputs that are not pinned are placed with their first
+    consumer.
 
     Args:
       problem: one problem; compose with `jax.vmap` for a population or a batch.
@@ -58,10 +58,10 @@ def construct(problem: Problem, keys: Keys) -> tuple[Keys, jax.Array]:
 
 
 def _pins(problem: Problem, key: Any) -> jax.Array:
-    """Returns the device that each op is bound to, or `_NOWHERE`. int32 `[N]`."""
+    """Return the device that each op is pinned to, or `_NOWHERE`. int32 `[N]`."""
     key = jnp.zeros(problem.op_ticks.shape, jnp.float32) if key is None else key
     key = jnp.where(problem.allowed, key, -jnp.inf)
-    # An input follows its first reader only where it may follow it anywhere.
+    # An input follows its first consumer only if all devices are allowed for it.
     bound = problem.is_input & ~problem.allowed.all(-1)
     wanted = (jnp.max(key, -1) > PIN) | bound
     return jnp.where(wanted, jnp.argmax(key, -1), _NOWHERE).astype(jnp.int32)
@@ -69,7 +69,7 @@ def _pins(problem: Problem, key: Any) -> jax.Array:
 
 @jax.custom_batching.sequential_vmap
 def _order(problem: Problem, priority: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the real ops in order of issue, then -1, without inputs; and their number."""
+    """Return the real non-input ops in issue order, then -1, and their number."""
     n = problem.shape.ops
     key = jnp.where(problem.is_input | (priority <= 0), jnp.float32(0), priority)
     ops = jnp.arange(n, dtype=jnp.int32)
@@ -107,20 +107,19 @@ def _order(problem: Problem, priority: jax.Array) -> tuple[jax.Array, jax.Array]
 def _place(
     problem: Problem, pin: jax.Array, order: jax.Array, count: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the device of each op, int32 `[N]`, and the makespan in ticks.
+    """Return the device of each op, int32 `[N]`, and the makespan in ticks.
 
-    Each op is tried on the devices in turn, and then put on the best of them for good. A trial
-    goes through the op's reads and then the op itself, one a step. What it occupies is kept
-    beside what is occupied, valid under the trial's own stamp only.
+    Each op is tried on each device, then placed on the best. A trial takes one step per read of
+    the op, and one for the op itself. The resources it would occupy are kept apart from those that
+    are occupied, and are valid only under the trial's own stamp.
 
-    A step ends with scalars to be written, and begins with writing those of the step before, so
-    that no array is read beside a write (see `gopt.cost.schedule.engine.cells`). What is not to be
-    kept goes to a spare cell. It is one flat loop because XLA makes native functions of small loops
-    only.
+    A step starts with the writes of the step before, so that no array is read and written at once
+    (see `gopt.cost.schedule.engine.cells`). Discarded values go to a spare cell. It is one flat
+    loop because XLA compiles only small loops to native functions.
     """
     n, d = problem.op_ticks.shape
-    spare = n + problem.shape.tensors * d  # an item
-    idle = d + d * d  # the spare resource, always free; devices come first, then links
+    spare = n + problem.shape.tensors * d  # spare item
+    idle = d + d * d  # spare resource, always free; devices come first, then links
     shared = (problem.channel >= 0) & ~jnp.eye(d, dtype=bool)
     link = jnp.where(shared, d + problem.channel, idle).ravel()
     op_ticks = jnp.where(problem.allowed, problem.op_ticks, MAX_TICKS).ravel()
@@ -207,7 +206,7 @@ def _place(
 
 
 def _standard(problem: Problem, device: jax.Array, order: jax.Array) -> Keys:
-    """Returns keys that put ops on these devices and issue them, after their inputs, in order."""
+    """Return keys that give ops these devices, and issue each op right after its transfers."""
     n, d = problem.op_ticks.shape
     t = problem.shape.tensors
     steps = jnp.arange(1, n + 1, dtype=jnp.int32)
@@ -215,7 +214,7 @@ def _standard(problem: Problem, device: jax.Array, order: jax.Array) -> Keys:
     position = position.at[order].set(steps, mode="drop", wrap_negative_indices=False)
     copy = problem.tensor * d + device[problem.consumer]
     first = jnp.full(t * d, n + 1, jnp.int32).at[copy].min(position[problem.consumer])
-    # Ops have odd numbers, and transfers the even one before the op that waits for them.
+    # Ops get odd numbers. A transfer gets the even one before the first op that waits for it.
     scale = jnp.float32(2 * n + 3)
     return Keys(
         device=jax.nn.one_hot(device, d, dtype=jnp.float32),

@@ -1,8 +1,8 @@
-"""A graph on a machine, quantised to int32: what every cost model reads.
+"""A graph on a machine, quantised to int32: the input of every cost model.
 
-The host computes in float64, once. Times become whole ticks and sizes whole units, so that the
-cost models only take maxima, sums and differences of int32, and every path to a cost agrees bit
-for bit. The quantised problem is the contract, not the seconds that it came from.
+The host computes in float64, once, and rounds times to whole ticks and sizes to whole units. So
+cost models need only max, + and - on int32, and all implementations agree bit for bit. The
+quantised problem is the contract, not the seconds it was made from.
 """
 
 from collections.abc import Sequence
@@ -16,43 +16,67 @@ from gopt.graph import graph as graphs
 from gopt.graph import padding
 from gopt.graph.graph import Graph, Shape
 
-MAX_TICKS = 2**30  # no schedule is longer: all ops one after another, with every transfer
-MAX_UNITS = 2**31 - 1  # no device holds more: every tensor, and the largest workspace
+MAX_TICKS = 2**30  # above every makespan: all ops and all transfers in sequence take less
+MAX_UNITS = 2**31 - 1  # at least what a device holds: all tensors, and the largest workspace
 
 
 class Problem(NamedTuple):
-    """What the cost models read. `N` ops, `T` tensors, `E` uses, `D` devices.
+    """A scheduling problem in ticks and units. `N` ops, `T` tensors, `E` uses, `D` devices.
 
-    The last row of ops, tensors and uses is padding. Items are numbered: op i is item i, the
-    transfer of tensor t to device d is item N + t · D + d.
+    The last row of ops, tensors and uses is padding. An item is an op or a transfer: op i is item
+    i, and the transfer of tensor t to device d is item N + t · D + d.
+
+    Attributes:
+      op_ticks: int32 `[N, D]`; time of an op on a device, ticks.
+      transfer_ticks: int32 `[T, D, D]`; time from row to column, ticks; the diagonal is not read.
+      size: int32 `[T]`; units.
+      workspace: int32 `[N]`; units; 0 for inputs, which run nowhere.
+      allowed: bool `[N, D]`; true if the op may run on the device.
+      capacity: int32 `[D]`; units.
+      channel: int32 `[D, D]`; link of a pair of devices, or -1 without contention.
+      synchronous: bool `[]`; true if a transfer occupies both devices.
+      is_input: bool `[N]`; true for input ops.
+      pinned: bool `[T]`; true for tensors that are never freed on their producer's device.
+      producer: int32 `[T]`; op that makes the tensor.
+      tensor: int32 `[E]`; tensor that is read; uses are sorted by (tensor, consumer).
+      consumer: int32 `[E]`; op that reads it.
+      first_tensor: int32 `[N + 1]`; tensors of op i start at `first_tensor[i]`.
+      first_use: int32 `[T + 1]`; uses of tensor t start at `first_use[t]`.
+      read: int32 `[E]`; tensors that are read, sorted by (consumer, tensor).
+      first_read: int32 `[N + 1]`; reads of op i start at `first_read[i]`.
+      num_ops: int32 `[]`; ops without padding.
+      num_tensors: int32 `[]`; tensors without padding.
+      num_uses: int32 `[]`; uses without padding.
+      tick: float64 `[]`; length of a tick, s.
+      unit: float64 `[]`; size of a unit, bytes, a power of two.
     """
 
-    op_ticks: Any  # int32 [N, D]
-    transfer_ticks: Any  # int32 [T, D, D], from row to column; the diagonal is not read
-    size: Any  # int32 [T], units
-    workspace: Any  # int32 [N], units; 0 for inputs, which run nowhere
-    allowed: Any  # bool [N, D]
-    capacity: Any  # int32 [D], units
-    channel: Any  # int32 [D, D], link of a pair, or -1
-    synchronous: Any  # bool []
-    is_input: Any  # bool [N]
-    pinned: Any  # bool [T]
-    producer: Any  # int32 [T]
-    tensor: Any  # int32 [E], sorted by (tensor, consumer)
-    consumer: Any  # int32 [E]
-    first_tensor: Any  # int32 [N + 1], tensors of op i: first_tensor[i] .. first_tensor[i + 1]
-    first_use: Any  # int32 [T + 1], uses of tensor t: first_use[t] .. first_use[t + 1]
-    read: Any  # int32 [E], tensors that are read, sorted by (consumer, tensor)
-    first_read: Any  # int32 [N + 1], reads of op i: first_read[i] .. first_read[i + 1]
-    num_ops: Any  # int32 []
-    num_tensors: Any  # int32 []
-    num_uses: Any  # int32 []
-    tick: Any  # float64 [], s
-    unit: Any  # float64 [], bytes, a power of two
+    op_ticks: Any
+    transfer_ticks: Any
+    size: Any
+    workspace: Any
+    allowed: Any
+    capacity: Any
+    channel: Any
+    synchronous: Any
+    is_input: Any
+    pinned: Any
+    producer: Any
+    tensor: Any
+    consumer: Any
+    first_tensor: Any
+    first_use: Any
+    read: Any
+    first_read: Any
+    num_ops: Any
+    num_tensors: Any
+    num_uses: Any
+    tick: Any
+    unit: Any
 
     @property
     def shape(self) -> Shape:
-        """Rows of ops, tensors and uses, padding included."""
+        """Numbers of rows of ops, tensors and uses, padding included."""
         return Shape(self.op_ticks.shape[-2], self.size.shape[-1], self.consumer.shape[-1])
 
     @property
@@ -69,21 +93,21 @@ def prepare(
     allowed: Any = None,
     tick: float | None = None,
 ) -> Problem:
-    """Returns the int32 problem of one graph on a machine.
+    """Return the int32 problem of one graph on a machine.
 
     Args:
-      graph: padded or not; one padding row is added where there is none.
-      hardware: the machine.
-      seconds: time of each op, in s, `[N]` or `[N, D]`, overheads included; by default by the
-        roofline `gopt.cost.hardware.op_seconds`. `N` counts real ops, or all rows of the graph.
-      allowed: which op may run on which device, bool `[N, D]`; by default every one on all.
-      tick: of times, in s; by default the shortest power of two in which all schedules fit, or 1 if
-        all times are whole.
+      graph: graph, padded or not; gets one padding row per axis if it lacks one.
+      hardware: machine of `D` devices.
+      seconds: time of each op, s, `[N]` or `[N, D]`, overheads included; by default
+        `gopt.cost.hardware.op_seconds`. `N` counts real ops, or all rows of the graph.
+      allowed: mask of the devices where each op may run, bool `[N, D]`; by default all true.
+      tick: length of a tick, s; by default 1 if all times are whole, else the shortest power of
+        two in which every schedule fits.
 
     Raises:
-      ValueError: naming the field and the index, for invalid hardware, a time that is negative
-        or not finite, an op without an allowed device, a device that fits no op, a tick that is
-        too short.
+      ValueError: hardware or graph is invalid; a time is negative or not finite; an op has no
+        allowed device; a device fits no op; or the tick is too short. The message names the field,
+        and the index if there is one.
     """
     check_hardware(hardware)
     graphs.check(graph)
@@ -94,7 +118,7 @@ def prepare(
     inputs = np.asarray(graphs.is_input(graph))
 
     size, producer = np.asarray(graph.size), np.asarray(graph.producer)
-    with np.errstate(over="ignore", invalid="ignore"):  # `_tick` raises
+    with np.errstate(over="ignore", invalid="ignore"):  # `_tick` raises on overflow
         times = _op_times(graph, hardware, seconds)
         sent = hardware.latency + size[:, None, None] / hardware.bandwidth
     times[inputs | (np.arange(rows.ops) >= n)] = 0
@@ -149,7 +173,7 @@ def prepare(
 
 
 def stack(problems: Sequence[Problem]) -> Problem:
-    """Returns problems of one shape stacked along a new first axis `G`.
+    """Return problems of one shape stacked along a new first axis `G`.
 
     Raises:
       ValueError: there are none, or their shapes differ (pad the graphs to one shape first).
@@ -167,12 +191,22 @@ def stack(problems: Sequence[Problem]) -> Problem:
 
 
 def to_seconds(problem: Problem, ticks: Any) -> Any:
-    """Returns ticks of one problem as seconds, float64. On the host."""
+    """Return ticks of one problem as seconds, float64, on the host.
+
+    Args:
+      problem: one problem.
+      ticks: int32 of any shape.
+    """
     return np.asarray(ticks).astype(np.float64) * float(problem.tick)
 
 
 def to_bytes(problem: Problem, units: Any) -> Any:
-    """Returns units of one problem as bytes: a Python integer, or int64 for an array."""
+    """Return units of one problem as bytes: a Python integer, or int64 for an array.
+
+    Args:
+      problem: one problem.
+      units: int32 of any shape.
+    """
     values = np.asarray(units).astype(np.int64) * int(problem.unit)
     return int(values) if values.ndim == 0 else values
 
@@ -212,7 +246,7 @@ def _op_times(graph: Graph, hardware: Hardware, seconds: Any) -> np.ndarray:
 
 
 def _unit(size: np.ndarray, workspace: np.ndarray) -> float:
-    """The smallest power of two in which everything at once stays below 2³¹ units."""
+    """Return the smallest power of two in which all tensors and the largest workspace fit int32."""
     unit = 1.0
     while np.ceil(size / unit).sum() + np.ceil(workspace / unit).max() > MAX_UNITS:
         unit *= 2
@@ -220,7 +254,7 @@ def _unit(size: np.ndarray, workspace: np.ndarray) -> float:
 
 
 def _tick(times: np.ndarray, sent: np.ndarray, given: float | None) -> float:
-    """1 s if all times are whole seconds and fit; else the smallest power of two that fits."""
+    """Return 1 s if all times are whole and fit, else the smallest power of two that fits."""
     with np.errstate(over="ignore"):
         longest, transfers = times.max(1), sent.max(1)
         total = longest.sum() + transfers.sum()

@@ -1,11 +1,11 @@
-"""When ops run in a schedule, and which of them decide when it ends.
+"""Start, end and slack of ops in a schedule.
 
-The slack of an op is how much later it could end, with all items on their devices and links in the
-same order, without a longer makespan. Ops without slack are critical. The makespan is the length of
-a chain of critical ops, and of transfers that they wait for.
+The slack of an op is the longest delay of its end that leaves the makespan unchanged. Items keep
+their devices and links, and their order on them. An op without slack is critical. The makespan
+is the length of a chain of critical ops and of transfers they wait for.
 
-Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`): items are
-visited in order of issue, then from the last to the first, each with those that wait for it.
+Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`). Items are
+visited in issue order, then in reverse, each with the items that wait for it.
 """
 
 from typing import Any, NamedTuple
@@ -23,17 +23,28 @@ from gopt.xla.calls import uninlined
 
 
 class Timing(NamedTuple):
-    """Where and when ops run, and how urgent they are. Times are in ticks; padding has zeros."""
+    """Devices, times and slack of ops, in ticks. Padding rows are 0.
 
-    device: Any  # int32 [N], where they run
-    arrived: Any  # int32 [N], when all that an op reads is there
-    start: Any  # int32 [N]
-    end: Any  # int32 [N]
-    slack: Any  # int32 [N], how much later it could end without a longer makespan
-    yielding: Any  # int32 [N], the same if what comes next on its device did not wait for it, while
-    # all else waits as it does; the slack at least
-    received: Any  # int32 [T, D], when a tensor that is sent to a device is there; else 0
-    makespan: Any  # int32 []
+    Attributes:
+      device: int32 `[N]`; device of the op.
+      arrived: int32 `[N]`; time when all inputs of the op are on its device.
+      start: int32 `[N]`; start of the op.
+      end: int32 `[N]`; end of the op.
+      slack: int32 `[N]`; longest delay of the end that leaves the makespan unchanged.
+      yielding: int32 `[N]`; slack if the next item on the device did not wait for the op, and all
+        other items waited as before; at least `slack`.
+      received: int32 `[T, D]`; time when a tensor that is sent to the device arrives; else 0.
+      makespan: int32 `[]`; last end.
+    """
+
+    device: Any
+    arrived: Any
+    start: Any
+    end: Any
+    slack: Any
+    yielding: Any
+    received: Any
+    makespan: Any
 
 
 @jax.custom_batching.sequential_vmap
@@ -41,24 +52,24 @@ class Timing(NamedTuple):
 def timing(
     problem: Problem, times: Clock, device: jax.Array, position: jax.Array, count: jax.Array
 ) -> Timing:
-    """Returns when ops run, and how urgent they are, in a schedule whose order of issue is known.
+    """Return times and slack of ops, given the issue order.
 
     Args:
       problem: one problem.
-      times: its clock.
-      device: int32 `[N]`, where ops run.
-      position: int32 `[N + T·D]`, of each item in the order of issue, from 1; 0 for no item.
-      count: int32 `[]`, how many items there are.
+      times: clock of the problem.
+      device: int32 `[N]`; device of each op.
+      position: int32 `[N + T·D]`; place of each item in the issue order, from 1; 0 if not issued.
+      count: int32 `[]`; number of issued items.
     """
     (n, t, e), d = problem.shape, problem.num_devices
     size = n + t * d
     items = jnp.arange(size, dtype=jnp.int32)
-    order = jnp.zeros(size + 1, jnp.int32).at[position].set(items)  # from 1; the first is no item
+    order = jnp.zeros(size + 1, jnp.int32).at[position].set(items)  # from 1; row 0 is unused
     waits = uninlined(waiting)(problem, device)
     demands = clock.demands(times, device)
 
     def item_of(element: jax.Array) -> jax.Array:
-        """Returns the item that an element of a list lets go on."""
+        """Return the item that waits, for an element of a waiting list."""
         use = jnp.minimum(element, e - 1)
         return jnp.where(element >= e, n + element - e, load(problem.consumer, use))
 
@@ -83,7 +94,7 @@ def timing(
     _, _, arrived, end = lax.while_loop(lambda s: s[0] <= count, run, state)
 
     def look_back(state: Any) -> Any:
-        k, free, last, behind = state  # what comes after an item, and that without its device
+        k, free, last, behind = state  # ticks after an item's end: all, and through consumers only
         item = load(order, k)
         occupied, ticks = load(demands, 2 * item), load(demands, 2 * item + 1)
 

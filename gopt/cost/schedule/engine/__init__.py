@@ -1,1 +1,1 @@
-"""The event-driven simulation behind the cost of a schedule, as scalar loops."""
+"""Event-driven simulation of a schedule, as loops over scalars."""

@@ -1,8 +1,8 @@
-"""Which op of a device is the best of those that have arrived: trees of the earliest arrivals.
+"""Find the best op that has arrived on a device: binary trees of earliest arrivals.
 
-Each device has a binary tree. Its leaves are ops by rank, with the time from which they may start;
-a node has the earliest one below it. So the smallest rank that has arrived is found on the way
-down. Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`).
+Each device has one tree. Its leaves are ops by rank, with their arrival times; a node holds the
+earliest time below it. A descent finds the smallest rank that has arrived. Written for one
+candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`).
 """
 
 from typing import Any, NamedTuple
@@ -14,45 +14,54 @@ from jax import lax
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.problem import MAX_TICKS
 
-NEVER = MAX_TICKS  # when ops arrive of which nothing is known yet; no time is as large
+NEVER = MAX_TICKS  # arrival time of ops not known yet; larger than any time
 
 
 class Layout(NamedTuple):
-    """Where nodes are: node k of device d at k · 2^`bits` + d.
+    """Positions of nodes in the array of trees: node k of device d is at k · 2^`bits` + d.
 
-    The root is node 1, the nodes below k are 2 k and 2 k + 1, and the op of rank r is node
+    The root is node 1, and the children of k are 2 k and 2 k + 1. The op of rank r is node
     `leaves` + r.
+
+    Attributes:
+      leaves: number of leaves per tree, a power of two.
+      bits: bits that hold a device number.
     """
 
     leaves: int
     bits: int
 
     def place(self, node: Any, device: Any) -> Any:
-        """Returns where a node of a device is."""
+        """Return the position of a device's node."""
         return node << self.bits | device
 
     def above(self, place: jax.Array) -> jax.Array:
-        """Returns where the node above one is."""
+        """Return the position of the parent node."""
         mask = (1 << self.bits) - 1
         return (place >> 1) & ~mask | place & mask
 
     def rank(self, place: jax.Array) -> jax.Array:
-        """Returns the rank of the op at a leaf."""
+        """Return the rank of the op at a leaf."""
         return (place >> self.bits) - self.leaves
 
 
 def layout(ops: int, devices: int) -> Layout:
-    """Returns the layout for so many ops and devices."""
+    """Return the layout of the trees.
+
+    Args:
+      ops: number of ops.
+      devices: number of devices.
+    """
     return Layout(1 << (ops - 1).bit_length(), (devices - 1).bit_length())
 
 
 def create(of: Layout, place: jax.Array, arrived: jax.Array) -> jax.Array:
-    """Returns the trees of ops, int32 `[2 · leaves · 2^bits]`.
+    """Return the trees of ops, int32 `[2 · leaves · 2^bits]`.
 
     Args:
-      of: their layout.
-      place: int32 `[N]`, the leaf of each op.
-      arrived: int32 `[N]`, when each may start, ticks; `NEVER` if that is not known yet.
+      of: layout of the trees.
+      place: int32 `[N]`; position of each op's leaf.
+      arrived: int32 `[N]`; arrival time of each op, ticks; `NEVER` if not known yet.
     """
     width = 1 << of.bits
     level = jnp.full(of.leaves * width, NEVER, jnp.int32)
@@ -61,11 +70,17 @@ def create(of: Layout, place: jax.Array, arrived: jax.Array) -> jax.Array:
     while len(level) > 1:
         level = level.reshape(-1, 2, width).min(1)
         levels.append(level)
-    return jnp.concatenate([level, *reversed(levels)]).ravel()  # node 0 is nobody's
+    return jnp.concatenate([level, *reversed(levels)]).ravel()  # node 0 is unused
 
 
 def earliest(of: Layout, trees: jax.Array, devices: int) -> jax.Array:
-    """Returns when the first op arrives on each device, int32 `[D]`, or `NEVER`."""
+    """Return the first arrival on each device, int32 `[D]`, ticks; `NEVER` if there is none.
+
+    Args:
+      of: layout of the trees.
+      trees: trees as returned by `create`.
+      devices: number of devices, `D`.
+    """
     root = of.place(1, 0)
     return trees[root : root + devices]
 
@@ -73,13 +88,13 @@ def earliest(of: Layout, trees: jax.Array, devices: int) -> jax.Array:
 def add(
     of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the trees with the time when an op arrives, and that time, once they are written.
+    """Return the trees with one more op, and its arrival time, read after the write.
 
     Args:
-      of: the layout.
-      trees: the trees.
-      place: int32 `[]`, the leaf of the op, which is not in the tree; or 0 for none.
-      time: int32 `[]`, when it arrives, ticks.
+      of: layout of the trees.
+      trees: trees as returned by `create`.
+      place: int32 `[]`; position of the op's leaf, which is not in the tree yet; 0 for no op.
+      time: int32 `[]`; arrival time, ticks.
     """
 
     def is_earlier(state: Any) -> Any:
@@ -88,7 +103,7 @@ def add(
 
     def ascend(state: Any) -> Any:
         place, time, trees = state
-        # The time as it is, which XLA does not see: else it would not be carried, but read again.
+        # Equals `time`, unknown to XLA, which would read the time again instead of carrying it.
         return of.above(place), time | (place >> 31), store(trees, place, time)
 
     _, time, trees = lax.while_loop(is_earlier, ascend, (place, time, trees))
@@ -96,14 +111,14 @@ def add(
 
 
 def best(of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array) -> jax.Array:
-    """Returns the leaf of the smallest rank that has arrived.
+    """Return the leaf of the smallest rank that has arrived.
 
     Args:
-      of: the layout.
-      trees: the trees.
-      place: int32 `[]`, the root of a device where something has arrived, or its node 0, which is
-        returned.
-      time: int32 `[]`, by when, ticks.
+      of: layout of the trees.
+      trees: trees as returned by `create`.
+      place: int32 `[]`; root of a device where an op has arrived, or the device's node 0, which
+        is returned as it is.
+      time: int32 `[]`; latest arrival time that counts, ticks.
     """
 
     def descend(place: jax.Array) -> jax.Array:
@@ -118,7 +133,13 @@ def best(of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array) -> jax
 
 
 def remove(of: Layout, trees: jax.Array, place: jax.Array) -> jax.Array:
-    """Returns the trees without an op; `place` is its leaf, or node 0 for none."""
+    """Return the trees without one op.
+
+    Args:
+      of: layout of the trees.
+      trees: trees as returned by `create`.
+      place: int32 `[]`; position of the op's leaf, or of a device's node 0 for no op.
+    """
 
     def ascend(state: Any) -> Any:
         place, time, trees = state

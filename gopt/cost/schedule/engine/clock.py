@@ -1,4 +1,4 @@
-"""The clock: how long items take, what they occupy meanwhile, and when that is free again.
+"""Durations of items, the resources they occupy, and the times when these are free.
 
 Written for one candidate and one item at a time (see `gopt.cost.schedule.engine.cells`).
 """
@@ -13,23 +13,28 @@ from gopt.cost.schedule.problem import Problem
 
 
 class Clock(NamedTuple):
-    """How long items take and what they occupy, wherever ops run.
+    """Durations and resources of items, for every placement of ops.
 
-    The home of an op is its device, that of a transfer the device that it leaves. The role of an
+    The home of an op is its device; the home of a transfer is its source device. The role of an
     item is 0 for an input, 1 for another op, and 2 + d for a transfer to device d.
+
+    Attributes:
+      maker: int32 `[N + T·D]`; op whose device is the home, with the role in the low bits.
+      ticks: int32 `[(N + T·D) · D]`; duration by item and home, ticks.
+      occupied: int32 `[(2 + D) · D]`; up to three resources by role and home, see `_resources`.
     """
 
-    maker: Any  # int32 [N + T·D], the op whose device is the home, and the role in the last bits
-    ticks: Any  # int32 [(N + T·D) · D], by item and home
-    occupied: Any  # int32 [(2 + D) · D], by role and home, up to three resources, see `_resources`
+    maker: Any
+    ticks: Any
+    occupied: Any
 
 
-# Resources: one that is always free, one that nobody asks for, the devices, the links.
+# Resources: one that is always free, one that is written but never read, devices, links.
 _IDLE, _UNASKED, _FIRST = 0, 1, 2
 
 
 def create(problem: Problem) -> Clock:
-    """Returns the clock of a problem, the same for all candidates."""
+    """Return the clock of a problem, shared by all candidates."""
     n, t, _ = problem.shape
     d = problem.num_devices
     devices = jnp.arange(d, dtype=jnp.int32)
@@ -38,7 +43,7 @@ def create(problem: Problem) -> Clock:
 
     bits = _bits(d)
     link = jnp.where(problem.channel < 0, _IDLE, _FIRST + d + problem.channel)
-    # A synchronous transfer occupies both of its devices, too.
+    # A synchronous transfer also occupies both its devices.
     both = jnp.where(problem.synchronous, _FIRST + devices, _IDLE)
     sends = ((link << bits | both[:, None]) << bits) | both
     runs = jnp.stack([jnp.full(d, _IDLE), _FIRST + devices]) << (2 * bits)
@@ -51,14 +56,25 @@ def create(problem: Problem) -> Clock:
 
 
 def durations(times: Clock, device: jax.Array) -> jax.Array:
-    """Returns how long each item takes if ops run on these devices, int32 `[N + T·D]`, ticks."""
+    """Return the duration of each item under a placement, int32 `[N + T·D]`, ticks.
+
+    Args:
+      times: clock of the problem.
+      device: int32 `[N]`; device of each op.
+    """
     d = _devices(times)
     items = jnp.arange(times.maker.size, dtype=jnp.int32)
     return times.ticks[items * d + device[times.maker >> _bits(d)]]
 
 
 def demand(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns what an item occupies, for `wait` and `occupy`, and for how long, ticks."""
+    """Return the packed resources of an item, for `wait` and `occupy`, and its ticks.
+
+    Args:
+      times: clock of the problem.
+      device: int32 `[N]`; device of each op.
+      item: int32 `[]`; item number.
+    """
     d = _devices(times)
     maker = load(times.maker, item)
     role, home = maker & ((1 << _bits(d)) - 1), load(device, maker >> _bits(d))
@@ -66,34 +82,58 @@ def demand(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array,
 
 
 def idle(devices: int) -> jax.Array:
-    """Returns when each resource is free at the start, int32 `[R]`, ticks; `free` below.
+    """Return the times when resources are free at the start, int32 `[R]`, ticks: all 0.
 
-    Other functions take a longer array, too, of which it is the beginning.
+    This is `free` in other functions, which also accept a longer array that begins with it.
     """
     return jnp.zeros(_FIRST + devices + devices**2, jnp.int32)
 
 
 def free_devices(free: jax.Array, devices: int) -> jax.Array:
-    """Returns when devices are free, int32 `[D]`, ticks."""
+    """Return the times when devices are free, int32 `[D]`, ticks.
+
+    Args:
+      free: times when resources are free, as in `idle`.
+      devices: number of devices, `D`.
+    """
     return free[_FIRST : _FIRST + devices]
 
 
 def wait(free: jax.Array, occupied: jax.Array, begin: jax.Array, devices: int) -> jax.Array:
-    """Returns when all that an item occupies is free, and no earlier than `begin`."""
+    """Return the first time, not before `begin`, when all resources of an item are free.
+
+    Args:
+      free: times when resources are free, as in `idle`.
+      occupied: int32 `[]`; packed resources of the item, as from `demand`.
+      begin: int32 `[]`; earliest start, ticks.
+      devices: number of devices, `D`.
+    """
     for resource in _resources(occupied, devices):
         begin = jnp.maximum(begin, load(free, resource))
     return begin
 
 
 def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, devices: int) -> jax.Array:
-    """Returns when resources are free after an item that occupies some of them until its end."""
+    """Return the times when resources are free, after an item has occupied some until `end`.
+
+    Args:
+      free: times when resources are free, as in `idle`.
+      occupied: int32 `[]`; packed resources of the item, as from `demand`.
+      end: int32 `[]`; end of the item, ticks.
+      devices: number of devices, `D`.
+    """
     for resource in _resources(occupied, devices):
         free = store(free, jnp.maximum(resource, _UNASKED), end)
     return free
 
 
 def demands(times: Clock, device: jax.Array) -> jax.Array:
-    """Returns `demand` of all items, one after another, and of nothing: `[2 · (N + T·D + 1)]`."""
+    """Return `demand` of all items in sequence, then zeros: int32 `[2 · (N + T·D + 1)]`.
+
+    Args:
+      times: clock of the problem.
+      device: int32 `[N]`; device of each op.
+    """
     d = _devices(times)
     role, home = times.maker & ((1 << _bits(d)) - 1), device[times.maker >> _bits(d)]
     rows = jnp.stack([times.occupied[role * d + home], durations(times, device)], 1)
@@ -105,14 +145,14 @@ def _devices(times: Clock) -> int:
 
 
 def _bits(devices: int) -> int:
-    # For the role of an item, and for a resource that is no link.
+    # Enough for the role of an item, and for a resource other than a link.
     return (_FIRST + devices - 1).bit_length()
 
 
 def _resources(occupied: jax.Array, devices: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the resources that an item occupies: its own, and two more devices or `_IDLE`.
+    """Return the resources of an item: a device, link or `_IDLE`, and two more devices or `_IDLE`.
 
-    They are packed in 31 bits, for which `gopt.cost.hardware.MAX_DEVICES` leaves room.
+    They are packed in 31 bits; `gopt.cost.hardware.MAX_DEVICES` makes sure that they fit.
     """
     bits = _bits(devices)
     mask = (1 << bits) - 1

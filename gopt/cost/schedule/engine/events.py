@@ -1,10 +1,10 @@
-"""Which item is issued next where time decides, and when the last one ends.
+"""Simulate dispatch: issue the item whose time comes first, until none is left.
 
 Written for one candidate, as a loop over scalars (see `gopt.cost.schedule.engine.cells`). XLA
-compiles a loop to native code if by its estimate a step, with all that is carried, accesses less
-than 1 KiB; else it takes ten times as long. So a step visits one item only, and arrays are few: one
-of all that is only read, one of what ops wait for, one of what devices do and of what was issued,
-and one of trees. A step looks at all devices: with more than eight it is no longer native.
+compiles a loop to native code if it estimates that a step accesses less than 1 KiB, carried values
+included; otherwise the loop takes ten times as long. So a step visits one item, and arrays are few:
+one of constants, one of missing tensors, one of devices and issued items, and one of trees. A step
+looks at all devices, so with more than eight it is no longer native.
 """
 
 from functools import partial
@@ -21,31 +21,46 @@ from gopt.cost.schedule.engine.waiting import waiting
 from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
-_NONE = -1  # neither an item nor an element of a list
+_NONE = -1  # no item, or the end of a list
 
 
 class Table(NamedTuple):
-    """What is the same for all candidates of a problem."""
+    """Values of a problem that all candidates share.
+
+    Attributes:
+      times: clock of the problem.
+      inputs: int32 `[N]`; input ops by index, then N.
+      count: int32 `[]`; number of inputs.
+      position: int32 `[N + T·D + 1]`; places of inputs in the issue order, from 1; else 0.
+      missing: int32 `[2 · N]`; two entries per op: latest arrival so far of a tensor it reads,
+        ticks, and number of tensors that have not arrived.
+      arrived: int32 `[N]`; 0 for non-input ops that read nothing, else `NEVER`; ticks.
+    """
 
     times: Clock
-    inputs: Any  # int32 [N], the inputs by index
-    count: Any  # int32 [], how many there are
-    position: Any  # int32 [N + T·D + 1], their places in the order of issue, from 1; else 0
-    missing: Any  # int32 [2 · N], of each op when what it reads has arrived so far, ticks, and how
-    # many tensors have not
-    arrived: Any  # int32 [N], 0 for ops that read nothing, and are no inputs; else `NEVER`
+    inputs: Any
+    count: Any
+    position: Any
+    missing: Any
+    arrived: Any
 
 
 class Dispatched(NamedTuple):
-    """What happens to the items."""
+    """Result of `dispatch`.
 
-    position: Any  # int32 [N + T·D], place in the order of issue, counted from 1; 0 for no item
-    count: Any  # int32 [], how many items there are
-    makespan: Any  # int32 [], ticks
+    Attributes:
+      position: int32 `[N + T·D]`; place of each item in the issue order, from 1; 0 if not issued.
+      count: int32 `[]`; number of issued items.
+      makespan: int32 `[]`; ticks.
+    """
+
+    position: Any
+    count: Any
+    makespan: Any
 
 
 def tabulate(problem: Problem) -> Table:
-    """Returns what is the same for all candidates of a problem."""
+    """Return the values of a problem that all candidates share."""
     n, t, _ = problem.shape
     is_real = jnp.arange(n) < problem.num_ops
     is_input = problem.is_input & is_real
@@ -73,19 +88,20 @@ def dispatch(
     *,
     first_come: bool,
 ) -> Dispatched:
-    """Returns in which order items are issued, and when the last one ends.
+    """Return the order in which items are issued, and the makespan.
 
-    The next event of a device is the end of the op that runs there or, if there is none, the start
-    of the best one that has arrived. When an op ends, its transfers are issued, and readers are
-    told when what they read arrives: once nothing is missing, they can start from then on.
+    The next event of a busy device is the end of its op. The next event of a free device is the
+    start of the best op that has arrived. When an op ends, its transfers are issued and its
+    consumers are notified. A consumer with no missing tensor may start at its latest arrival.
 
     Args:
       problem: one problem.
-      device: int32 `[N]`, where ops run.
-      by_rank: int32 `[N]`, ops from the best to the worst; padding comes after.
-      rank: int32 `[N]`, the place of each op in it; that of padding is not read.
-      table: of the problem.
-      first_come: whether what arrived first is the best, and ranks decide on ties; else ranks do.
+      device: int32 `[N]`; device of each op.
+      by_rank: int32 `[N]`; ops from the best to the worst, then padding.
+      rank: int32 `[N]`; place of each op in `by_rank`; not read for padding.
+      table: shared values of the problem.
+      first_come: whether the earliest arrival is the best, and ranks break ties; else the
+        smallest rank is the best.
     """
     n, t, e = problem.shape
     d = problem.num_devices
@@ -97,25 +113,25 @@ def dispatch(
     fixed, (after, head, consumer, place_of, op_of, demand_of) = _joined(
         waits.next, waits.head, problem.consumer, leaf, by_rank, clock.demands(table.times, device)
     )
-    until = jnp.full(d, arrivals.NEVER, jnp.int32)  # when the op ends that runs on a device
-    runs = jnp.zeros(d, jnp.int32)  # which op does
+    until = jnp.full(d, arrivals.NEVER, jnp.int32)  # end of the running op of each device
+    runs = jnp.zeros(d, jnp.int32)  # running op of each device
     log, (_, until_at, runs_at, position_at) = _joined(clock.idle(d), until, runs, table.position)
 
     def next_item(element: jax.Array) -> jax.Array:
-        """Returns the transfer that an element of a list is, or `nothing`."""
+        """Return the transfer of a list element, or `nothing` if it is a use."""
         return jnp.where(element >= e, n + element - e, nothing)
 
     def visit(now: jax.Array, item: jax.Array, element: jax.Array, state: Any) -> Any:
-        """Issues an item and tells its readers, or those of an op on the device where it ends.
+        """Issue an item and notify its consumers, or an ending op's consumers on its own device.
 
         Args:
-          now: the time.
-          item: an op that starts, a transfer of one that ends, or `nothing`, after its last one.
-          element: of the list of the op that ends; else -1.
-          state: how many items are issued, the trees, what ops wait for, and the log.
+          now: current time, ticks.
+          item: starting op, transfer of an ending op, or `nothing` after its last transfer.
+          element: current element of the ending op's waiting list; -1 for a starting op.
+          state: number of the next item, trees, missing tensors, and log.
 
         Returns:
-          When the item ends, what is to be visited then, and the state.
+          End of the item, next item and element to visit, and the state.
         """
         k, trees, missing, log = state
         is_transfer = (item - n).astype(jnp.uint32) < t * d
@@ -132,7 +148,7 @@ def dispatch(
             place = if_negative(left - 1, load(fixed, place_of + reader))
             trees, time = arrivals.add(tree, trees, place, time)
             missing = store(missing, 2 * reader, time)
-            left = load(missing, 2 * reader + 1) - 1  # again: the one before was of the old array
+            left = load(missing, 2 * reader + 1) - 1  # read again, from the written array
             return load(fixed, after + use), trees, store(missing, 2 * reader + 1, left)
 
         use = jnp.where(is_transfer, load(fixed, head + item), element)
@@ -151,7 +167,7 @@ def dispatch(
         return i + (item < 0).astype(jnp.int32), item, element, state
 
     def next_event(trees: jax.Array, log: jax.Array) -> Any:
-        """Returns the time of the first event, twice, plus one for a start, and its device."""
+        """Return the next event as 2 · time, plus 1 for a start, and its device."""
         start = jnp.maximum(arrivals.earliest(tree, trees, d), clock.free_devices(log, d))
         end = log[until_at : until_at + d]
 
@@ -166,9 +182,9 @@ def dispatch(
             [0],
         )
 
-    @uninlined  # else XLA would find it out again wherever it is used
+    @uninlined  # else XLA would compute it again at every use
     def begin(starts: Any, place: Any, on: Any, item: Any, element: Any, log: Any) -> Any:
-        """Returns which op starts or ends, and the item and the element to visit first."""
+        """Return the op that starts or ends, and the first item and element to visit."""
         op = jnp.where(starts, load(fixed, op_of + tree.rank(place)), load(log, runs_at + on))
         first = jnp.where(starts, _NONE, load(fixed, head + op))
         begun = jnp.where(starts, op, next_item(first))
@@ -183,7 +199,7 @@ def dispatch(
         trees = arrivals.remove(tree, trees, place)
         state = k, trees, missing, log
         finish, item, element, (k, trees, missing, log) = visit(now, item, element, state)
-        # An op that ends is the next event until its last transfer is issued.
+        # An ending op stays the next event until its last transfer is issued.
         end = jnp.where(item < 0, arrivals.NEVER, now)
         log = store(log, until_at + on, jnp.where(starts, finish, end))
         log = store(log, runs_at + on, op)
@@ -202,6 +218,6 @@ def dispatch(
 
 
 def _joined(*parts: jax.Array) -> tuple[jax.Array, list[int]]:
-    """Returns arrays as one, and where each begins."""
+    """Return the concatenation of arrays, and the offset of each."""
     starts = [sum(part.size for part in parts[:k]) for k in range(len(parts))]
     return jnp.concatenate(parts), starts

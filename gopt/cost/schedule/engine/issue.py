@@ -1,7 +1,7 @@
-"""The order in which items are issued, and when they end.
+"""Issue items by rank, and compute when they end.
 
-Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`). All of it
-is max, + and - on int32.
+Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`), with max,
++ and - on int32 only.
 """
 
 from functools import partial
@@ -20,11 +20,17 @@ from gopt.xla.calls import uninlined
 
 
 class Issued(NamedTuple):
-    """What happens to the items."""
+    """Result of `issue`.
 
-    position: Any  # int32 [N + T·D], place in the order of issue, counted from 1; 0 for no item
-    end: Any  # int32 [N + T·D], ticks
-    makespan: Any  # int32 [], ticks
+    Attributes:
+      position: int32 `[N + T·D]`; place of each item in the issue order, from 1; 0 if not issued.
+      end: int32 `[N + T·D]`; ticks.
+      makespan: int32 `[]`; ticks.
+    """
+
+    position: Any
+    end: Any
+    makespan: Any
 
 
 def issue(
@@ -35,11 +41,19 @@ def issue(
     rank: jax.Array,
     times: Clock | None,
 ) -> Issued:
-    """Returns in which order items are issued, and when they end.
+    """Return the order in which items are issued, their ends, and the makespan.
 
-    List scheduling: of all ready items the one with the smallest rank goes next. An item that is
-    issued walks the list of those that wait for it, each of which then waits for one less. They
-    start no earlier than it ends. Without a clock all ends are 0, and take no time to find.
+    List scheduling: of all ready items the one with the smallest rank is issued next. An issued
+    item walks the list of items that wait for it. Each of them then waits for one item less, and
+    starts no earlier than its end.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`; device of each op.
+      waits: waiting lists under this placement.
+      by_rank: int32 `[N + T·D]`; items by rising rank.
+      rank: int32 `[N + T·D]`; rank of each item.
+      times: clock of the problem; None skips the times, and all ends are 0.
     """
     n = problem.shape.ops
     d = problem.num_devices
@@ -69,12 +83,12 @@ def issue(
             is_ready = if_negative(load(missing, item) - 1, jnp.int32(1))
             own = load(rank, item)
             queue = ready_queue.add(queue, own, is_ready)
-            # The smaller of the two ranks, of which none is more than `EMPTY` + 2³⁰.
+            # The minimum of two ranks, neither above `EMPTY` + 2³⁰.
             less = (own | (1 - is_ready) * ready_queue.EMPTY) - next_rank
             next_rank = next_rank + if_negative(less, less)
             return load(waits.next, element), next_rank, queue, missing, arrived
 
-        # Found before the list is walked, so that the two go on side by side.
+        # Compute the first rank before the walk, so that the two run in parallel.
         state = load(waits.head, item), ready_queue.first(queue), queue, missing, arrived
         _, next_rank, queue, missing, arrived = lax.while_loop(lambda s: s[0] >= 0, notify, state)
         return queue, next_rank, missing, position, k + 1, arrived, free, end, last
@@ -94,5 +108,5 @@ def issue(
     state = lax.while_loop(lambda s: s[1] < ready_queue.EMPTY, step, state)
     *_, free, end, last = state
     free, end = write(free, end, last)
-    # Nothing ends after the last op: a transfer has a reader that waits for it.
+    # The last item to end is an op: every transfer has a consumer that waits for it.
     return Issued(state[3], end, jnp.max(clock.free_devices(free, d)))

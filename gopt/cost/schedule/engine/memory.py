@@ -1,4 +1,4 @@
-"""How much memory is in use on each device, step by step along the order of issue."""
+"""Memory in use on each device at each step of the issue order."""
 
 from typing import Any
 
@@ -8,23 +8,23 @@ from jax import lax
 
 from gopt.cost.schedule.problem import Problem
 
-_BLOCK = 4  # steps that are summed at once
+_BLOCK = 4  # steps summed per iteration
 
 
 def memory(
     problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns what is on each device at each step of the order of issue, and the peaks.
+    """Return the memory in use on each device at each step of the issue order, and the peaks.
 
     Args:
       problem: one problem.
-      device: int32 `[N]`.
-      position: int32 `[N + T·D]`, when items are issued, counted from 1; 0 for no item.
-      count: int32 `[]`, how many items there are.
+      device: int32 `[N]`; device of each op.
+      position: int32 `[N + T·D]`; place of each item in the issue order, from 1; 0 if not issued.
+      count: int32 `[]`; number of issued items.
 
     Returns:
-      int32 `[R, D]` and `[D]`, in units. Row k is the k-th item, row 0 the start; rows after the
-      last item mean nothing.
+      Usage, int32 `[R, D]`, and peak, int32 `[D]`, in units. Row k is the k-th item and row 0 the
+      start; rows after the last item are undefined.
     """
     d, zero = problem.num_devices, jnp.int32(0)
     change, work = changes(problem, device, position)
@@ -54,16 +54,21 @@ def memory(
 def changes(
     problem: Problem, device: jax.Array, position: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns what memory is in use depends on, step by step: two tables, int32 `[R, D]`, units.
+    """Return the changes in memory, and the workspace, at each step: two int32 `[R, D]`, units.
 
-    What is on a device while an item runs is what came until then less what went before: sums
-    along the order of issue, of what each step adds and what the step before it frees, the first
-    table. Beside it there is the item's workspace, the second one.
+    The sum of the first table up to a step is the memory of the tensors held during that step. A
+    row is the memory that the step allocates, less the memory that the step before freed. The
+    second table is the workspace of the step's item.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`; device of each op.
+      position: int32 `[N + T·D]`; place of each item in the issue order, as in `memory`.
     """
     n, t, e = problem.shape
     d = problem.num_devices
     devices = jnp.arange(d, dtype=jnp.int32)
-    rows = n + min(e, t * d) + 2  # every transfer has a use of its own
+    rows = n + min(e, t * d) + 2  # at most one transfer per use
     rows += -rows % _BLOCK
     never = rows - 1
 
@@ -71,7 +76,7 @@ def changes(
     home = device[problem.producer]
     is_home = home[:, None] == devices
     made = ops[problem.producer]
-    # The last reader of a tensor on a device; where it was made, transfers are readers too.
+    # Last consumer of a tensor on a device. On its producer's device, transfers are consumers too.
     slot = problem.tensor * d + device[problem.consumer]
     read = jnp.zeros(t * d, jnp.int32).at[slot].max(ops[problem.consumer]).reshape(t, d)
     leaves = jnp.maximum(made, jnp.max(jnp.where(is_home, 0, sent), 1))
@@ -81,7 +86,7 @@ def changes(
     size = jnp.where(is_home | (sent > 0), problem.size[:, None], 0)
 
     def table(step: jax.Array, device: jax.Array, size: jax.Array) -> jax.Array:
-        # Flat indices: XLA would write pairs of them out, which takes longer than to use them.
+        # Flat indices: XLA would materialise index pairs, which takes longer than the scatter.
         index = (step * d + device).ravel()
         return jnp.zeros(rows * d, jnp.int32).at[index].add(size.ravel(), mode="drop")
 

@@ -1,4 +1,4 @@
-"""Ranks of items by their keys: a radix sort of the exact bits."""
+"""Rank items by their keys: a radix sort of the exact bits."""
 
 from functools import partial
 from typing import Any
@@ -9,30 +9,29 @@ from jax import lax
 
 from gopt.cost.schedule.engine.cells import load, store
 
-_SHIFTS, _WIDTH = (0, 10, 20), 11  # a float32 that is not negative has 31 bits
+_SHIFTS, _WIDTH = (0, 10, 20), 11  # a non-negative float32 has 31 bits
 _BUCKETS = 1 << _WIDTH
-_LANES = 4  # one for each digit; four, so that the buckets of all are summed as one vector
+_LANES = 4  # one per digit, padded to four, so that all buckets are summed as one vector
 
 
 def key_bits(key: jax.Array) -> jax.Array:
-    """Returns int32 in the order of keys that are not negative.
+    """Return int32 in the same order as non-negative keys; -0.0 equals 0.0.
 
-    Exact everywhere: floats are compared with subnormal numbers taken as zero on some machines.
-    -0.0 equals 0.0.
+    Integers compare exactly everywhere; some machines compare subnormal floats as zero.
     """
     return jnp.maximum(lax.bitcast_convert_type(jnp.asarray(key, jnp.float32), jnp.int32), 0)
 
 
 def rank_by_key(key: jax.Array, items: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the first `count` of `items` sorted by (key, position), and the rank of each item.
+    """Return the first `count` of `items` sorted by (key, position), and the rank of each item.
 
-    Three passes over the bits: unlike buckets of keys it does not slow down where keys are close
-    together, and loops over scalars beat XLA's comparison sort on CPUs.
+    A radix sort in three passes: unlike a bucket sort it does not slow down for keys that are
+    close together. On CPUs, loops over scalars beat XLA's comparison sort.
 
     Args:
       key: float32 `[I]`, not negative.
-      items: int32 `[I]`, indices into `key`.
-      count: int32 `[]`.
+      items: int32 `[I]`; indices into `key`.
+      count: int32 `[]`; number of items to sort.
     """
 
     def bucket(item: jax.Array, lane: int) -> jax.Array:
@@ -54,7 +53,7 @@ def rank_by_key(key: jax.Array, items: jax.Array, count: jax.Array) -> tuple[jax
         return k + _LANES, total, lax.dynamic_update_slice(ends, total, (k,))
 
     def place(lane: int, state: Any) -> Any:
-        k, ends, items, placed, rank = state  # from the last to the first: equal digits keep order
+        k, ends, items, placed, rank = state  # last to first, so that the sort is stable
         item = load(items, k)
         at = bucket(item, lane)
         ends = store(ends, at, load(ends, at) - 1)

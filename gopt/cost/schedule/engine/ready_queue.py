@@ -1,7 +1,7 @@
 """A priority queue of ready items: a bitset over their ranks, in levels of 32-bit words.
 
-A bit of one level says whether a word of the level below is not zero, so that the smallest rank
-is found in log₃₂ steps. Functions take one queue; nothing here is batched.
+A bit of a level is 1 if the word it stands for in the level below is not zero. So the smallest
+rank is found in log₃₂ steps. Functions take one queue; nothing here is batched.
 """
 
 import jax
@@ -10,13 +10,18 @@ from jax import lax
 
 from gopt.cost.schedule.engine.cells import load, store
 
-Queue = tuple[jax.Array, ...]  # levels of words, finest first; the last is one word
+Queue = tuple[jax.Array, ...]  # levels of uint32 words, finest first; the last is one word
 
-EMPTY = 2**30  # the first rank of an empty queue, and no rank at all
+EMPTY = 2**30  # first rank of an empty queue; above every rank
 
 
 def create(size: int, ready: jax.Array) -> Queue:
-    """Returns a queue for ranks below `size` that holds those of `ready` that are not `EMPTY`."""
+    """Return a queue of ready items.
+
+    Args:
+      size: number of ranks; all are below it.
+      ready: int32; ranks to add. `EMPTY` entries are ignored.
+    """
     bits = jnp.zeros(size, jnp.uint32).at[ready].set(1, mode="drop", wrap_negative_indices=False)
     levels: list[jax.Array] = []
     while not levels or levels[-1].size > 1:
@@ -28,7 +33,7 @@ def create(size: int, ready: jax.Array) -> Queue:
 
 
 def first(queue: Queue) -> jax.Array:
-    """Returns the smallest rank in the queue, or `EMPTY`."""
+    """Return the smallest rank in the queue, or `EMPTY`."""
     rank = jnp.int32(0)
     for words in reversed(queue):
         word = load(words, rank)
@@ -37,7 +42,13 @@ def first(queue: Queue) -> jax.Array:
 
 
 def add(queue: Queue, rank: jax.Array, wanted: jax.Array) -> Queue:
-    """Returns the queue with `rank` in it if `wanted` is 1, not 0; adding it twice adds it once."""
+    """Return the queue with a rank added, or unchanged. Adding a rank twice adds it once.
+
+    Args:
+      queue: queue as returned by `create`.
+      rank: int32 `[]`; rank to add.
+      wanted: 1 to add the rank, 0 to leave the queue unchanged.
+    """
     levels = []
     for words in queue:
         bit = wanted.astype(jnp.uint32) << (rank & 31).astype(jnp.uint32)
@@ -47,7 +58,12 @@ def add(queue: Queue, rank: jax.Array, wanted: jax.Array) -> Queue:
 
 
 def remove(queue: Queue, rank: jax.Array) -> Queue:
-    """Returns the queue without `rank`, which must be in it."""
+    """Return the queue without a rank.
+
+    Args:
+      queue: queue as returned by `create`.
+      rank: int32 `[]`; rank to remove, which must be in the queue.
+    """
     levels, emptied = [], jnp.bool_(True)
     for words in queue:
         bit = emptied.astype(jnp.uint32) << (rank & 31).astype(jnp.uint32)

@@ -1,11 +1,11 @@
-"""Who waits for whom under a placement: for each item, a linked list of the items it lets go on.
+"""Waiting lists under a placement: for each item, a linked list of the items that wait for it.
 
-The uses of a tensor are sorted by its consumers, which run on any device. With lists, what is
-issued on a device visits the readers there, and nobody else's.
+The consumers of a tensor run on any device. With lists, an issued item visits its consumers on its
+own device only.
 
-Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`): an element
-is put at the head of its list one step after the head was read, so that no array is read beside a
-write.
+Written for one candidate, as loops over scalars (see `gopt.cost.schedule.engine.cells`). An element
+becomes the head of its list one step after the old head was read: no array is read and written at
+once.
 """
 
 from typing import Any, NamedTuple
@@ -17,24 +17,36 @@ from jax import lax
 from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.problem import Problem
 
-_NONE = -1  # the end of a list; negative, see `waiting`
+_NONE = -1  # end of a list; `waiting` needs it negative
 
 
 class Waiting(NamedTuple):
-    """Who waits for whom under a placement: for each item a linked list of what it lets go on.
+    """For each item, a linked list of the items that wait for it.
 
-    An element of a list is `E` + t · D + d, the transfer of a tensor that the item makes, or a use,
-    whose consumer reads what the item makes on the item's device. Transfers come first, by index.
+    An element below `E` is a use: its consumer reads the item's tensor on the item's device.
+    Element `E` + t · D + d is the transfer to device d of a tensor t that the item makes. Transfers
+    come first, by index.
+
+    Attributes:
+      head: int32 `[N + T·D]`; first element of each item's list, or -1.
+      next: int32 `[E + T·D]`; next element of the list, or -1.
+      items: int32 `[N + T·D]`; items to issue, by index: ops, then transfers.
+      count: int32 `[]`; number of items to issue.
     """
 
-    head: Any  # int32 [N + T·D], first element of the list of an item, or -1
-    next: Any  # int32 [E + T·D], the element after it, or -1
-    items: Any  # int32 [N + T·D], the items that there are, by index: ops, then transfers
-    count: Any  # int32 [], how many items there are
+    head: Any
+    next: Any
+    items: Any
+    count: Any
 
 
 def waiting(problem: Problem, device: jax.Array) -> Waiting:
-    """Returns who waits for whom if ops run on these devices."""
+    """Return the waiting lists under a placement.
+
+    Args:
+      problem: one problem.
+      device: int32 `[N]`; device of each op.
+    """
     n, t, e = problem.shape
     d = problem.num_devices
     maker = problem.producer[problem.tensor]
@@ -42,13 +54,13 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
 
     def join_use(state: Any) -> Any:
         use, count, owner, element, head, next_, items = state
-        head = store(head, owner, element)  # of the use before
+        head = store(head, owner, element)  # of the previous use
         to = load(device, load(problem.consumer, use))
         by = load(maker, use)
-        is_away = to ^ load(device, by)  # 0 if not
+        is_away = to ^ load(device, by)  # 0 if on the same device
         owner = by + if_negative(-is_away, load(copy, use) + to - by)
         behind = load(head, owner)
-        items = store(items, count, owner)  # kept if it is a transfer that was not met before
+        items = store(items, count, owner)  # kept only if it is a new transfer
         count = count + if_negative(-is_away, if_negative(behind, jnp.int32(1)))
         return use + 1, count, owner, use, head, store(next_, use, behind), items
 
@@ -72,9 +84,9 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
         jnp.arange(size, dtype=jnp.int32),
     )
     _, count, *written, items = lax.while_loop(lambda s: s[0] < problem.num_uses, join_use, state)
-    if d > 2:  # on two devices a tensor has one transfer at most
+    if d > 2:  # on two devices a tensor has at most one transfer
         items = _sort_transfers(items, problem.num_ops, count)
-    # From the last to the first, which is then at the head.
+    # Last to first, so that the first is at the head.
     _, owner, element, head, next_ = lax.while_loop(
         lambda s: s[0] > problem.num_ops, join_transfer, (count, *written)
     )
@@ -82,7 +94,7 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
 
 
 def _sort_transfers(items: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
-    """Returns the items with those from `start` sorted; only those of one tensor are mixed up."""
+    """Return the items with those from `start` on sorted. Only transfers of one tensor move."""
 
     def insert(state: Any) -> Any:
         k, items = state
