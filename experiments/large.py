@@ -120,8 +120,8 @@ def features(settings: Settings, draw: Draw) -> Spent:
 def policy(settings: Settings, draw: Draw) -> Spent:
     """Returns what the policy takes to say where the genes of each op should lie."""
     params, sizes = _policy()
-    act = partial(regal.action, devices=DEVICES, settings=sizes)
-    return _on_devices(act, params, to_graphs_tuple(draw()))
+    act = partial(regal.act, None, settings=sizes)
+    return _on_devices(act, params, regal.on_devices(to_graphs_tuple(draw()), DEVICES))
 
 
 def guided_search(settings: Settings, draw: Draw) -> Spent:
@@ -129,25 +129,26 @@ def guided_search(settings: Settings, draw: Draw) -> Spent:
     graph = draw()
     params, sizes = _policy()
 
-    def run(key: jax.Array, params: Any, graphs: Any, problem: Problem) -> jax.Array:
-        action = regal.action(params, graphs, devices=DEVICES, settings=sizes)
+    def run(key: jax.Array, params: Any, inputs: Any, problem: Problem) -> jax.Array:
+        action = regal.act(None, params, inputs, settings=sizes)
         return _minimize(settings, regal.proposal(problem, action, sizes), key, problem)
 
-    args = params, to_graphs_tuple(graph), _problem(graph)
+    args = params, regal.on_devices(to_graphs_tuple(graph), DEVICES), _problem(graph)
     return _on_devices(run, jax.random.key(settings.seed), *args)
 
 
 def gradient_step(settings: Settings, draw: Draw) -> Spent:
     """Returns what a step of training takes, without the searches that give the rewards."""
     params, sizes = _policy()
-    state = regal.TrainState(params, regal.optimizer(sizes).init(params))
+    state = regal.start(params, settings=sizes)
     rewards = -jnp.linspace(0.9, 1.1, settings.samples)
 
     def step(key: jax.Array, state: regal.TrainState, graphs: Any) -> regal.TrainState:
         taken = regal.sample(key, state.params, graphs, samples=settings.samples, settings=sizes)
         batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (graphs, taken, rewards))
-        gradient, _ = regal.gradient(state.params, *batch, settings=sizes)
-        return regal.update(state, gradient, settings=sizes)
+        slope = jax.grad(regal.loss, has_aux=True)
+        gradient, _ = slope(state.params, regal.Trajectory(*batch), settings=sizes)
+        return state.apply_gradients(grads=gradient)
 
     return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(draw()))
 
@@ -155,7 +156,7 @@ def gradient_step(settings: Settings, draw: Draw) -> Spent:
 def go_features(settings: Settings, draw: Draw) -> Spent:
     """Returns what it takes to find the features that the policy of GO reads."""
     graph = draw()
-    return _on_host(partial(go.read, graph, _problem(graph), go.Settings()))
+    return _on_host(partial(go.inputs, graph, _problem(graph), settings=go.Settings()))
 
 
 def go_policy(settings: Settings, draw: Draw) -> Spent:
@@ -244,13 +245,14 @@ def _problem(graph: Graph) -> Problem:
 
 
 def _policy() -> tuple[Any, regal.Settings]:
-    return regal.load_policy(None, objective=OBJECTIVE, devices=DEVICES)
+    return regal.load(None, objective=OBJECTIVE, devices=DEVICES)
 
 
 def _go(settings: Settings, graph: Graph) -> tuple[Problem, go.Inputs, go.TrainState]:
     problem = _problem(graph)
-    inputs = go.read(graph, problem, go.Settings())
-    return problem, inputs, go.init(jax.random.key(settings.seed), inputs, settings=go.Settings())
+    inputs = go.inputs(graph, problem, settings=go.Settings())
+    params = go.init(jax.random.key(settings.seed), inputs, settings=go.Settings())
+    return problem, inputs, go.start(params, settings=go.Settings())
 
 
 def _minimize(

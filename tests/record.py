@@ -115,30 +115,30 @@ def policies() -> dict[str, Any]:
         graph = pad(erdos_renyi(seed, 60))
         problem = prepare(graph, unit_rate_devices(2))
         for name in ("peak_memory", "makespan", "capped_makespan"):
-            params, settings = regal.load_policy(objective=name, devices=2)
-            inputs = regal.features(graph, problem, objective=name)
-            action = regal.action(params, inputs, devices=2, settings=settings)
+            params, settings = regal.load(objective=name, devices=2)
+            inputs = regal.inputs(graph, problem, settings=settings, objective=name)
+            action = regal.act(None, params, inputs, settings=settings)
             found[f"regal {name}, graph {seed}"] = digest(action)
-        params, settings = go.load_policy()
-        keys = go.schedule(
+        params, settings = go.load()
+        keys = go.search(
             jax.random.key(seed),
-            graph,
             problem,
             params,
+            inputs=go.inputs(graph, problem, settings=settings),
             objective="makespan",
             evaluations=3000,
             settings=settings,
-        )
+        ).best
         found[f"go, graph {seed}"] = costs_of(problem, keys)
         fusion = prepare_fusion(graph, unit_rate_devices(1))
-        params, settings = local_advantage.load_network()
-        graphs = local_advantage.to_graphs_tuple(graph, fusion)
+        params, settings = local_advantage.load()
+        graphs = local_advantage.inputs(graph, fusion, settings=settings)
         guide = local_advantage.guide(params, graphs, fusion.configurable, settings=settings)
         scores = np.asarray(guide(jnp.zeros(len(fusion.compute), jnp.int32)))
         finite = np.where(np.isfinite(scores), scores, 0)
         found[f"local advantage, graph {seed}"] = [f"{x:.3g}" for x in np.sort(finite)[-8:]]
         found[f"local advantage, best op, graph {seed}"] = int(np.argmax(scores))
-    agent = xrlflow.agent(*xrlflow.load_agent(), episodes=2)
+    agent = xrlflow.agent(*xrlflow.load(), episodes=2)
     for name, (terms, roots) in programs().items():
         result = agent(terms, roots, roofline(), RULES)
         found[f"xrlflow, {name}"] = [*result.rewrites, f"{result.cost:.6g}"]

@@ -88,7 +88,7 @@ def policy(settings: Settings) -> tuple[Any, go.Settings]:
         return trainer.train(settings.training, sizes, settings.seed, folder)
     if settings.weights is None:
         raise ValueError("weights are not given: expected those of a policy, or --train")
-    params, sizes = go.load_policy(settings.weights)
+    params, sizes = go.load(settings.weights)
     if set(tasks) - set(sizes.tasks):
         raise ValueError(f"{settings.weights} decides {sizes.tasks}: expected {tasks}")
     return params, dataclasses.replace(sizes, tasks=tasks)
@@ -131,7 +131,7 @@ def search(
     """Returns what each search reaches on a row; what is in its folder is not searched again."""
     to_init, to_run = jax.random.split(jax.random.key(settings.seed))
     keys = jax.random.split(to_run, settings.seeds)
-    init = jax.vmap(partial(go.init_params, settings=policy), (0, None))
+    init = jax.vmap(partial(go.init, settings=policy), (0, None))
     first = jax.jit(init)(jax.random.split(to_init, settings.seeds), case.inputs)
     learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
     searches = methods.searches(settings.evaluations, policy)

@@ -48,13 +48,13 @@ def scheduled_before(
     policy: go.Settings,
     seed: int,
     folder: Path,
-    every: Sequence[trainer.Pool],
+    every: Sequence[go.Searches],
 ) -> Any:
     """Returns random heads on a network that was trained, as long, where only priorities matter."""
     alone = dataclasses.replace(policy, tasks=("scheduling",))
     trained, _ = trainer.train(training, alone, seed, folder)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    heads = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy).params
+    heads = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     network = {
         name: part for name, part in trained["params"].items() if not name.startswith("head_")
     }
@@ -181,7 +181,7 @@ def main(settings: Settings) -> None:
             report(settings, found)
         jax.clear_caches()  # programs of several policies at once are more than a process may map
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    params = go.init_params(jax.random.key(settings.seed), first, settings=settings.policy)
+    params = go.init(jax.random.key(settings.seed), first, settings=settings.policy)
     found["untrained"] = [ways[AS_IT_IS](params, settings.policy, go.simulator_of)]
     report(settings, found)
     print(f"saved in {settings.folder}")

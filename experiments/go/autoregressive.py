@@ -93,7 +93,9 @@ def at_once(
     """Returns a decision with other values for groups that are drawn independently, `[N]`."""
     task, level = policy.moves[kind]
     action = go.sample(key, said(seen, decision, kind, policy), 1)
-    return _one(go.act(seen.inputs, decision, action, name=policy.tasks[task], level=level))
+    return _one(
+        go.apply_action(seen.inputs, decision, action, name=policy.tasks[task], level=level)
+    )
 
 
 def in_sequence(
@@ -111,13 +113,13 @@ def in_sequence(
         group, key = row
         chosen = jax.random.categorical(key, said(seen, now, kind, policy)[group])
         action = jnp.zeros((1, count), jnp.int32).at[0, group].set(chosen)
-        return _one(go.act(seen.inputs, now, action, name=name, level=level)), chosen
+        return _one(go.apply_action(seen.inputs, now, action, name=name, level=level)), chosen
 
     rows = jnp.arange(count), jax.random.split(jax.random.fold_in(key, 1), count)
     drawn, chosen = jax.lax.scan(visit, decision, rows)
     settled = said(seen, decision, kind, policy).at[:, 0].set(-go.NEVER)  # all stay, but for one
     action = go.sample(to_move, settled, 1)
-    other = _one(go.act(seen.inputs, decision, action, name=name, level=level))
+    other = _one(go.apply_action(seen.inputs, decision, action, name=name, level=level))
     return jax.tree.map(lambda x, y: jnp.where((chosen == 0).all(), y, x), drawn, other)
 
 
@@ -158,12 +160,12 @@ def rollout(
     return best, None, costs
 
 
-def moved(params: Any, pool: trainer.Pool, draw: Draw, policy: go.Settings) -> float:
+def moved(params: Any, pool: go.Searches, draw: Draw, policy: go.Settings) -> float:
     """Returns how many groups a draw of a placement moves on average where searches begin."""
     task = policy.tasks.index("placement")
     kind = policy.moves.index((task, 0))
 
-    def one(row: tuple[jax.Array, trainer.Pool]) -> jax.Array:
+    def one(row: tuple[jax.Array, go.Searches]) -> jax.Array:
         key, (problem, inputs, order, start) = row
         timing = go.simulator_of(problem, OBJECTIVE, order).timing(start.decision)
         seen = Seen(params, go.embed(params, inputs, settings=policy), inputs, timing)
@@ -181,7 +183,7 @@ def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> d
     """Returns s of CPU time to draw one decision on a graph, however it is drawn, by name."""
     graph = synthetic.layered(settings.seed, ops)
     problem = prepare(graph, p100s(2))
-    inputs = jax.tree.map(jnp.asarray, go.read(graph, problem, policy))
+    inputs = jax.tree.map(jnp.asarray, go.inputs(graph, problem, settings=policy))
 
     @jax.jit
     def look(problem: Problem, params: Any, inputs: go.Inputs) -> tuple[Seen, go.Decision]:
@@ -209,7 +211,7 @@ def policy_of(path: Path) -> tuple[Any, go.Settings]:
       ValueError: it does not place, it fuses, so that ops are where their kernels are, or it has
         only one level.
     """
-    params, policy = go.load_policy(path)
+    params, policy = go.load(path)
     if "placement" not in policy.tasks or "fusion" in policy.tasks or len(policy.levels) < 2:
         raise ValueError(
             f"{path} decides {policy.tasks} on levels {policy.levels}: expected placement, no "

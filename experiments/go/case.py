@@ -1,5 +1,6 @@
 """A row of a table as searches take it, and a move in it."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -65,7 +66,7 @@ def case(
     policy: go.Settings,
 ) -> Case:
     """Returns a row of a table, ready for every search; on the host."""
-    schedule, inputs = schedule_of(problem), go.read(graph, problem, policy)
+    schedule, inputs = schedule_of(problem), go.inputs(graph, problem, settings=policy)
     none = schedule.shape.ops
     alone = np.full((1, none), none)
     leader = followed_ops(schedule)
@@ -80,12 +81,12 @@ def case(
 
 
 def _read(graph: Graph, problem: Problem) -> Reads:
-    params, settings = regal.load_policy(objective=OBJECTIVE, devices=REGAL_DEVICES)
-    features = regal.features(graph, problem, objective=OBJECTIVE)
-    action = jax.jit(regal.action, static_argnames=("devices", "settings"))(
-        params, features, devices=problem.num_devices, settings=settings
-    )
-    return Reads(hdp.read(graph, problem), placeto.read(problem, placeto.Settings()), action)
+    params, settings = regal.load(objective=OBJECTIVE, devices=REGAL_DEVICES)
+    inputs = regal.inputs(graph, problem, settings=settings, objective=OBJECTIVE)
+    action = jax.jit(partial(regal.act, None, settings=settings))(params, inputs)
+    of_hdp = hdp.inputs(graph, problem, settings=hdp.Settings())
+    of_placeto = placeto.inputs(graph, problem, settings=placeto.Settings())
+    return Reads(of_hdp, of_placeto, action)
 
 
 def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

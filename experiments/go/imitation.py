@@ -13,8 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from rich.progress import track
 from scipy.optimize import linear_sum_assignment
 
 from experiments.go import training as trainer
@@ -24,7 +22,7 @@ from gopt.cost.schedule import decoding
 from gopt.heuristics import critical_path, heft
 from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
-from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.train import run
 from gopt.systems import go
 
 
@@ -33,7 +31,7 @@ def imitated(
     policy: go.Settings,
     seed: int,
     folder: Path,
-    every: Sequence[trainer.Pool],
+    every: Sequence[go.Searches],
 ) -> Any:
     """Returns parameters that were taught for as many steps as training has.
 
@@ -50,24 +48,30 @@ def imitated(
     Raises:
       ValueError: the folder holds checkpoints of other settings.
     """
-    checkpoints = Checkpoints(folder, trainer.described(training, policy, seed))
     wanted = [targets(pool) for pool in every]
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
-    done, state = checkpoints.restore(state)
+    params = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     learn = jax.jit(partial(_learn, shown=training.iterations, policy=policy))
-    for step in track(range(done, training.steps), "imitating heuristics"):
-        place, rng = step % len(every), np.random.default_rng((seed, step))
+
+    def step(index: int, state: go.TrainState) -> tuple[go.TrainState, dict[str, Any]]:
+        place, rng = index % len(every), np.random.default_rng((seed, index))
         rows = rng.choice(len(wanted[place]), training.graphs, replace=False)
-        drawn = jax.tree.map(lambda x, rows=rows: x[rows], (every[place], wanted[place]))
-        state = learn(jax.random.fold_in(jax.random.key(seed), step + 1), state, *drawn)
-        if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
-            checkpoints.save(step + 1, state)
-    checkpoints.close()
+        drawn = jax.tree.map(lambda x: x[rows], (every[place], wanted[place]))
+        return learn(jax.random.fold_in(jax.random.key(seed), index + 1), state, *drawn), {}
+
+    state, _ = run(
+        go.start(params, settings=policy),
+        step,
+        steps=training.steps,
+        folder=folder,
+        described=trainer.described(training, policy, seed),
+        checkpoint_every=training.checkpoint_every,
+        label="imitating heuristics",
+    )
     return jax.device_get(state.params)
 
 
-def targets(pool: trainer.Pool) -> jax.Array:
+def targets(pool: go.Searches) -> jax.Array:
     """Returns where the best of some heuristics places the ops of each row, int32 `[R, N]`.
 
     They are METIS, of ops and of groups of ops that read the same weights, and critical path and
@@ -78,7 +82,7 @@ def targets(pool: trainer.Pool) -> jax.Array:
     return jnp.stack([_best(row) for row in rows])
 
 
-def _best(row: trainer.Pool) -> jax.Array:
+def _best(row: go.Searches) -> jax.Array:
     problem = jax.tree.map(np.asarray, schedule_of(row.problem))
     group = weight_groups(problem)
     joined = join_groups(problem, group, trainer.GROUPS * problem.num_devices)
@@ -117,7 +121,7 @@ def still_right(
 def _learn(
     key: jax.Array,
     state: go.TrainState,
-    pool: trainer.Pool,
+    pool: go.Searches,
     wanted: jax.Array,
     *,
     shown: int,
@@ -144,7 +148,7 @@ def _learn(
 
         return jax.lax.map(one, seen).mean()
 
-    def gradient(row: tuple[jax.Array, trainer.Pool, jax.Array]) -> Any:
+    def gradient(row: tuple[jax.Array, go.Searches, jax.Array]) -> Any:
         key, (problem, inputs, order, start), to = row
         simulator = go.simulator_of(problem, OBJECTIVE, order)
 
@@ -157,8 +161,7 @@ def _learn(
 
     each = jax.lax.map(gradient, (jax.random.split(key, len(wanted)), pool, wanted))
     mean = jax.tree.map(lambda x: x.mean(0), each)
-    updates, moments = go.optimizer(policy).update(mean, state.optimizer, state.params)
-    return go.TrainState(optax.apply_updates(state.params, updates), moments)
+    return state.apply_gradients(grads=mean)
 
 
 def _partway(

@@ -133,7 +133,7 @@ def tuned(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """GO whose parameters are trained on the row meanwhile."""
-    state, first = go.TrainState(params, go.optimizer(settings).init(params)), case.first
+    state, first = go.start(params, settings=settings), case.first
     _, best, history = go.tune(
         key,
         state,

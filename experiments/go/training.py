@@ -1,16 +1,15 @@
 """Training of GO's policy, on models whose families are not in the table."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.progress import Progress, track
+from rich.progress import track
 
 from experiments import common
 from experiments.go.case import OBJECTIVE
@@ -27,7 +26,7 @@ from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
 from gopt.heuristics.fusion.presets import within_devices
 from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
-from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.train import run
 from gopt.systems import go
 from gopt.workloads import WORKLOADS
 
@@ -115,21 +114,12 @@ def check_starts(starts: Sequence[str]) -> None:
         raise ValueError(f"starts is {starts}: expected some of {STARTS}")
 
 
-class Pool(NamedTuple):
-    """Searches on one number of devices, padded to one shape; every leaf has an axis `[R]`."""
-
-    problem: Problem | JointProblem
-    inputs: go.Inputs
-    order: Any  # float32 [R, N]; None where there are no priorities to decide
-    start: go.State
-
-
 def pools(
     models: Sequence[tuple[str, dict[str, Any]]],
     devices: Sequence[int],
     policy: go.Settings,
     starts: Sequence[str] = STARTS,
-) -> list[Pool]:
+) -> list[go.Searches]:
     """Returns searches on the training steps of models, a pool for each number of devices."""
     graphs = []
     for family, sizes in track(models, "tracing training steps"):
@@ -142,7 +132,9 @@ def pools(
     return [_pool(padded, count, policy, starts) for count in counts]
 
 
-def _pool(graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequence[str]) -> Pool:
+def _pool(
+    graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequence[str]
+) -> go.Searches:
     """Returns the searches of all graphs, each from some starts.
 
     From "one device" nothing is fused; from the others all that a compiler fuses within a device.
@@ -157,7 +149,7 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequen
     if "placement" not in policy.tasks:
         starts = [start for start in STARTS[:2] if start == "a cut" or "fusion" in policy.tasks]
 
-    def search(graph: Graph, problem: Any, cut: np.ndarray, start: str) -> Pool:
+    def search(graph: Graph, problem: Any, cut: np.ndarray, start: str) -> go.Searches:
         device, fused = cut, np.zeros(len(cut), bool)
         if start == "one device" and "placement" in policy.tasks:
             device = np.zeros_like(cut)
@@ -170,8 +162,8 @@ def _pool(graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequen
         if start == "little memory":
             peak = begin(problem, device, fused, order, "peak_memory").cost
             problem = _tight(problem, SPARE * float(peak))
-        inputs = go.read(graph, problem, policy)
-        return Pool(problem, inputs, order, begin(problem, device, fused, order))
+        inputs = go.inputs(graph, problem, settings=policy)
+        return go.Searches(problem, inputs, order, begin(problem, device, fused, order))
 
     rows = [search(*row, start) for row in zip(graphs, each, cuts, strict=True) for start in starts]
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(leaf) for leaf in x]), *rows)
@@ -227,7 +219,7 @@ def train(
     policy: go.Settings,
     seed: int,
     folder: Path,
-    every: Sequence[Pool] = (),
+    every: Sequence[go.Searches] = (),
     simulate: Simulate = go.simulator_of,
     begun: Any = None,
 ) -> tuple[Any, go.Settings]:
@@ -252,45 +244,48 @@ def train(
     if begun is not None:
         settings["begun"] = common.digest(begun)
     origin = settings | {"versions": common.versions()}
-    checkpoints = Checkpoints(folder, settings)
     every = every or pools(TRAIN, training.devices, policy, training.starts)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    state = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
-    if begun is not None:
-        state = state._replace(params=begun)
-    done, (state, best) = checkpoints.restore((state, [pool.start for pool in every]))
-    record = folder / "watched.json"
-    watched = json.loads(record.read_text())[:done] if done else []
+    params = begun
+    if begun is None:
+        params = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
     drawn = {name: getattr(training, name) for name in ("iterations", "samples", "epochs")}
     drawing = dataclasses.replace(policy, **drawn)
     learn = jax.jit(partial(_learn, policy=drawing, simulate=simulate))
-    with Progress() as progress:
-        task = progress.add_task("training", total=training.steps, completed=done)
-        for step in range(done, training.steps):
-            rng = np.random.default_rng((seed, step))
-            place = step % len(every)
-            pool, now = every[place], best[place]
-            rows = rng.choice(len(now.cost), training.graphs, replace=False)
-            anew = jnp.asarray(rng.random(training.graphs) < training.iterations / training.life)
-            key = jax.random.fold_in(jax.random.key(seed), step + 1)
-            state, best[place], watch = learn(key, state, pool, now, rows, anew)
-            watched.append({name: float(value.mean()) for name, value in watch.items()})
-            recent = np.mean([w["better"] for w in watched[-50:]])
-            progress.update(task, advance=1, description=f"training, better {recent:.3f}")
-            if (step + 1) % training.checkpoint_every == 0 or step + 1 == training.steps:
-                common.save_json(record, watched)
-                so_far = origin | {"done": step + 1}
-                params = jax.device_get(state.params)
-                go.save_policy(folder / "policy.npz", params, policy, origin=so_far)
-                checkpoints.save(step + 1, (state, best))
-    checkpoints.close()
+
+    def step(index: int, carry: Any) -> tuple[Any, Any]:
+        state, best = carry
+        rng = np.random.default_rng((seed, index))
+        place = index % len(every)
+        pool, now = every[place], best[place]
+        rows = rng.choice(len(now.cost), training.graphs, replace=False)
+        anew = jnp.asarray(rng.random(training.graphs) < training.iterations / training.life)
+        key = jax.random.fold_in(jax.random.key(seed), index + 1)
+        state, after, metrics = learn(key, state, pool, now, rows, anew)
+        return (state, [*best[:place], after, *best[place + 1 :]]), metrics
+
+    def save(done: int, carry: Any) -> None:
+        params = jax.device_get(carry[0].params)
+        go.save(folder / "policy.npz", params, policy, origin | {"done": done})
+
+    (state, _), _ = run(
+        (go.start(params, settings=policy), [pool.start for pool in every]),
+        step,
+        steps=training.steps,
+        folder=folder,
+        described=settings,
+        checkpoint_every=training.checkpoint_every,
+        on_checkpoint=save,
+        label="training",
+        shown="better",
+    )
     return jax.device_get(state.params), policy
 
 
 def _learn(
     key: jax.Array,
     state: go.TrainState,
-    pool: Pool,
+    pool: go.Searches,
     best: go.State,
     rows: jax.Array,
     anew: jax.Array,
@@ -298,29 +293,15 @@ def _learn(
     policy: go.Settings,
     simulate: Simulate,
 ) -> tuple[go.TrainState, go.State, dict[str, jax.Array]]:
-    """Returns the state after a step on some rows of a pool, and their best decisions."""
+    """Return the state after a step on some rows of a pool, their best decisions, and metrics."""
     taken_from = pool._replace(start=best)
     now, start = (jax.tree.map(lambda x: x[rows], each) for each in (taken_from, pool.start))
-
-    def one(row: tuple[jax.Array, Pool]) -> tuple[go.State, go.Taken]:
-        key, (problem, inputs, order, begin) = row
-        run = go.rollout(
-            key,
-            state.params,
-            inputs,
-            begin,
-            simulate(problem, OBJECTIVE, order),
-            iterations=policy.iterations,
-            settings=policy,
-        )
-        return run[:2]
-
-    after, taken = jax.lax.map(one, (jax.random.split(key, len(rows)), now))
-    state, watch = go.improve(state, now.inputs, taken, settings=policy)
+    how: dict[str, Any] = {"objective": OBJECTIVE, "simulate": simulate}
+    state, metrics = go.step(state, key, now, settings=policy, **how)
 
     def kept(start: jax.Array, after: jax.Array) -> jax.Array:
-        """A search that is over begins anew the next time."""
+        """Begin anew the next time where a search is over."""
         return jnp.where(jnp.expand_dims(anew, tuple(range(1, start.ndim))), start, after)
 
-    kept_state = jax.tree.map(kept, start, after)
-    return state, jax.tree.map(lambda all, new: all.at[rows].set(new), best, kept_state), watch
+    kept_state = jax.tree.map(kept, start, metrics.pop("reached"))
+    return state, jax.tree.map(lambda all, new: all.at[rows].set(new), best, kept_state), metrics

@@ -69,7 +69,7 @@ class Settings:
 def gains(
     key: jax.Array,
     params: Any,
-    pool: trainer.Pool,
+    pool: go.Searches,
     policy: go.Settings,
     *,
     iterations: Sequence[int],
@@ -103,7 +103,7 @@ def gains(
 def searched(
     params: Any,
     keys: jax.Array,
-    pool: trainer.Pool,
+    pool: go.Searches,
     *,
     steps: int,
     policy: go.Settings,
@@ -112,7 +112,7 @@ def searched(
 ) -> jax.Array:
     """Returns log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
 
-    def one(row: tuple[jax.Array, trainer.Pool]) -> jax.Array:
+    def one(row: tuple[jax.Array, go.Searches]) -> jax.Array:
         key, (problem, inputs, order, start) = row
         simulator = simulate(problem, OBJECTIVE, order)
         *_, costs = run(key, params, inputs, start, simulator, iterations=steps, settings=policy)
@@ -130,7 +130,7 @@ def compared(settings: Settings) -> list[tuple[str, Any, go.Settings]]:
     """
     if not settings.weights:
         raise ValueError("weights are not given: expected those of some policies")
-    policies = {str(path): go.load_policy(path) for path in settings.weights}
+    policies = {str(path): go.load(path) for path in settings.weights}
     kinds = {
         (policy.tasks, policy.levels, policy.samples, policy.changes)
         for _, policy in policies.values()
@@ -156,7 +156,7 @@ def main(settings: Settings) -> None:
     pools = trainer.pools(trainer.VALIDATION, settings.devices, policy, settings.starts)
     to_init, to_search = jax.random.split(jax.random.key(settings.seed))
     first = jax.tree.map(lambda x: x[0], pools[0].inputs)
-    policies.insert(0, ("untrained", go.init_params(to_init, first, settings=policy), policy))
+    policies.insert(0, ("untrained", go.init(to_init, first, settings=policy), policy))
     found: dict[str, np.ndarray] = {}
     search = partial(gains, to_search, iterations=settings.iterations, seeds=settings.seeds)
     for name, params, sizes in track(policies, "searches"):

@@ -93,7 +93,7 @@ def trained(settings: Settings, name: str = "network") -> Network:
         label=f"training {name}",
     )
     common.save_json(settings.folder / f"{name}.json", losses)
-    local_advantage.save_network(
+    local_advantage.save(
         settings.folder / f"{name}.npz",
         params,
         settings.network,
@@ -146,9 +146,7 @@ def main(settings: Settings) -> None:
     if settings.table == "ablation":
         compare_variants(settings)
         return
-    network = (
-        trained(settings) if settings.train else local_advantage.load_network(settings.weights)
-    )
+    network = trained(settings) if settings.train else local_advantage.load(settings.weights)
     if settings.table != "real":
         params, sizes = network
         search = methods.by_network(sizes, settings.evaluations)

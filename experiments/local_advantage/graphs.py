@@ -68,7 +68,8 @@ def case(spec: Spec) -> Case:
     found = {kind: fusion(problem) for kind, fusion in FUSIONS.items()}
     costs = jax.device_get(_costs(problem, np.stack(list(found.values()))))
     named = dict(zip(found, map(int, costs), strict=True))
-    graphs = local_advantage.to_graphs_tuple(graph, problem)
+    settings = local_advantage.Settings()
+    graphs = local_advantage.inputs(graph, problem, settings=settings)
     return Case(name(spec, graph), graph, problem, graphs, found, named)
 
 

@@ -82,7 +82,7 @@ def _compare(
     problem = CPU.problem(traced.graph)
     times = KernelTimes(folder / f"{name.replace(' ', '_')}.sqlite")
     params, settings = learned
-    graphs = local_advantage.to_graphs_tuple(traced.graph, problem)
+    graphs = local_advantage.inputs(traced.graph, problem, settings=local_advantage.Settings())
     can = problem.configurable
     flips_and_shifts = guided.flip, *local_advantage.shifts(graphs, can)
     ways: dict[str, dict[str, Any]] = {

@@ -38,26 +38,27 @@ def routes(
     names = [made.name for made, _ in data]
     given = [_configurations(made, records) for made, records in data]
 
-    def trained(model: Any, label: str) -> Any:
+    def trained(model: Any, label: str, metric: str) -> Any:
         params, losses = training.fit(
             names,
             given,
-            partial(model.init, graphs=given[0].graphs, settings=settings),
+            partial(model.init, inputs=given[0].graphs, settings=settings),
             model.step,
             settings=settings,
             seed=seed,
             folder=folder / "checkpoints" / label,
             label=f"training {label}",
+            metric=metric,
         )
         common.save_json(folder / f"{label}.json", losses)
         return params
 
     how: dict[str, Any] = {"evaluations": evaluations, "settings": settings}
-    shared = trained(policy, "policy")
+    shared = trained(policy, "policy", "share")
     return {
         "cost model": Learned(
             partial(_by_cost_model, **how),
-            trained(cost_model, "cost_model"),
+            trained(cost_model, "cost_model", "loss"),
         ),
         "policy, zero-shot": Learned(partial(_drawn, policy.best_of, **how), shared),
         "policy, fine-tuned": Learned(partial(_drawn, policy.minimize, **how), shared),

@@ -9,13 +9,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.progress import track
 
 from experiments.local_advantage.graphs import DEFAULT, Case, Spec, case
 from gopt.files import write_whole
 from gopt.fusion import CPU
-from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.train import run
 from gopt.systems import local_advantage
 
 CHECKPOINT_EVERY = 500  # steps
@@ -95,41 +94,42 @@ def train(
 def fit(
     names: Sequence[str],
     data: Sequence[Any],
-    init: Callable[[jax.Array], local_advantage.TrainState],
-    step: Callable[..., tuple[local_advantage.TrainState, jax.Array]],
+    init: Callable[[jax.Array], Any],
+    step: Callable[..., tuple[local_advantage.TrainState, Any]],
     *,
     settings: local_advantage.Settings,
     seed: int,
     folder: Path,
     label: str,
+    metric: str = "loss",
 ) -> tuple[Any, list[float]]:
-    """Returns trained parameters, and what each step returned; graphs take turns.
+    """Return trained parameters, and a metric of each step; graphs take turns.
 
     It resumes where the folder says that it was interrupted.
 
     Args:
-      names: of the graphs.
-      data: of each graph.
-      init: maps a key to the first state.
-      step: maps a state, a key and the data of a graph to the next state and a number.
-      settings: of what is trained.
-      seed: of the parameters and of all steps.
-      folder: of checkpoints.
-      label: of the progress bar.
+      names: names of the graphs.
+      data: data of each graph.
+      init: maps a key to parameters.
+      step: maps a state, a key and the data of a graph to the next state and metrics.
+      settings: settings of the model.
+      seed: seed of the parameters and of all steps.
+      folder: folder of checkpoints.
+      label: label of the progress bar.
+      metric: name of the metric that is returned.
     """
     to_init, to_run = jax.random.split(jax.random.key(seed))
-    state = jax.jit(init)(to_init)
-    losses = np.zeros(settings.steps, np.float32)
-    checkpoints = Checkpoints(
-        folder, {**dataclasses.asdict(settings), "seed": seed, "graphs": list(names)}
-    )
-    done, (state, losses) = checkpoints.restore((state, losses))
-    losses = np.array(losses)
     compiled = jax.jit(partial(step, settings=settings))
-    for index in track(range(done, settings.steps), label):
-        key = jax.random.fold_in(to_run, index)
-        state, losses[index] = compiled(state, key, data[index % len(data)])
-        if (index + 1) % CHECKPOINT_EVERY == 0 or index + 1 == settings.steps:
-            checkpoints.save(index + 1, (state, losses))
-    checkpoints.close()
-    return jax.device_get(state.params), losses.tolist()
+    state, history = run(
+        local_advantage.start(init(to_init), settings=settings),
+        lambda index, state: compiled(
+            state, jax.random.fold_in(to_run, index), data[index % len(data)]
+        ),
+        steps=settings.steps,
+        folder=folder,
+        described={**dataclasses.asdict(settings), "seed": seed, "graphs": list(names)},
+        checkpoint_every=CHECKPOINT_EVERY,
+        label=label,
+        shown=metric,
+    )
+    return jax.device_get(state.params), [row[metric] for row in history]

@@ -109,7 +109,7 @@ def policy(settings: Settings) -> Learned:
                 f"split is {settings.split!r}, which the policy was trained on: expected weights "
                 "of one trained with --training.splits train"
             )
-        return regal.load_policy(settings.weights, objective=objective, devices=DEVICES)
+        return regal.load(settings.weights, objective=objective, devices=DEVICES)
     params, watched = trainer.train(
         _pools(objective, settings.training, settings.seed),
         objective=objective,
@@ -120,7 +120,7 @@ def policy(settings: Settings) -> Learned:
     )
     common.save_json(settings.folder / "training.json", watched)
     origin = {**dataclasses.asdict(settings), "versions": versions}
-    regal.save_policy(
+    regal.save(
         settings.folder / f"{objective}.npz",
         params,
         settings.policy,
@@ -132,7 +132,7 @@ def policy(settings: Settings) -> Learned:
 
 
 @cache
-def _pools(objective: str, training: trainer.Training, seed: int) -> list[trainer.Pool]:
+def _pools(objective: str, training: trainer.Training, seed: int) -> list[regal.Example]:
     specs = [spec for split in training.splits for spec in graphs.SPLITS[split]]
     train = [graphs.build(spec) for spec in track(specs, "tracing training graphs")]
     return trainer.pools(train, objective=objective, training=training, seed=seed)

@@ -81,7 +81,7 @@ def searches(
         return found(evolve(key, problem, objective=objective, evaluations=evaluations), 0)
 
     def proposed(key: jax.Array, problem: Problem, _: Any) -> Found:
-        result = regal.search(
+        result = regal.search_from(
             key,
             problem,
             tuned.action(problem, tuned.TUNED[objective]),
@@ -107,7 +107,7 @@ def searches(
     def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
         action, given = start
         tried = compared + (0 if given is None else baselines.tried(problem))
-        result = regal.search(
+        result = regal.search_from(
             key,
             problem,
             action,

@@ -20,7 +20,6 @@ from gopt.graph.graph import Graph, Shape
 from gopt.graph.padding import bucket, pad
 from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound, schedules_tried
 from gopt.heuristics.schedule import baselines
-from gopt.learning.graphs import GraphsTuple
 from gopt.measure.timing import cores
 from gopt.scheduling import best
 from gopt.systems import regal
@@ -96,7 +95,7 @@ class Case(NamedTuple):
 
     host: Problem
     problem: Problem  # the same on the device
-    graphs: Timed  # GraphsTuple, what policies read
+    graphs: Timed  # regal.Inputs
     heuristics: Timed  # Keys of all heuristics, and of the program's own order, [H + 1, ...]
     proposed: Timed  # the action of `gopt.scheduling.best`
 
@@ -105,7 +104,7 @@ def case(graph: Graph, objective: str) -> Case:
     """Returns one graph, ready for every method."""
     padded = pad(graph, Shape(*map(max, bucket(graph), SMALLEST)))
     host = task(padded, objective)
-    read = partial(regal.features, objective=objective)
+    read = partial(regal.inputs, settings=regal.Settings(), objective=objective)
     read(padded, host)  # compiles
     best.proposed(host, objective)
     return Case(
@@ -171,7 +170,7 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
     tell what its initial proposals do from what it learned.
     """
     settings = learned[1]
-    first = regal.init_params(first_key(seed), case.graphs.value, settings=settings)
+    first = regal.init(first_key(seed), case.graphs.value, settings=settings)
     untrained, trained = acted(case, (first, settings)), acted(case, learned)
     given, proposed = case.heuristics, case.proposed
     nothing, alone = Timed((), 0.0), Timed((trained.value, None), trained.seconds)
@@ -261,8 +260,8 @@ def bound(case: Case, objective: str) -> int:
 
 
 @partial(jax.jit, static_argnames="settings")
-def _action(params: Any, graphs: GraphsTuple, settings: regal.Settings) -> regal.Action:
-    return regal.action(params, graphs, devices=DEVICES, settings=settings)
+def _action(params: Any, inputs: regal.Inputs, settings: regal.Settings) -> regal.Action:
+    return regal.act(None, params, inputs, settings=settings)
 
 
 @jax.jit

@@ -65,7 +65,7 @@ def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
     return jax.tree.unflatten(structure, moved.tolist())
 
 
-def tune(pools: Sequence[trainer.Pool], settings: Settings) -> list[dict[str, Any]]:
+def tune(pools: Sequence[regal.Example], settings: Settings) -> list[dict[str, Any]]:
     """Returns the best levels of each round, and their mean reward."""
     rng = np.random.default_rng(settings.seed)
     best, found = tuned.STANDARD, []
@@ -80,7 +80,7 @@ def tune(pools: Sequence[trainer.Pool], settings: Settings) -> list[dict[str, An
 
 def confirm(
     key: jax.Array,
-    pools: Sequence[trainer.Pool],
+    pools: Sequence[regal.Example],
     tried: Sequence[tuned.Levels],
     settings: Settings,
 ) -> list[float]:
@@ -93,7 +93,7 @@ def confirm(
 
 
 def rewards(
-    key: jax.Array, pool: trainer.Pool, tried: Sequence[tuned.Levels], settings: Settings
+    key: jax.Array, pool: regal.Example, tried: Sequence[tuned.Levels], settings: Settings
 ) -> np.ndarray:
     """Returns the rewards of levels on the graphs of a pool, `WORST` at least, `[G, A]`."""
     graphs, levels = len(pool.standard), len(tried)

@@ -66,7 +66,7 @@ def compare(
             costs.setdefault("BRKGA", []).append(found.cost.mean(dtype=float))
             for name, (params, sizes) in policies.items():
                 search = methods.compiled(objective, evaluations, sizes)["REGAL"]
-                first = regal.init_params(runs.first_key(seed), case.graphs.value, settings=sizes)
+                first = regal.init(runs.first_key(seed), case.graphs.value, settings=sizes)
                 for kept, weights in ((before, first), (costs, params)):
                     action = runs.acted(case, (weights, sizes))
                     start = runs.Timed((action.value, None), action.seconds)

@@ -103,7 +103,7 @@ def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[st
         found = {each: methods.player(each, played, clocks, play) for each in settings.players}
         if seed == settings.seed and "X-RLflow" in found:
             saved, trained = settings.folder / "agents" / f"{name}.npz", found["X-RLflow"].params
-            xrlflow.save_agent(saved, trained, agent, origin=common.origin(settings))
+            xrlflow.save(saved, trained, agent, origin=common.origin(settings))
         found |= searched
         clocks.programs.close()
         came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)

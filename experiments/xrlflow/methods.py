@@ -143,7 +143,7 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
     if weights == "random":
         key = jax.random.key(seed)
         return xrlflow.init_params(key, xrlflow.smallest(), settings=settings), settings
-    params, found = xrlflow.load_agent(None if weights == "shipped" else weights)
+    params, found = xrlflow.load(None if weights == "shipped" else weights)
     names = ("width", "layers", "summary", "hidden", "sizes", "largest", "pooling", "hints")
     kept = {name: getattr(found, name) for name in (*names, "head", "slots", "unit")}
     return params, dataclasses.replace(settings, **kept)

@@ -130,7 +130,7 @@ def main(settings: Settings) -> None:
     )
     came = training.play(seats, params, agent, playing, settings.folder / "play")
     saved = settings.folder / "agent.npz"
-    xrlflow.save_agent(saved, came.params, agent, origin=common.origin(settings))
+    xrlflow.save(saved, came.params, agent, origin=common.origin(settings))
     common.save_json(settings.folder / "history.json", came.history)
     draw(came.history, settings.folder / "learning.png")
     common.show(

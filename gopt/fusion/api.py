@@ -63,7 +63,7 @@ def fuse(
       donate_argnums: positions of the arguments whose buffers may be reused.
       times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.
       rates: by which ops are compared before anything is measured.
-      weights: a file of `gopt.systems.local_advantage.save_network`; by default the network that
+      weights: a file of `gopt.systems.local_advantage.save`; by default the network that
       ships.
 
     Raises:
@@ -75,9 +75,9 @@ def fuse(
     for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
         if not isinstance(count, Integral) or count < 1:
             raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
-    from gopt.systems.local_advantage import load_network
+    from gopt.systems import local_advantage  # with networks: `import gopt` stays light
 
-    network = load_network(weights)
+    network = local_advantage.load(weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, traced)
@@ -168,7 +168,7 @@ def _guide(
     from gopt.systems import local_advantage
 
     params, settings = network
-    graphs = local_advantage.to_graphs_tuple(traced.graph, problem)
+    graphs = local_advantage.inputs(traced.graph, problem, settings=settings)
     guide = local_advantage.guide(params, graphs, problem.configurable, settings=settings)
     return guide, (guided.flip, *local_advantage.shifts(graphs, problem.configurable))
 

@@ -206,7 +206,7 @@ def schedule(
       seed: of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
       max_trips: every `scan` of at most so many iterations is unrolled.
-      weights: file with a policy for "regal" or "go", as of `save_policy` of
+      weights: file with a policy for "regal" or "go", as of `save` of
         `gopt.systems.regal` or `gopt.systems.go`; by default the one that ships, of "regal" for
         the objective.
 

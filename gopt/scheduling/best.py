@@ -110,7 +110,7 @@ def improve(
     if given.action is None:
         found = _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
         return found._replace(evaluations=before + found.evaluations)
-    result = regal.search(
+    result = regal.search_from(
         key,
         problem,
         jax.tree.map(jnp.asarray, given.action),

@@ -56,9 +56,11 @@ def find(
     if method == "go":
         from gopt.systems import go
 
-        params, settings = go.load_policy(weights)
+        params, settings = go.load(weights)
         budget: dict[str, Any] = {"objective": objective, "evaluations": evaluations}
-        return go.schedule(key, graph, problem, params, **budget, settings=settings)
+        inputs = go.inputs(graph, problem, settings=settings)
+        found = go.search(key, problem, params, inputs=inputs, **budget, settings=settings)
+        return found.best
     from gopt.scheduling import best
 
     return best.search(key, problem, objective=objective, evaluations=evaluations).keys
@@ -81,9 +83,9 @@ def _regal(
     from gopt.systems import regal
 
     devices = problem.num_devices
-    params, settings = regal.load_policy(weights, objective=objective, devices=devices)
-    read = regal.features(graph, problem, objective=objective)
-    action = _action(params, read, devices=devices, settings=settings)
+    params, settings = regal.load(weights, objective=objective, devices=devices)
+    inputs = regal.inputs(graph, problem, settings=settings, objective=objective)
+    action = _action(params, inputs, settings=settings)
     return best.search(
         key,
         problem,
@@ -94,8 +96,8 @@ def _regal(
     ).keys
 
 
-@partial(jax.jit, static_argnames=("devices", "settings"))
-def _action(params: Any, graphs: Any, *, devices: int, settings: Any) -> Any:
+@partial(jax.jit, static_argnames="settings")
+def _action(params: Any, inputs: Any, *, settings: Any) -> Any:
     from gopt.systems import regal
 
-    return regal.action(params, graphs, devices=devices, settings=settings)
+    return regal.act(None, params, inputs, settings=settings)

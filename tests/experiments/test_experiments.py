@@ -127,9 +127,12 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
     sizes = dict(width=8, rounds=1, own=0, heads=2, levels=(8,))
     monkeypatch.setattr(large.go, "Settings", functools.partial(go.Settings, **sizes))
-    few, read = regal.Settings(width=8, rounds=1), to_graphs_tuple(layered(0, 30))
-    learned = regal.init_params(jax.random.key(0), read, settings=few), few
-    monkeypatch.setattr(large.regal, "load_policy", lambda *_, **__: learned)
+    few, read = (
+        regal.Settings(width=8, rounds=1),
+        regal.on_devices(to_graphs_tuple(layered(0, 30)), 2),
+    )
+    learned = regal.init(jax.random.key(0), read, settings=few), few
+    monkeypatch.setattr(large.regal, "load", lambda *_, **__: learned)
     large.main(
         large.Settings(
             ops=(30,), candidates=2, population=10, evaluations=10, samples=2, folder=tmp_path

@@ -76,7 +76,7 @@ def test_a_run_trains_searches_and_saves(first):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
     found = json.loads((first / "settings.json").read_text())
     assert found["versions"]["jax"] == jax.__version__ and found["evaluations"] == 130
-    _, sizes = local_advantage.load_network(first / "network.npz")
+    _, sizes = local_advantage.load(first / "network.npz")
     assert sizes == NETWORK
     rows = json.loads((first / "runs.json").read_text())
     assert len(rows) == 2 * 2 * 6  # graphs, starts, methods
@@ -107,7 +107,7 @@ def test_interrupted_training_goes_on_as_if_it_had_not_been(first, tmp_path, mon
     shutil.copytree(first / "data" / "train", tmp_path / "d")
     data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
-    whole, _ = local_advantage.load_network(first / "network.npz")
+    whole, _ = local_advantage.load(first / "network.npz")
     losses = json.loads((first / "network.json").read_text())
     save = Checkpoints.save
 
@@ -166,7 +166,7 @@ def test_predictions_along_paths_are_in_ticks(target, first):
     """What a network predicts is added up in the unit of costs, whatever it has learned."""
     case = graphs.case(TEST[0])
     sizes = dataclasses.replace(NETWORK, target=target)
-    params, _ = local_advantage.load_network(first / "network.npz")
+    params, _ = local_advantage.load(first / "network.npz")
     start, paths = case.found[graphs.DEFAULT], np.flatnonzero(case.problem.configurable)[None, :1]
     along = jax.jit(ablation._along, static_argnames="settings")
     once, true, _, _ = along(params, case.problem, case.graphs, start, paths, settings=sizes)
@@ -182,7 +182,7 @@ def test_predictions_along_paths_are_in_ticks(target, first):
 def test_sums_of_single_flips_are_exact(first):
     """True advantages predict paths of one flip: their rank correlation is 1."""
     case = graphs.case(TEST[0])
-    params, _ = local_advantage.load_network(first / "network.npz")
+    params, _ = local_advantage.load(first / "network.npz")
     found = ablation._paths(params, case, NETWORK, 0)
     assert found["true ones at the start"][0] == pytest.approx(1)
     assert set(map(len, found.values())) == {len(ablation.LENGTHS)}
@@ -268,7 +268,7 @@ def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
     monkeypatch.setitem(
         real.BLOCKS, "tiny", lambda: forward("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
     )
-    learned = local_advantage.load_network(first / "network.npz")
+    learned = local_advantage.load(first / "network.npz")
     real.compare(learned, evaluations=3, seeds=2, seed=0, folder=tmp_path, blocks=("tiny",))
     assert {path.name for path in tmp_path.iterdir()} == {
         *("table.md", "programs.md", "tiny.sqlite", "tiny_default.png", "tiny_random.png"),

@@ -20,7 +20,8 @@ from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.graph.graph import Shape, check
 from gopt.graph.kinds import KINDS
 from gopt.heuristics import HEURISTICS
-from gopt.learning.checkpoints import Checkpoints, load_weights
+from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.weights import load_weights
 from gopt.search import brkga
 from gopt.systems import regal as policies
 
@@ -87,9 +88,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     assert found["policy"] == {**dataclasses.asdict(POLICY), "parts": list(POLICY.parts)}
     assert found["evaluations"] == 150 and found["folder"] == str(folder)
 
-    weights, sizes = policies.load_policy(
-        folder / "peak_memory.npz", objective="peak_memory", devices=2
-    )
+    weights, sizes = policies.load(folder / "peak_memory.npz", objective="peak_memory", devices=2)
     assert sizes == POLICY
     _, values = load_weights(folder / "peak_memory.npz")
     assert (
@@ -171,7 +170,7 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
         middle, error = common.mean_interval(100 * gain)
         assert rows[0][column] == f"{middle:+.2f} ± {error:.2f}"
     trained = folder / "graph_as_sequence_(GAS)" / "peak_memory.npz"
-    _, sizes = policies.load_policy(trained, objective="peak_memory", devices=2)
+    _, sizes = policies.load(trained, objective="peak_memory", devices=2)
     assert sizes.network == "recurrent" and sizes.steps == POLICY.steps
 
 
@@ -259,7 +258,7 @@ def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypat
     seen: list[Any] = []
     given = pools()
 
-    def made(train: list[Any], **_: Any) -> list[training.Pool]:
+    def made(train: list[Any], **_: Any) -> list[policies.Example]:
         seen.extend(train)
         return given
 
@@ -300,7 +299,7 @@ def test_the_variants_are_not_compared_where_brkga_need_not_fit(tmp_path):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objective, monkeypatch):
     case = runs.case(graphs.build(TEST[0]), objective)
-    learned = policies.init_params(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
+    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
     starts = runs.starts(case, learned, 0)
     minimize, relaxed = brkga.minimize, []
 
@@ -314,7 +313,7 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
         jax.eval_shape(searches[name], jax.random.key(0), case.problem, starts[name].value)
     assert relaxed == 4 * [objective == "capped_makespan"]
     stacked = jax.tree.map(lambda x: np.asarray(x)[None], case.host)
-    training.standard_costs(jax.random.key(0), stacked, objective=objective, evaluations=20)
+    policies.standard_costs(jax.random.key(0), stacked, objective=objective, evaluations=20)
     assert relaxed[4:] == [objective == "capped_makespan"]
 
 
@@ -332,7 +331,7 @@ def test_untrained_is_where_training_starts(tmp_path, unlearned):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_least_budget_is_enough_for_every_search(objective):
     case = runs.case(graphs.build(TEST[0]), objective)
-    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY).params, POLICY
+    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
     starts = runs.starts(case, learned, 0)
     for name, search in methods.searches(objective, methods.LEAST, POLICY).items():
         found = jax.eval_shape(search, jax.random.key(0), case.problem, starts[name].value)
@@ -541,7 +540,7 @@ def test_memory_is_exact_where_it_is_the_objective():
 
 
 @cache
-def pools() -> list[training.Pool]:
+def pools() -> list[policies.Example]:
     return training.pools(
         [graphs.build(spec) for spec in TRAIN],
         objective="makespan",
@@ -567,7 +566,8 @@ def test_the_pools_have_every_graph_and_its_variants():
         for row in range(0, len(size), copies):  # a graph, then its variants
             assert (size[row] != size[row + 1]).any()
             np.testing.assert_allclose(size[row].sum(), size[row + 1].sum(), rtol=0.3)
-            np.testing.assert_array_equal(pool.graphs.senders[row], pool.graphs.senders[row + 1])
+            senders = pool.inputs.graphs.senders
+            np.testing.assert_array_equal(senders[row], senders[row + 1])
 
 
 def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch):
@@ -594,7 +594,7 @@ def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch
     assert resumed[1] == watched
     # What is done is not done again.
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_learn", lambda *_, **__: 1 / 0)
+        patch.setattr(policies, "step", lambda *_, **__: 1 / 0)
         again = train(tmp_path / "parts")
     jax.tree.map(np.testing.assert_array_equal, again[0], whole)
     assert again[1] == watched

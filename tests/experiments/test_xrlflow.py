@@ -408,7 +408,7 @@ def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, mo
     )
     pretraining.main(settings)
     assert (tmp_path / "learning.png").stat().st_size > 10_000
-    params, agent = xrlflow.load_agent(tmp_path / "agent.npz")
+    params, agent = xrlflow.load(tmp_path / "agent.npz")
     assert agent == AGENT
     moved = [
         np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (params, begin())), strict=True)

@@ -9,7 +9,8 @@ import optax
 import pytest
 from orbax.checkpoint._src.path import atomicity
 
-from gopt.learning.checkpoints import Checkpoints, load_weights, save_weights
+from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.weights import load_weights, save_weights
 
 SETTINGS = {"seed": 3, "policy": {"width": 8, "bins": (1, 2)}}
 

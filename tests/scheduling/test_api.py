@@ -47,11 +47,11 @@ def weights(tmp_path_factory):
     settings = regal.Settings(width=8, rounds=1)
     key, graph, folder = jax.random.key(0), kernels(), tmp_path_factory.mktemp("weights")
     paths = {"regal": folder / "regal_peak_memory.npz", "go": folder / "go.npz"}
-    params = regal.init_params(key, to_graphs_tuple(graph), settings=settings)
-    regal.save_policy(paths["regal"], params, settings, objective="peak_memory", devices=2)
+    params = regal.init(key, regal.on_devices(to_graphs_tuple(graph), 2), settings=settings)
+    regal.save(paths["regal"], params, settings, objective="peak_memory", devices=2)
     of_go = go.Settings(tasks=go.TASKS, width=8, heads=2, segment=16, levels=(8,))
-    inputs = go.read(graph, gopt.prepare(graph, unit_rate_devices(2)), of_go)
-    go.save_policy(paths["go"], go.init_params(key, inputs, settings=of_go), of_go)
+    inputs = go.inputs(graph, gopt.prepare(graph, unit_rate_devices(2)), settings=of_go)
+    go.save(paths["go"], go.init(key, inputs, settings=of_go), of_go)
     return paths
 
 
@@ -139,13 +139,13 @@ def test_budgets_may_be_smaller_than_a_population(run, method, evaluations):
 
 def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch):
     spent = []
-    search = regal.search
+    search = regal.search_from
 
     def record(*args, evaluations, **settings):
         spent.append(evaluations)
         return search(*args, evaluations=evaluations, **settings)
 
-    monkeypatch.setattr(regal, "search", record)
+    monkeypatch.setattr(regal, "search_from", record)
     problem = run("regal", evaluations=98).after.problem
     assert spent == [98 - len(memory_orders.ORDERS) - baselines.tried(problem)]
 
@@ -183,16 +183,16 @@ def test_policy_decides(run, tmp_path, monkeypatch):
     monkeypatch.setattr(best, "search", record)
     settings = regal.Settings(width=8, rounds=1, trust=1.0, priority_deviation=0.0)
     graph = kernels()
-    graphs = to_graphs_tuple(graph)
-    params = regal.init_params(jax.random.key(0), graphs, settings=settings)
+    inputs = regal.on_devices(to_graphs_tuple(graph), 2)
+    params = regal.init(jax.random.key(0), inputs, settings=settings)
     priority = regal.PLACES.index("priority")
     params["params"]["kernel"] = params["params"]["kernel"].at[:, priority].multiply(-1)
     path = tmp_path / "reversed.npz"
-    regal.save_policy(path, params, settings, objective="peak_memory", devices=2)
+    regal.save(path, params, settings, objective="peak_memory", devices=2)
     n = int(graph.num_ops)
     run("regal", weights=path, evaluations=60)
     run("regal", evaluations=60)
-    turn = graphs.nodes["features"][:n, OP_FEATURES.index("turn")]
+    turn = inputs.graphs.nodes["features"][:n, OP_FEATURES.index("turn")]
     (found, sizes), (other, _) = actions
     assert sizes == settings
     assert np.corrcoef(found[:n, 0], turn)[0, 1] < -0.8
@@ -288,7 +288,7 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
         ({"donate_argnums": 7}, "donate_argnums"),
         (
             {"method": "regal", "hardware": unit_rate_devices(3)},
-            "a policy with devices 2: expected 3",
+            "weights with devices 2: expected 3",
         ),
     ],
 )

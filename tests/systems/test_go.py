@@ -18,10 +18,11 @@ from gopt.graph import padding
 from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.graph.tracing import trace
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
-from gopt.learning.checkpoints import load_weights, save_weights
+from gopt.learning import train
+from gopt.learning.weights import load_weights, save_weights
 from gopt.sources.synthetic import layered
 from gopt.systems import go
-from gopt.systems.go import scheduling, training
+from gopt.systems.go import scheduling
 from tests.reference import go as reference
 from tests.strategies import NASTY
 
@@ -65,14 +66,14 @@ def case(name, devices, more=0, settings=SETTINGS):
         devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4, launch=0.1
     )
     joint = prepare_joint(graph, machine, rules=RULES["gpu"], rows=tuple(r + more for r in ROWS))
-    return joint, go.read(graph, joint, settings), parameters(settings)
+    return joint, go.inputs(graph, joint, settings=settings), parameters(settings)
 
 
 @cache
 def parameters(settings):
     graph = padding.pad(layered(0, 20))
-    inputs = go.read(graph, prepare(graph, unit_rate_devices(2)), settings)
-    init = partial(go.init_params, jax.random.key(0), settings=settings)
+    inputs = go.inputs(graph, prepare(graph, unit_rate_devices(2)), settings=settings)
+    init = partial(go.init, jax.random.key(0), settings=settings)
     params = jax.eval_shape(init, inputs)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
@@ -158,7 +159,7 @@ def test_groups_are_seen_as_by_the_reference(name):
 @pytest.mark.slow
 def test_before_training_all_moves_are_alike_and_as_many_as_is_said():
     joint, inputs, _ = case("layers", 5)
-    params = go.init_params(jax.random.key(0), inputs, settings=SETTINGS)
+    params = go.init(jax.random.key(0), inputs, settings=SETTINGS)
     embedding, _, _, found = said(params, joint, inputs, random_decision(joint, 5), SETTINGS)
     np.testing.assert_allclose(np.exp(embedding.changes), SETTINGS.changes, rtol=1e-6)
     for logits, entropy in found:
@@ -190,7 +191,7 @@ def test_padding_changes_nothing(name):
 
 sample = jax.jit(go.sample, static_argnums=2)
 log_prob = jax.jit(go.log_prob)
-act = jax.jit(go.act, static_argnames=("name", "level"))
+act = jax.jit(go.apply_action, static_argnames=("name", "level"))
 
 
 def test_samples_follow_the_probabilities_and_move_something():
@@ -294,7 +295,7 @@ def test_inputs_are_in_the_group_of_their_first_reader():
     ops += [Op(inputs=((0, 0), (1, 0), (3, 0)), flops=3.0)]
     graph = from_ops(ops)
     settings = dataclasses.replace(SETTINGS, levels=(4, 8, 32))
-    inputs = go.read(graph, prepare(graph, unit_rate_devices(2)), settings)
+    inputs = go.inputs(graph, prepare(graph, unit_rate_devices(2)), settings=settings)
     for group, count in zip(inputs.group, inputs.count, strict=True):
         assert group[0] == group[5] and group[1] == group[4]
         assert np.unique(group[:6]).tolist() == list(range(count))
@@ -312,7 +313,7 @@ def test_ops_go_only_where_they_may():
     begin = jax.jit(lambda device: go.begin(problem, device, go.simulator_of(problem, "makespan")))
     decision = begin(jnp.full(SHAPE.ops, 2, jnp.int32)).decision
     assert not np.asarray(decision.placement[:60]).any()
-    inputs = go.read(graph, problem, BARE)
+    inputs = go.inputs(graph, problem, settings=BARE)
     *_, found = said(parameters(BARE), problem, inputs, decision, BARE)
     for (task, level), (logits, _) in zip(BARE.moves, found, strict=True):
         can = np.asarray(logits)[: inputs.count[level], 1:] > -1e29
@@ -326,7 +327,7 @@ def small(devices=3):
     graph = padding.pad(layered(0, 60), SHAPE)
     machine = unit_rate_devices(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     problem = prepare(graph, machine)
-    return problem, go.read(graph, problem, SMALL)
+    return problem, go.inputs(graph, problem, settings=SMALL)
 
 
 @jax.jit
@@ -349,9 +350,9 @@ def test_64_bit_mode_keeps_types():
 def test_another_graph_than_that_of_the_problem_raises():
     problem = prepare(layered(0, 30), unit_rate_devices(2))
     with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=.*: expected that of the"):
-        go.read(layered(0, 40), problem, SETTINGS)
+        go.inputs(layered(0, 40), problem, settings=SETTINGS)
     with pytest.raises(ValueError, match=r"problem has shape Shape\(ops=96, .*: expected that"):
-        go.read(layered(0, 30), case("chain", 1)[0], SETTINGS)
+        go.inputs(layered(0, 30), case("chain", 1)[0], settings=SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,9 @@ def test_training_follows_what_was_better():
     @jax.jit
     def gradient(entropy):
         settings = dataclasses.replace(LIGHT, entropy=entropy)
-        return jax.value_and_grad(go.loss, has_aux=True)(params, inputs, taken, settings=settings)
+        return jax.value_and_grad(go.loss, has_aux=True)(
+            params, go.Batch(inputs, taken), settings=settings
+        )
 
     @jax.jit
     @partial(jax.grad, has_aux=True)
@@ -444,23 +447,24 @@ def chances(params, inputs, taken):
 
 
 @pytest.mark.slow
-def test_an_epoch_is_a_step_with_what_was_drawn_before(monkeypatch):
+def test_an_epoch_is_a_step_with_what_was_drawn_before():
     # Steps of Adam would be as large for rounding errors.
-    monkeypatch.setattr(training, "optimizer", lambda settings: optax.sgd(100.0))
     params, (problem, inputs) = parameters(SMALL), small()
     _, (_, taken, _) = roll_small(jax.random.key(0), params, problem, inputs)
-    batch = jax.tree.map(lambda x: np.stack([x, x]), (inputs, taken))  # two graphs are as one
+    batch = jax.tree.map(
+        lambda x: np.stack([x, x]), go.Batch(inputs, taken)
+    )  # two graphs are as one
     slopes, expected = jax.jit(jax.grad(partial(go.loss, settings=SMALL), has_aux=True))(
-        params, inputs, taken
+        params, go.Batch(inputs, taken)
     )
     once, twice = (
         jax.jit(partial(go.improve, settings=dataclasses.replace(SMALL, epochs=epochs)))
         for epochs in (1, 2)
     )
-    start = go.TrainState(params, optax.sgd(100.0).init(params))
-    first, seen = once(start, *batch)
-    second, _ = once(first, *batch)
-    found, watched = twice(start, *batch)
+    start = train.start(params, optax.sgd(100.0))
+    first, seen = once(start, batch)
+    second, _ = once(first, batch)
+    found, watched = twice(start, batch)
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-3)
     jax.tree.map(close, first.params, jax.tree.map(lambda x, g: x - 100 * g, params, slopes))
     jax.tree.map(close, seen, expected)
@@ -477,7 +481,7 @@ def test_tuning_searches_and_learns_meanwhile():
     # The first step is a rollout with the parameters before.
     first = jax.random.split(jax.random.key(0), 4)[0]
     start, (_, _, costs) = roll_small(first, params, problem, inputs)
-    state = go.TrainState(params, go.optimizer(SMALL).init(params))
+    state = go.start(params, settings=SMALL)
     simulator = go.simulator_of(problem, "makespan")
     run = jax.jit(partial(go.tune, simulator=simulator, steps=4, settings=SMALL))
     tuned, best, history = run(jax.random.key(0), state, inputs, start)
@@ -491,29 +495,29 @@ def test_tuning_searches_and_learns_meanwhile():
 
 def test_a_policy_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "policy.npz"
-    go.save_policy(path, parameters(SMALL), SMALL, origin={"seed": 1})
-    params, settings = go.load_policy(path)
+    go.save(path, parameters(SMALL), SMALL, origin={"seed": 1})
+    params, settings = go.load(path)
     assert settings == SMALL
     jax.tree.map(np.testing.assert_array_equal, params, parameters(SMALL))
     with pytest.raises(FileNotFoundError):
-        go.load_policy(tmp_path / "none.npz")
-    go.save_policy(path, parameters(SMALL), dataclasses.replace(SMALL, width=32))
+        go.load(tmp_path / "none.npz")
+    go.save(path, parameters(SMALL), dataclasses.replace(SMALL, width=32))
     with pytest.raises(ValueError, match="parameters of other shapes than its settings say"):
-        go.load_policy(path)
+        go.load(path)
     params, values = load_weights(path)
     for wrong, message in (
-        (dict(system="regal"), "holds a policy for other system than this version"),
-        (dict(version=0), "holds a policy for other version than this version"),
-        (dict(shifts=[0.0]), "holds a policy for other shifts than this version"),
-        (dict(kinds=["other"]), "holds a policy for other kinds than this version"),
+        (dict(system="regal"), "with system 'regal': expected 'go'"),
+        (dict(version=0), "with version 0: expected"),
+        (dict(shifts=[0.0]), "holds weights for other shifts than this version"),
+        (dict(kinds=["other"]), "holds weights for other kinds than this version"),
         (
             dict(settings={"levels": [4], "tasks": ["fusion"], "depth": 3}),
-            "holds no settings of a policy of GO",
+            "holds no settings of go",
         ),
     ):
         save_weights(path, params, values | wrong)
         with pytest.raises(ValueError, match=message):
-            go.load_policy(path)
+            go.load(path)
 
 
 @partial(jax.jit, static_argnames="objective")
@@ -540,15 +544,18 @@ def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(name,
     # All transfers share a link, and keep devices busy.
     shared = machine._replace(channel=np.zeros((3, 3), np.int32), synchronous=True)
     problem = prepare(graph, shared)
-    given = dict(graph=graph, problem=problem, params=params, settings=BARE)
-    run = partial(go.schedule, **given, objective="capped_makespan", evaluations=500)
-    keys = run(jax.random.key(0))
+    given = dict(problem=problem, params=params, settings=BARE)
+    given["inputs"] = go.inputs(graph, problem, settings=BARE)
+    run = partial(go.search, **given, objective="capped_makespan", evaluations=500)
+    result = run(jax.random.key(0))
+    keys = result.best
     *every, found = scheduled_costs(problem, heuristic_keys(problem), keys, "capped_makespan")
     best = min(every)
-    assert found == min(best, *reached) and len(reached) == 1
+    assert found == min(best, *reached) == result.cost == result.history[-1]
+    assert len(reached) == 1
     if name == "layered":
         assert found < best
-        same, other = run(jax.random.key(0)), run(jax.random.key(1))
+        same, other = run(jax.random.key(0)).best, run(jax.random.key(1)).best
         np.testing.assert_array_equal(keys.priority, same.priority)
         assert not np.array_equal(keys.priority, other.priority)
 
@@ -567,9 +574,10 @@ def test_what_heuristics_try_is_of_the_budget(monkeypatch):
     before = tried(problem) + 3 * count + 1  # each of them is a start in two orders, too
     one = SMALL.evaluations_per_iteration
     for evaluations in (1, before + one - 1, before + 2 * one):
-        go.schedule(
-            *(jax.random.key(0), padding.pad(layered(0, 60), SHAPE), problem, parameters(SMALL)),
-            **dict(objective="makespan", evaluations=evaluations, settings=SMALL),
+        go.search(
+            *(jax.random.key(0), problem, parameters(SMALL)),
+            **dict(inputs=small()[1], objective="makespan", evaluations=evaluations),
+            settings=SMALL,
         )
     assert spent == [2]
 
@@ -585,10 +593,11 @@ def test_on_one_device_nothing_is_placed(monkeypatch):
     monkeypatch.setattr(scheduling, "_search", record)
     graph = padding.pad(layered(0, 60), SHAPE)
     problem = prepare(graph, unit_rate_devices(1))
-    given = dict(graph=graph, problem=problem, objective="peak_memory", evaluations=500)
+    given = dict(problem=problem, objective="peak_memory", evaluations=500)
     for settings in (BARE, SMALL):  # the second only places
-        run = partial(go.schedule, jax.random.key(0), settings=settings, **given)
-        keys = run(params=parameters(settings))
+        given["inputs"] = go.inputs(graph, problem, settings=settings)
+        run = partial(go.search, jax.random.key(0), settings=settings, **given)
+        keys = run(params=parameters(settings)).best
         *every, found = scheduled_costs(problem, heuristic_keys(problem), keys, "peak_memory")
         assert found == min(every) if settings == SMALL else found <= min(every)
     assert decided == [("scheduling",)]
@@ -598,13 +607,13 @@ def test_a_policy_that_schedules_nothing_is_refused():
     problem, _ = small()
     settings = dataclasses.replace(SMALL, tasks=("fusion",))
     with pytest.raises(ValueError, match=r"decides \('fusion',\): expected some of"):
-        go.schedule(
-            *(jax.random.key(0), layered(0, 60), problem, {}),
-            **dict(objective="makespan", evaluations=300, settings=settings),
+        go.search(
+            *(jax.random.key(0), problem, {}),
+            **dict(inputs=small()[1], objective="makespan", evaluations=300, settings=settings),
         )
 
 
 def test_the_policy_that_ships_can_be_loaded():
-    params, settings = go.load_policy()
+    params, settings = go.load()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
     assert settings.tasks == scheduling.TASKS

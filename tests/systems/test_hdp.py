@@ -45,13 +45,13 @@ def case(name, devices=2, more=0):
     graph = GRAPHS[name]()
     padded = padding.pad(graph, Shape(*(rows + more for rows in SHAPE)))
     machine = unit_rate_devices(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
-    return graph, hdp.read(padded, prepare(padded, machine))
+    return graph, hdp.inputs(padded, prepare(padded, machine), settings=SETTINGS)
 
 
 @cache
 def parameters(devices=2):
     """Parameters of which everything that is said depends on everything that is read."""
-    params = hdp.init_params(jax.random.key(0), case("layered", devices)[1], settings=SETTINGS)
+    params = hdp.init(jax.random.key(0), case("layered", devices)[1], settings=SETTINGS)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.6, size=x.shape).astype(np.float32), params)
 
@@ -63,7 +63,7 @@ def random_actions(inputs, n, seed=0):
     group = np.zeros((2, len(inputs.kind)), np.int32)
     group[:, :n] = rng.integers(0, groups, (2, n))
     device = rng.integers(0, devices, (2, 3, groups), np.int32)
-    return hdp.Actions(group, device)
+    return hdp.Action(group, device)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -73,7 +73,7 @@ def test_what_is_read_is_as_said_whatever_the_padding(name):
     expected = reference.features(graph, inputs.problem)
     np.testing.assert_allclose(inputs.features[:n], expected, atol=1e-5)
     assert not inputs.features[n:].any() and not inputs.is_placed[n:].any()
-    unpadded = hdp.read(graph, prepare(graph, unit_rate_devices(2)))
+    unpadded = hdp.inputs(graph, prepare(graph, unit_rate_devices(2)), settings=SETTINGS)
     for field in hdp.Inputs._fields[1:]:
         found, wide = (np.asarray(getattr(x, field))[:n] for x in (unpadded, inputs))
         # The leader of an op is an op, or, where nobody reads an input, itself.
@@ -86,7 +86,7 @@ def test_of_an_op_with_many_outputs_and_neighbours_the_first_are_read():
     ops += [Op(inputs=tuple((0, k) for k in range(7)), outputs=outputs)]
     ops += [Op(inputs=((1, k % 7), (0, 1)), outputs=(Output(2.0),)) for k in range(15)]
     graph = from_ops(ops)
-    inputs = hdp.read(graph, prepare(graph, unit_rate_devices(2)))
+    inputs = hdp.inputs(graph, prepare(graph, unit_rate_devices(2)), settings=SETTINGS)
     np.testing.assert_allclose(
         inputs.features[:17], reference.features(graph, inputs.problem), atol=1e-5
     )
@@ -98,7 +98,7 @@ def test_of_an_op_with_many_outputs_and_neighbours_the_first_are_read():
 def test_large_graphs_are_read():
     """So large that a number for each pair of ops would not fit."""
     graph = layered(0, 44_000)
-    inputs = hdp.read(graph, prepare(graph, unit_rate_devices(8)))
+    inputs = hdp.inputs(graph, prepare(graph, unit_rate_devices(8)), settings=SETTINGS)
     assert inputs.features.shape[1:] == (45,) and np.isfinite(inputs.features).all()
     which = inputs.features[inputs.is_placed][:, 25:35]  # ops the neighbours are
     np.testing.assert_allclose(which.std(0), 1, rtol=1e-3)
@@ -162,7 +162,7 @@ def three_ops():
     ops = [Op("input", outputs=(Output(1.0),))]
     ops += [Op(inputs=((i, 0),), outputs=(Output(3.0),), flops=1.0) for i in range(3)]
     graph = from_ops(ops)
-    return hdp.read(graph, prepare(graph, unit_rate_devices(2)))
+    return hdp.inputs(graph, prepare(graph, unit_rate_devices(2)), settings=SETTINGS)
 
 
 @pytest.mark.slow
@@ -170,13 +170,13 @@ def test_samples_are_drawn_as_often_as_is_said():
     """Of all 16 groupings of 3 ops in 2 groups, and placements of these on 2 devices."""
     inputs = three_ops()
     settings = hdp.Settings(per_device=1, hidden=4, spread=1.0, width=4, temperature=0.5)
-    params = hdp.init_params(jax.random.key(3), inputs, settings=settings)
+    params = hdp.init(jax.random.key(3), inputs, settings=settings)
     every = list(itertools.product(range(2), repeat=5))
     group = np.zeros((len(every), 5), np.int32)  # an input, three ops, padding
     group[:, 1:4] = [row[:3] for row in every]
     device = np.array([row[3:] for row in every], np.int32)[:, None]
     # One by one: groupings that are scored at once are unrolled.
-    rows = [hdp.Actions(group[k, None], device[k, None]) for k in range(len(every))]
+    rows = [hdp.Action(group[k, None], device[k, None]) for k in range(len(every))]
     said = np.ravel([log_prob(params, inputs, row, settings=settings) for row in rows])
     chances = np.exp(np.asarray(said, np.float64))
     assert chances.sum() == pytest.approx(1, abs=1e-5) and np.ptp(chances) > 0.02
@@ -198,7 +198,7 @@ def test_noise_is_in_units_of_the_logits_and_in_what_is_said_of_them():
     settings = hdp.Settings(
         **dict(per_device=1, hidden=4, spread=1.0, width=4, temperature=0.5, noise=1.5)
     )
-    params = hdp.init_params(jax.random.key(3), inputs, settings=settings)
+    params = hdp.init(jax.random.key(3), inputs, settings=settings)
     draw = jax.jit(jax.vmap(partial(hdp.sample, settings=settings), (0, None, None)))
     drawn, likely = draw(jax.random.split(jax.random.key(4), 8000), params, inputs)
     logits = np.asarray(hdp.group_logits(params, inputs, settings=settings), np.float64)
@@ -235,7 +235,9 @@ def test_ops_go_only_where_they_may():
     graph = padding.pad(layered(0, 40), SHAPE)
     allowed = np.ones((40, 3), bool)
     allowed[7] = allowed[12] = [False, True, False]
-    inputs = hdp.read(graph, prepare(graph, unit_rate_devices(3), allowed=allowed))
+    inputs = hdp.inputs(
+        graph, prepare(graph, unit_rate_devices(3), allowed=allowed), settings=SETTINGS
+    )
     placed = np.asarray(placements(inputs, random_actions(inputs, 40)))
     assert (placed[:, [7, 12]] == 1).all() and len(np.unique(placed[:, :40])) == 3
 
@@ -245,11 +247,14 @@ def test_a_step_is_one_of_reinforce():
     _, inputs = case("layered")
     settings = dataclasses.replace(SETTINGS, temperature=10.0)
     cost = jax.jit(placement_cost(inputs.problem, "makespan"))
-    state = jax.jit(partial(hdp.init, settings=settings))(jax.random.key(0), inputs)
+    task = hdp.Task(inputs, cost)
+    params = hdp.init(jax.random.key(0), inputs, settings=settings)
+    state = hdp.start(params, task, settings=settings)
     unit = float(cost(jnp.zeros((1, len(inputs.kind)), jnp.int32))[0])
-    state = state._replace(baseline=jnp.float32(-1.2), unit=jnp.float32(unit))
+    state = state.replace(baseline=jnp.float32(-1.2), unit=jnp.float32(unit))
     key = jax.random.key(5)
-    after, costs = jax.jit(partial(hdp.step, cost=cost, settings=settings))(key, state, inputs)
+    after, metrics = jax.jit(partial(hdp.step, settings=settings))(state, key, task)
+    costs = metrics["costs"]
     actions, _ = sample(key, state.params, inputs, settings=settings)
     np.testing.assert_allclose(costs, cost(placements(inputs, actions)))
     rewards = -np.sqrt(np.asarray(costs) / unit)
@@ -259,9 +264,13 @@ def test_a_step_is_one_of_reinforce():
         likely = hdp.log_prob(params, inputs, actions, settings=settings)
         return -jnp.mean((rewards + 1.2) * likely[0])
 
+    same = hdp.Trajectory(key, inputs, rewards[None], jnp.float32(-1.2))
+    slopes = jax.jit(jax.grad(partial(hdp.loss, settings=settings), has_aux=True))
     adam = optax.adam(settings.learning_rate)
     optimizer = optax.chain(optax.clip_by_global_norm(settings.norm), adam)
     gradient = jax.jit(jax.grad(loss))(state.params)
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
+    jax.tree.map(close, slopes(state.params, same)[0], gradient)
     updates, _ = jax.jit(optimizer.update)(gradient, jax.jit(optimizer.init)(state.params))
     leaves = map(jax.tree.leaves, jax.device_get((after.params, state.params, updates, gradient)))
     for found, before, update, slope in zip(*leaves, strict=True):
@@ -326,9 +335,10 @@ def test_what_has_no_finite_cost_counts_as_failing_and_is_never_the_best():
 
     @jax.jit
     def stepped(costs):
-        step = partial(hdp.step, cost=lambda placed: costs, settings=SETTINGS)
-        state = hdp.init(jax.random.key(0), inputs, settings=SETTINGS)
-        return step(jax.random.key(1), state, inputs)[0]
+        task = hdp.Task(inputs, lambda placed: costs)
+        params = hdp.init(jax.random.key(0), inputs, settings=SETTINGS)
+        state = hdp.start(params, task, settings=SETTINGS)
+        return hdp.step(state, jax.random.key(1), task, settings=SETTINGS)[0]
 
     def after(*costs):
         return stepped(jnp.float32(costs))
@@ -357,7 +367,7 @@ def test_64_bit_mode_changes_nothing():
 def test_another_graph_than_that_of_the_problem_raises():
     problem = prepare(layered(0, 30), unit_rate_devices(2))
     with pytest.raises(ValueError, match=r"problem has Shape\(ops=30.*: expected those of the"):
-        hdp.read(layered(0, 40), problem)
+        hdp.inputs(layered(0, 40), problem, settings=SETTINGS)
 
 
 def test_no_steps_raise():

@@ -35,7 +35,7 @@ def case(seed=0, ops=25, rows=ROWS[0]):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, ops)
     problem = prepare_fusion(graph, machine(rng), rows=rows)
-    return graph, problem, local_advantage.to_graphs_tuple(graph, problem)
+    return graph, problem, local_advantage.inputs(graph, problem, settings=SETTINGS)
 
 
 def uses_of(problem):
@@ -82,7 +82,7 @@ def test_nasty_graphs_have_finite_features(name):
     graph = NASTY[name]()
     is_large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
     problem = prepare_fusion(graph, unit_rate_devices(1), rows=LARGE if is_large else ROWS[0])
-    found = local_advantage.to_graphs_tuple(graph, problem)
+    found = local_advantage.inputs(graph, problem, settings=SETTINGS)
     assert np.isfinite(found.nodes["features"]).all() and np.isfinite(found.edges).all()
     assert found.nodes["features"].shape == (len(problem.compute), len(local_advantage.OP_FEATURES))
 
@@ -95,7 +95,7 @@ def predictions(params, problem, found, fuse):
 @pytest.mark.slow
 def test_padding_changes_no_prediction():
     fuse = np.random.default_rng(1).random(400) < 0.5
-    params = local_advantage.init_params(jax.random.key(0), case()[2], settings=SETTINGS)
+    params = local_advantage.init(jax.random.key(0), case()[2], settings=SETTINGS)
     first = None
     for rows in ((26, 120, 400), ROWS[0], (400, 500, 900)):
         _, problem, found = case(rows=rows)
@@ -110,7 +110,7 @@ def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
     settings = dataclasses.replace(SETTINGS, values=values)
     _, problem, graph = case(seed, rows=ROWS[seed % 2])
     rng = np.random.default_rng(seed)
-    params = local_advantage.init_params(jax.random.key(0), graph, settings=settings)
+    params = local_advantage.init(jax.random.key(0), graph, settings=settings)
     params = jax.tree.map(lambda x: rng.normal(scale=0.4, size=x.shape).astype(np.float32), params)
     rows = len(problem.compute)
     nodes = rng.normal(size=(rows, settings.width)).astype(np.float32)
@@ -124,7 +124,7 @@ def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_own_decision_does_not_count_and_those_near_do(seed):
     _, problem, found = case(seed)
-    params = local_advantage.init_params(jax.random.key(seed), found, settings=SETTINGS)
+    params = local_advantage.init(jax.random.key(seed), found, settings=SETTINGS)
     rng = np.random.default_rng(seed)
     fuse = rng.random(len(problem.compute)) < 0.5
     before = predictions(params, problem, found, fuse)
@@ -357,7 +357,7 @@ def test_decisions_of_three_values_are_not_of_fusion():
     records = local_advantage.Records(fuse, np.zeros(1, np.int32), np.zeros((1, 32), np.int32))
     with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
         local_advantage.samples(found, problem.configurable, records, settings=settings)
-    params = local_advantage.init_params(jax.random.key(0), found, settings=settings)
+    params = local_advantage.init(jax.random.key(0), found, settings=settings)
     with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
         local_advantage.predict(params, found, np.int32(fuse), settings=settings)
     with pytest.raises(ValueError, match="values is 3: expected 2, fusion decides between two"):
@@ -366,22 +366,22 @@ def test_decisions_of_three_values_are_not_of_fusion():
 
 def test_the_loss_is_a_weighted_square():
     data = training_samples()
-    params = local_advantage.init_params(jax.random.key(0), data.graphs, settings=SETTINGS)
+    params = local_advantage.init(jax.random.key(0), data.graphs, settings=SETTINGS)
     made = predict(params, data.graphs, data.decisions, settings=SETTINGS)
     found = np.asarray(made, np.float64)
     expected = (data.weight * (found - data.target) ** 2).sum() / len(data.target)
-    assert float(loss(params, data, settings=SETTINGS)) == pytest.approx(expected, rel=1e-4)
+    assert float(loss(params, data, settings=SETTINGS)[0]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_steps_lower_the_loss():
     data = jax.tree.map(jnp.asarray, training_samples())
-    init = jax.jit(partial(local_advantage.init, settings=SETTINGS))
-    state = init(jax.random.key(0), data.graphs)
-    before = loss(state.params, data, settings=SETTINGS)
+    params = local_advantage.init(jax.random.key(0), data.graphs, settings=SETTINGS)
+    state = local_advantage.start(params, settings=SETTINGS)
+    before = loss(state.params, data, settings=SETTINGS)[0]
     step = jax.jit(partial(local_advantage.step, settings=SETTINGS))
     for k in range(SETTINGS.steps):
         state, _ = step(state, jax.random.key(k), data)
-    assert loss(state.params, data, settings=SETTINGS) < 0.9 * before
+    assert loss(state.params, data, settings=SETTINGS)[0] < 0.9 * before
 
 
 @pytest.mark.slow
@@ -389,7 +389,7 @@ def test_steps_lower_the_loss():
 def test_a_guide_promises_what_the_other_decision_saves(is_signed):
     settings = dataclasses.replace(SETTINGS, is_signed=is_signed)
     _, problem, found = case()
-    params = local_advantage.init_params(jax.random.key(0), found, settings=settings)
+    params = local_advantage.init(jax.random.key(0), found, settings=settings)
     fuse = np.random.default_rng(0).random(32) < 0.5
     guide = local_advantage.guide(params, found, problem.configurable, settings=settings)
     scores = np.asarray(guide(jnp.int32(fuse)))
@@ -445,12 +445,12 @@ def test_a_shift_moves_the_end_of_a_kernel_by_one_op(seed):
 
 
 def test_the_network_that_ships_is_of_this_version_and_of_the_default_settings(tmp_path):
-    params, settings = local_advantage.load_network()
+    params, settings = local_advantage.load()
     assert settings == local_advantage.Settings()
     path = tmp_path / "network.npz"
-    local_advantage.save_network(path, params, dataclasses.replace(settings, width=16))
+    local_advantage.save(path, params, dataclasses.replace(settings, width=16))
     with pytest.raises(ValueError, match="parameters of other shapes"):
-        local_advantage.load_network(path)
+        local_advantage.load(path)
     path.write_bytes(b"no network")
     with pytest.raises(ValueError, match="does not hold weights"):
-        local_advantage.load_network(path)
+        local_advantage.load(path)

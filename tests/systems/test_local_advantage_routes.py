@@ -25,7 +25,7 @@ def data(seed=0, rows=ROWS[0]):
     problem = prepare_fusion(graph, machine(rng), rows=rows)
     fuse = (rng.random((8, len(problem.compute))) < 0.5) & problem.configurable
     found = cost_model.Configurations(
-        local_advantage.to_graphs_tuple(graph, problem), problem, fuse, np.float32(1)
+        local_advantage.inputs(graph, problem, settings=SETTINGS), problem, fuse, np.float32(1)
     )
     return jax.tree.map(jnp.asarray, found._replace(spread=np.float32(np.std(costs(found)))))
 
@@ -55,11 +55,13 @@ def model(given):
 
 def trained(route, given):
     """The parameters of a route after all steps, and what each step returned."""
-    state = route.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+    params = route.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+    state = route.start(params, settings=SETTINGS)
     step = jax.jit(partial(route.step, settings=SETTINGS))
     found = []
     for key in jax.random.split(jax.random.key(1), SETTINGS.steps):
-        state, value = step(state, key, given)
+        state, metrics = step(state, key, given)
+        (value,) = metrics.values()
         found.append(float(value))
     return state.params, found
 
@@ -132,16 +134,16 @@ def test_configurations_are_drawn_as_often_as_the_log_odds_say(given):
 def test_the_loss_of_a_policy_is_that_of_reinforce(given):
     """Each log-probability by hand, times how much cheaper than the mean of the others it is."""
     can = np.asarray(given.problem.configurable)
-    state = policy.init(jax.random.key(3), given.graphs, settings=SETTINGS)
+    params = policy.init(jax.random.key(3), given.graphs, settings=SETTINGS)
     batch = policy.Batch(given.fuse, jnp.asarray(costs(given), jnp.int32))
-    p = np.float64(jax.nn.sigmoid(policy.logits(state.params, given.graphs, settings=SETTINGS)))
+    p = np.float64(jax.nn.sigmoid(policy.logits(params, given.graphs, settings=SETTINGS)))
     drawn = np.asarray(given.fuse)
     log_prob = np.where(can, np.log(np.where(drawn, p, 1 - p)), 0).sum(1)
     reward = -costs(given) / np.std(costs(given))
     others = (reward.sum() - reward) / (len(reward) - 1)
     loss = jax.jit(partial(policy.loss, settings=SETTINGS))
     np.testing.assert_allclose(
-        loss(state.params, given.graphs, can, batch),
+        loss(params, given.graphs, can, batch),
         -np.mean((reward - others) * log_prob),
         rtol=1e-3,
     )
@@ -158,7 +160,7 @@ def test_training_a_policy_lowers_what_it_draws(given):
 @pytest.mark.parametrize("evaluations", [2, 100])
 def test_as_many_are_drawn_as_asked_for(given, evaluations, best):
     can, counted = given.problem.configurable, []
-    state = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)
+    params = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)
 
     def cost(decisions):
         jax.debug.callback(lambda d: counted.append(len(d)), decisions)
@@ -167,7 +169,7 @@ def test_as_many_are_drawn_as_asked_for(given, evaluations, best):
     start = given.fuse[0].astype(jnp.int32)
     found = best(
         jax.random.key(0),
-        state.params,
+        params,
         given.graphs,
         can,
         cost,
@@ -184,7 +186,7 @@ def test_as_many_are_drawn_as_asked_for(given, evaluations, best):
 @pytest.mark.slow
 def test_a_fine_tuned_policy_draws_better_and_better(given):
     """What is drawn last is cheaper than what is drawn first, unless nothing is learned."""
-    params = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS).params
+    params = policy.init(jax.random.key(0), given.graphs, settings=SETTINGS)
     ratios = []
     for best in (policy.best_of, partial(policy.minimize, learning_rate=3e-2)):
         drawn = []

@@ -44,12 +44,12 @@ def case(name, devices=2, more=0):
     graph = padding.pad(GRAPHS[name](), Shape(*(rows + more for rows in SHAPE)))
     machine = unit_rate_devices(devices, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     problem = prepare(graph, machine)
-    return problem, placeto.read(problem, SETTINGS)
+    return problem, placeto.inputs(graph, problem, settings=SETTINGS)
 
 
 @cache
 def parameters(devices=2):
-    init = partial(placeto.init_params, settings=SETTINGS)
+    init = partial(placeto.init, settings=SETTINGS)
     params = jax.eval_shape(init, jax.random.key(0), case("branches", devices)[1])
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
@@ -135,15 +135,14 @@ def placement_cost(problem):
 @pytest.mark.slow
 def test_a_step_follows_the_gradient_against_the_mean_of_the_last_steps():
     problem, inputs = case("branches")
-    run = partial(placeto.step, cost=placement_cost(problem), steps=10, settings=SETTINGS)
-    state = jax.jit(partial(placeto.init, cost=placement_cost(problem), settings=SETTINGS))(
-        jax.random.key(0), inputs
+    settings = dataclasses.replace(SETTINGS, steps=10)
+    task = placeto.Task(inputs, placement_cost(problem))
+    state = placeto.start(parameters(), task, settings=settings).replace(
+        returns=jnp.array([[np.nan] * 5, [0.5] * 5, [0.1] * 5]), step=jnp.int32(4)
     )
-    state = state._replace(
-        params=parameters(), returns=jnp.array([[np.nan] * 5, [0.5] * 5, [0.1] * 5])
-    )
-    found = jax.jit(run)(key=jax.random.key(1), state=state, inputs=inputs, done=jnp.int32(4))
-    after, costs = jax.device_get(found)
+    found = jax.jit(partial(placeto.step, settings=settings))(state, jax.random.key(1), task)
+    after, metrics = jax.device_get(found)
+    costs = metrics["costs"]
     assert costs.shape == (5, 2)
     followed = np.asarray(placeto.returns(state.first, costs.T, state.first, SETTINGS))
     np.testing.assert_allclose(after.returns[:2], [[0.5] * 5, [0.1] * 5])
@@ -166,8 +165,8 @@ def test_a_step_follows_the_gradient_against_the_mean_of_the_last_steps():
         return value
 
     told = jnp.array(last, jnp.int32), followed, baseline, SETTINGS.entropy * 0.6
-    slopes = jax.jit(jax.grad(partial(placeto.loss, settings=SETTINGS)))
-    gradient = jax.device_get(slopes(parameters(), inputs, *told))
+    slopes = jax.jit(jax.grad(partial(placeto.loss, settings=SETTINGS), has_aux=True))
+    gradient, _ = jax.device_get(slopes(parameters(), placeto.Trajectory(inputs, *told)))
     rng = np.random.default_rng(0)
     for _ in range(4):
         way = jax.tree.map(lambda x: rng.normal(size=x.shape), parameters())

@@ -46,7 +46,7 @@ def one(index: int) -> GraphsTuple:
 
 
 def untrained(settings: regal.Settings) -> Any:
-    return regal.init_params(jax.random.key(0), one(0), settings=settings)
+    return regal.init(jax.random.key(0), regal.on_devices(one(0), 2), settings=settings)
 
 
 @cache
@@ -193,8 +193,8 @@ def test_an_untrained_policy_follows_the_guide(lean, follow):
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_an_action_is_the_levels_of_the_places(devices):
     settings = dataclasses.replace(SETTINGS, parts=tuple(regal.PARTS))
-    act = jax.jit(partial(regal.action, devices=devices, settings=settings))
-    action = act(params(), one(0))
+    act = jax.jit(partial(regal.act, None, settings=settings))
+    action = act(params(), regal.on_devices(one(0), devices))
     got = action.genes
     assert got.shape == (SHAPE.ops, devices + 1, 2) and got.dtype == jnp.int32
     n, bins = 23, SETTINGS.bins
@@ -246,8 +246,9 @@ def test_a_guide_on_one_device_stays_there():
     for device, others in ((0, [1, 2]), (2, [0, 1])):
         side = sides(np.full(n, device), 3)
         read = to_graphs_tuple(graph, Guide(np.arange(n), side))
-        first = regal.init_params(jax.random.key(0), read, settings=settings)
-        mean = regal.action(first, read, devices=3, settings=settings).genes[:n, :-1, 0]
+        inputs = regal.on_devices(read, 3)
+        first = regal.init(jax.random.key(0), inputs, settings=settings)
+        mean = regal.act(None, first, inputs, settings=settings).genes[:n, :-1, 0]
         share = read.nodes["features"][:n, OP_FEATURES.index("share")]
         light = share < settings.heavy
         assert light.sum() > 2
@@ -260,7 +261,8 @@ def test_what_is_not_led_is_as_in_standard_brkga(part):
     """All parts, but one, are those of a policy that leads them all."""
     every = dataclasses.replace(SETTINGS, parts=tuple(regal.PARTS))
     rest = dataclasses.replace(every, parts=tuple(p for p in regal.PARTS if p != part))
-    whole, got = (regal.action(params(), one(0), devices=2, settings=s) for s in (every, rest))
+    inputs = regal.on_devices(one(0), 2)
+    whole, got = (regal.act(None, params(), inputs, settings=s) for s in (every, rest))
     bins = SETTINGS.bins
     expected = {
         "placement": whole._replace(
@@ -434,7 +436,7 @@ def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
 
     @jax.jit  # on one device
     def alone(key: jax.Array, problem: Problem, action: jax.Array) -> tuple[Any, jax.Array]:
-        found = regal.search(key, problem, action, **SEARCH)
+        found = regal.search_from(key, problem, action, **SEARCH)
         return found, objective(problem, evaluate(problem, found.keys), "makespan")
 
     for i in range(5):
@@ -452,7 +454,7 @@ def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     action.genes[:, 0, 0] = SETTINGS.bins - 1
     shapes = Keys((1, SHAPE.ops, 2), (1, SHAPE.ops), (1, SHAPE.tensors, 2))
     given = Keys(*(np.full(shape, 0.5, np.float32) for shape in shapes))
-    search = partial(regal.search, **SEARCH | {"evaluations": 10})
+    search = partial(regal.search_from, **SEARCH | {"evaluations": 10})
     last = jax.jit(search)(keys[0], first, action).last.keys
     assert (last.device[..., 0] > 0.8).all() and (last.device[..., 1] < 0.2).all()
     assert (last.priority < 0.2).all() and (last.transfer < 0.2).all()
@@ -471,7 +473,7 @@ def test_an_action_for_another_problem_raises(field, shape):
     first = jax.tree.map(lambda x: x[0], rows()[1])
     action = jax.tree.map(lambda x: x[0], rows()[3])._replace(**{field: jnp.zeros(shape, int)})
     with pytest.raises(ValueError, match=rf"action\.{field} has shape .*: expected \(24,"):
-        regal.search(jax.random.key(0), first, action, **SEARCH)
+        regal.search_from(jax.random.key(0), first, action, **SEARCH)
 
 
 # Training.
@@ -488,7 +490,7 @@ def experience() -> tuple[np.ndarray, np.ndarray]:
 @jax.jit
 @jax.value_and_grad
 def loss(params: Any, taken: jax.Array, reward: jax.Array) -> jax.Array:
-    return regal.loss(params, batch()[1], taken, reward, settings=SETTINGS)[0]
+    return regal.loss(params, regal.Trajectory(batch()[1], taken, reward), settings=SETTINGS)[0]
 
 
 def test_the_loss_and_its_gradient_equal_the_reference():
@@ -524,10 +526,11 @@ def test_updates_lower_the_loss_of_a_batch():
 
     @jax.jit
     def update(state: regal.TrainState, *batch: Any) -> tuple[regal.TrainState, Any]:
-        gradient, watch = regal.gradient(state.params, *batch, settings=settings)
-        return regal.update(state, gradient, settings=settings), watch
+        slope = jax.grad(partial(regal.loss, settings=settings), has_aux=True)
+        gradient, watch = slope(state.params, regal.Trajectory(*batch))
+        return state.apply_gradients(grads=gradient), watch
 
-    state = regal.TrainState(params(), regal.optimizer(settings).init(params()))
+    state = regal.start(params(), settings=settings)
     taken, reward = experience()
     reward = reward - 1
     seen = []
@@ -575,10 +578,12 @@ def test_training_finds_the_placement_that_is_plain():
             **SEARCH | {"evaluations": 2, "settings": settings},
         )
         batch = jax.tree.map(lambda x: x[None], (graph, taken, reward))
-        gradient, watch = regal.gradient(state.params, *batch, settings=settings)
-        return regal.update(state, gradient, settings=settings), watch
+        slope = jax.grad(partial(regal.loss, settings=settings), has_aux=True)
+        gradient, watch = slope(state.params, regal.Trajectory(*batch))
+        return state.apply_gradients(grads=gradient), watch
 
-    state = jax.jit(partial(regal.init, settings=settings))(jax.random.key(0), graph)
+    inputs = regal.on_devices(graph, DEVICES)
+    state = regal.start(regal.init(jax.random.key(0), inputs, settings=settings), settings=settings)
     reward = []
     for key in jax.random.split(jax.random.key(1), 120):
         state, watch = step(key, state)
@@ -586,7 +591,7 @@ def test_training_finds_the_placement_that_is_plain():
     before, after = np.mean(reward[:5]), np.mean(reward[-5:])
     assert before < -0.5  # half of the ops are on the wrong device
     assert after > 0.65 * before
-    action = regal.action(state.params, graph, devices=DEVICES, settings=settings)
+    action = regal.act(None, state.params, inputs, settings=settings)
     best = np.argmax(action.genes[:16, :2, 0], 1)
     # Half would be right by chance; ops share noise, so that the last few take longest.
     assert (best == np.arange(16) % 2).mean() >= 0.75

@@ -38,7 +38,8 @@ def test_the_guide_of_a_time_is_the_fastest_list_schedule(name, objective):
     assert order.tolist() == [item for item in fastest.order if item < ops and not given[item]]
     assert side is not None
     np.testing.assert_allclose(side[:ops], sides(np.array(fastest.device[:ops]), 3), atol=1e-12)
-    read = regal.features(graph, problem, objective=objective).nodes["features"]
+    inputs = regal.inputs(graph, problem, settings=regal.Settings(), objective=objective)
+    read = inputs.graphs.nodes["features"]
     np.testing.assert_allclose(read[:ops, OP_FEATURES.index("side_x")], side[:ops, 0], atol=1e-6)
     assert regal.schedules_compared(objective) == 3
 
@@ -48,7 +49,9 @@ def test_the_guide_of_the_peak_is_the_lowest_order(name):
     graph, problem = task(CASES[name])
     order, side = regal.guide(problem, objective="peak_memory")
     assert order.tolist() == lowest_order(problem).tolist() and side is None
-    read = regal.features(graph, problem, objective="peak_memory")
+    settings = regal.Settings()
+    inputs = regal.inputs(graph, problem, settings=settings, objective="peak_memory")
+    read = inputs.graphs
     np.testing.assert_array_equal(read.nodes["features"], to_graphs_tuple(graph).nodes["features"])
 
 

@@ -464,7 +464,7 @@ def test_the_agent_is_a_search():
 
 def test_the_agent_that_ships_makes_programs_cheaper():
     terms, roots, _ = program("layers")
-    found = xrlflow.agent(*xrlflow.load_agent(), episodes=1)(terms, roots, COST, RULES)
+    found = xrlflow.agent(*xrlflow.load(), episodes=1)(terms, roots, COST, RULES)
     assert found.cost < TermCosts(terms, COST).program(roots) and found.rewrites
 
 

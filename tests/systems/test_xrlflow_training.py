@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from gopt.learning.checkpoints import load_weights, save_weights
+from gopt.learning.weights import load_weights, save_weights
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import advantages, batches
 from gopt.systems.xrlflow.training import loss, optimizer, step
@@ -152,22 +152,22 @@ def test_epochs_end_where_the_policy_has_gone_too_far():
 
 def test_agents_are_saved_and_found_again(tmp_path):
     path, params = tmp_path / "agent.npz", random_params()
-    xrlflow.save_agent(path, params, SMALL, origin={"seed": 3})
-    found, settings = xrlflow.load_agent(path)
+    xrlflow.save(path, params, SMALL, origin={"seed": 3})
+    found, settings = xrlflow.load(path)
     assert settings == SMALL
     for ours, theirs in zip(*map(jax.tree.leaves, (found, params)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     params, values = load_weights(path)
     assert values["origin"] == {"seed": 3}
     for wrong, match in (
-        ({"version": 99}, "other version"),
+        ({"version": 99}, "with version 99: expected 1"),
         ({"kinds": ["add"]}, "other kinds"),
         ({"settings": {"length": 1}}, "no settings"),
         ({"settings": {**values["settings"], "width": 16}}, "other shapes"),
     ):
         save_weights(path, params, values | wrong)
         with pytest.raises(ValueError, match=match):
-            xrlflow.load_agent(path)
+            xrlflow.load(path)
 
 
 def test_what_is_smallest_gives_the_shapes_of_all():

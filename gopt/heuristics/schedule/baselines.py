@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from gopt.cost.schedule.execution import Keys
+from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics import HEURISTICS, schedules_tried
 

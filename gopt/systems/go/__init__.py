@@ -24,7 +24,8 @@ besides the sizes, which the paper does not give:
 - that a share of the moves is drawn uniformly (`Settings.explore`).
 """
 
-from gopt.systems.go.actions import NEVER, act, log_prob, ops_of, sample, task_of
+from gopt.learning.train import TrainState
+from gopt.systems.go.actions import NEVER, apply_action, log_prob, ops_of, sample, task_of
 from gopt.systems.go.decisions import (
     FUSIONS,
     IN_ORDER,
@@ -41,13 +42,23 @@ from gopt.systems.go.decisions import (
     simulator_of,
 )
 from gopt.systems.go.features import Groups, observe
-from gopt.systems.go.inputs import Inputs, read
-from gopt.systems.go.policy import Embedding, Moves, embed, init_params, moves
-from gopt.systems.go.scheduling import schedule
-from gopt.systems.go.search import Taken, iterate, keep_best, rollout
+from gopt.systems.go.inputs import Inputs, inputs
+from gopt.systems.go.policy import Action, Embedding, Moves, act, embed, init, moves
+from gopt.systems.go.scheduling import search
+from gopt.systems.go.search import Trajectory, iterate, keep_best, rollout
 from gopt.systems.go.settings import Settings
-from gopt.systems.go.training import TrainState, improve, init, loss, optimizer, reward, tune
-from gopt.systems.go.weights import load_policy, save_policy
+from gopt.systems.go.training import (
+    Batch,
+    Searches,
+    improve,
+    loss,
+    optimizer,
+    reward,
+    start,
+    step,
+    tune,
+)
+from gopt.systems.go.weights import load, save
 
 __all__ = [
     "FUSIONS",
@@ -55,28 +66,32 @@ __all__ = [
     "NEVER",
     "SHIFTS",
     "TASKS",
+    "Action",
+    "Batch",
     "Decision",
     "Embedding",
     "Groups",
     "Inputs",
     "Moves",
+    "Searches",
     "Settings",
     "Simulator",
     "State",
-    "Taken",
     "TrainState",
+    "Trajectory",
     "act",
+    "apply_action",
     "begin",
     "critical_path_order",
     "embed",
     "first_come_order",
     "improve",
     "init",
-    "init_params",
+    "inputs",
     "iterate",
     "keep_best",
     "keys_of",
-    "load_policy",
+    "load",
     "log_prob",
     "loss",
     "moves",
@@ -84,13 +99,14 @@ __all__ = [
     "ops_of",
     "optimizer",
     "order_of",
-    "read",
     "reward",
     "rollout",
     "sample",
-    "save_policy",
-    "schedule",
+    "save",
+    "search",
     "simulator_of",
+    "start",
+    "step",
     "task_of",
     "tune",
 ]

@@ -79,10 +79,10 @@ def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
     return jnp.where((action != KEEP).sum(1) == 1, jnp.logaddexp(drawn, made_up), drawn)
 
 
-def act(
+def apply_action(
     inputs: Inputs, decision: Decision, action: jax.Array, *, name: str, level: int
 ) -> Decision:
-    """Returns decisions after actions `[S, K]` on the groups of a level, `[S, N]`; padding stays.
+    """Return decisions after actions `[S, K]` on the groups of a level, `[S, N]`; padding stays.
 
     Args:
       inputs: the graph.

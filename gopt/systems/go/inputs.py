@@ -1,4 +1,4 @@
-"""What the policy of GO reads of a graph on a machine; made once, on the host."""
+"""Inputs of the policy of GO: a graph on a machine, read once, on the host."""
 
 import math
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from gopt.systems.go.settings import Settings
 
 
 class Inputs(NamedTuple):
-    """A graph as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
+    """A graph on a machine, as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
 
     graphs: GraphsTuple
     group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input that may
@@ -37,11 +37,11 @@ class Inputs(NamedTuple):
     maker: Any  # int32 [E], the op that makes it
     reader: Any  # int32 [E], the op that reads it
     sent: Any  # float32 [E], time to send what a use reads, in shares of the time of all ops
-    times: Any  # float32 [N, 4], see `read`
+    times: Any  # float32 [N, 4], see `inputs`
 
 
-def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> Inputs:
-    """Returns what the policy reads; on the host.
+def inputs(graph: Graph, problem: Problem | JointProblem, *, settings: Settings) -> Inputs:
+    """Return the inputs of a policy; on the host.
 
     `times` are, in shares of the longest path: when an op could start, how long all paths from it
     to the end take at most, how much shorter the longest path through it is than the longest of
@@ -51,7 +51,7 @@ def read(graph: Graph, problem: Problem | JointProblem, settings: Settings) -> I
       graph: padded or not.
       problem: the same graph, with the same padding, on the machine that it is placed on. With a
         `Problem` no op may be fused.
-      settings: of the policy.
+      settings: settings of the policy.
 
     Raises:
       ValueError: the graph and the problem have not the same rows.

@@ -1,4 +1,4 @@
-"""The policy of GO: which groups of ops are decided anew, by a network over the graph.
+"""The policy of GO: a network over the graph chooses groups of ops and decides them anew.
 
 p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): given what was decided before, each group of a level keeps
 it or gets another value as a whole, independently of the other groups but that one changes at
@@ -19,7 +19,7 @@ from gopt.learning import losses
 from gopt.learning.layers.attention import SegmentAttention, Superposition
 from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.sage import GraphSAGE, max_round
-from gopt.systems.go.actions import NEVER, ops_of
+from gopt.systems.go.actions import NEVER, log_prob, ops_of, sample
 from gopt.systems.go.decisions import Decision
 from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs
@@ -40,6 +40,21 @@ class Moves(NamedTuple):
 
     logits: jax.Array  # float32 [K, 1 + V], of each action
     entropy: jax.Array  # float32 [], of which move is made, in shares of the largest possible
+
+
+class Action(NamedTuple):
+    """Moves that were drawn. `M` kinds of moves, `S` samples of each, `K` groups.
+
+    Attributes:
+      groups: features of the groups that were decided about, for each kind of moves.
+      action: tuple of int32 `[S, K]`, one for each kind: 0 keeps the value of a group, v + 1 gives
+        it value v.
+      log_prob: float32 `[M, S]`.
+    """
+
+    groups: tuple[Groups, ...]
+    action: tuple[Any, ...]
+    log_prob: Any
 
 
 class Head(nn.Module):
@@ -172,8 +187,8 @@ def moves(
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
-    """Returns random parameters; the inputs only give shapes."""
+def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
 
     def run(policy: Policy) -> None:
         zeros = jnp.zeros(len(inputs.share), jnp.int32)
@@ -184,3 +199,39 @@ def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
         policy.moves(policy.embed(inputs), groups)
 
     return Policy(settings).init(key, method=run)
+
+
+def act(
+    key: jax.Array,
+    params: Tree,
+    inputs: Inputs,
+    *,
+    settings: Settings,
+    decision: Decision,
+    timing: Timing,
+    embedding: Embedding | None = None,
+) -> Action:
+    """Return moves that are drawn around a decision, `Settings.samples` of each kind.
+
+    The policy improves decisions: besides the graph it reads the best one so far, and when ops run.
+    `apply_action` gives the decisions that the moves lead to.
+
+    Args:
+      key: random key.
+      params: parameters of the policy.
+      inputs: the graph on a machine.
+      settings: settings of the policy.
+      decision: the decision that is changed, `[N]`.
+      timing: when ops run by that decision, see `simulator_of`.
+      embedding: embedding of the graph, if it is known, see `embed`.
+    """
+    if embedding is None:
+        embedding = embed(params, inputs, settings=settings)
+    groups = observe(inputs, decision, timing, settings=settings)
+    found = moves(params, embedding, groups, settings=settings)
+    actions, log_probs = [], []
+    for (logits, _), to_sample in zip(found, jax.random.split(key, len(found)), strict=True):
+        action = sample(to_sample, logits, settings.samples)
+        actions.append(action)
+        log_probs.append(log_prob(logits, action))
+    return Action(groups, tuple(actions), jnp.stack(log_probs))

@@ -15,9 +15,9 @@ import numpy as np
 from gopt.cost.schedule import dispatch, objectives
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
-from gopt.graph.graph import Graph
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.search.result import SearchResult
 from gopt.systems.go.decisions import (
     State,
     begin,
@@ -26,7 +26,7 @@ from gopt.systems.go.decisions import (
     order_of,
     simulator_of,
 )
-from gopt.systems.go.inputs import Inputs, read
+from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.search import rollout
 from gopt.systems.go.settings import Settings
 
@@ -34,17 +34,17 @@ Tree = Any
 TASKS = ("placement", "scheduling")
 
 
-def schedule(
+def search(
     key: jax.Array,
-    graph: Graph,
     problem: Problem,
     params: Tree,
     *,
+    inputs: Inputs,
     objective: str,
     evaluations: int,
     settings: Settings,
-) -> Keys:
-    """Returns the keys of the best schedule found, heuristics included.
+) -> SearchResult:
+    """Return the keys of the best schedule found, heuristics included.
 
     GO begins with the best of the heuristics' placements under dispatch, each with priorities in
     its own order and by critical path. Where the budget leaves no iteration, the best heuristic is
@@ -52,12 +52,12 @@ def schedule(
 
     Args:
       key: random key.
-      graph: padded.
-      problem: the graph on a machine, on the host.
-      params: of a policy.
-      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      evaluations: how many schedules may be simulated, those that heuristics try included.
-      settings: of the policy; what else it decides is left out.
+      problem: one problem, on the host.
+      params: parameters of a policy.
+      inputs: the same problem as the policy reads it.
+      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      evaluations: number of schedules that may be simulated, those that heuristics try included.
+      settings: settings of the policy. Other tasks than those of schedules are left out.
 
     Raises:
       ValueError: the policy decides neither placement nor scheduling.
@@ -71,12 +71,16 @@ def schedule(
     given = jax.tree.map(lambda leaf: leaf[: max(left, 1)], heuristic_keys(problem))
     costs = np.asarray(_costs(problem, given, objective=objective))
     best = jax.tree.map(lambda leaf: leaf[np.argmin(costs)], given)
+    of_heuristics = SearchResult(
+        best, costs.min(), np.minimum.accumulate(costs)[-1:], np.array([evaluations - left])
+    )
     if not tasks:
-        return best
+        return of_heuristics
     settings = dataclasses.replace(settings, tasks=tasks)
     left -= 3 * len(costs) + 1  # two starts of each; what is found is simulated once more
     if left < settings.evaluations_per_iteration:
-        return best
+        return of_heuristics
+    iterations = left // settings.evaluations_per_iteration
     by_path = critical_path_order(problem)
     own = [order_of(problem, priority) for priority in given.priority]
     orders = np.stack([*own, *len(own) * [by_path]])
@@ -88,17 +92,21 @@ def schedule(
             key,
             params,
             problem,
-            read(graph, problem, settings),
+            inputs,
             jax.tree.map(lambda leaf: leaf[first], starts),
             orders[first],
             objective=objective,
-            iterations=left // settings.evaluations_per_iteration,
+            iterations=iterations,
             settings=settings,
         )
     )
     if cost >= costs.min():
-        return best
-    return keys_from_items(problem, device[: int(problem.num_ops)], items[:count])
+        return of_heuristics
+    keys = keys_from_items(problem, device[: int(problem.num_ops)], items[:count])
+    history = np.array([costs.min(), cost])
+    used = iterations * settings.evaluations_per_iteration
+    evaluated = np.array([evaluations - left, evaluations - left + used])
+    return SearchResult(keys, cost, history, evaluated)
 
 
 @partial(jax.jit, static_argnames="objective")

@@ -6,24 +6,32 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.systems.go.actions import act, log_prob, sample
+from gopt.systems.go.actions import apply_action
 from gopt.systems.go.decisions import Decision, Simulator, State
-from gopt.systems.go.features import Groups, observe
+from gopt.systems.go.features import Groups
 from gopt.systems.go.inputs import Inputs
-from gopt.systems.go.policy import Embedding, embed, moves
+from gopt.systems.go.policy import Embedding, act, embed
 from gopt.systems.go.settings import Settings
 
 Tree = Any
 
 
-class Taken(NamedTuple):
-    """What was drawn in an iteration, and what came of it. `M` kinds of moves, `S` samples."""
+class Trajectory(NamedTuple):
+    """The moves of an iteration, and how costs changed. `M` kinds of moves, `S` samples.
 
-    decision: Decision  # [N], before
-    groups: tuple[Groups, ...]  # what there was to know, for each kind of moves
-    action: Any  # a tuple of int32 [S, K], one for each kind of moves
-    log_prob: Any  # float32 [M, S]
-    ratio: Any  # float32 [M, S], cost in shares of the cost before
+    Attributes:
+      decision: `[N]`, the decision before.
+      groups: features of groups, for each kind of moves.
+      action: tuple of int32 `[S, K]`, one for each kind of moves.
+      log_prob: float32 `[M, S]`.
+      ratio: float32 `[M, S]`, cost ÷ cost of the decision before.
+    """
+
+    decision: Decision
+    groups: tuple[Groups, ...]
+    action: Any
+    log_prob: Any
+    ratio: Any
 
 
 def iterate(
@@ -35,8 +43,8 @@ def iterate(
     simulator: Simulator,
     *,
     settings: Settings,
-) -> tuple[State, Taken]:
-    """Returns the best decision after an iteration, and what was taken in it.
+) -> tuple[State, Trajectory]:
+    """Return the best decision after an iteration, and its trajectory.
 
     `M · S` decisions are costed: `Settings.samples` of each kind of moves, each of them a change of
     the groups of one level by one task only. The best one before is simulated, too.
@@ -50,23 +58,25 @@ def iterate(
       simulator: as of `simulator_of`.
       settings: of the policy.
     """
-    timing = simulator.timing(state.decision)
-    groups = observe(inputs, state.decision, timing, settings=settings)
-    said = moves(params, embedding, groups, settings=settings)
-    actions, log_probs, decisions = [], [], []
-    rows = zip(settings.moves, said, jax.random.split(key, len(said)), strict=True)
-    for (task, level), (logits, _), to_sample in rows:
-        action = sample(to_sample, logits, settings.samples)
-        actions.append(action)
-        log_probs.append(log_prob(logits, action))
-        name = settings.tasks[task]
-        decisions.append(act(inputs, state.decision, action, name=name, level=level))
+    found = act(
+        key,
+        params,
+        inputs,
+        settings=settings,
+        decision=state.decision,
+        timing=simulator.timing(state.decision),
+        embedding=embedding,
+    )
+    decisions = [
+        apply_action(inputs, state.decision, action, name=settings.tasks[task], level=level)
+        for (task, level), action in zip(settings.moves, found.action, strict=True)
+    ]
     drawn = jax.tree.map(lambda *x: jnp.concatenate(x), *decisions)
     costs = simulator.cost(drawn)
     after = keep_best(state, drawn, costs)
     ratio = jnp.where(costs == state.cost, 1, costs / jnp.maximum(state.cost, 1e-30))
-    ratio = ratio.reshape(len(actions), -1)
-    return after, Taken(state.decision, groups, tuple(actions), jnp.stack(log_probs), ratio)
+    ratio = ratio.reshape(len(decisions), -1)
+    return after, Trajectory(state.decision, *found, ratio)
 
 
 def keep_best(state: State, drawn: Decision, costs: jax.Array) -> State:
@@ -86,11 +96,11 @@ def rollout(
     *,
     iterations: int,
     settings: Settings,
-) -> tuple[State, Taken, jax.Array]:
-    """Returns the best decision after `T` iterations, what was taken, and costs after each.
+) -> tuple[State, Trajectory, jax.Array]:
+    """Return the best decision after `T` iterations, the trajectory, and costs after each.
 
-    The arguments are those of `iterate`; `start` is the decision to begin with, as of `begin`. What
-    was taken has an axis `[T]` before its others, and costs are float32 `[T]`.
+    The arguments are those of `iterate`; `start` is the decision to begin with, see `begin`. The
+    trajectory has an axis `[T]` before its others, and costs are float32 `[T]`.
     """
     embedding = embed(params, inputs, settings=settings)
 

@@ -1,5 +1,7 @@
 """PPO for the policy of GO."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -7,48 +9,77 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from gopt.learning import losses
+from gopt.cost.joint.problem import JointProblem
+from gopt.cost.schedule.problem import Problem
+from gopt.learning import losses, train
+from gopt.learning.train import TrainState
 from gopt.systems.go.actions import log_prob
-from gopt.systems.go.decisions import Simulator, State
+from gopt.systems.go.decisions import Simulator, State, simulator_of
 from gopt.systems.go.features import Groups
 from gopt.systems.go.inputs import Inputs
-from gopt.systems.go.policy import embed, init_params, moves
-from gopt.systems.go.search import Taken, rollout
+from gopt.systems.go.policy import embed, moves
+from gopt.systems.go.search import Trajectory, rollout
 from gopt.systems.go.settings import Settings
 
 Tree = Any
 
 
-class TrainState(NamedTuple):
-    """What training carries from step to step."""
+class Batch(NamedTuple):
+    """Graphs and the iterations of their searches. `G` graphs, `T` iterations.
 
-    params: Tree
-    optimizer: Tree
+    Attributes:
+      inputs: `[G, ...]`.
+      trajectory: `[G, T, ...]`.
+    """
+
+    inputs: Inputs
+    trajectory: Trajectory
+
+
+class Searches(NamedTuple):
+    """Searches of `G` graphs of one shape on one number of devices.
+
+    Attributes:
+      problem: `[G, ...]`.
+      inputs: `[G, ...]`.
+      order: float32 `[G, N]`, order that shifts of priority refer to; None if there are no
+        priorities to decide.
+      start: `[G, ...]`, decision to begin with.
+    """
+
+    problem: Problem | JointProblem
+    inputs: Inputs
+    order: Any
+    start: State
+
+
+# Maps a problem, an objective and an order to a simulator, as `simulator_of` does.
+Simulate = Callable[[Any, str, Any], Simulator]
 
 
 def reward(ratio: jax.Array) -> jax.Array:
-    """Returns -√(cost relative to the cost before), `[...]`, -1 at least, for ratios `[...]`.
+    """Return -√(cost relative to the cost before), `[...]`, -1 at least, for ratios `[...]`.
 
     How much worse a decision is does not matter to a search that keeps the best, nor that a cost is
-    no number. If it did count, a policy would learn to change what does not matter.
+    not a number. If it did count, a policy would learn to change what does not matter.
     """
     return -jnp.sqrt(jnp.where(ratio < 1, ratio, 1))
 
 
 def loss(
-    params: Tree, inputs: Inputs, taken: Taken, *, settings: Settings
+    params: Tree, batch: Batch, *, settings: Settings
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the loss of the iterations of one graph, and what to watch.
+    """Return the loss of the iterations of one graph, and metrics.
 
     PPO; the baseline of a sample is the mean reward of the others of its iteration, task and level,
     and advantages are divided by their root mean square over the graph.
 
     Args:
-      params: of the policy.
-      inputs: the graph.
-      taken: `[T, ...]`, of T iterations.
-      settings: of the policy.
+      params: parameters of the policy.
+      batch: one graph `[...]` and its iterations `[T, ...]`.
+      settings: settings of the policy.
     """
+    inputs, taken = batch
     embedding = embed(params, inputs, settings=settings)
     value = reward(taken.ratio)
     spread = value - losses.leave_one_out(value)
@@ -66,40 +97,83 @@ def loss(
     return value, {"entropy": entropy.mean(), "better": (taken.ratio < 1).mean()}
 
 
+@cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Returns the optimizer of the policy."""
+    """Return the optimizer: Adam with the gradient clipped."""
     return optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(settings.learning_rate))
 
 
-def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> TrainState:
-    """Returns the state before the first step; `inputs` only give shapes."""
-    params = init_params(key, inputs, settings=settings)
-    return TrainState(params, optimizer(settings).init(params))
+def start(params: Tree, *, settings: Settings) -> TrainState:
+    """Return the state of training before the first step."""
+    return train.start(params, optimizer(settings))
+
+
+def step(
+    state: TrainState,
+    key: jax.Array,
+    batch: Searches,
+    *,
+    settings: Settings,
+    objective: str = "makespan",
+    simulate: Simulate = simulator_of,
+) -> tuple[TrainState, dict[str, Any]]:
+    """Return the state after a step on some searches, and metrics.
+
+    Each search takes `Settings.iterations`, then the policy is improved by what they found.
+
+    Args:
+      state: state before the step.
+      key: random key.
+      batch: searches.
+      settings: settings of the policy.
+      objective: objective that is minimised.
+      simulate: maps a problem, an objective and an order to a simulator.
+
+    Returns:
+      The state, and metrics, among them `reached`: the best decisions of the searches, a `State`
+      `[G, ...]`, with which the next step may begin.
+    """
+
+    def one(row: tuple[jax.Array, Searches]) -> tuple[State, Trajectory]:
+        key, (problem, inputs, order, begun) = row
+        found = rollout(
+            key,
+            state.params,
+            inputs,
+            begun,
+            simulate(problem, objective, order),
+            iterations=settings.iterations,
+            settings=settings,
+        )
+        return found[:2]
+
+    count = len(batch.start.cost)
+    reached, trajectory = lax.map(one, (jax.random.split(key, count), batch))
+    state, metrics = improve(state, Batch(batch.inputs, trajectory), settings=settings)
+    return state, {**metrics, "reached": reached}
 
 
 def improve(
-    state: TrainState, inputs: Inputs, taken: Taken, *, settings: Settings
+    state: TrainState, batch: Batch, *, settings: Settings
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-    """Returns the state after `Settings.epochs` of PPO on a batch of graphs, and what to watch.
+    """Return the state after `Settings.epochs` of PPO on a batch of graphs, and metrics.
 
     Args:
-      state: before.
-      inputs: the graphs, `[G, ...]`.
-      taken: what was drawn with the parameters of this state, `[G, T, ...]`.
-      settings: of the policy.
+      state: state before.
+      batch: graphs, and iterations that were drawn with the parameters of this state.
+      settings: settings of the policy.
     """
 
     def epoch(state: TrainState, _: None) -> tuple[TrainState, dict[str, jax.Array]]:
-        def one(row: tuple[Inputs, Taken]) -> tuple[Tree, dict[str, jax.Array]]:
-            return jax.grad(loss, has_aux=True)(state.params, *row, settings=settings)
+        def one(row: Batch) -> tuple[Tree, dict[str, jax.Array]]:
+            return jax.grad(loss, has_aux=True)(state.params, row, settings=settings)
 
         # One graph after another: they need not be in memory together.
-        gradient, watched = jax.tree.map(lambda x: x.mean(0), lax.map(one, (inputs, taken)))
-        updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-        return TrainState(optax.apply_updates(state.params, updates), moments), watched
+        gradient, metrics = jax.tree.map(lambda x: x.mean(0), lax.map(one, batch))
+        return state.apply_gradients(grads=gradient), metrics
 
-    state, watched = lax.scan(epoch, state, None, settings.epochs)
-    return state, jax.tree.map(lambda x: x[0], watched)
+    state, metrics = lax.scan(epoch, state, None, settings.epochs)
+    return state, jax.tree.map(lambda x: x[0], metrics)
 
 
 def tune(
@@ -112,7 +186,7 @@ def tune(
     steps: int,
     settings: Settings,
 ) -> tuple[TrainState, State, jax.Array]:
-    """Returns a policy trained while it searches one graph, the best decision, and costs.
+    """Return a policy trained while it searches one graph, the best decision, and costs.
 
     From parameters of other graphs this is fine-tuning, from random ones the paper's GO-one. In
     each step there are `Settings.iterations`, then the policy is improved; the next step begins
@@ -143,8 +217,8 @@ def tune(
             iterations=settings.iterations,
             settings=settings,
         )
-        batch = jax.tree.map(lambda x: x[None], (inputs, taken))
-        trained, _ = improve(trained, *batch, settings=settings)
+        batch = jax.tree.map(lambda x: x[None], Batch(inputs, taken))
+        trained, _ = improve(trained, batch, settings=settings)
         return (trained, best), history
 
     (state, best), history = lax.scan(step, (state, start), jax.random.split(key, steps))

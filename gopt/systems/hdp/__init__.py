@@ -9,8 +9,8 @@ and its result the best placement that was drawn.
 Source: Mirhoseini et al., "A hierarchical model for device placement", ICLR 2018, and the
 hierarchical controller of TensorFlow's Grappler. What is ours:
 
-- that features are standardised and shapes logarithms (`read`), and each part of what is read of a
-  group is divided by its own largest number (`group_embedding`);
+- that features are standardised and shapes logarithms (`inputs`), and each part of the features of
+  a group is divided by its own largest number (`group_embedding`);
 - that inputs belong to the group of their first reader, and ops that may not run where their group
   does go elsewhere (`gopt.cost.schedule.dispatch.settled`);
 - costs in units of the mean cost of the first placements, and what has no cost (`reward`);
@@ -18,28 +18,37 @@ hierarchical controller of TensorFlow's Grappler. What is ours:
 - settings chosen by trials (`Settings`), beside the published ones (`PUBLISHED`).
 """
 
-from gopt.systems.hdp.inputs import Inputs, group_embedding, members, read
-from gopt.systems.hdp.policy import Actions, group_logits, init_params, log_prob, placements, sample
+from gopt.systems.hdp.inputs import Inputs, group_embedding, inputs, members
+from gopt.systems.hdp.policy import Action, act, group_logits, init, log_prob, placements, sample
+from gopt.systems.hdp.search import run, search
 from gopt.systems.hdp.settings import PUBLISHED, Settings
-from gopt.systems.hdp.training import State, init, optimizer, reward, run, step
+from gopt.systems.hdp.training import State, Task, Trajectory, loss, optimizer, reward, start, step
+from gopt.systems.hdp.weights import load, save
 
 __all__ = [
     "PUBLISHED",
-    "Actions",
+    "Action",
     "Inputs",
     "Settings",
     "State",
+    "Task",
+    "Trajectory",
+    "act",
     "group_embedding",
     "group_logits",
     "init",
-    "init_params",
+    "inputs",
+    "load",
     "log_prob",
+    "loss",
     "members",
     "optimizer",
     "placements",
-    "read",
     "reward",
     "run",
     "sample",
+    "save",
+    "search",
+    "start",
     "step",
 ]

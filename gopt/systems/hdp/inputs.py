@@ -1,4 +1,4 @@
-"""What HDP reads of a graph on a machine; made once, on the host. And what it reads of groups."""
+"""Inputs of HDP: a graph on a machine, read once, on the host; and features of groups of ops."""
 
 from typing import Any, NamedTuple
 
@@ -9,24 +9,25 @@ import numpy as np
 from gopt.cost.schedule.problem import Problem
 from gopt.graph.graph import Graph, Shape
 from gopt.graph.kinds import KINDS
+from gopt.systems.hdp.settings import Settings
 
 OUTPUTS, DIMENSIONS = 5, 5  # of an op that are read, and of each output
 NEIGHBOURS = 10  # of an op that are read: which op each is, and whether it reads
 
 
 class Inputs(NamedTuple):
-    """A graph as HDP reads it. `N` ops."""
+    """A graph on a machine, as HDP reads it. `N` ops."""
 
     problem: Problem
     kind: Any  # int32 [N]
-    features: Any  # float32 [N, 45], see `read`; 0 for ops that are not placed
+    features: Any  # float32 [N, 45], see `inputs`; 0 for ops that are not placed
     dimensions: Any  # float32 [N, 25], of the first outputs; 0 where there is none
     is_placed: Any  # bool [N], that is real and no input
     leader: Any  # int32 [N], whose group an op is in: its own, or that of the first of its readers
 
 
-def read(graph: Graph, problem: Problem) -> Inputs:
-    """Returns what HDP reads; on the host.
+def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
+    """Return the inputs of HDP; on the host.
 
     `features` are the dimensions of the first outputs of an op, as logarithms, -1 where there is
     none; which ops its first neighbours are, those that it reads before those that read it, and
@@ -42,10 +43,12 @@ def read(graph: Graph, problem: Problem) -> Inputs:
     Args:
       graph: padded or not.
       problem: the same graph on the machine that it is placed on, padded in any way.
+      settings: settings of the policy. All read the same.
 
     Raises:
       ValueError: the problem is that of another graph.
     """
+    del settings
     real = Shape(int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses))
     of_problem = Shape(int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses))
     if real != of_problem:

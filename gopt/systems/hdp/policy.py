@@ -22,8 +22,8 @@ Tree = Any
 SURE = 1e9  # added to a logit, it decides; logits of devices are bounded
 
 
-class Actions(NamedTuple):
-    """What is decided in a step. `M` groupings, `P` placements of each, `K` groups."""
+class Action(NamedTuple):
+    """`M` groupings of ops, and `P` placements of each on devices. `K` groups."""
 
     group: Any  # int32 [M, N]; means nothing for ops that are not placed
     device: Any  # int32 [M, P, K]
@@ -130,7 +130,7 @@ class Policy(nn.Module):
 
 def sample(
     key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings
-) -> tuple[Actions, jax.Array]:
+) -> tuple[Action, jax.Array]:
     """Returns random actions of a step, and their log-probabilities, float32 `[M, P]`.
 
     Those are given the noise that was drawn, if there is any (`Settings.noise`).
@@ -150,10 +150,22 @@ def sample(
     group = drawn.astype(jnp.int32)
     push = jax.random.gumbel(to_place, noise.device.shape, jnp.float32)
     device, log_prob = cast(Any, policy.apply(params, inputs, group, push, noise))
-    return Actions(group, device), log_prob
+    return Action(group, device), log_prob
 
 
-def log_prob(params: Tree, inputs: Inputs, actions: Actions, *, settings: Settings) -> jax.Array:
+def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> Action:
+    """Return groupings and placements that are drawn; see `placements` for the devices of ops.
+
+    Args:
+      key: random key.
+      params: parameters of the policy.
+      inputs: the graph on a machine.
+      settings: settings of the policy.
+    """
+    return sample(key, params, inputs, settings=settings)[0]
+
+
+def log_prob(params: Tree, inputs: Inputs, actions: Action, *, settings: Settings) -> jax.Array:
     """Returns the log-probability with which `sample` draws actions without noise, `[M, P]`."""
     policy = _policy(inputs, settings)
     push = SURE * jax.nn.one_hot(actions.device, policy.devices, dtype=jnp.float32)
@@ -168,7 +180,7 @@ def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Arr
     return cast(jax.Array, policy.apply(params, inputs, method=Policy.group_logits))
 
 
-def placements(inputs: Inputs, actions: Actions) -> jax.Array:
+def placements(inputs: Inputs, actions: Action) -> jax.Array:
     """Returns where ops run, int32 `[M · P, N]`, as of `gopt.cost.schedule.dispatch.settled`."""
 
     def place(group: jax.Array, device: jax.Array) -> jax.Array:
@@ -180,8 +192,8 @@ def placements(inputs: Inputs, actions: Actions) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
-    """Returns random parameters; the inputs only give shapes."""
+def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
     policy = _policy(inputs, settings)
     ops, groups = len(inputs.kind), settings.groups_on(policy.devices)
     push = jnp.zeros((1, 1, groups, policy.devices), jnp.float32)

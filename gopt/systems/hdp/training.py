@@ -1,53 +1,90 @@
 """REINFORCE for HDP, on one graph, from scratch: training is the search."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
+from flax import struct
 
-from gopt.learning import losses
+from gopt.learning import losses, train
+from gopt.learning.train import TrainState
 from gopt.systems.hdp.inputs import Inputs
-from gopt.systems.hdp.policy import init_params, placements, sample
+from gopt.systems.hdp.policy import placements, sample
 from gopt.systems.hdp.settings import Settings
 
 Tree = Any
 Cost = Callable[[jax.Array], jax.Array]  # devices of ops, int32 [P, N], to costs, float32 [P]
 
 
-class State(NamedTuple):
-    """What a search carries from step to step, and the best placement so far."""
+@struct.dataclass
+class Task:
+    """A graph to be placed. It may be passed through `jax.jit` if `cost` can be hashed.
 
-    params: Tree
-    optimizer: Tree
-    unit: Any  # float32 [], mean of the first finite costs; no number before
-    baseline: Any  # float32 [], moving average of rewards; no number before the first
-    device: Any  # int32 [N], of the best placement, as of `gopt.cost.schedule.dispatch.settled`
-    cost: Any  # float32 [], of the best placement; infinite before there is one
+    Attributes:
+      inputs: the graph on a machine.
+      cost: maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
+    """
+
+    inputs: Inputs
+    cost: Cost = struct.field(pytree_node=False)
 
 
-def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> State:
-    """Returns the state before the first step."""
-    params = init_params(key, inputs, settings=settings)
-    return State(
-        params=params,
-        optimizer=optimizer(settings).init(params),
+class Trajectory(NamedTuple):
+    """A draw of placements and its rewards. `M` groupings, `P` placements of each.
+
+    Attributes:
+      key: random key of the draw.
+      inputs: the graph on a machine.
+      reward: float32 `[M, P]`.
+      baseline: float32 `[]`.
+    """
+
+    key: Any
+    inputs: Inputs
+    reward: Any
+    baseline: Any
+
+
+class State(TrainState):
+    """The state of training, and the best placement so far.
+
+    Attributes:
+      unit: float32 `[]`, mean of the first finite costs; NaN before.
+      baseline: float32 `[]`, moving average of rewards; NaN before the first.
+      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.settled`.
+      cost: float32 `[]`, cost of the best placement; infinite before there is one.
+    """
+
+    unit: Any
+    baseline: Any
+    device: Any
+    cost: Any
+
+
+def start(params: Tree, task: Task, *, settings: Settings) -> State:
+    """Return the state of training before the first step."""
+    return train.start(
+        params,
+        optimizer(settings),
+        State,
         unit=jnp.float32(jnp.nan),
         baseline=jnp.float32(jnp.nan),
-        device=jnp.zeros(len(inputs.kind), jnp.int32),
+        device=jnp.zeros(len(task.inputs.kind), jnp.int32),
         cost=jnp.float32(jnp.inf),
     )
 
 
+@cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Returns the optimizer of both networks."""
+    """Return the optimizer of both networks: Adam with the gradient clipped."""
     return optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(settings.learning_rate))
 
 
 def reward(costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
-    """Returns -√(cost / unit), `[...]`, for costs `[...]`.
+    """Return -√(cost / unit), `[...]`, for costs `[...]`.
 
     No cost counts more than `Settings.failing` units, and what is not finite counts so many.
     """
@@ -56,21 +93,43 @@ def reward(costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
     return -jnp.sqrt(jnp.where(is_cost, ratio, settings.failing))
 
 
-def step(
-    key: jax.Array, state: State, inputs: Inputs, cost: Cost, *, settings: Settings
-) -> tuple[State, jax.Array]:
-    """Returns the state after a step of REINFORCE, and the costs of what was drawn in it, `[S]`.
+def loss(
+    params: Tree, batch: Trajectory, *, settings: Settings
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the loss of REINFORCE, and metrics.
 
-    `S = groupings · placements` placements are costed. The first baseline is the mean reward of the
-    first step: our choice.
+    The log-probabilities are those of the same draw, given its noise (`Settings.noise`), so the
+    draw is made again from its key.
 
     Args:
-      key: random key.
-      state: as of `init`.
-      inputs: the graph.
-      cost: what is minimised, of devices of ops `[S, N]`: float32 `[S]`.
-      settings: of the policy.
+      params: parameters of the policy, those that the placements were drawn with.
+      batch: a draw and its rewards.
+      settings: settings of the policy.
     """
+    _, log_prob = sample(batch.key, params, batch.inputs, settings=settings)
+    value = losses.reinforce(log_prob, batch.reward, batch.baseline)
+    return value, {"reward": batch.reward.mean()}
+
+
+def step(
+    state: State, key: jax.Array, batch: Task, *, settings: Settings
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state after a step of REINFORCE, and metrics.
+
+    The policy learns on the one graph that it places. `S = groupings · placements` placements are
+    costed. The first baseline is the mean reward of the first step: our choice. The gradient is
+    that of `loss`, without drawing twice.
+
+    Args:
+      state: state before the step.
+      key: random key.
+      batch: the graph, and what is minimised.
+      settings: settings of the policy.
+
+    Returns:
+      The state, and metrics: `costs`, float32 `[S]`, of all that was drawn, and the mean `reward`.
+    """
+    inputs = batch.inputs
 
     def draw(params: Tree) -> tuple[jax.Array, Any]:
         actions, log_prob = sample(key, params, inputs, settings=settings)
@@ -78,7 +137,7 @@ def step(
 
     log_prob, pull_back, actions = jax.vjp(draw, state.params, has_aux=True)
     placed = placements(inputs, actions)
-    costs = cost(placed)
+    costs = batch.cost(placed)
 
     finite = jnp.isfinite(costs)
     mean = jnp.where(finite, costs, 0).sum() / finite.sum()
@@ -87,38 +146,15 @@ def step(
     baseline = jnp.where(jnp.isnan(state.baseline), rewards.mean(), state.baseline)
     slope = jax.grad(losses.reinforce)(log_prob, rewards.reshape(log_prob.shape), baseline)
     (gradient,) = pull_back(slope)
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
 
     known = jnp.where(finite, costs, jnp.inf)
     best = jnp.argmin(known)
     better = known[best] < state.cost
-    after = State(
-        params=optax.apply_updates(state.params, updates),
-        optimizer=moments,
+    after = state.apply_gradients(
+        grads=gradient,
         unit=unit,
         baseline=settings.decay * baseline + (1 - settings.decay) * rewards.mean(),
         device=jnp.where(better, placed[best], state.device),
         cost=jnp.where(better, known[best], state.cost),
     )
-    return after, costs
-
-
-def run(
-    key: jax.Array, inputs: Inputs, cost: Cost, *, steps: int, settings: Settings
-) -> tuple[State, jax.Array]:
-    """Returns the state after some steps, and the costs of what was drawn in each, `[steps, S]`.
-
-    The other arguments are those of `step`.
-
-    Raises:
-      ValueError: `steps` is less than one.
-    """
-    if steps < 1:
-        raise ValueError(f"steps is {steps}: expected 1 at least")
-    to_init, to_run = jax.random.split(key)
-    state = init(to_init, inputs, settings=settings)
-
-    def one(state: State, key: jax.Array) -> tuple[State, jax.Array]:
-        return step(key, state, inputs, cost, settings=settings)
-
-    return lax.scan(one, state, jax.random.split(to_run, steps))
+    return after, {"costs": costs, "reward": rewards.mean()}

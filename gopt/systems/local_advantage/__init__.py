@@ -11,6 +11,7 @@ choice:
 - what is near a decision (`walk`, `shifts`), and that decisions rest (`gopt.search.guided`).
 """
 
+from gopt.learning.train import TrainState
 from gopt.systems.local_advantage.data import (
     Records,
     Sampling,
@@ -19,23 +20,23 @@ from gopt.systems.local_advantage.data import (
     sample,
     save_records,
 )
-from gopt.systems.local_advantage.graphs import OP_FEATURES, USE_FEATURES, to_graphs_tuple
-from gopt.systems.local_advantage.network import encode, init_params, predicted
-from gopt.systems.local_advantage.search import guide, shifts, uniform, walk
+from gopt.systems.local_advantage.inputs import OP_FEATURES, USE_FEATURES, configurable_ops, inputs
+from gopt.systems.local_advantage.network import encode, init, predicted
+from gopt.systems.local_advantage.search import act, guide, search, shifts, uniform, walk
 from gopt.systems.local_advantage.settings import Settings
 from gopt.systems.local_advantage.training import (
     Samples,
-    TrainState,
-    init,
     loss,
+    optimizer,
     predict,
     sample_weights,
     samples,
     scale_of,
+    start,
     step,
     targets,
 )
-from gopt.systems.local_advantage.weights import load_network, save_network
+from gopt.systems.local_advantage.weights import load, save
 
 __all__ = [
     "OP_FEATURES",
@@ -45,26 +46,30 @@ __all__ = [
     "Sampling",
     "Settings",
     "TrainState",
+    "act",
     "advantages",
+    "configurable_ops",
     "encode",
     "guide",
     "init",
-    "init_params",
-    "load_network",
+    "inputs",
+    "load",
     "load_records",
     "loss",
+    "optimizer",
     "predict",
     "predicted",
     "sample",
     "sample_weights",
     "samples",
-    "save_network",
+    "save",
     "save_records",
     "scale_of",
+    "search",
     "shifts",
+    "start",
     "step",
     "targets",
-    "to_graphs_tuple",
     "uniform",
     "walk",
 ]

@@ -16,10 +16,13 @@ from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.sage import GraphSAGE, sage_round
+from gopt.learning.train import TrainState
 from gopt.search.guided import Guide
 from gopt.systems.local_advantage.network import encode
 from gopt.systems.local_advantage.settings import Settings
-from gopt.systems.local_advantage.training import TrainState, untrained, updated
+from gopt.systems.local_advantage.training import start
+
+__all__ = ["Configurations", "guide", "init", "loss", "predicted", "start", "step"]
 
 Tree = Any
 ROUNDS = 2  # of messages over decisions, as the network of advantages has
@@ -48,16 +51,15 @@ class _Cost(nn.Module):
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
-    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
+def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
     to_encoder, to_head = jax.random.split(key)
-    count = len(graphs.nodes["kind"])
+    count = len(inputs.nodes["kind"])
     nodes = jnp.zeros((count, settings.width))
-    params = {
-        "encoder": GraphSAGE(settings.width, settings.rounds).init(to_encoder, graphs),
-        "cost": _Cost().init(to_head, nodes, graphs, jnp.zeros(count)),
+    return {
+        "encoder": GraphSAGE(settings.width, settings.rounds).init(to_encoder, inputs),
+        "cost": _Cost().init(to_head, nodes, inputs, jnp.zeros(count)),
     }
-    return untrained(params, settings=settings)
 
 
 def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Array) -> jax.Array:
@@ -66,7 +68,7 @@ def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Ar
     Args:
       params: of the model.
       nodes: see `gopt.systems.local_advantage.encode`, `[N, W]`.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       fused: float32 `[N]`, decisions between 0 and 1.
     """
     return jnp.asarray(_Cost().apply(params["cost"], nodes, graphs, fused))
@@ -91,22 +93,22 @@ def loss(
 
 
 def step(
-    state: TrainState, key: jax.Array, data: Configurations, *, settings: Settings
-) -> tuple[TrainState, jax.Array]:
-    """Returns the state after a batch of configurations of one graph, and its loss.
+    state: TrainState, key: jax.Array, batch: Configurations, *, settings: Settings
+) -> tuple[TrainState, dict[str, jax.Array]]:
+    """Return the state after a step on configurations of one graph, and metrics.
 
     A configuration is drawn, and from one decision to a half of them flipped, and costed.
     """
     to_row, to_share, to_flips = jax.random.split(key, 3)
     count = settings.configurations
-    fuse = data.fuse[jax.random.randint(to_row, (count,), 0, len(data.fuse))]
-    least = -jnp.log(jnp.maximum(data.problem.num_choices, 2).astype(jnp.float32))
+    fuse = batch.fuse[jax.random.randint(to_row, (count,), 0, len(batch.fuse))]
+    least = -jnp.log(jnp.maximum(batch.problem.num_choices, 2).astype(jnp.float32))
     share = jnp.exp(jax.random.uniform(to_share, (count, 1), minval=least, maxval=jnp.log(0.5)))
     flips = jax.random.uniform(to_flips, fuse.shape) < share
-    fuse = fuse ^ (flips & data.problem.configurable)
-    cost = jax.vmap(fusion_cost, (None, 0))(data.problem, fuse)
-    value, gradient = jax.value_and_grad(loss)(state.params, data, fuse, cost, settings=settings)
-    return updated(state, gradient, settings=settings), value
+    fuse = fuse ^ (flips & batch.problem.configurable)
+    cost = jax.vmap(fusion_cost, (None, 0))(batch.problem, fuse)
+    value, gradient = jax.value_and_grad(loss)(state.params, batch, fuse, cost, settings=settings)
+    return state.apply_gradients(grads=gradient), {"loss": value}
 
 
 def guide(
@@ -116,7 +118,7 @@ def guide(
 
     Args:
       params: of the model.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`.
       settings: of the model.
     """

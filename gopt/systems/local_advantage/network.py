@@ -64,7 +64,7 @@ def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Arra
 
     Args:
       params: of the network.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       settings: of the network.
     """
     found = GraphSAGE(settings.width, settings.rounds).apply(params["encoder"], graphs)
@@ -86,7 +86,7 @@ def predicted(
     Args:
       params: of the network.
       nodes: see `encode`, `[N, W]`.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       decisions: int32 `[N]`; of each op, its own does not count.
       settings: of the network.
     """
@@ -95,8 +95,9 @@ def predicted(
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
-    """Returns random parameters; `graphs` is one graph, for its shapes."""
+def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
+    graphs = inputs
     to_encoder, to_head = jax.random.split(key)
     count = len(graphs.nodes["kind"])
     encoder = GraphSAGE(settings.width, settings.rounds).init(to_encoder, graphs)

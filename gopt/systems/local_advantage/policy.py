@@ -19,10 +19,13 @@ from gopt.cost.fusion.cost import fusion_cost
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.sage import GraphSAGE
 from gopt.learning.losses import leave_one_out, reinforce
+from gopt.learning.train import TrainState
 from gopt.search.population import DecisionCost, DecisionResult
 from gopt.systems.local_advantage.cost_model import Configurations
 from gopt.systems.local_advantage.settings import Settings
-from gopt.systems.local_advantage.training import TrainState, untrained, updated
+from gopt.systems.local_advantage.training import start
+
+__all__ = ["Batch", "best_of", "init", "logits", "loss", "minimize", "sample", "start", "step"]
 
 Tree = Any
 FINE_TUNING = 1e-3  # learning rate
@@ -46,10 +49,9 @@ class _Policy(nn.Module):
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
-    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
-    params = _Policy(settings.width, settings.rounds).init(key, graphs)
-    return untrained(params, settings=settings)
+def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
+    return _Policy(settings.width, settings.rounds).init(key, inputs)
 
 
 def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
@@ -78,7 +80,7 @@ def loss(
 
     Args:
       params: of the policy.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`.
       batch: drawn from the policy.
       settings: of the policy.
@@ -92,26 +94,28 @@ def loss(
 
 
 def step(
-    state: TrainState, key: jax.Array, data: Configurations, *, settings: Settings
-) -> tuple[TrainState, jax.Array]:
-    """Returns the state after a batch of one graph, and its mean cost, of what nothing fused costs.
+    state: TrainState, key: jax.Array, batch: Configurations, *, settings: Settings
+) -> tuple[TrainState, dict[str, jax.Array]]:
+    """Return the state after a step on one graph, and metrics.
+
+    The metric `share` is the mean cost of what was drawn ÷ the cost without any fusion.
 
     Args:
       state: before.
       key: random key.
-      data: the graph; its configurations are not used.
+      batch: the graph; its configurations are not used.
       settings: of the policy.
     """
-    problem, graphs = data.problem, data.graphs
+    problem, graphs = batch.problem, batch.graphs
     found = logits(state.params, graphs, settings=settings)
 
     def cost(decisions: jax.Array) -> jax.Array:
         return jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
 
-    batch = sample(key, found, problem.configurable, cost, count=settings.configurations)
-    gradient = jax.grad(loss)(state.params, graphs, problem.configurable, batch, settings=settings)
-    share = jnp.mean(batch.cost / cost(jnp.zeros((1, len(found)), jnp.int32)))
-    return updated(state, gradient, settings=settings), share
+    drawn = sample(key, found, problem.configurable, cost, count=settings.configurations)
+    gradient = jax.grad(loss)(state.params, graphs, problem.configurable, drawn, settings=settings)
+    share = jnp.mean(drawn.cost / cost(jnp.zeros((1, len(found)), jnp.int32)))
+    return state.apply_gradients(grads=gradient), {"share": share}
 
 
 def best_of(
@@ -130,7 +134,7 @@ def best_of(
     Args:
       key: random key.
       params: of the policy.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`.
       cost: maps decisions `[P, N]` to costs `[P]`.
       start: decisions, int32 `[N]`.

@@ -1,4 +1,4 @@
-"""The guide that a trained network is to `gopt.search.guided`."""
+"""Searches that a trained network guides, see `gopt.search.guided`."""
 
 from functools import partial
 from typing import Any
@@ -6,12 +6,87 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from gopt.cost.fusion.cost import fusion_cost
+from gopt.cost.fusion.problem import FusionProblem
 from gopt.learning.graphs import GraphsTuple
+from gopt.search import guided
 from gopt.search.guided import Guide, Move
+from gopt.search.result import SearchResult
+from gopt.systems.local_advantage.inputs import configurable_ops
 from gopt.systems.local_advantage.network import encode, predicted
 from gopt.systems.local_advantage.settings import Settings, check_two_values
 
 Tree = Any
+
+
+def act(
+    key: jax.Array | None,
+    params: Tree,
+    inputs: GraphsTuple,
+    *,
+    settings: Settings,
+    decisions: jax.Array | None = None,
+) -> jax.Array:
+    """Return the op whose decision is changed next, int32 `[]`.
+
+    The network ranks changes, and does not draw any. Its action is the change of the highest rank.
+
+    Args:
+      key: not used, as nothing is drawn.
+      params: parameters of the network.
+      inputs: a fusion problem as the network reads it.
+      settings: settings of the network.
+      decisions: int32 `[N]`, 1 for ops that are fused; by default none is.
+    """
+    del key
+    if decisions is None:
+        decisions = jnp.zeros(len(inputs.nodes["kind"]), jnp.int32)
+    scores = guide(params, inputs, configurable_ops(inputs), settings=settings)(decisions)
+    return jnp.argmax(scores).astype(jnp.int32)
+
+
+def search(
+    key: jax.Array,
+    problem: FusionProblem,
+    params: Tree,
+    *,
+    inputs: GraphsTuple,
+    objective: str,
+    evaluations: int,
+    settings: Settings,
+    start: jax.Array | None = None,
+) -> SearchResult:
+    """Return the best decisions of a search that the network guides, int32 `[N]`.
+
+    Args:
+      key: random key.
+      problem: one fusion problem.
+      params: parameters of the network.
+      inputs: the same problem as the network reads it.
+      objective: "makespan", the sum of the times of kernels, which run one after another.
+      evaluations: number of configurations to cost.
+      settings: settings of the network.
+      start: int32 `[N]`, decisions to begin with; by default nothing is fused.
+
+    Raises:
+      ValueError: the objective is another one.
+    """
+    if objective != "makespan":
+        raise ValueError(f"objective is {objective!r}: expected 'makespan'")
+    problem = jax.tree.map(jnp.asarray, problem)
+    configurable = problem.configurable
+    if start is None:
+        start = jnp.zeros(len(configurable), jnp.int32)
+    found = guided.minimize(
+        key,
+        lambda decisions: jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0),
+        start,
+        guide(params, inputs, configurable, settings=settings),
+        evaluations=evaluations,
+        moves=(guided.flip, *shifts(inputs, configurable)),
+    )
+    evaluated = jnp.arange(1, len(found.history) + 1, dtype=jnp.int32)
+    return SearchResult(found.decisions, found.cost, found.history, evaluated)
 
 
 def guide(
@@ -24,7 +99,7 @@ def guide(
 
     Args:
       params: of the network.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`.
       settings: of the network.
 
@@ -55,7 +130,7 @@ def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
     them more is computed, or written, than before and after.
 
     Args:
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`.
     """
     configurable, count = jnp.asarray(configurable), len(configurable)
@@ -76,7 +151,7 @@ def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Move:
     """Returns a move: a decision changes, and by even chances those on a random walk from it.
 
     Args:
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`.
       steps: uses that the walk follows, to readers and makers alike.
     """

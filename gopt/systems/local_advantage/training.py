@@ -1,5 +1,6 @@
 """Regression of advantages on records of several graphs."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -7,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gopt.learning import train
 from gopt.learning.graphs import GraphsTuple
+from gopt.learning.train import TrainState
 from gopt.systems.local_advantage.data import Records
-from gopt.systems.local_advantage.network import encode, init_params, predicted
+from gopt.systems.local_advantage.network import encode, predicted
 from gopt.systems.local_advantage.settings import Settings, check_two_values
 
 Tree = Any
@@ -22,13 +25,6 @@ class Samples(NamedTuple):
     decisions: Any  # int32 [S, N]
     target: Any  # float32 [S, N]
     weight: Any  # float32 [S, N], how likely a sample is drawn; the sum of a graph is S
-
-
-class TrainState(NamedTuple):
-    """What training carries from step to step."""
-
-    params: Tree
-    optimizer: Tree
 
 
 def scale_of(advantage: np.ndarray) -> float:
@@ -76,7 +72,7 @@ def samples(
     """Returns the samples of one graph.
 
     Args:
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       configurable: which ops have a decision, bool `[N]`, with padding.
       records: see `gopt.systems.local_advantage.data.sample`.
       settings: of the training.
@@ -102,7 +98,7 @@ def predict(
 
     Args:
       params: of the network.
-      graphs: see `to_graphs_tuple`.
+      graphs: see `inputs`.
       decisions: int32 `[S, N]`.
       settings: of the network.
 
@@ -118,42 +114,48 @@ def predict(
     return jax.vmap(one)(decisions)
 
 
-def loss(params: Tree, batch: Samples, *, settings: Settings) -> jax.Array:
-    """Returns the weighted squared error of one graph."""
+def loss(
+    params: Tree, batch: Samples, *, settings: Settings
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the weighted squared error of one graph, and metrics.
+
+    Args:
+      params: parameters of the network.
+      batch: samples of one graph.
+      settings: settings of the network.
+    """
     found = predict(params, batch.graphs, batch.decisions, settings=settings)
-    return jnp.sum(batch.weight * (found - batch.target) ** 2) / len(batch.target)
+    value = jnp.sum(batch.weight * (found - batch.target) ** 2) / len(batch.target)
+    return value, {"loss": value}
 
 
+@cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Returns Adam, with gradients clipped and a rate that falls to 0."""
+    """Return the optimizer: Adam with the gradient clipped and a rate that falls to 0."""
     rate = optax.cosine_decay_schedule(settings.learning_rate, settings.steps)
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
 
-def untrained(params: Tree, *, settings: Settings) -> TrainState:
-    """Returns the state of parameters before the first step."""
-    return TrainState(params, optimizer(settings).init(params))
-
-
-def updated(state: TrainState, gradient: Tree, *, settings: Settings) -> TrainState:
-    """Returns the state after a step along a gradient."""
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), moments)
-
-
-def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
-    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
-    return untrained(init_params(key, graphs, settings=settings), settings=settings)
+def start(params: Tree, *, settings: Settings) -> TrainState:
+    """Return the state of training before the first step."""
+    return train.start(params, optimizer(settings))
 
 
 def step(
-    state: TrainState, key: jax.Array, data: Samples, *, settings: Settings
-) -> tuple[TrainState, jax.Array]:
-    """Returns the state after a batch of some configurations of one graph, and its loss."""
-    count = min(settings.configurations, len(data.target))
-    chosen = jax.random.choice(key, len(data.target), (count,), replace=False)
-    batch = data._replace(
-        decisions=data.decisions[chosen], target=data.target[chosen], weight=data.weight[chosen]
+    state: TrainState, key: jax.Array, batch: Samples, *, settings: Settings
+) -> tuple[TrainState, dict[str, jax.Array]]:
+    """Return the state after a step on some configurations of one graph, and metrics.
+
+    Args:
+      state: state before the step.
+      key: random key.
+      batch: all samples of one graph, of which `Settings.configurations` are drawn.
+      settings: settings of the training.
+    """
+    count = min(settings.configurations, len(batch.target))
+    chosen = jax.random.choice(key, len(batch.target), (count,), replace=False)
+    drawn = batch._replace(
+        decisions=batch.decisions[chosen], target=batch.target[chosen], weight=batch.weight[chosen]
     )
-    value, gradient = jax.value_and_grad(loss)(state.params, batch, settings=settings)
-    return updated(state, gradient, settings=settings), value
+    gradient, metrics = jax.grad(loss, has_aux=True)(state.params, drawn, settings=settings)
+    return state.apply_gradients(grads=gradient), metrics

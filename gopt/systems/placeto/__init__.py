@@ -9,31 +9,48 @@ Source: Addanki et al., "Placeto: Learning generalizable device placement algori
 machine learning", NeurIPS 2019, and its reference code, whose sizes and settings these are. What is
 ours:
 
-- the groups, and how many there are (`read`);
+- the groups, and how many there are (`inputs`);
 - that what is around a group is averaged, and that the network does not read when groups start;
 - that episodes begin with all ops on one device, and rewards are in units of that cost;
 - the weight of the entropy, one episode in a step of training, and what has no cost (`returns`).
 """
 
-from gopt.systems.placeto.inputs import Inputs, read
-from gopt.systems.placeto.policy import Said, init_params, placement, sample, visits
+from gopt.systems.placeto.inputs import Inputs, inputs
+from gopt.systems.placeto.policy import PolicyOutput, act, init, placement, sample, visits
+from gopt.systems.placeto.search import run, search
 from gopt.systems.placeto.settings import Settings
-from gopt.systems.placeto.training import State, init, loss, optimizer, returns, run, step
+from gopt.systems.placeto.training import (
+    State,
+    Task,
+    Trajectory,
+    loss,
+    optimizer,
+    returns,
+    start,
+    step,
+)
+from gopt.systems.placeto.weights import load, save
 
 __all__ = [
     "Inputs",
-    "Said",
+    "PolicyOutput",
     "Settings",
     "State",
+    "Task",
+    "Trajectory",
+    "act",
     "init",
-    "init_params",
+    "inputs",
+    "load",
     "loss",
     "optimizer",
     "placement",
-    "read",
     "returns",
     "run",
     "sample",
+    "save",
+    "search",
+    "start",
     "step",
     "visits",
 ]

@@ -1,10 +1,11 @@
-"""What Placeto reads of a graph on a machine; made once, on the host."""
+"""Inputs of Placeto: a graph on a machine, read once, on the host."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gopt.cost.schedule.problem import Problem
+from gopt.graph.graph import Graph
 from gopt.heuristics.schedule.placement.groups import coarse_to_fine
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
 from gopt.heuristics.schedule.readiness import followed_ops
@@ -12,7 +13,7 @@ from gopt.systems.placeto.settings import Settings
 
 
 class Inputs(NamedTuple):
-    """A graph as Placeto reads it. `N` ops, `K` groups, in the order in which they are visited."""
+    """A graph on a machine, as Placeto reads it. `N` ops, `K` groups, in the order of visits."""
 
     problem: Problem
     group: Any  # int32 [N], of each op; of an input, that of its first reader; of padding the last
@@ -22,13 +23,19 @@ class Inputs(NamedTuple):
     beside: Any  # float32 [K, K], 1 where no path leads from either to the other
 
 
-def read(problem: Problem, settings: Settings) -> Inputs:
-    """Returns what Placeto reads; on the host.
+def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
+    """Return the inputs of Placeto; on the host.
 
     Groups are the coarsest of GO (`gopt.heuristics.schedule.placement.groups`), in the order of
     their first ops: our choice. In the published one ops are merged, too. Groups may read each
     other.
+
+    Args:
+      graph: the graph, of which nothing is read besides the problem.
+      problem: the same graph on the machine that it is placed on.
+      settings: settings of the policy: how many groups there are.
     """
+    del graph
     n, uses, rows = int(problem.num_ops), int(problem.num_uses), problem.shape.ops
     (group,) = coarse_to_fine(problem, (settings.groups,))
     group = group[followed_ops(problem)]

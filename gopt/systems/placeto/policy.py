@@ -18,8 +18,8 @@ from gopt.systems.placeto.settings import Settings
 Tree = Any
 
 
-class Said(NamedTuple):
-    """What is said of a visit, or of many, `[...]`."""
+class PolicyOutput(NamedTuple):
+    """The policy at a visit, or at many, `[...]`."""
 
     log_prob: jax.Array  # float32 [...], of the device that was chosen
     entropy: jax.Array  # float32 [...]
@@ -121,8 +121,8 @@ def sample(
 
 def visits(
     params: Tree, inputs: Inputs, first: jax.Array, last: jax.Array, *, settings: Settings
-) -> Said:
-    """Returns what is said in each visit of an episode, `[K]`.
+) -> PolicyOutput:
+    """Return the policy at each visit of an episode, `[K]`.
 
     Args:
       params: of the policy.
@@ -132,13 +132,34 @@ def visits(
       settings: of the policy.
     """
 
-    def visit(visited: jax.Array) -> Said:
+    def visit(visited: jax.Array) -> PolicyOutput:
         now = jnp.where(jnp.arange(len(first)) < visited, last, first)
         logits = _logits(params, inputs, now, visited, settings)
         chosen = losses.categorical_log_prob(logits, last[visited])
-        return Said(chosen, losses.categorical_entropy(logits))
+        return PolicyOutput(chosen, losses.categorical_entropy(logits))
 
     return jax.vmap(visit)(jnp.arange(len(first)))
+
+
+def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
+    """Return devices of groups after an episode, int32 `[K]`; see `placement` for those of ops.
+
+    An action is an episode: it begins with all groups on the first device, and visits each once.
+
+    Args:
+      key: random key.
+      params: parameters of the policy.
+      inputs: the graph on a machine.
+      settings: settings of the policy.
+    """
+    groups = len(inputs.about)
+
+    def visit(device: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        visited, key = row
+        return sample(key, params, inputs, device, visited, settings=settings), None
+
+    rows = jnp.arange(groups, dtype=jnp.int32), jax.random.split(key, groups)
+    return jax.lax.scan(visit, jnp.zeros(groups, jnp.int32), rows)[0]
 
 
 def placement(inputs: Inputs, device: jax.Array) -> jax.Array:
@@ -147,8 +168,8 @@ def placement(inputs: Inputs, device: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init_params(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
-    """Returns random parameters; the inputs only give shapes."""
+def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
     device = jnp.zeros(len(inputs.about), jnp.int32)
     return _policy(inputs, settings).init(key, inputs, device, jnp.int32(0))
 

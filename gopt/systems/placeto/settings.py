@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes and settings. As published but for `groups`, `episodes` and `entropy`, which are ours.
+    """Sizes and settings, as published but for `groups`, `steps`, `episodes` and `entropy`.
 
     Attributes:
       groups: how many groups of ops there are at most.
       rounds: of message passing, each way.
+      steps: steps of training, over which the learning rate and the entropy fall.
       episodes: that are played at once in a step of training.
       memory: how many steps the baseline is the mean of, that which is taken included.
       entropy: weight of the entropy of decisions at first; it falls to nothing, in equal steps.
@@ -21,6 +22,7 @@ class Settings:
 
     groups: int = 64
     rounds: int = 8
+    steps: int = 100
     episodes: int = 1
     memory: int = 10
     entropy: float = 0.1
@@ -30,7 +32,7 @@ class Settings:
     norm: float = 1.25
 
     def __post_init__(self) -> None:
-        for name in ("groups", "rounds", "episodes", "memory"):
+        for name in ("groups", "rounds", "steps", "episodes", "memory"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if self.entropy < 0:

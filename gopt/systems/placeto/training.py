@@ -1,43 +1,83 @@
 """REINFORCE for Placeto, on one graph, from scratch: training is the search."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import struct
 from jax import lax
 
-from gopt.learning import losses
+from gopt.learning import losses, train
+from gopt.learning.train import TrainState
 from gopt.systems.placeto.inputs import Inputs
-from gopt.systems.placeto.policy import init_params, placement, sample, visits
+from gopt.systems.placeto.policy import placement, sample, visits
 from gopt.systems.placeto.settings import Settings
 
 Tree = Any
 Cost = Callable[[jax.Array], jax.Array]  # devices of ops, int32 [P, N], to costs, float32 [P]
 
 
-class State(NamedTuple):
-    """What a search carries from step to step, and the best placement so far."""
+@struct.dataclass
+class Task:
+    """A graph to be placed. It may be passed through `jax.jit` if `cost` can be hashed.
 
-    params: Tree
-    optimizer: Tree
-    returns: Any  # float32 [M, K], mean returns of each visit in the last steps; no numbers before
-    first: Any  # float32 [], the cost of the placement that episodes begin with
-    unit: Any  # float32 [], that, or else the least of the first finite costs; no number before
-    device: Any  # int32 [N], of the best placement, as of `gopt.cost.schedule.dispatch.settled`
-    cost: Any  # float32 [], of the best placement; infinite before there is one
+    Attributes:
+      inputs: the graph on a machine.
+      cost: maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
+    """
+
+    inputs: Inputs
+    cost: Cost = struct.field(pytree_node=False)
 
 
-def init(key: jax.Array, inputs: Inputs, cost: Cost, *, settings: Settings) -> State:
-    """Returns the state before the first step. One placement is costed: all on one device."""
-    params = init_params(key, inputs, settings=settings)
-    groups = len(inputs.about)
-    device = placement(inputs, jnp.zeros(groups, jnp.int32))
-    first = cost(device[None])[0]
-    return State(
-        params=params,
-        optimizer=optimizer(settings, 1).init(params),
+class Trajectory(NamedTuple):
+    """Episodes, and what followed each visit. `E` episodes, `K` groups.
+
+    Attributes:
+      inputs: the graph on a machine.
+      last: int32 `[E, K]`, devices of groups after each episode.
+      returns: float32 `[E, K]`, return of each visit, see `returns`.
+      baseline: float32 `[K]`, baseline of each visit.
+      entropy: float32 `[]`, weight of the entropy.
+    """
+
+    inputs: Inputs
+    last: Any
+    returns: Any
+    baseline: Any
+    entropy: Any
+
+
+class State(TrainState):
+    """The state of training, and the best placement so far.
+
+    Attributes:
+      returns: float32 `[M, K]`, mean returns of each visit in the last steps; NaN before.
+      first: float32 `[]`, cost of the placement that episodes begin with.
+      unit: float32 `[]`, that cost, or else the least of the first finite costs; NaN before.
+      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.settled`.
+      cost: float32 `[]`, cost of the best placement; infinite before there is one.
+    """
+
+    returns: Any
+    first: Any
+    unit: Any
+    device: Any
+    cost: Any
+
+
+def start(params: Tree, task: Task, *, settings: Settings) -> State:
+    """Return the state before the first step. One placement is costed: all on one device."""
+    groups = len(task.inputs.about)
+    device = placement(task.inputs, jnp.zeros(groups, jnp.int32))
+    first = task.cost(device[None])[0]
+    return train.start(
+        params,
+        optimizer(settings),
+        State,
         returns=jnp.full((settings.memory, groups), jnp.nan),
         first=first,
         unit=jnp.where(jnp.isfinite(first), first, jnp.nan),
@@ -46,14 +86,15 @@ def init(key: jax.Array, inputs: Inputs, cost: Cost, *, settings: Settings) -> S
     )
 
 
-def optimizer(settings: Settings, steps: int) -> optax.GradientTransformation:
-    """Returns the optimizer, for so many steps."""
-    rate = optax.linear_schedule(settings.learning_rate, settings.last_rate, steps)
+@cache  # the same object for the same settings, see `gopt.learning.train.start`
+def optimizer(settings: Settings) -> optax.GradientTransformation:
+    """Return the optimizer: Adam with the gradient clipped and a rate that falls linearly."""
+    rate = optax.linear_schedule(settings.learning_rate, settings.last_rate, settings.steps)
     return optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(rate))
 
 
 def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
-    """Returns by how much costs fall from before each visit to the end of an episode, `[..., K]`.
+    """Return by how much costs fall from before each visit to the end of an episode, `[..., K]`.
 
     The reward of a visit is by how much the cost falls, in units; what is not finite, or costs more
     than `Settings.failing` units, counts so many.
@@ -72,57 +113,43 @@ def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Setti
 
 
 def loss(
-    params: Tree,
-    inputs: Inputs,
-    last: jax.Array,
-    followed: jax.Array,
-    baseline: jax.Array,
-    entropy: jax.Array,
-    *,
-    settings: Settings,
-) -> jax.Array:
-    """Returns the loss of a step, `[]`.
+    params: Tree, batch: Trajectory, *, settings: Settings
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the loss of a step, and metrics.
 
     Args:
-      params: of the policy.
-      inputs: the graph.
-      last: devices of groups after each episode, int32 `[E, K]`.
-      followed: return of each visit, `[E, K]`.
-      baseline: of each visit, `[K]`.
-      entropy: weight of the entropy.
-      settings: of the policy.
+      params: parameters of the policy.
+      batch: episodes and their returns.
+      settings: settings of the policy.
     """
+    inputs, last, followed, baseline, entropy = batch
     first = jnp.zeros(last.shape[1], jnp.int32)
-    said = jax.vmap(lambda last: visits(params, inputs, first, last, settings=settings))(last)
+    found = jax.vmap(lambda last: visits(params, inputs, first, last, settings=settings))(last)
     baseline = jnp.broadcast_to(baseline, followed.shape)
-    gained = losses.reinforce(said.log_prob, followed, baseline)
-    return gained - entropy * said.entropy.mean()
+    gained = losses.reinforce(found.log_prob, followed, baseline)
+    mean = found.entropy.mean()
+    return gained - entropy * mean, {"entropy": mean}
 
 
 def step(
-    key: jax.Array,
-    state: State,
-    inputs: Inputs,
-    cost: Cost,
-    done: jax.Array,
-    *,
-    steps: int,
-    settings: Settings,
-) -> tuple[State, jax.Array]:
-    """Returns the state after a step, and the costs after each visit, `[K, E]`.
+    state: State, key: jax.Array, batch: Task, *, settings: Settings
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state after a step, and metrics.
 
-    `E` episodes are played: each begins with all groups on one device, and visits one after
-    another. The baseline of a visit is the mean of what followed it in the last steps.
+    The policy learns on the one graph that it places. `E` episodes are played: each begins with all
+    groups on one device, and visits one after another. The baseline of a visit is the mean of what
+    followed it in the last steps.
 
     Args:
+      state: state before the step.
       key: random key.
-      state: as of `init`.
-      inputs: the graph.
-      cost: what is minimised, of devices of ops `[E, N]`: float32 `[E]`.
-      done: steps before this one, int32 `[]`.
-      steps: how many there are to be.
-      settings: of the search.
+      batch: the graph, and what is minimised.
+      settings: settings of the policy.
+
+    Returns:
+      The state, and metrics: `costs`, float32 `[K, E]`, after each visit, and the mean `entropy`.
     """
+    inputs, cost = batch.inputs, batch.cost
     groups = len(inputs.about)
 
     def visit(carry: Any, row: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
@@ -151,30 +178,9 @@ def step(
     unit = jnp.where(jnp.isnan(state.unit), known, state.unit)
     followed = returns(state.first, costs.T, unit, settings)
     kept = jnp.concatenate([state.returns[1:], followed.mean(0)[None]])
-    told = last, followed, jnp.nanmean(kept, 0), settings.entropy * (1 - done / steps)
-    gradient = jax.grad(loss)(state.params, inputs, *told, settings=settings)
-    updates, moments = optimizer(settings, steps).update(gradient, state.optimizer, state.params)
-    params = optax.apply_updates(state.params, updates)
-    return State(params, moments, kept, state.first, unit, device, best), costs
-
-
-def run(
-    key: jax.Array, inputs: Inputs, cost: Cost, *, steps: int, settings: Settings
-) -> tuple[State, jax.Array]:
-    """Returns the state after some steps, and the costs after each visit, `[steps, K, E]`.
-
-    One placement more is costed, which episodes begin with. Other arguments are those of `step`.
-
-    Raises:
-      ValueError: `steps` is less than one.
-    """
-    if steps < 1:
-        raise ValueError(f"steps is {steps}: expected 1 at least")
-    to_init, to_run = jax.random.split(key)
-    state = init(to_init, inputs, cost, settings=settings)
-
-    def one(state: State, row: tuple[jax.Array, jax.Array]) -> tuple[State, jax.Array]:
-        done, key = row
-        return step(key, state, inputs, cost, done, steps=steps, settings=settings)
-
-    return lax.scan(one, state, (jnp.arange(steps), jax.random.split(to_run, steps)))
+    weight = settings.entropy * (1 - state.step / settings.steps)
+    played = Trajectory(inputs, last, followed, jnp.nanmean(kept, 0), weight)
+    slope = jax.grad(loss, has_aux=True)
+    gradient, metrics = slope(state.params, played, settings=settings)
+    after = state.apply_gradients(grads=gradient, returns=kept, unit=unit, device=device, cost=best)
+    return after, {**metrics, "costs": costs}

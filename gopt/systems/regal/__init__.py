@@ -17,14 +17,23 @@ graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Sett
 - the Betas of transfers, and the share that stays uniform (`proposal`).
 """
 
+from gopt.learning.train import TrainState
 from gopt.systems.regal.actions import Action, levels, loosen_heavy, quantise
 from gopt.systems.regal.exploration import draw_noise, log_prob, noise_basis
-from gopt.systems.regal.guides import features, guide, schedules_compared
-from gopt.systems.regal.policy import VERSION, Policy, action, apply, init_params, sample
-from gopt.systems.regal.search import betas, elite_bias, proposal, rewards, search
+from gopt.systems.regal.inputs import Inputs, guide, inputs, on_devices, schedules_compared
+from gopt.systems.regal.policy import VERSION, Policy, act, apply, init, sample
+from gopt.systems.regal.search import betas, elite_bias, proposal, rewards, search, search_from
 from gopt.systems.regal.settings import HEADS, NETWORKS, PARTS, PLACES, Settings
-from gopt.systems.regal.training import TrainState, gradient, init, loss, optimizer, update
-from gopt.systems.regal.weights import load_origin, load_policy, save_policy
+from gopt.systems.regal.training import (
+    Example,
+    Trajectory,
+    loss,
+    optimizer,
+    standard_costs,
+    start,
+    step,
+)
+from gopt.systems.regal.weights import load, load_origin, save
 
 __all__ = [
     "HEADS",
@@ -33,33 +42,38 @@ __all__ = [
     "PLACES",
     "VERSION",
     "Action",
+    "Example",
+    "Inputs",
     "Policy",
     "Settings",
     "TrainState",
-    "action",
+    "Trajectory",
+    "act",
     "apply",
     "betas",
     "draw_noise",
     "elite_bias",
-    "features",
-    "gradient",
     "guide",
     "init",
-    "init_params",
+    "inputs",
     "levels",
+    "load",
     "load_origin",
-    "load_policy",
     "log_prob",
     "loosen_heavy",
     "loss",
     "noise_basis",
+    "on_devices",
     "optimizer",
     "proposal",
     "quantise",
     "rewards",
     "sample",
-    "save_policy",
+    "save",
     "schedules_compared",
     "search",
-    "update",
+    "search_from",
+    "standard_costs",
+    "start",
+    "step",
 ]

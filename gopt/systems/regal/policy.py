@@ -1,4 +1,4 @@
-"""The policy of REGAL: where the genes of each op should lie, by a network over the graph."""
+"""The policy of REGAL: a network over the graph proposes values of the genes of each op."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,11 +15,12 @@ from gopt.learning.layers.message_passing import MessagePassing
 from gopt.learning.layers.recurrent import Feedback, Recurrent
 from gopt.systems.regal.actions import Action, quantise
 from gopt.systems.regal.exploration import draw_noise
+from gopt.systems.regal.inputs import Inputs
 from gopt.systems.regal.settings import PLACES, STANDARD, Settings
 
 Tree = Any
 
-VERSION = 8  # of what the parameters of a policy mean; files of another one are refused
+VERSION = 8  # of the meaning of parameters; files of another one are refused
 
 
 _NETWORKS: dict[str, Callable[[Settings], nn.Module]] = {
@@ -67,27 +68,37 @@ class Policy(nn.Module):
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init_params(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> Tree:
-    """Returns parameters of a policy that is not trained; `graphs` is one graph, for its shapes."""
-    return Policy(settings).init(key, graphs)
+def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
+    """Return parameters of an untrained policy. The inputs only give shapes."""
+    return Policy(settings).init(key, inputs.graphs)
 
 
 def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
-    """Returns what `Policy` says of one graph, float32 `[N, L]`."""
+    """Return the places of the ops of one graph, float32 `[N, L]`."""
     return cast(jax.Array, Policy(settings).apply(params, graphs))
 
 
 def sample(
     key: jax.Array, params: Tree, graphs: GraphsTuple, *, samples: int, settings: Settings
 ) -> jax.Array:
-    """Returns places sampled around those of the policy for one graph, float32 `[S, N, L]`."""
+    """Return places sampled around those of the policy for one graph, float32 `[S, N, L]`."""
     places = apply(params, graphs, settings=settings)
     return places + draw_noise(key, graphs, samples=samples, settings=settings)
 
 
-def action(params: Tree, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
-    """Returns the action of one graph without exploration."""
+def act(key: jax.Array | None, params: Tree, inputs: Inputs, *, settings: Settings) -> Action:
+    """Return the action for one graph.
+
+    Args:
+      key: random key of the exploration; None for the action without exploration.
+      params: parameters of the policy.
+      inputs: the graph on a machine.
+      settings: settings of the policy.
+    """
+    graphs, devices = inputs.graphs, len(inputs.directions)
     places = apply(params, graphs, settings=settings)
+    if key is not None:
+        places = places + draw_noise(key, graphs, samples=1, settings=settings)[0]
     return quantise(places, graphs, devices=devices, settings=settings)
 
 

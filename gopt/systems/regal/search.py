@@ -11,7 +11,10 @@ from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.search import brkga
 from gopt.search.proposals import beta_quantiles, from_quantiles
+from gopt.search.result import SearchResult
 from gopt.systems.regal.actions import Action
+from gopt.systems.regal.inputs import Inputs
+from gopt.systems.regal.policy import act
 from gopt.systems.regal.settings import Settings
 
 Tree = Any
@@ -78,6 +81,38 @@ def _first_reader(problem: Problem) -> jax.Array:
 def search(
     key: jax.Array,
     problem: Problem,
+    params: Tree,
+    *,
+    inputs: Inputs,
+    objective: str,
+    evaluations: int,
+    settings: Settings,
+) -> SearchResult:
+    """Return the best keys that BRKGA finds from the proposals of a policy, without exploration.
+
+    Args:
+      key: random key.
+      problem: one problem.
+      params: parameters of the policy.
+      inputs: the same problem as the policy reads it.
+      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      evaluations: number of candidates to evaluate.
+      settings: settings of the policy.
+    """
+    found = search_from(
+        key,
+        problem,
+        act(None, params, inputs, settings=settings),
+        objective=objective,
+        evaluations=evaluations,
+        settings=settings,
+    )
+    return SearchResult(found.keys, found.cost, found.history, found.evaluations)
+
+
+def search_from(
+    key: jax.Array,
+    problem: Problem,
     action: Action,
     *,
     objective: str,
@@ -86,14 +121,14 @@ def search(
     population: brkga.Settings | None = None,
     given: Keys | None = None,
 ) -> brkga.Result:
-    """Returns what BRKGA finds on one problem from the proposals of one action.
+    """Return the result of BRKGA on one problem from the proposals of one action.
 
     Args:
       key: random key.
       problem: one problem.
-      action: as of `gopt.systems.regal.action`.
-      objective: what to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      evaluations: how many candidates to evaluate.
+      action: action of a policy, see `gopt.systems.regal.act`.
+      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      evaluations: number of candidates to evaluate.
       settings: the settings of the policy.
       population: sizes of a generation.
       given: candidates `[K, ...]` to start from.
@@ -129,7 +164,7 @@ def rewards(
     settings: Settings,
     population: brkga.Settings | None = None,
 ) -> jax.Array:
-    """Returns -cost / standard cost of actions, float32 `[A]`.
+    """Return -cost / standard cost of actions, float32 `[A]`.
 
     Every argument has a leading axis `A`, whose rows are independent, so that the function can be
     spread over devices by `gopt.search.parallel.shard_candidates`. One search runs after another: a
@@ -139,15 +174,15 @@ def rewards(
       keys: random keys of the searches.
       problem: problems.
       standard: costs that standard BRKGA reaches on them.
-      actions: as of `gopt.systems.regal.quantise`.
-      objective: as in `search`, like the rest.
-      evaluations: how many candidates each search evaluates.
+      actions: actions, see `gopt.systems.regal.quantise`.
+      objective: as in `search_from`, like the rest.
+      evaluations: number of candidates that each search evaluates.
       settings: the settings of the policy.
       population: sizes of a generation.
     """
 
     def one(row: tuple[jax.Array, Problem, Action]) -> jax.Array:
-        return search(
+        return search_from(
             *row,
             objective=objective,
             evaluations=evaluations,

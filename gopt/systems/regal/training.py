@@ -1,77 +1,184 @@
 """REINFORCE for the policy of REGAL."""
 
-from functools import partial
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from gopt.learning import losses
+from gopt.cost.schedule.problem import Problem
+from gopt.heuristics.schedule.evolve import evolve
+from gopt.learning import losses, train
 from gopt.learning.graphs import GraphsTuple
+from gopt.learning.train import TrainState
+from gopt.search.parallel import shard_candidates
+from gopt.systems.regal.actions import quantise
 from gopt.systems.regal.exploration import log_prob
-from gopt.systems.regal.policy import apply, init_params
+from gopt.systems.regal.inputs import Inputs
+from gopt.systems.regal.policy import apply, sample
+from gopt.systems.regal.search import rewards
 from gopt.systems.regal.settings import Settings
 
 Tree = Any
 
 
-class TrainState(NamedTuple):
-    """What training carries from step to step."""
+class Example(NamedTuple):
+    """A graph to train on. A pool of graphs of one shape has an axis `[G]` before the others.
 
-    params: Tree
-    optimizer: Tree
+    Attributes:
+      problem: the graph on a machine.
+      inputs: the same as the policy reads it.
+      standard: float32 `[]`, cost that standard BRKGA reaches within the same budget.
+    """
+
+    problem: Problem
+    inputs: Inputs
+    standard: Any
+
+
+class Trajectory(NamedTuple):
+    """Sampled actions and their rewards. `G` graphs of `N` ops, `S` samples, `L` places.
+
+    Attributes:
+      graphs: features of the graphs, `[G, ...]`.
+      places: float32 `[G, S, N, L]`, sampled places, see `sample`.
+      reward: float32 `[G, S]`, of two samples at least.
+    """
+
+    graphs: GraphsTuple
+    places: Any
+    reward: Any
 
 
 def loss(
-    params: Tree, graphs: GraphsTuple, taken: jax.Array, reward: jax.Array, *, settings: Settings
+    params: Tree, batch: Trajectory, *, settings: Settings
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the loss of one batch, and what to watch.
+    """Return the loss of a batch and metrics.
 
-    REINFORCE; the baseline of a sample is the mean reward of the others of its graph. The
+    REINFORCE; the baseline of a sample is the mean reward of the other samples of its graph. The
     advantage is divided by its root mean square over the samples of the graph, so that graphs
     whose cost varies most do not drown the others. That biases the gradient, by the order of 1/S;
     of two samples only the sign counts. `Settings.quiet` keeps graphs on which no action makes a
     difference from counting as much.
 
     Args:
-      params: of the policy.
-      graphs: `[G, ...]`.
-      taken: places sampled, float32 `[G, S, N, L]`.
-      reward: float32 `[G, S]`, of two samples at least.
-      settings: the settings of the policy.
+      params: parameters of the policy.
+      batch: sampled actions and rewards.
+      settings: settings of the policy.
     """
+    graphs, taken, reward = batch
     places = jax.vmap(partial(apply, settings=settings), (None, 0))(params, graphs)
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
     baselines = losses.leave_one_out(reward)
-    spread = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
-    scale = spread + settings.quiet
+    shard_candidates = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
+    scale = shard_candidates + settings.quiet
     value = losses.reinforce(log_probs, reward / scale, baselines / scale)
-    return value, {"reward": reward.mean(), "spread": spread.mean()}
+    return value, {"reward": reward.mean(), "spread": shard_candidates.mean()}
 
 
+@cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Returns the optimizer of the policy."""
+    """Return the optimizer: Adam with a learning rate that falls linearly to 0."""
     return optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, settings.steps))
 
 
-def init(key: jax.Array, graphs: GraphsTuple, *, settings: Settings) -> TrainState:
-    """Returns the state before the first step; `graphs` is one graph, for its shapes."""
-    params = init_params(key, graphs, settings=settings)
-    return TrainState(params, optimizer(settings).init(params))
+def start(params: Tree, *, settings: Settings) -> TrainState:
+    """Return the state of training before the first step."""
+    return train.start(params, optimizer(settings))
 
 
-def gradient(
-    params: Tree, graphs: GraphsTuple, taken: jax.Array, reward: jax.Array, *, settings: Settings
-) -> tuple[Tree, dict[str, jax.Array]]:
-    """Returns the gradient of `loss`, and what to watch.
+def step(
+    state: TrainState,
+    key: jax.Array,
+    batch: Sequence[Example],
+    *,
+    settings: Settings,
+    objective: str = "makespan",
+    evaluations: int = 2120,
+    samples: int = 8,
+) -> tuple[TrainState, dict[str, Any]]:
+    """Return the state after a step on some graphs, and metrics.
 
-    Both are means over the graphs, so that those of batches of other shapes can be averaged.
+    Actions are sampled for each graph, a search starts from each, and the gradient is the mean over
+    the graphs, whose shapes may differ. One program is compiled for each shape.
+
+    Args:
+      state: state before the step.
+      key: random key.
+      batch: graphs.
+      settings: settings of the policy.
+      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      evaluations: budget of each search.
+      samples: actions for each graph, two at least.
+
+    Raises:
+      ValueError: there are no graphs.
     """
-    return jax.grad(loss, has_aux=True)(params, graphs, taken, reward, settings=settings)
+    if not batch:
+        raise ValueError("batch has no graphs: expected one at least")
+    how: dict[str, Any] = {"objective": objective, "evaluations": evaluations}
+    found = [
+        _gradient(to_one, state.params, one, settings=settings, samples=samples, **how)
+        for to_one, one in zip(jax.random.split(key, len(batch)), batch, strict=True)
+    ]
+    gradient, metrics = jax.tree.map(lambda *x: np.mean(np.stack(x), 0), *jax.device_get(found))
+    return _updated(state, gradient), metrics
 
 
-def update(state: TrainState, gradient: Tree, *, settings: Settings) -> TrainState:
-    """Returns the state after one step along a gradient."""
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), moments)
+@jax.jit
+def _updated(state: TrainState, gradient: Tree) -> TrainState:
+    return state.apply_gradients(grads=gradient)
+
+
+@partial(jax.jit, static_argnames=("settings", "objective", "evaluations", "samples"))
+def _gradient(
+    key: jax.Array,
+    params: Tree,
+    example: Example,
+    *,
+    settings: Settings,
+    objective: str,
+    evaluations: int,
+    samples: int,
+) -> tuple[Tree, dict[str, jax.Array]]:
+    """Return the gradient on one graph and metrics. Searches start from sampled actions."""
+    to_act, to_search = jax.random.split(key)
+    graphs, devices = example.inputs.graphs, example.problem.num_devices
+    taken = sample(to_act, params, graphs, samples=samples, settings=settings)
+    actions = quantise(taken, graphs, devices=devices, settings=settings)
+    search = partial(rewards, objective=objective, evaluations=evaluations, settings=settings)
+    problem, standard = jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (samples, *x.shape)), (example.problem, example.standard)
+    )
+    reward = shard_candidates(search)(
+        jax.random.split(to_search, samples), problem, standard, actions
+    )
+    batch = jax.tree.map(lambda x: x[None], Trajectory(graphs, taken, reward))
+    return jax.grad(loss, has_aux=True)(params, batch, settings=settings)
+
+
+def standard_costs(
+    key: jax.Array, problem: Problem, *, objective: str, evaluations: int, seeds: int = 3
+) -> np.ndarray:
+    """Return the mean cost that standard BRKGA reaches on each of some problems, float32 `[G]`.
+
+    Args:
+      key: random key.
+      problem: problems of one shape, `[G, ...]`.
+      objective: objective that is minimised.
+      evaluations: budget of each search.
+      seeds: searches of each problem.
+    """
+
+    def one(row: tuple[jax.Array, Problem]) -> jax.Array:
+        key, problem = row
+        return evolve(key, problem, objective=objective, evaluations=evaluations).cost
+
+    count = len(problem.num_ops)
+    rows = np.repeat(np.arange(count), seeds)
+    each = jax.jit(shard_candidates(lambda *args: jax.lax.map(one, args)))
+    cost = each(jax.random.split(key, len(rows)), jax.tree.map(lambda x: x[rows], problem))
+    return np.asarray(cost).reshape(count, seeds).mean(-1)

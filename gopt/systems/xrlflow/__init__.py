@@ -3,7 +3,7 @@
     import gopt
     from gopt.systems import xrlflow
 
-    search = xrlflow.agent(*xrlflow.load_agent())
+    search = xrlflow.agent(*xrlflow.load())
     gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
 
 A step of an episode applies one rule at one place. A graph attention network reads the program and
@@ -31,7 +31,7 @@ from gopt.systems.xrlflow.observation import Observation, Size, observe, pad, si
 from gopt.systems.xrlflow.search import agent
 from gopt.systems.xrlflow.settings import Settings
 from gopt.systems.xrlflow.training import TrainState, Watched, improve, init, optimizer
-from gopt.systems.xrlflow.weights import load_agent, save_agent, smallest
+from gopt.systems.xrlflow.weights import load, save, smallest
 
 __all__ = [
     "NOTHING",
@@ -53,13 +53,13 @@ __all__ = [
     "in_order",
     "init",
     "init_params",
-    "load_agent",
+    "load",
     "observe",
     "optimizer",
     "pad",
     "play",
     "policy",
-    "save_agent",
+    "save",
     "say",
     "size_of",
     "smallest",

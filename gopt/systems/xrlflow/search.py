@@ -22,7 +22,7 @@ Tree = Any
 def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> Search:
     """Returns a search in which an agent rewrites programs, and the cheapest is kept.
 
-        search = agent(*load_agent())
+        search = agent(*load())
         gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
 
     What programs cost is known without measuring them, so that each step of an episode counts.

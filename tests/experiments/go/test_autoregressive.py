@@ -36,7 +36,7 @@ def pool():
 def params(pool):
     """Of a policy that prefers some moves to others."""
     first = jax.tree.map(lambda x: x[0], pool.inputs)
-    shapes = jax.eval_shape(partial(go.init_params, settings=POLICY), jax.random.key(0), first)
+    shapes = jax.eval_shape(partial(go.init, settings=POLICY), jax.random.key(0), first)
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: np.float32(rng.normal(scale=0.3, size=x.shape)), shapes)
 
@@ -118,7 +118,7 @@ def test_one_after_another_a_move_is_made_up_alone(pool, params):
 def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
     monkeypatch.setattr(common, "start", lambda: None)
-    go.save_policy(tmp_path / "policy.npz", params, POLICY)
+    go.save(tmp_path / "policy.npz", params, POLICY)
     settings = autoregressive.Settings(
         tmp_path / "policy.npz",
         **dict(devices=(2,), iterations=(1, 3), seeds=2, ops=(20,), rounds=1),
@@ -172,6 +172,6 @@ def test_what_cannot_be_timed_is_refused(wrong, message):
 )
 def test_policies_that_cannot_be_compared_are_refused(changes, monkeypatch):
     policy = go.Settings(**vars(POLICY) | changes)
-    monkeypatch.setattr(go, "load_policy", lambda path: (None, policy))
+    monkeypatch.setattr(go, "load", lambda path: (None, policy))
     with pytest.raises(ValueError, match="expected placement, no fusion, and two levels at least"):
         autoregressive.policy_of("policy.npz")

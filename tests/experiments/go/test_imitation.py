@@ -142,7 +142,7 @@ def test_what_is_taught_says_right_moves_more_often(pool, tmp_path):
         return np.array(found)
 
     first = jax.tree.map(lambda x: x[0], pool.inputs)
-    untaught = go.init_params(jax.random.key(1), first, settings=POLICY)
+    untaught = go.init(jax.random.key(1), first, settings=POLICY)
     assert (odds(params) > 1.15 * odds(untaught)).all()
     for name in ("score", "budget"):  # of priorities nothing is learned
         assert not np.asarray(params["params"]["head_scheduling"][name]["kernel"]).any()

@@ -131,7 +131,7 @@ def test_a_run_trains_evaluates_and_saves(first):
 
 def test_a_run_may_be_about_fusion(tmp_path):
     weights = tmp_path / "policy.npz"
-    go.save_policy(weights, parameters(FUSING), FUSING)
+    go.save(weights, parameters(FUSING), FUSING)
     settings = table.Settings(
         **dict(table="fusion", rows=("small",), searches=("local search",), evaluations=31),
         **dict(seeds=2, weights=weights, folder=tmp_path, training=TRAINING),
@@ -177,26 +177,28 @@ def test_what_is_known_costs_what_it_says(name):
 
 
 def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path, monkeypatch):
-    update, steps = training.Progress.update, []
+    default_rng, steps = np.random.default_rng, []
 
-    def stopped(progress, task, **what):
-        if "description" in what:  # of training
-            steps.append(1)
-            if len(steps) == 3:  # after the checkpoint of two steps, and a third one
+    def stopped(seed=None):
+        if isinstance(seed, tuple):  # of a step
+            steps.append(seed)
+            if len(steps) == 3:  # after the checkpoint of two steps
                 raise KeyboardInterrupt
-        return update(progress, task, **what)
+        return default_rng(seed)
 
-    monkeypatch.setattr(training.Progress, "update", stopped)
+    every = training.pools(training.TRAIN, TRAINING.devices, PLACING, TRAINING.starts)
+    monkeypatch.setattr(training, "pools", lambda *_: every)
+    monkeypatch.setattr(np.random, "default_rng", stopped)
     with pytest.raises(KeyboardInterrupt):
         training.train(TRAINING, PLACING, 0, tmp_path)
     params, _ = training.train(TRAINING, PLACING, 0, tmp_path)
     assert len(steps) == 3 + 2  # it went on after the second step
-    whole, _ = go.load_policy(first[0] / "policy" / "policy.npz")
+    whole, _ = go.load(first[0] / "policy" / "policy.npz")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), params, whole)
     score = jax.tree.leaves(params["params"]["head_placement"]["score"])
     assert any(np.abs(leaf).max() > 1e-3 for leaf in score)
     watched = [
-        json.loads((at / "watched.json").read_text()) for at in (tmp_path, first[0] / "policy")
+        json.loads((at / "history.json").read_text()) for at in (tmp_path, first[0] / "policy")
     ]
     assert len(watched[0]) == 4
     for one, other in zip(*watched, strict=True):
@@ -243,7 +245,7 @@ def case(policy):
 
 @cache
 def parameters(policy):
-    init = partial(go.init_params, jax.random.key(0), settings=policy)
+    init = partial(go.init, jax.random.key(0), settings=policy)
     rng = np.random.default_rng(0)
     return jax.tree.map(
         lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32),
@@ -454,7 +456,7 @@ PROFILE = {  # two branches of 23 layers between a first and a last one: as larg
 def test_profiled_networks_may_be_the_rows(tmp_path):
     path, weights = tmp_path / "profiled.json", tmp_path / "policy.npz"
     path.write_text(json.dumps([PROFILE]))
-    go.save_policy(weights, parameters(PLACING), PLACING)
+    go.save(weights, parameters(PLACING), PLACING)
     rows = profiled(path)
     names = ["fork, 2 devices", "fork, 4 devices"]
     assert list(rows) == names and [row.devices for row in rows.values()] == [2, 4]
@@ -614,7 +616,7 @@ def test_settings_that_mean_nothing_raise(tmp_path):
         table.main(table.Settings(table="tiling", folder=tmp_path, training=TRAINING))
     path = tmp_path / "policy.npz"
     params = parameters(PLACING)
-    go.save_policy(path, params, PLACING)
+    go.save(path, params, PLACING)
     small = table.Settings(weights=path, folder=tmp_path, training=TRAINING)
     with pytest.raises(ValueError, match=r"policy\.npz decides .'placement',.: expected"):
         table.main(dataclasses.replace(small, table="joint"))
@@ -639,13 +641,13 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     starts = training.STARTS[:2]
     (pool,) = training.pools(MODELS, (2,), PLACING, starts)
     inputs = jax.tree.map(lambda x: x[0], pool.inputs)
-    untrained = go.init_params(jax.random.key(1), inputs, settings=PLACING)
+    untrained = go.init(jax.random.key(1), inputs, settings=PLACING)
     policies = {"untrained": untrained}  # all of them say the same
     for seed in (0, 1):
         rng = np.random.default_rng(seed)
         drawn = jax.tree.map(lambda x, rng=rng: rng.normal(size=x.shape), untrained)
         params = jax.tree.map(np.float32, drawn)
-        go.save_policy(tmp_path / f"{seed}.npz", params, PLACING)
+        go.save(tmp_path / f"{seed}.npz", params, PLACING)
         policies[f"{tmp_path / str(seed)}.npz, 0.2 uniform"] = params
     paths = tmp_path / "0.npz", tmp_path / "1.npz"
     small = dict(devices=(2,), starts=starts, iterations=(1, 4), seeds=3)
@@ -711,7 +713,7 @@ def test_what_a_part_is_worth_is_told_by_policies_trained_without_it(tmp_path, m
     assert not np.allclose(found["warm start, not trained since"], found["untrained"])
     # Parts are left out of what is trained, or come before it.
     for part in parts:
-        weights, _ = go.load_policy(tmp_path / part / "0" / "policy.npz")
+        weights, _ = go.load(tmp_path / part / "0" / "policy.npz")
         moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), weights, parameters(PLACING))
         assert (0 < max(jax.tree.leaves(moved)) < 0.2) == (part == "warm start")
     line = (tmp_path / "table.md").read_text().splitlines()[4].split("|")
@@ -748,17 +750,17 @@ def test_a_policy_as_it_is_searches_in_three_ways(tmp_path, monkeypatch):
 
 def test_heads_begin_anew_on_a_network_that_was_trained(tmp_path, monkeypatch):
     first = case(ORDERING).inputs
-    every = [training.Pool(None, jax.tree.map(lambda x: x[None], first), None, None)]
+    every = [go.Searches(None, jax.tree.map(lambda x: x[None], first), None, None)]
 
     def train(how, policy, seed, folder):
         assert policy.tasks == ("scheduling",)
-        params = go.init_params(jax.random.key(5), first, settings=policy)
+        params = go.init(jax.random.key(5), first, settings=policy)
         return jax.tree.map(lambda x: x + 1, params), policy
 
     monkeypatch.setattr(training, "train", train)
     begun = ablations.scheduled_before(TRAINING, ORDERING, 3, tmp_path, every)["params"]
     trained = train(TRAINING, dataclasses.replace(ORDERING, tasks=("scheduling",)), 3, tmp_path)[0]
-    anew = go.init(jax.random.fold_in(jax.random.key(3), 0), first, settings=ORDERING).params
+    anew = go.init(jax.random.fold_in(jax.random.key(3), 0), first, settings=ORDERING)
     assert begun.keys() == anew["params"].keys() > trained["params"].keys()
     for name, part in begun.items():
         source = anew if name.startswith("head_") else trained
@@ -801,7 +803,7 @@ def test_ablations_that_mean_nothing_raise(wrong, message):
 
 def test_policies_that_search_otherwise_are_not_compared(monkeypatch):
     each = {"a": POLICY, "b": dataclasses.replace(POLICY, samples=5), "c": FUSING}
-    monkeypatch.setattr(go, "load_policy", lambda path: (None, each[str(path)]))
+    monkeypatch.setattr(go, "load", lambda path: (None, each[str(path)]))
     for names, message in (("ab", "have tasks, levels, samples, changes"), ("cc", "do not place")):
         with pytest.raises(ValueError, match=message):
             validate.compared(validate.Settings(tuple(map(Path, names))))

@@ -1,6 +1,7 @@
-"""What a policy reads of a graph: its features, along a schedule that is good for the objective."""
+"""Inputs of the policy: features of a graph along a schedule that is good for the objective."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,23 +15,46 @@ from gopt.heuristics import critical_path, etf, heft
 from gopt.heuristics.schedule.orders.memory_orders import ORDERS, lowest_order
 from gopt.heuristics.schedule.placement.spectral import sides
 from gopt.learning.graphs import GraphsTuple, Guide, to_graphs_tuple
+from gopt.systems.regal.settings import Settings
 
 _FAST: tuple[Callable[[Problem], Keys], ...] = (heft, etf, critical_path)
 
 
-def features(graph: Graph, problem: Problem, *, objective: str) -> GraphsTuple:
-    """Returns what a policy for this objective reads of a graph; on the host.
+class Inputs(NamedTuple):
+    """A graph on a machine, as a policy reads it. `N` ops, `E` uses, `D` devices.
+
+    Attributes:
+      graphs: features of ops `[N, F]` and uses `[E, 2]`, see `gopt.learning.graphs`.
+      directions: float32 `[D, 2]`, directions of the devices in the plane of places.
+    """
+
+    graphs: GraphsTuple
+    directions: Any
+
+
+def inputs(
+    graph: Graph, problem: Problem, *, settings: Settings, objective: str = "makespan"
+) -> Inputs:
+    """Return the inputs of a policy; on the host.
 
     Args:
-      graph: padded or not.
+      graph: the graph, padded or not.
       problem: the same graph, with the same padding, on the machine that it is scheduled for.
-      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      settings: settings of the policy. All read the same.
+      objective: objective of the policy, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
     """
-    return to_graphs_tuple(graph, guide(problem, objective=objective))
+    del settings
+    graphs = to_graphs_tuple(graph, guide(problem, objective=objective))
+    return on_devices(graphs, problem.num_devices)
+
+
+def on_devices(graphs: GraphsTuple, devices: int) -> Inputs:
+    """Return the inputs of features that are there already, for a number of devices."""
+    return Inputs(graphs, np.asarray(sides(np.arange(devices), devices), np.float32))
 
 
 def guide(problem: Problem, *, objective: str) -> Guide:
-    """Returns the schedule that features describe; on the host.
+    """Return the schedule that features describe; on the host.
 
     For the peak memory it is the order that peaks least on one device, parted along the spectral
     places; else the fastest list schedule, whether it fits the memory or not: a search makes it
@@ -47,12 +71,12 @@ def guide(problem: Problem, *, objective: str) -> Guide:
 
 
 def schedules_compared(objective: str) -> int:
-    """Returns how many schedules are compared for the guide, each of them one evaluation."""
+    """Return the number of schedules compared for the guide; each is one evaluation."""
     return len(ORDERS if objective == "peak_memory" else _FAST)
 
 
 @jax.jit
 def _fastest(problem: Problem, keys: Keys) -> Schedule:
-    """Returns the schedule of that of some candidates which takes least time."""
+    """Return the schedule of the candidate with the least makespan."""
     top = population_cost(problem, "makespan")(keys).argmin()
     return simulate(problem, decode(problem, jax.tree.map(lambda leaf: leaf[top], keys)))

@@ -1,7 +1,9 @@
-"""The graph of a fusion problem with features, for the network."""
+"""Inputs of the network: the graph of a fusion problem with features."""
 
-from typing import Any
+from typing import Any, cast
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gopt.cost.fusion.problem import FusionProblem
@@ -9,6 +11,7 @@ from gopt.cost.fusion.rules import REPEATABLE
 from gopt.graph.graph import RANK, Graph
 from gopt.learning.graphs import GraphsTuple
 from gopt.program.primitives import ROLES
+from gopt.systems.local_advantage.settings import Settings
 
 _BITS = REPEATABLE.bit_length()
 
@@ -23,8 +26,8 @@ OP_FEATURES: tuple[str, ...] = (
 USE_FEATURES: tuple[str, ...] = ("read", "times", "may", "share_of_readers", "share_of_reads")
 
 
-def to_graphs_tuple(graph: Graph, problem: FusionProblem) -> GraphsTuple:
-    """Returns a fusion problem as a `GraphsTuple` of two graphs: the real rows and the padding.
+def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> GraphsTuple:
+    """Return a fusion problem as a `GraphsTuple` of two graphs: the real rows and the padding.
 
     Edges are uses, from who makes to who reads, one for each pair of ops. `nodes` is a dict of
     `kind` (int32 `[N]`) and `features` (float32 `[N, F]`), `edges` float32 `[E, D]`, in the order
@@ -36,7 +39,9 @@ def to_graphs_tuple(graph: Graph, problem: FusionProblem) -> GraphsTuple:
     Args:
       graph: the ops.
       problem: of the graph, padded as `gopt.cost.fusion.problem.fusion_bucket` says.
+      settings: settings of the network. All read the same.
     """
+    del settings
     n, count = int(problem.num_ops), int(problem.num_accesses)
     rows, room = len(problem.compute), len(problem.access)
     sender, receiver, read, times = _uses(problem, n, count)
@@ -88,6 +93,12 @@ def to_graphs_tuple(graph: Graph, problem: FusionProblem) -> GraphsTuple:
         n_node=np.array([n, rows - n], np.int32),
         n_edge=np.array([len(sender), room - len(sender)], np.int32),
     )
+
+
+def configurable_ops(inputs: GraphsTuple) -> jax.Array:
+    """Return the ops that have a decision, bool `[N]`."""
+    features = cast(jax.Array, inputs.nodes["features"])
+    return jnp.asarray(features[:, OP_FEATURES.index("configurable")]) > 0
 
 
 def _uses(problem: FusionProblem, n: int, count: int) -> tuple[np.ndarray, ...]:

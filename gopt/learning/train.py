@@ -1,0 +1,210 @@
+"""One training loop for all learned systems: steps, checkpoints, resume, progress, validation.
+
+    state = train.start(params, optimizer(settings))
+    state, history = train.run(
+        state,
+        lambda index, state: step(state, key(index), batch(index), settings=settings),
+        steps=100,
+        folder="runs/mine",
+        described={"settings": dataclasses.asdict(settings), "seed": 0},
+    )
+
+A step is a function of its index and of what is carried, so an interrupted run that is started
+again ends with the same result as one that was not.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax.training.train_state import TrainState
+
+from gopt.files import write_whole
+from gopt.learning.checkpoints import Checkpoints
+
+__all__ = ["Carry", "Notes", "TrainState", "run", "start"]
+
+Tree = Any
+Metrics = Mapping[str, Any]
+Carry = TypeVar("Carry")  # a pytree of arrays: a `TrainState`, or a tuple with one
+RECENT = 50  # steps whose mean is shown
+
+
+class Notes(Protocol):
+    """JSON values that a run carries besides arrays, written and read with each checkpoint."""
+
+    def dump(self) -> Any:
+        """Return the values."""
+
+    def restore(self, values: Any) -> None:
+        """Take the values of a checkpoint."""
+
+
+State = TypeVar("State", bound=TrainState)
+
+
+def start(
+    params: Tree,
+    optimizer: optax.GradientTransformation,
+    kind: type[State] = TrainState,  # type: ignore[assignment]
+    **more: Any,
+) -> State:
+    """Return the state of parameters before the first step.
+
+    Args:
+      params: nested dict of arrays.
+      optimizer: always the same object for the same settings, as states hold it. Functions that
+        make optimizers are cached for that.
+      kind: class of the state, with further fields.
+      more: values of these fields.
+    """
+    state = kind.create(apply_fn=_no_apply, params=params, tx=optimizer, **more)
+    return state.replace(step=jnp.zeros((), jnp.int32))
+
+
+def _no_apply(*_: Any) -> Any:
+    raise TypeError("the state of training applies no network: call those of the policy")
+
+
+def run(
+    carry: Carry,
+    step: Callable[[int, Carry], tuple[Carry, Metrics]],
+    *,
+    steps: int,
+    folder: str | os.PathLike[str] | None = None,
+    described: Mapping[str, Any] | None = None,
+    checkpoint_every: int = 100,
+    notes: Notes | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+    on_checkpoint: Callable[[int, Carry], None] | None = None,
+    validate: Callable[[int, Carry], Metrics] | None = None,
+    label: str | None = None,
+    shown: str | None = None,
+) -> tuple[Carry, list[dict[str, float]]]:
+    """Train, and return what is carried after the last step and the metrics of every step.
+
+    With a folder, the run goes on from the newest checkpoint that is there. Metrics are means over
+    all axes. Those of `validate` are in the row of the step before, as `validation_<name>`.
+
+    Args:
+      carry: pytree of arrays before the first step.
+      step: maps the index of a step and the carry to the next carry and metrics.
+      steps: number of steps.
+      folder: folder of checkpoints and of `history.json`; by default nothing is kept.
+      described: JSON values that a run must agree with to go on in the folder.
+      checkpoint_every: steps between checkpoints. The last step has one.
+      notes: JSON values to be kept with checkpoints.
+      is_over: whether training ends before the next step.
+      on_checkpoint: called with the number of steps done and the carry, before each checkpoint.
+      validate: maps the number of steps done and the carry to metrics, at each checkpoint.
+      label: shows a bar of this name, if `rich` is installed.
+      shown: metric whose recent mean is beside the bar.
+
+    Returns:
+      The carry, whose arrays may be NumPy arrays, and a dict of metrics for each step.
+
+    Raises:
+      ValueError: `checkpoint_every` is less than 1, or the folder holds the checkpoints of another
+        run.
+    """
+    if checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
+    kept = None if folder is None else _Folder(Path(folder), dict(described or {}), notes)
+    done, history = 0, list[dict[str, float]]()
+    try:
+        if kept is not None:
+            done, carry, history = kept.restore(carry)
+        with _bar(label, done, steps) as advance:
+            for index in range(done, steps):
+                if is_over():
+                    break
+                carry, metrics = step(index, carry)
+                history.append(_means(metrics))
+                is_last = index + 1 == steps
+                if (index + 1) % checkpoint_every == 0 or is_last:
+                    if validate is not None:
+                        found = _means(validate(index + 1, carry)).items()
+                        history[-1] |= {f"validation_{name}": value for name, value in found}
+                    if on_checkpoint is not None:
+                        on_checkpoint(index + 1, carry)
+                    if kept is not None:
+                        kept.save(index + 1, carry, history)
+                recent = [row[shown] for row in history[-RECENT:]] if shown else []
+                advance(f"{label}, {shown} {np.mean(recent):.4f}" if recent else f"{label}")
+    finally:
+        if kept is not None:
+            kept.checkpoints.close()
+    return carry, history
+
+
+class _Folder:
+    """A folder of checkpoints, with the metrics and notes of each."""
+
+    def __init__(self, folder: Path, described: dict[str, Any], notes: Notes | None) -> None:
+        self.folder, self.notes = folder, notes
+        self.checkpoints = Checkpoints(folder, described)
+
+    def restore(self, carry: Carry) -> tuple[int, Carry, list[dict[str, float]]]:
+        """Return the steps done, the carry, and the metrics of these steps."""
+        done, carry = self.checkpoints.restore(carry)
+        if not done:
+            return done, carry, []
+        if self.notes is not None:
+            self.notes.restore(json.loads(self._notes_of(done).read_text()))
+        return done, carry, json.loads((self.folder / "history.json").read_text())[:done]
+
+    def save(self, done: int, carry: Any, history: list[dict[str, float]]) -> None:
+        """Write a checkpoint. The arrays come last: they say that all the rest is there."""
+        if self.notes is not None:
+            _write(self._notes_of(done), self.notes.dump())
+        _write(self.folder / "history.json", history)
+        self.checkpoints.save(done, carry)
+        if self.notes is not None:
+            steps = sorted(int(path.stem.removeprefix("notes_")) for path in self._all_notes())
+            for old in steps[:-2]:
+                self._notes_of(old).unlink(missing_ok=True)
+
+    def _notes_of(self, done: int) -> Path:
+        return self.folder / f"notes_{done}.json"
+
+    def _all_notes(self) -> list[Path]:
+        return list(self.folder.glob("notes_*.json"))
+
+
+def _write(path: Path, values: Any) -> None:
+    with write_whole(path) as temporary:
+        temporary.write_text(json.dumps(values) + "\n")
+
+
+def _means(metrics: Metrics) -> dict[str, float]:
+    """Return the mean of each metric; arrays are fetched at once."""
+    return {name: float(np.mean(value)) for name, value in jax.device_get(dict(metrics)).items()}
+
+
+@contextlib.contextmanager
+def _bar(label: str | None, done: int, steps: int) -> Iterator[Callable[[str], None]]:
+    """Yield a function that advances a bar and describes it; it does nothing without `rich`."""
+    try:
+        if label is None:
+            raise ImportError
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+    except ImportError:
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn()) as progress:
+        task = progress.add_task(label, total=steps, completed=done)
+        yield lambda text: progress.update(task, advance=1, description=text)

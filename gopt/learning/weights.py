@@ -1,0 +1,169 @@
+"""Trained parameters as files: one format for all learned systems.
+
+A file is an `.npz` with an array for each parameter, named by its path, and one JSON record: the
+system, the version of its parameters, its settings by field, the features and op kinds that it
+reads, and how it was trained.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from gopt.files import write_whole
+
+Tree = Any
+_RECORD = "gopt.weights"  # name of the JSON record among the arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """The weights of one learned system: how they are written, checked and found.
+
+    Attributes:
+      system: name of the system.
+      version: version of the meaning of its parameters; files of another one are refused.
+      settings: class of its settings, a frozen dataclass of JSON values and tuples.
+      reads: all that the parameters depend on besides settings, as JSON values by name: features
+        and op kinds, say. Files that name others are refused.
+      init: maps the settings and parameters of a file to a function that makes parameters of the
+        right shapes. That function is traced and never run.
+      shipped: files that ship with gopt, by label. The first one is the default.
+    """
+
+    system: str
+    version: int
+    settings: type
+    reads: Mapping[str, Any]
+    init: Callable[[Any, Tree], Callable[[], Tree]]
+    shipped: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        params: Tree,
+        settings: Any,
+        origin: Mapping[str, Any] | None = None,
+        **labels: Any,
+    ) -> None:
+        """Write parameters to one `.npz`, whole or not at all.
+
+        Args:
+          path: the file.
+          params: nested dict of arrays.
+          settings: the settings of the policy.
+          origin: how it was trained, as JSON values, for readers of the file.
+          labels: what else the parameters are for, as JSON values; `load` compares them.
+        """
+        record = {"system": self.system, "version": self.version, **self.reads, **labels}
+        record |= {"settings": dataclasses.asdict(settings), "origin": dict(origin or {})}
+        save_weights(path, params, record)
+
+    def load(self, path: str | os.PathLike[str] | None = None, **labels: Any) -> tuple[Tree, Any]:
+        """Return the parameters and settings of a file.
+
+        Args:
+          path: a file of `save`, or the label of a file that ships; by default the first of these.
+          labels: values that the file must have been saved with.
+
+        Raises:
+          ValueError: no such policy ships, or the file is truncated, or of another system, version,
+            label or shape.
+          FileNotFoundError: there is no such file.
+        """
+        path = self.find(path)
+        params, record = load_weights(path)
+        expected = {"system": self.system, **labels, "version": self.version}
+        for name, value in expected.items():
+            if record.get(name) != value:
+                raise ValueError(
+                    f"{path} holds weights with {name} {record.get(name)!r}: expected {value!r}"
+                )
+        for name, value in self.reads.items():
+            if record.get(name) != json.loads(json.dumps(value)):  # JSON has no tuples
+                raise ValueError(f"{path} holds weights for other {name} than this version of gopt")
+        settings = self._settings(path, record)
+        expected_shapes = jax.eval_shape(self.init(settings, params))
+        if _shapes(params) != _shapes(expected_shapes):
+            raise ValueError(f"{path} holds parameters of other shapes than its settings say")
+        return params, settings
+
+    def origin(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """Return how the parameters of a file were trained, as `save` was told.
+
+        Args:
+          path: as in `load`.
+
+        Raises:
+          ValueError: no such policy ships, or the file is truncated or foreign.
+          FileNotFoundError: there is no such file.
+        """
+        return dict(load_weights(self.find(path))[1].get("origin", {}))
+
+    def find(self, path: str | os.PathLike[str] | None) -> Path:
+        """Return the file of a path, of a label of a shipped file, or the default one.
+
+        Raises:
+          ValueError: gopt ships no weights for the system.
+        """
+        if path is None and not self.shipped:
+            raise ValueError(f"path is None: expected a file, gopt ships no {self.system} policy")
+        if path is None:
+            return next(iter(self.shipped.values()))
+        return self.shipped.get(str(path), Path(path))
+
+    def _settings(self, path: Path, record: Mapping[str, Any]) -> Any:
+        """Return the settings of a record; each field must be there."""
+        try:
+            found = {name: _as_tuple(value) for name, value in record["settings"].items()}
+            settings = self.settings(**found)
+            missing = {field.name for field in dataclasses.fields(settings)} - set(found)
+            if missing:
+                raise KeyError(*missing)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} holds no settings of {self.system}: {error}") from error
+        return settings
+
+
+def save_weights(path: str | os.PathLike[str], params: Tree, record: Mapping[str, Any]) -> None:
+    """Write a nested dict of arrays and a JSON record to one `.npz`, whole or not at all."""
+    arrays: dict[str, Any] = {_RECORD: np.str_(json.dumps(record))}
+    for name, leaf in traverse_util.flatten_dict(params, sep="/").items():
+        arrays[name] = np.asarray(leaf)
+    with write_whole(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def load_weights(path: str | os.PathLike[str]) -> tuple[Tree, dict[str, Any]]:
+    """Return the parameters and the record that `save_weights` wrote.
+
+    Raises:
+      ValueError: the file is truncated, or holds no weights of gopt.
+      FileNotFoundError: there is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if _RECORD not in archive:
+                raise ValueError("it has no settings")
+            record = json.loads(str(archive[_RECORD]))
+            arrays = {name: archive[name] for name in archive.files if name != _RECORD}
+            return traverse_util.unflatten_dict(arrays, sep="/"), record
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} does not hold weights that gopt saved: {error}") from error
+
+
+def _shapes(params: Tree) -> Tree:
+    return jax.tree.map(np.shape, params)
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
