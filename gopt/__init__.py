@@ -1,6 +1,6 @@
-"""Placement and scheduling of computation graphs, learned and searched, in JAX.
+"""Place, order, fuse and rewrite computation graphs of JAX functions, by search and learning.
 
-The order of kernels in which a model needs least memory, and the model in that order:
+Search for an order of kernels that needs little memory, and run the model in that order:
 
     import gopt
     from gopt.workloads import nasnet_a
@@ -10,12 +10,12 @@ The order of kernels in which a model needs least memory, and the model in that 
     print(ordering)
     infer = ordering.apply()
 
-`gopt.fuse` does the same for which ops are one kernel, by measured times; `gopt.rewrite` puts equal
-ops in the place of others.
+`gopt.fuse` chooses the ops that XLA runs as one kernel, by measured times. `gopt.rewrite` replaces
+ops by cheaper equal ones.
 
-The parts work on their own too: `gopt.search.brkga` minimises any function of random keys,
-`gopt.learning.losses` has policy-gradient losses, and `evaluate` costs schedules of any graph under
-`jax.jit` and `jax.vmap`.
+Each part also works alone. `gopt.search.brkga` minimises any function of random keys.
+`gopt.learning.losses` has policy-gradient losses. `evaluate` returns the costs of schedules of any
+graph, under `jax.jit` and `jax.vmap`.
 """
 
 from gopt import cost, heuristics, search

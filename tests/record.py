@@ -1,10 +1,10 @@
-"""A frozen record of results that no refactoring may change.
+"""Frozen record of results that no refactoring may change.
 
     python -m tests.record           # compare with tests/data/record.json; exit 1 on a difference
-    python -m tests.record --write   # write the file anew
+    python -m tests.record --write   # write a new file
 
-Costs, decisions and rule matches are integers and must be equal on every machine. Guide scores are
-floats: they are kept to three digits. XLA's plans depend on its version and are kept for one.
+Costs, decisions and rule matches are integers, and must be equal on every machine. Guide scores are
+floats with three digits. XLA's plans depend on its version, so they are recorded for one version.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ MODELS = ("squeezenet", "rnnlm", "mlp_mixer")
 
 
 def digest(tree: Any) -> str:
-    """Returns a hash of integer arrays."""
+    """Return a hash of integer and boolean arrays."""
     sha = hashlib.sha256()
     for leaf in jax.tree.leaves(tree):
         array = np.asarray(leaf)
@@ -62,7 +62,7 @@ def digest(tree: Any) -> str:
 
 
 def costs() -> dict[str, Any]:
-    """Costs of the golden problems and of 200 random ones, by every cost model."""
+    """Return costs of the golden problems and of 200 random ones, by every cost model."""
     found: dict[str, Any] = {}
     for synchronous in (False, True):
         problem, keys = golden(synchronous)
@@ -88,14 +88,14 @@ def _costs(problem: Problem, keys: Any) -> Any:
 
 
 def costs_of(problem: Problem, keys: Any) -> dict[str, Any]:
-    """Costs of one candidate, and a hash of its schedule."""
+    """Return costs of one candidate, and a hash of its schedule."""
     cost, dispatched, schedule = _costs(problem, keys)
     row = [int(cost.makespan), *cost.peak.tolist(), int(dispatched.makespan)]
     return {"costs": row, "schedule": digest(schedule)}
 
 
 def searches() -> dict[str, Any]:
-    """Costs of the schedules of heuristics, searches and shipped policies on three graphs."""
+    """Return costs of schedules by heuristics, searches and shipped policies on three graphs."""
     found: dict[str, Any] = {}
     for seed in range(3):
         graph = pad(erdos_renyi(seed, 60))
@@ -109,7 +109,7 @@ def searches() -> dict[str, Any]:
 
 
 def policies() -> dict[str, Any]:
-    """Actions of each shipped policy on three graphs."""
+    """Return actions of the shipped policies on three graphs, and X-RLflow's rewrites."""
     found: dict[str, Any] = {}
     for seed in range(3):
         graph = pad(erdos_renyi(seed, 60))
@@ -146,7 +146,7 @@ def policies() -> dict[str, Any]:
 
 
 def programs() -> dict[str, tuple[Terms, tuple[int, ...]]]:
-    """Three programs as terms."""
+    """Return three programs as terms, by name."""
 
     def towers(w: Any, x: Any) -> Any:
         return jax.nn.relu(x @ w[0] @ w[1]) @ w[2] + x @ w[0]
@@ -176,7 +176,7 @@ def programs() -> dict[str, tuple[Terms, tuple[int, ...]]]:
 
 
 def rewriting() -> dict[str, Any]:
-    """Matches of all rules in three programs, and what TASO's search makes of them."""
+    """Return matches of all rules in three programs, and the rewrites of TASO's search."""
     found: dict[str, Any] = {}
     for name, (terms, roots) in programs().items():
         matches = Matcher(terms, (*RULES, *generated())).matches(roots)
@@ -187,7 +187,7 @@ def rewriting() -> dict[str, Any]:
 
 
 def yardsticks() -> dict[str, Any]:
-    """Values of heuristics on the instances of tests/data."""
+    """Return objectives of heuristics on the instances in tests/data."""
     found: dict[str, Any] = {}
     for file, name in (("makespan", "makespan"), ("peak_memory", "peak_memory")):
         for row in json.loads((DATA / f"{file}.json").read_text()):
@@ -207,7 +207,7 @@ def yardsticks() -> dict[str, Any]:
 
 
 def graphs() -> dict[str, Any]:
-    """Graphs of three models."""
+    """Return the sizes of the graphs of three models: ops, tensors, uses and flop."""
     found: dict[str, Any] = {}
     for name in MODELS:
         model, shapes = WORKLOADS[name]().forward()
@@ -218,7 +218,7 @@ def graphs() -> dict[str, Any]:
 
 
 def plans() -> dict[str, Any]:
-    """Bytes that XLA plans for three models, as they are and as gopt orders them."""
+    """Return bytes that XLA plans for three models, by candidate of `gopt.schedule`."""
     found: dict[str, Any] = {}
     for name in MODELS:
         model, shapes = WORKLOADS[name]().forward()
@@ -231,14 +231,14 @@ PARTS = (costs, searches, policies, rewriting, yardsticks, graphs)
 
 
 def record() -> dict[str, Any]:
-    """Returns all parts; plans under the versions that made them."""
+    """Return all parts; XLA's plans are labelled by JAX version and backend."""
     found = {part.__name__: part() for part in PARTS}
     found[f"plans, JAX {jax.__version__}, {jax.default_backend()}"] = plans()
     return json.loads(json.dumps(found))
 
 
 def differences(expected: Any, found: Any, path: str = "") -> list[str]:
-    """Returns lines that name what differs."""
+    """Return one line for each difference."""
     if isinstance(expected, dict) and isinstance(found, dict):
         return [
             line

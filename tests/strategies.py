@@ -1,4 +1,4 @@
-"""Random and nasty problems with keys, for property tests of the cost models."""
+"""Random problems and edge cases with keys, for property tests of the cost models."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -15,34 +15,43 @@ from gopt.graph import padding
 from gopt.graph.graph import Graph, Op, Output, Shape
 from gopt.graph.kinds import INPUT, UNKNOWN
 
-SMALL = Shape(24, 24, 64)  # what random cases fit in, so that few programs are compiled
-WIDE = Shape(31, 45, 97)  # the same with other padding
+SMALL = Shape(24, 24, 64)  # all random cases fit, so that few programs are compiled
+WIDE = Shape(31, 45, 97)  # the same cases with other padding
 LARGE = Shape(1024, 1024, 1024)  # for hubs
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An unpadded graph on a machine, and one candidate for it. Keys have real rows only."""
+    """An unpadded graph on hardware, and one candidate for it.
+
+    Attributes:
+      graph: unpadded graph.
+      hardware: devices and links.
+      seconds: time of each op on each device, `[N, D]`, s.
+      allowed: whether each op may run on each device, bool `[N, D]`.
+      keys: one candidate, without padding rows.
+      recipe: settings that `cases` drew.
+    """
 
     graph: Graph = dataclasses.field(repr=False)
     hardware: Hardware = dataclasses.field(repr=False)
     seconds: np.ndarray = dataclasses.field(repr=False)
     allowed: np.ndarray = dataclasses.field(repr=False)
     keys: Keys = dataclasses.field(repr=False)
-    recipe: dict[str, Any] = dataclasses.field(default_factory=dict)  # what `cases` drew
+    recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def problem(self, shape: Shape) -> Problem:
-        """The problem, padded to `shape`."""
+        """Return the problem, padded to `shape`."""
         padded = padding.pad(self.graph, shape)
         return prepare(padded, self.hardware, seconds=self.seconds, allowed=self.allowed)
 
     def padded_keys(self, shape: Shape, fill: float = 0.0) -> Keys:
-        """The candidate for `problem(shape)`; keys of padding rows are `fill`."""
+        """Return the candidate for `problem(shape)`; keys of padding rows are `fill`."""
         return pad_keys(self.keys, shape, fill)
 
 
 def pad_keys(keys: Keys, shape: Shape, fill: float = 0.0) -> Keys:
-    """Returns keys with more rows; by default the new ones would be the first to be issued."""
+    """Return keys with padding rows; with the default `fill` these would be issued first."""
 
     def rows(values: Any, count: int) -> np.ndarray:
         padded = np.full((count, *values.shape[1:]), fill, np.float32)
@@ -60,7 +69,7 @@ def pad_keys(keys: Keys, shape: Shape, fill: float = 0.0) -> Keys:
 
 
 def _limit(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Sizes that sum to the largest int32."""
+    """Return sizes that sum to the largest int32."""
     cuts = np.sort(rng.integers(0, MAX_UNITS + 1, max(count - 1, 0)))
     return np.diff(cuts, prepend=0, append=MAX_UNITS)[:count]
 
@@ -81,14 +90,14 @@ TIMES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
     "huge": lambda rng, shape: rng.integers(0, 2**50, shape),
 }
 
-OUTPUTS = (0, 1, 1, 1, 2, 4)  # how many tensors a random op may make
-INPUTS, PINNED = 0.2, 0.25  # shares of ops that are inputs and of tensors that are pinned
+OUTPUTS = (0, 1, 1, 1, 2, 4)  # numbers of tensors that a random op may produce
+INPUTS, PINNED = 0.2, 0.25  # shares of input ops and of pinned tensors
 
 
 def random_graph(
     rng: np.random.Generator, num_ops: int, density: float, sizes: str = "small"
 ) -> Graph:
-    """Returns a random graph within `SMALL`; ops with no or several outputs, unread tensors."""
+    """Return a random graph within `SMALL`, with unread tensors and several outputs per op."""
     assert num_ops < SMALL.ops
     producer = np.repeat(np.arange(num_ops), rng.choice(OUTPUTS, num_ops))
     producer = np.sort(rng.permutation(producer)[: SMALL.tensors - 1])
@@ -101,7 +110,7 @@ def random_graph(
     ]
     uses = [uses[i] for i in rng.permutation(len(uses))[: SMALL.uses - 1]]
     size = SIZES[sizes](rng, len(producer))
-    # Where the sizes are at the limit there is no room for workspace, in units of one byte.
+    # Sizes at the limit leave no memory for workspace, in units of one byte.
     workspace = 0 if sizes == "limit" else SIZES[sizes](rng, num_ops)
     return graphs.from_arrays(
         producer,
@@ -132,7 +141,7 @@ def _gather(makers: int) -> Graph:
 
 
 def _broadcast() -> Graph:
-    """One op makes several tensors, each read by all later ops, the last ones first to be read."""
+    """Return a graph in which one op produces four tensors that 16 ops read."""
     maker = Op(outputs=(Output(4), Output(0), Output(9, pinned=True), Output(2)))
     readers = [Op(inputs=tuple((0, k) for k in range(i % 4 + 1))) for i in range(16)]
     return graphs.from_ops([maker, *readers])
@@ -178,7 +187,7 @@ CHANNELS: dict[str, Callable[[np.random.Generator], Callable[[int], np.ndarray]]
 def random_hardware(
     rng: np.random.Generator, devices: int, channel: str, synchronous: bool
 ) -> Hardware:
-    """Returns a machine whose pairs of devices differ in whole latencies and bandwidths."""
+    """Return hardware whose pairs of devices differ in whole latencies and in bandwidths."""
     hardware = unit_rate_devices(devices, channel=CHANNELS[channel](rng), synchronous=synchronous)
     pairs = (devices, devices)
     return hardware._replace(
@@ -202,7 +211,7 @@ KEYS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = 
 
 
 def random_keys(rng: np.random.Generator, kind: str, shape: Shape, devices: int) -> Keys:
-    """Returns a candidate with keys of one of the `KEYS`."""
+    """Return a candidate with keys of one kind in `KEYS`."""
     shapes = Keys((shape.ops, devices), (shape.ops,), (shape.tensors, devices))
     return Keys(*(KEYS[kind](rng, rows).astype(np.float32) for rows in shapes))
 
@@ -218,9 +227,9 @@ def random_case(
     times: str = "whole",
     allowed: float = 1.0,
 ) -> Case:
-    """Returns a graph with random times, on a random machine, and a candidate for it.
+    """Return a case: a graph with random times, on random hardware, with a random candidate.
 
-    `allowed` is the share of (op, device) pairs where the op may run; one for each op at least.
+    `allowed` is the share of allowed (op, device) pairs. Each op has at least one.
     """
     rows = graphs.shape_of(graph)
     mask = rng.random((rows.ops, devices)) < allowed
@@ -235,7 +244,7 @@ def random_case(
 
 
 def nasty_cases(name: str, channel: str) -> Iterator[Case]:
-    """Yields one of the `NASTY` graphs on three devices, with keys of all kinds."""
+    """Yield cases of one `NASTY` graph on three devices, with keys of all kinds."""
     rng = np.random.default_rng(0)
     for keys in KEYS:
         for synchronous in (False, True):
@@ -246,7 +255,7 @@ def nasty_cases(name: str, channel: str) -> Iterator[Case]:
 
 @st.composite
 def cases(draw: st.DrawFn, devices: int) -> Case:
-    """Random cases within `SMALL`. Shrinks to few ops, few uses and the plainest settings."""
+    """Draw cases within `SMALL`; they shrink to few ops, few uses and the simplest settings."""
     recipe = {
         "num_ops": draw(st.integers(1, SMALL.ops - 1)),
         "density": draw(st.sampled_from([0.0, 0.05, 0.15, 0.4, 1.0])),

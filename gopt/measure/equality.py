@@ -1,4 +1,4 @@
-"""Whether functions have the same values: random arguments, and how far results are apart."""
+"""Test whether functions have equal values: random arguments, and differences of results."""
 
 from typing import Any
 
@@ -10,14 +10,18 @@ Tree = Any
 
 
 def random_arguments(shapes: Tree, seed: int = 0) -> Tree:
-    """Returns random arrays that keep the scale of what runs through a network.
+    """Return random arrays that keep the scale of values that pass through a network.
 
-    Matrices and kernels are normal, with the deviation that keeps that of what they are multiplied
-    by. Vectors (scales, offsets, variances) are from 0.5 to 1, integers 0 and 1, predicates both.
+    - Floats of two or more axes, such as matrices and convolution kernels, are normal. Their
+      standard deviation is 1 / √(product of all axes but the last). So a product keeps the
+      deviation of its other operand.
+    - Other floats, such as scales, offsets and variances, are uniform in [0.5, 1).
+    - Integers are 0 or 1; booleans are False or True.
+    - Random keys are split from `seed`.
 
     Args:
-      shapes: arrays or `jax.ShapeDtypeStruct`s, in any pytrees.
-      seed: of the numbers.
+      shapes: pytree of arrays or `jax.ShapeDtypeStruct`s.
+      seed: seed of the random numbers.
     """
     rng = np.random.default_rng(seed)
 
@@ -36,10 +40,17 @@ def random_arguments(shapes: Tree, seed: int = 0) -> Tree:
 
 
 def largest_difference(ours: Tree, theirs: Tree) -> float:
-    """Returns how far trees of arrays are apart, as a share of the largest value of an array.
+    """Return the largest difference between two trees of arrays, relative to the second tree.
 
-    It is infinite where one is not finite and the other is something else, and where shapes or
-    dtypes differ.
+    The difference of two arrays is max |ours - theirs| / max |theirs|, over entries that are finite
+    in both. It is infinite if shapes or dtypes differ, or if other entries are not equal.
+
+    Args:
+      ours: pytree of arrays.
+      theirs: pytree of the same structure.
+
+    Returns:
+      The largest difference over arrays; 0 without arrays.
     """
 
     def difference(ours: Any, theirs: Any) -> float:
@@ -60,9 +71,13 @@ def largest_difference(ours: Tree, theirs: Tree) -> float:
 
 
 def tolerance(values: Tree) -> float:
-    """Returns what `largest_difference` may be by rounding: the root of the coarsest precision.
+    """Return the largest `largest_difference` that rounding explains.
 
-    Integers are exact: of these alone it is zero.
+    It is the square root of the coarsest machine epsilon among the dtypes. It is 0 for integers
+    alone, which are exact.
+
+    Args:
+      values: pytree of arrays.
     """
     dtypes = [jnp.result_type(x) for x in jax.tree.leaves(values)]
     inexact = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
@@ -70,13 +85,14 @@ def tolerance(values: Tree) -> float:
 
 
 def is_telling(values: Tree, others: Tree) -> bool:
-    """Returns whether values can tell functions apart.
+    """Return whether values can distinguish a function from others.
 
-    They can if each array is finite, and is not one number over and over.
+    They can if all entries are finite, and the entries of each array, over both trees, are not all
+    equal. Empty arrays count as telling.
 
     Args:
-      values: of a function.
-      others: of the same function, of other arguments.
+      values: results of a function, a pytree of arrays.
+      others: results of the same function for other arguments.
     """
 
     def tells(value: Any, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""One kernel as a program of its own, in which it takes what it takes among others."""
+"""Time one kernel in isolation, under the cache state that it has in the whole program."""
 
 import itertools
 import math
@@ -20,19 +20,24 @@ from gopt.xla.fused import apart
 from gopt.xla.labels import value_of
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
-COPIES = 4  # of a kernel in one program, so that what it takes to call the program counts little
+COPIES = 4  # copies of a kernel in one program, so that the time to call the program counts little
 
-_TURN = 2e-3  # s, what is timed at once at least
-_MEMORY = 128 << 20  # B, more than most caches hold: what is read in turn comes from memory
-_SMALL = 16 << 10  # B, which take 2 µs to read from memory, as little as a small kernel
-# One copy runs after the other, as kernels of a program do, and they share buffers.
+_TURN = 2e-3  # s, shortest time of the calls that are timed together
+_MEMORY = 128 << 20  # bytes, more than most caches hold: arrays read in rotation come from memory
+_SMALL = 16 << 10  # bytes; reading them from memory takes 2 µs, as short as a small kernel
+# Copies run one after another, like the kernels of a program, and share buffers.
 _OPTIONS = {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse"}
 
 
 def kernel(
     equation: JaxprEqn, run: Callable[..., Any]
 ) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """Returns a kernel as a function of what it reads, each variable once, and their shapes."""
+    """Return a kernel as a function of the distinct variables that it reads, and their shapes.
+
+    Args:
+      equation: the kernel's equation.
+      run: function of the equation's operands.
+    """
     read_by = list(dict.fromkeys(variables(equation.invars)))
 
     def function(*values: jax.Array) -> Any:
@@ -43,21 +48,27 @@ def kernel(
 
 
 class Cold(NamedTuple):
-    """Inputs of a kernel that no cache holds when they are read, or a distant one."""
+    """Cold inputs of a kernel: no cache, or only a distant one, holds them when they are read.
 
-    places: tuple[int, ...] = ()  # among the inputs, see `kernel`
-    arrays: int = 1  # at each place, which are read in turn
+    Attributes:
+      places: positions among the kernel's inputs; see `kernel`.
+      arrays: number of arrays for each place. They are read in rotation, so that each is cold.
+    """
+
+    places: tuple[int, ...] = ()
+    arrays: int = 1
 
 
 def cold_of(equation: JaxprEqn, cold: Collection[Var], between: float) -> Cold:
-    """Returns which inputs of a kernel are cold, and how many arrays have to take turns for that.
+    """Return the cold inputs of a kernel, and the number of arrays that keeps them cold.
 
-    None is if they have less than 16 KiB together, or all that is read between two reads of them.
+    No input counts as cold if the kernel's rarely read inputs have less than 16 KiB together, or at
+    least min(`between`, 128 MiB).
 
     Args:
       equation: the kernel.
-      cold: variables that are read once in a while.
-      between: bytes that are read from one read of such a variable to the next.
+      cold: variables that the program reads rarely.
+      between: bytes that the program reads between two reads of such a variable.
     """
     read_by = list(dict.fromkeys(variables(equation.invars)))
     places = tuple(place for place, variable in enumerate(read_by) if variable in cold)
@@ -71,14 +82,20 @@ def cold_of(equation: JaxprEqn, cold: Collection[Var], between: float) -> Cold:
 def copies(
     equation: JaxprEqn, cold: Cold, values: dict[Any, jax.Array]
 ) -> tuple[Callable[..., Any], list[list[jax.Array]]]:
-    """Returns copies of a kernel as one program, and the arguments of calls of it, in turn.
+    """Return a program of `COPIES` copies of a kernel, and the arguments of a cycle of calls.
 
-    Kernels share arrays of the same shape, from `values`, which it adds to; none reads one twice.
+    Different kernels share arrays of equal shape, taken from `values`. No kernel reads one array at
+    two inputs.
 
     Args:
       equation: the kernel.
-      cold: inputs at which each copy reads another array than the one before.
-      values: arrays, by shape and number; at cold inputs by shape, place and turn.
+      cold: cold inputs; at these, each copy reads another array than the copy before.
+      values: shared arrays, to which new ones are added. Keys are (shape, number), and for cold
+        inputs (shape, place, index in the rotation).
+
+    Returns:
+      Jitted program, and a list of arguments for each call. After the last call the cycle starts
+      again.
     """
     run, shapes = kernel(equation, apart(equation))
     hot = [place for place in range(len(shapes)) if place not in cold.places]
@@ -120,10 +137,10 @@ def copies(
 
 @uninlined
 def shown(results: Any) -> jax.Array:
-    """Returns a number that depends on all results: none has to leave the program.
+    """Return one number that depends on all results, float32 `[]`, so that none must be returned.
 
-    That takes a microsecond or two for each, as long as many a kernel, and is paid only for what a
-    whole program returns.
+    Returning a result takes one to two microseconds, as long as many kernels. In the whole program
+    only its own results have that cost.
     """
     first = (x.ravel()[0] for x in jax.tree.leaves(results) if x.size)
     return sum((_number(x) for x in first), jnp.float32(0))
@@ -136,11 +153,15 @@ def _number(x: jax.Array) -> jax.Array:
 
 
 def values_of(shape: jax.ShapeDtypeStruct, *, seed: int = 0) -> jax.Array:
-    """Returns numbers from 0.5 to 1, integers 0 and 1, true predicates, or random keys.
+    """Return an array for timing: floats in [0.5, 1), integers 0 or 1, True, or random keys.
 
-    The time of some functions depends on them. Predicates are true, as where a kernel itself asks
-    whether such numbers are positive: with random ones a branch takes several times as long, and to
-    fuse it would seem to be a gain.
+    The time of some functions depends on their arguments. Booleans are all True, like the result of
+    a test whether such floats are positive. With random booleans a branch takes several times as
+    long, and fusing the test would wrongly appear faster.
+
+    Args:
+      shape: shape and dtype.
+      seed: seed of the random values.
     """
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         impl: list[Any] = []
@@ -157,12 +178,15 @@ def values_of(shape: jax.ShapeDtypeStruct, *, seed: int = 0) -> jax.Array:
 def timed(
     function: Callable[..., Any], calls: Iterable[Sequence[Any]], *, longest: float = math.inf
 ) -> Callable[[], float]:
-    """Compiles a function, and returns another that times calls of it, in s a call.
+    """Compile a function and return another one that times it.
 
     Args:
-      function: what is timed.
-      calls: the arguments of each; after the last comes the first.
-      longest: that a call may take, in s.
+      function: function to time.
+      calls: arguments of each call; after the last call the first follows.
+      longest: time limit of one call, s.
+
+    Returns:
+      Function that returns the wall time per call, s, over calls that take about 2 ms or more.
 
     Raises:
       TimeoutError: a call takes longer than `longest`.
@@ -176,7 +200,7 @@ def timed(
         jax.block_until_ready(result)
         return (time.perf_counter() - begin) / times
 
-    jax.block_until_ready(function(*next(arguments)))  # it is compiled
+    jax.block_until_ready(function(*next(arguments)))  # compile
     once = turn(1)
     if once > longest:
         raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")

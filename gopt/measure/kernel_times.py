@@ -1,7 +1,7 @@
-"""What a configuration takes for real: each kernel is compiled and timed once, and never again.
+"""Measured times of configurations: each kernel is compiled and timed once, and then remembered.
 
-Configurations that a search tries share nearly all of their kernels. So the time of one is the sum
-of the times of its kernels, of which few are new.
+The configurations that a search tries share nearly all of their kernels. The time of a
+configuration is the sum of its kernels' times, so few kernels are new.
 """
 
 import math
@@ -22,17 +22,18 @@ from gopt.xla.calls import check_uninlined
 from gopt.xla.fused import kernel_of
 from gopt.xla.grouping import Group, group
 
-# Of how kernels are timed. Since 2, those of opaque ops are no calls; since 4, they take turns,
-# what they make stays in the program, and what they read is drawn for each argument.
+# Version of the timing method. From 2 on, kernels of opaque ops are not calls. From 4 on, kernels
+# are timed in interleaved rounds, their results stay in the program, and each argument has its own
+# random values.
 _VERSION = 4
 
 
 class KernelTimes:
-    """The times of kernels on this CPU, by what they compute.
+    """Measured times of kernels on this CPU, by the text of the kernel's jaxpr and cold inputs.
 
     Attributes:
-      seconds: of each kernel, by its text; infinite if it failed.
-      failures: why, by the same.
+      seconds: time of each kernel by its text, s; infinite if the kernel failed.
+      failures: error message of each failed kernel, by its text.
     """
 
     def __init__(
@@ -42,19 +43,20 @@ class KernelTimes:
         turns: int = 12,
         longest: float = 10.0,
     ) -> None:
-        """Reads what was measured before.
+        """Read earlier measurements.
 
         Args:
-          path: where times are written, failures at once, others at the end of the call of `of` or
-            `of_each` to which they were new: a line of JSON each, after one that says what they
-            depend on; by default nowhere.
-          turns: how often each kernel is timed; the least counts.
-          longest: a kernel that takes longer is not timed again, and counts as failed, in s.
+          path: file of measured times, see `gopt.measure.cache.MeasurementCache`. Failures are
+            written at once, other times at the end of the call of `of` or `of_each` that measures
+            them. By default nothing is stored.
+          turns: number of rounds; the shortest time counts.
+          longest: time limit of one call, s. A slower kernel counts as failed and is not timed
+            again.
 
         Raises:
-          ValueError: the default backend is no CPU, `turns` or `longest` is not positive, `path` is
-            a folder, a row of the file is not a time, or the file is one of another machine,
-            version or settings.
+          ValueError: the default backend is not a CPU; `turns` or `longest` is not positive; `path`
+            is a folder or another kind of file; a row of the file is not a time; or the file is of
+            another machine, version or settings.
         """
         if jax.default_backend() != "cpu":
             raise ValueError(
@@ -89,15 +91,18 @@ class KernelTimes:
         cold: Collection[int] = (),
         between: float = math.inf,
     ) -> float:
-        """Returns the time of a configuration, in s; infinite if a kernel of it failed.
+        """Return the time of one configuration, in s; infinite if one of its kernels failed.
 
-        What it takes to call a kernel alone is left out.
+        The time to call a function is subtracted from each kernel's time.
 
         Args:
-          program: the equations.
-          parts: see `gopt.fusion.programs.groups_of`.
-          cold: see `of_each`.
-          between: see `of_each`.
+          program: program whose equations the configuration groups.
+          parts: equations of each kernel; see `gopt.fusion.programs.groups_of`.
+          cold: positions of cold inputs; see `of_each`.
+          between: bytes read between two reads of a cold input; see `of_each`.
+
+        Raises:
+          ValueError: see `of_each`.
         """
         return float(self.of_each(program, [parts], cold=cold, between=between)[0])
 
@@ -109,23 +114,27 @@ class KernelTimes:
         cold: Collection[int] = (),
         between: float = math.inf,
     ) -> np.ndarray:
-        """Returns the times of configurations, s `[P]`; infinite where a kernel failed.
+        """Return the times of several configurations, float64 `[P]`, s.
 
-        All kernels that are new are timed in turn: where the speed of the machine changes with
-        time, those of configurations asked for together stay comparable.
+        All new kernels are timed in interleaved rounds. So the times of one call stay comparable if
+        the machine's speed changes.
 
         Args:
-          program: the equations.
-          configurations: the parts of each, see `of`.
-          cold: inputs of the program, by number, that are read once in a while, as weights are. All
-            others are read again and again, so that they are in a cache if one holds them.
-          between: bytes that are read from one read of such an input to the next. By default that
-            is more than a cache holds, so that it comes from memory, if these inputs of a kernel
-            have 16 KiB together. While it is timed they take `between` bytes, 128 MiB at most, and
-            less than two sets of them more; kernels share those of one shape and place.
+          program: program whose equations the configurations group.
+          configurations: equations of each kernel of each configuration; see `of`.
+          cold: positions of the program inputs that are read rarely, such as weights. They are
+            read cold if a kernel's cold inputs have at least 16 KiB together. All other inputs are
+            read repeatedly, so they are warm if a cache holds them.
+          between: bytes that the program reads between two reads of a cold input. By default more
+            than a cache holds, so that cold inputs come from memory. During timing a kernel's cold
+            inputs take `between` bytes, at most 128 MiB, plus less than two further sets of them.
+            Kernels share arrays of one shape and place.
+
+        Returns:
+          Time of each configuration; infinite if one of its kernels failed.
 
         Raises:
-          ValueError: `between` is negative, or the program has no such input.
+          ValueError: `between` is negative, or `cold` has a position without an input.
         """
         if not between >= 0:
             raise ValueError(f"between is {between}: expected 0 or a positive number of bytes")
@@ -151,7 +160,11 @@ class KernelTimes:
         return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
 
     def _learn(self, new: Mapping[str, tuple[JaxprEqn, isolated_kernel.Cold]]) -> None:
-        """Compiles and times kernels, with their cold inputs, by their texts."""
+        """Compile and time kernels.
+
+        Args:
+          new: equation and cold inputs of each kernel, by its text.
+        """
         check_uninlined()
         values: dict[Any, jax.Array] = {}
         if self._call is None:
@@ -161,7 +174,7 @@ class KernelTimes:
             try:
                 function, calls = isolated_kernel.copies(equation, cold, values)
                 ready[text] = isolated_kernel.timed(function, calls, longest=self._longest)
-            except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # the search goes on
+            except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # a search goes on
                 self._fail(text, error)
         least = dict.fromkeys(ready, math.inf)
         least_of_call = math.inf

@@ -1,4 +1,4 @@
-"""What a compiled function really needs: memory as XLA plans it, time as the process spends it."""
+"""Measure compiled functions: memory as planned by XLA, and CPU and wall time."""
 
 import math
 import os
@@ -12,37 +12,45 @@ import jax
 import jaxlib
 import numpy as np
 
-FEWEST_TURNS = 6  # that tell where a median lies: all are on one side of it in 2 of 2**6 cases, 3 %
+# Fewest rounds with a 95 % interval of the median. All 6 are on one side of it in 2 of 2**6 cases.
+FEWEST_TURNS = 6
 
-_TURN = 0.05  # s, what is timed at once at least
+_TURN = 0.05  # s, shortest total time of the calls of a function in one round
 
 
 class Memory(NamedTuple):
-    """Bytes of one device that a compiled function needs while it runs."""
+    """Memory of one device that a compiled function needs while it runs.
+
+    Attributes:
+      arguments: bytes of the arguments.
+      outputs: bytes of the outputs.
+      temporaries: bytes of the temporaries.
+      aliases: bytes of outputs that overwrite donated arguments.
+    """
 
     arguments: int
     outputs: int
     temporaries: int
-    aliases: int  # of outputs that are written over donated arguments
+    aliases: int
 
     @property
     def total(self) -> int:
-        """All together; what outputs share with arguments counts once."""
+        """Bytes of arguments, outputs and temporaries, with aliased bytes counted once."""
         return self.arguments + self.beside
 
     @property
     def beside(self) -> int:
-        """What is needed beside the arguments."""
+        """Bytes of outputs and temporaries, less aliases."""
         return self.outputs + self.temporaries - self.aliases
 
 
 def memory(compiled: jax.stages.Compiled) -> Memory:
-    """Returns the memory that XLA has planned for a compiled function.
+    """Return the memory that XLA plans for a compiled function.
 
-    Captured arrays, which are part of the program, are not counted.
+    Captured arrays are part of the program and are not counted.
 
     Raises:
-      ValueError: the backend does not tell.
+      ValueError: the backend does not report memory.
     """
     stats = compiled.memory_analysis()
     if stats is None:
@@ -56,14 +64,20 @@ def memory(compiled: jax.stages.Compiled) -> Memory:
 
 
 class Times(NamedTuple):
-    """What calls of a function took in each turn, `[repeats]`, s."""
+    """Times per call of one function, one entry for each round.
 
-    process: np.ndarray  # of all cores, on which other processes have little influence
+    Attributes:
+      process: CPU time, summed over cores, float64 `[repeats]`, s. Other processes have little
+        influence on it.
+      wall: wall time, float64 `[repeats]`, s.
+    """
+
+    process: np.ndarray
     wall: np.ndarray
 
 
 def processor() -> str:
-    """Returns the model of the CPU, as the system names it."""
+    """Return the CPU model, as the system names it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():
@@ -73,9 +87,9 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """Returns how many cores this process may use.
+    """Return the number of cores that this process may use.
 
-    A container or a batch system often lends fewer than the machine has.
+    Containers and batch systems often grant fewer cores than the machine has.
     """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -83,7 +97,7 @@ def cores() -> int:
 
 
 def conditions() -> dict[str, Any]:
-    """Returns what times on this CPU depend on, besides the program, as JSON values."""
+    """Return machine, CPU, cores, jaxlib version and XLA flags, which times depend on, as JSON."""
     return {
         "machine": platform.machine(),
         "processor": processor(),
@@ -99,9 +113,17 @@ def seconds(
     *,
     repeats: int = 10,
 ) -> dict[str, float]:
-    """Returns the least time that each of several functions took, run in turn, in s.
+    """Return the shortest time per call of each function over interleaved rounds, in s.
 
-    On a CPU that is time of the process, elsewhere it is time on the wall; see `turns`.
+    Times are CPU times on a CPU, and wall times on other backends. See `turns`.
+
+    Args:
+      functions: functions to time, by name.
+      arguments: function that makes the arguments of each call.
+      repeats: number of rounds.
+
+    Raises:
+      ValueError: `repeats` is less than 1.
     """
     is_cpu = jax.default_backend() == "cpu"
     found = turns(functions, arguments, repeats=repeats)
@@ -114,16 +136,20 @@ def turns(
     *,
     repeats: int = 10,
 ) -> dict[str, Times]:
-    """Returns what a call of each of several functions took in each of its turns.
+    """Time several functions in interleaved rounds.
 
-    Every function runs twice before, not counted: to be compiled, and to see how often to call it
-    in each turn. Short functions are called several times, because the system counts the time of
-    threads in ticks.
+    Each function first runs twice, uncounted: to compile, and to choose its number of calls per
+    round. Short functions are called several times per round, because the system counts CPU time in
+    ticks. The calls of one function in a round take about 0.05 s or more.
 
     Args:
-      functions: what they return is waited for.
-      arguments: makes the arguments of each call, anew because it may consume them; not counted.
-      repeats: how often each is timed.
+      functions: functions to time, by name. Each call waits for the results.
+      arguments: function that makes the arguments of each call. Making them is not timed. They are
+        made anew because a call may consume them.
+      repeats: number of rounds.
+
+    Returns:
+      Times per call of each function, by name.
 
     Raises:
       ValueError: `repeats` is less than 1.
@@ -131,7 +157,7 @@ def turns(
     check_repeats(repeats)
     calls: dict[str, int] = {}
     for name, function in functions.items():
-        _time(function, arguments, 1)  # it may be compiled
+        _time(function, arguments, 1)  # compiles the function, if it is jitted
         _, once = _time(function, arguments, 1)
         calls[name] = max(1, math.ceil(_TURN / once))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
@@ -142,21 +168,24 @@ def turns(
 
 
 def check_repeats(repeats: int) -> None:
-    """Raises ValueError if there is no turn; for whoever works long before the first one."""
+    """Raise `ValueError` if `repeats` is less than 1. Check early, before expensive work starts."""
     if repeats < 1:
         raise ValueError(f"repeats is {repeats}: expected 1 at least")
 
 
 def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
-    """Returns the median ratio of two functions' times in each turn, and its 95 % interval.
+    """Return the median over rounds of the ratio of two functions' times, and its 95 % interval.
 
-    The interval is between ratios. So it supposes nothing of how they are distributed, but that
-    turns are independent: where a machine slows down for several turns it is too narrow. Of fewer
-    than `FEWEST_TURNS` there is no such interval, and it is from 0 to infinity.
+    The bounds of the interval are order statistics of the ratios. Rounds are assumed to be
+    independent; the distribution of ratios is arbitrary. The interval is too narrow if the machine
+    slows down for several rounds. With fewer than `FEWEST_TURNS` rounds it is 0 to infinity.
 
     Args:
-      times: of a function, `[repeats]`.
-      base: of another one in the same turns, `[repeats]`.
+      times: times of one function, `[repeats]`.
+      base: times of another function in the same rounds, `[repeats]`.
+
+    Returns:
+      Median ratio, and the lower and upper bounds of the interval.
     """
     from scipy.stats import binom
 
@@ -170,7 +199,7 @@ def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, flo
 def _time(
     function: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]], calls: int
 ) -> tuple[float, float]:
-    """Returns the seconds of one of several calls, of the process and on the wall."""
+    """Return the mean CPU and wall time per call, in s, over several calls."""
     given = jax.block_until_ready([arguments() for _ in range(calls)])
     process, wall = time.process_time(), time.perf_counter()
     for args in given:

@@ -15,12 +15,15 @@ DecisionCost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P]
 
 
 def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
-    """Returns independent uniforms in [0, 1) for each gene of `count` candidates, `[count, ...]`.
+    """Return independent uniforms in [0, 1) for each gene of `count` candidates.
 
     Args:
       key: random key.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      count: how many candidates.
+      count: number of candidates.
+
+    Returns:
+      Pytree like the template, leaves float32 `[count, ...]`.
     """
     leaves, structure = jax.tree.flatten(template)
     keys = jax.random.split(key, len(leaves))
@@ -32,17 +35,20 @@ def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
 
 
 def coins(key: jax.Array, template: Tree, count: int, bias: Tree | float) -> Tree:
-    """Returns independent coins for each gene of `count` candidates, bool `[count, ...]`.
+    """Return independent biased coins for each gene of `count` candidates.
 
-    A byte of randomness decides a coin, because drawing numbers is most of what a search does
-    besides evaluating: its chance is `bias` rounded to a 256th.
+    Each coin uses one random byte, because drawing numbers takes most of a search's time besides
+    evaluation. So the probability is `bias` rounded to a multiple of 1/256.
 
     Args:
       key: random key.
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
-      count: how many candidates.
-      bias: probability of True; one number, or a pytree like the candidate whose leaves
-        broadcast against it.
+      count: number of candidates.
+      bias: probability of True. One number, or a pytree like the candidate whose leaves broadcast
+        against the candidate's.
+
+    Returns:
+      Pytree like the template, leaves bool `[count, ...]`.
     """
     leaves, structure = jax.tree.flatten(template)
     keys = jax.tree.unflatten(structure, jax.random.split(key, len(leaves)))
@@ -60,9 +66,9 @@ def coins(key: jax.Array, template: Tree, count: int, bias: Tree | float) -> Tre
 
 
 def assert_one_cost_per_candidate(keys: Tree, cost: jax.Array) -> None:
-    """Raises `AssertionError` unless costs are `[P]` for keys `[P, ...]`.
+    """Raise `AssertionError` unless costs are `[P]` for keys `[P, ...]`.
 
-    A column `[P, 1]` would be sorted along the wrong axis without a word.
+    A column `[P, 1]` would be sorted along the wrong axis without an error.
     """
     chex.assert_rank(cost, 1)
     chex.assert_equal_shape_prefix([*jax.tree.leaves(keys), cost], 1)
@@ -72,9 +78,9 @@ class DecisionResult(NamedTuple):
     """The best decisions that a search found.
 
     Attributes:
-      decisions: `[N]`, the best decisions.
-      cost: `[]`, their cost.
-      history: `[evaluations]`, the lowest cost after each evaluation.
+      decisions: best decisions, `[N]`.
+      cost: cost of the best decisions, `[]`.
+      history: lowest cost after each evaluation, `[evaluations]`.
     """
 
     decisions: jax.Array

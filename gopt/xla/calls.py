@@ -1,22 +1,23 @@
-"""Functions as calls of their own in an XLA program."""
+"""Functions as separate calls in an XLA program."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 try:
     from jax.experimental.scheduling_groups import xla_metadata_call
-except ImportError:  # costs are the same without it, and take longer
+except ImportError:  # costs are equal without it, but slower
     xla_metadata_call = None  # type: ignore[assignment]
 
 Fn = TypeVar("Fn", bound=Callable)
 
 
 def uninlined(fn: Fn) -> Fn:
-    """Returns `fn` as a computation that XLA calls, and neither inlines nor mixes with others.
+    """Return `fn` as a computation that XLA calls, and neither inlines nor merges with others.
 
-    A hint for CPUs: XLA's runtime there runs the steps of a short computation one after another.
-    It hands those of a long one out to threads, which costs more than the steps themselves where
-    they are small.
+    Units make small steps faster on CPUs. There, XLA's runtime runs the steps of a short
+    computation one after another. It distributes the steps of a long computation over threads,
+    which takes longer than small steps themselves. Versions of JAX without such calls get `fn`
+    unchanged.
     """
     if xla_metadata_call is None:
         return fn
@@ -24,7 +25,7 @@ def uninlined(fn: Fn) -> Fn:
 
 
 def check_uninlined() -> None:
-    """Checks that a `uninlined` stays one.
+    """Check that XLA keeps a `uninlined` as a separate call.
 
     Raises:
       RuntimeError: this version of JAX has no calls that XLA does not inline.

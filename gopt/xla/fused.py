@@ -1,4 +1,4 @@
-"""Configurations as programs, in which each kernel is a call that XLA cannot merge with others."""
+"""Configurations as JAX functions, in which XLA cannot merge one kernel with others."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,20 +18,23 @@ from gopt.xla.labels import Values, value_of
 def fused(
     program: Program, parts: Sequence[Group], *, platform: str | None = None
 ) -> Callable[..., Any]:
-    """Returns the function of a program whose groups are kernels, to be jitted.
+    """Return a function to jit, in which each group of equations is one kernel.
 
-    On a CPU each is a call that XLA does not inline; what it calls it fuses. What is fused with
-    nothing, a product or a loop, is no call: XLA compiles some loops and convolutions better where
-    it sees what is around them. A GPU's compiler fuses nothing in calls: there, barriers part the
-    kernels.
+    On a CPU a group is a call that XLA does not inline; inside the call XLA fuses. Ops that never
+    fuse, such as products and loops, are not calls, because XLA compiles some loops and
+    convolutions better in context. On a GPU, XLA does not fuse inside calls, so barriers separate
+    the kernels.
 
     Args:
-      program: the equations.
-      parts: see `groups_of`.
-      platform: for which it is compiled; by default that of the default backend.
+      program: program whose equations are grouped.
+      parts: groups, in execution order; see `gopt.fusion.programs.groups_of`.
+      platform: platform to compile for; by default the platform of the default backend.
+
+    Returns:
+      Function of the program's arguments.
 
     Raises:
-      ValueError: see `gopt.xla.group`.
+      ValueError: the groups do not make a program; see `gopt.xla.grouping.group`.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
     grouped = group(program, parts)
@@ -53,14 +56,14 @@ def fused(
 
 
 def kernel_of(equation: JaxprEqn) -> Callable[..., Any]:
-    """Returns what an equation, or a group of them, computes."""
+    """Return the function that an equation, or a group's call, computes."""
     if equation.primitive.name == "jit":
         return jaxpr_as_fun(body_of(equation))
     return lambda *operands: run_equation(equation, operands)
 
 
 def apart(equation: JaxprEqn) -> Callable[..., Any]:
-    """Returns what an equation, or a group of them, computes, as one kernel on a CPU."""
+    """Return the function that an equation, or a group's call, computes, as one kernel on a CPU."""
     last = body_of(equation).jaxpr.eqns[-1] if equation.primitive.name == "jit" else equation
     is_opaque = role_of(last.primitive.name) == "opaque"
     return kernel_of(equation) if is_opaque else uninlined(kernel_of(equation))

@@ -1,9 +1,9 @@
-"""A program at the grain that XLA executes: one equation for each kernel.
+"""Group a program's equations into kernels, one equation for each kernel.
 
-XLA fuses equations into kernels, and what is inside a kernel takes no memory of its own. So a
-schedule is planned for kernels. A group is a kernel's equations in the order of the program, the
-last of which, its root, makes what the kernel writes. Cheap equations may be in several groups, as
-XLA clones them into several kernels.
+XLA fuses equations into kernels. Values inside a kernel need no memory, so schedules are planned
+for kernels. A group holds the equations of a kernel in the order of the program. Its last equation,
+the root, computes the kernel's outputs. Cheap equations may be in several groups, because XLA
+clones them into several kernels.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,32 +24,40 @@ Group = tuple[int, ...]
 
 
 def materialised(program: Program, options: Mapping[str, Any] | None = None) -> tuple[int, ...]:
-    """Returns the equations whose results XLA writes to memory, in the order in which it does.
+    """Return the equations whose results XLA writes to memory, in execution order.
 
     The program is compiled for the default backend, from shapes alone; nothing runs.
 
     Args:
-      program: to be compiled.
-      options: of the compiler, besides its own.
+      program: program to compile.
+      options: additional compiler options.
+
+    Returns:
+      Positions of the equations.
     """
-    # XLA would merge equations that do the same, and keep the label of one alone. How well the
-    # code of kernels is optimised does not matter.
+    # With "cse", XLA would merge equal equations and keep one label. The optimisation of the
+    # generated code does not matter here, so it is off.
     own = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
     function = jax.jit(labelled(program), compiler_options={**own, **(options or {})})
     compiled = function.lower(*program.arguments()).compile()
     found = module_kernels(hlo_text.parse(compiled.as_text() or ""))
-    # What takes several steps is written by the last.
+    # The last of several steps writes the result.
     return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))
 
 
 def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
-    """Returns the groups of a program, by their roots in the order of the program.
+    """Return the groups of a program, sorted by root.
+
+    Besides the equations in `written`, these are roots:
+
+    - equations that compute outputs of the program;
+    - broadcasts that fill a buffer, into which another equation writes;
+    - equations that several kernels read and that XLA does not clone, unless they depend on
+      literals alone.
 
     Args:
-      program: to be grouped.
-      written: equations whose results should be written to memory. So are outputs, buffers that
-        are filled before others write into them, and what several kernels read and is too dear to
-        be computed in each, unless it is made of literals alone.
+      program: program to group.
+      written: positions of equations whose results should be written to memory.
     """
     equations = program.equations
     producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
@@ -72,7 +80,7 @@ def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
     }
     roots = returned | filled | set(written)
     members: dict[int, list[int]] = {}
-    of: list[set[int]] = [set() for _ in equations]  # roots of the groups of each equation
+    of: list[set[int]] = [set() for _ in equations]  # roots of each equation's groups
     for index in reversed(range(len(equations))):
         wanted = {root for reader in readers[index] for root in of[reader]}
         dear = (
@@ -85,14 +93,17 @@ def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
 
 
 def group(program: Program, parts: Sequence[Group]) -> Program:
-    """Returns the program with one equation for each group, in the order given.
+    """Return the program with one equation for each group, in the given order.
 
-    A group of several equations becomes a call of them. Only what its root makes can be read from
-    outside.
+    A group of several equations becomes a call. Other groups can read only the results of its root.
+
+    Args:
+      program: program to group.
+      parts: groups, in execution order.
 
     Raises:
-      ValueError: a group reads what no group before it has made, or an output is not made; the
-        message names it.
+      ValueError: a group reads a value that no earlier group computes, or no group computes an
+        output. The message names it.
     """
     equations = program.equations
     known = {*program.inputs, *program.constants}
@@ -116,14 +127,14 @@ def group(program: Program, parts: Sequence[Group]) -> Program:
 
 
 def _updated(equation: JaxprEqn) -> Sequence[Atom]:
-    """Returns what XLA needs in memory because it writes over it."""
+    """Return the operands of an equation that XLA may overwrite, and so needs in memory."""
     if equation.primitive.name in ("scan", "while"):
         return equation.invars
     return equation.invars[:1] if equation.primitive.name in IN_PLACE else ()
 
 
 def _call(body: Sequence[JaxprEqn], reads: Sequence[Var]) -> JaxprEqn:
-    """Returns one equation that calls several: it makes what the last of them makes."""
+    """Return one equation that calls several; its outputs are the last one's."""
     root = body[-1]
     info = DebugInfo("kernel", "kernel", None, None)
     made = [v for v in root.outvars if type(v) is Var]
@@ -139,11 +150,19 @@ def _call(body: Sequence[JaxprEqn], reads: Sequence[Var]) -> JaxprEqn:
 
 
 def chains(program: Program) -> tuple[Group, ...]:
-    """Returns the kernels of a program in chains, by the last of each.
+    """Return the kernels of a program in chains, sorted by the last kernel of each.
 
-    A kernel is in a chain with the one before it if that is all it reads, but for arguments, if it
-    alone reads that, and if it makes no more. Once the first has run, the rest takes no more memory
-    to keep, so that little is lost by running it at once; a search has fewer things to place.
+    A kernel joins the chain of another kernel if three conditions hold:
+
+    - it reads no other kernel's result;
+    - it is the only consumer of that kernel's single result, which is not an output;
+    - its results are not larger.
+
+    After the first kernel of a chain, the rest does not increase the memory in use. Running it at
+    once loses little, and a search has fewer items to place.
+
+    Args:
+      program: program with one equation for each kernel.
     """
     kernels = program.equations
     made = {v for kernel in kernels for v in kernel.outvars}

@@ -1,9 +1,9 @@
-"""A schedule becomes a program: a JAX function that XLA runs in the order planned.
+"""JAX functions that XLA runs in a planned order of kernels.
 
-XLA schedules by data dependencies alone, so an order is made of them: where a kernel does not read
-what the one before it made, `lax.optimization_barrier` ties an operand of it to that. Barriers
-also keep XLA from computing again, inside a kernel, what another one has written for it: that would
-keep the operands of both in memory.
+XLA schedules by data dependencies alone, so each step of the order becomes a dependency. If a
+kernel does not read a result of the kernel before it, `lax.optimization_barrier` ties one of its
+operands to that result. Barriers also stop XLA from recomputing another kernel's result inside a
+kernel. Recomputation would keep the operands of both kernels in memory.
 
 Source: our own; measured in `experiments/apply.py`.
 """
@@ -27,42 +27,45 @@ from gopt.xla import hlo_text
 from gopt.xla.buffers import overwritten
 from gopt.xla.labels import Values, depends_on_parameters, labelled, module_kernels, value_of
 
-# On a CPU, XLA schedules for concurrency unless it is told to save memory.
+# On a CPU, XLA schedules for concurrency by default. This option makes it save memory.
 MEMORY_SCHEDULER: dict[str, dict[str, Any]] = {
     "cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
 }
 
-# On a CPU, XLA removes barriers before it fuses and schedules unless it is told not to. What they
-# do not tie, such as numbers that XLA repeats in a buffer, should still come late, and go early: if
-# kernels shared such a buffer ("cse"), it would be held from the first of them to the last.
+# On a CPU, XLA removes barriers before it fuses and schedules, unless that pass is disabled.
+# Barriers do not tie everything, for instance constants that XLA broadcasts into a buffer. Such a
+# buffer should be short-lived. If kernels shared it ("cse"), it would live from the first kernel
+# to the last.
 COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
     "cpu": {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse_barrier_expander,cse"},
 }
 
-_LIGHT = 1e-3  # of the largest result: what is smaller is not worth a place in the order
+# Kernels with results up to this share of the largest kernel's bytes need no place in the order.
+_LIGHT = 1e-3
 
 
 def ordered(program: Program) -> Callable[..., Any]:
-    """Returns a function of the traced arguments whose kernels run in the order of a program.
+    """Return a function of the traced arguments whose kernels run in the order of a program.
 
-    It has the values of the program's function, and can be vmapped and differentiated. Its
-    derivatives are those of the equations: custom rules are gone, see `Program.as_function`, so
-    trace the gradient where a rule matters. Under `jax.jit` the order is kept with the
-    `COMPILER_OPTIONS` of the platform, see `jit_ordered`. What reads nothing, or arguments alone to
-    make next to nothing, runs when XLA likes.
+    Its values equal the program's. It can be vmapped and differentiated, but without custom
+    derivative rules; see `Program.as_function`. If a rule matters, trace the gradient function.
+
+    Under `jax.jit` the order holds with the platform's `COMPILER_OPTIONS`; see `jit_ordered`. XLA
+    chooses the place of kernels that read nothing, and of small kernels that depend on arguments
+    alone.
 
     Args:
-      program: one equation for each kernel, in order; see `gopt.xla.group`.
+      program: program with one equation for each kernel, in order; see `gopt.xla.grouping.group`.
     """
     return labelled(program, _Chain(program))
 
 
 def jit_ordered(program: Program, device: jax.Device | None = None) -> jax.stages.Wrapped:
-    """Returns `ordered(program)` jitted, donated arguments included.
+    """Return `ordered(program)` jitted, with donated arguments and the platform's options.
 
     Args:
-      program: see `ordered`.
-      device: where it runs, by default where its arguments are.
+      program: program with one equation for each kernel, in order.
+      device: device to run on; by default the device of the arguments.
     """
     donated = jax.tree.unflatten(program.in_tree, program.donated)
     platform = device.platform if device else jax.default_backend()
@@ -75,17 +78,20 @@ def jit_ordered(program: Program, device: jax.Device | None = None) -> jax.stage
 
 
 def check_order(program: Program, compiled: jax.stages.Compiled) -> None:
-    """Checks that a compiled function runs its kernels in the order of a program.
+    """Check that a compiled function runs its kernels in the order of a program.
+
+    The check ignores:
+
+    - kernels without a place in the order; see `ordered`;
+    - all steps of a kernel but the last;
+    - kernels that XLA removes.
 
     Args:
-      program: as it was given to `ordered`.
-      compiled: its function, compiled. What has no place in the order may run at any time, and so
-        may all but the last of the steps of one kernel; of kernels that XLA has simplified away
-        nothing is said.
+      program: the argument of `ordered`.
+      compiled: compiled function of `ordered(program)`.
 
     Raises:
-      ValueError: XLA runs a kernel before one that comes before it in the program; the message
-        names both.
+      ValueError: two kernels run in the wrong order; the message names both.
     """
     unplaced = _unplaced(program)
     ends: dict[int, int] = {}
@@ -101,10 +107,13 @@ def check_order(program: Program, compiled: jax.stages.Compiled) -> None:
 
 
 def written_over(program: Program) -> dict[int, Var]:
-    """Returns the kernels of `ordered(program)` that write over an operand, and which.
+    """Return the operand that each kernel of `ordered(program)` overwrites, by kernel position.
 
-    XLA writes over what a kernel reads directly, not over what comes out of a barrier. So a value
-    that a barrier holds for one reader alone is not written over.
+    Kernels that overwrite nothing are left out. XLA overwrites only direct operands of a kernel,
+    not results of a barrier. So a value in a barrier is not overwritten if it has one consumer.
+
+    Args:
+      program: program with one equation for each kernel, in order.
     """
     over = overwritten(program, alone=False)
     held = {v for tie in _ties(program).values() for v in tie}
@@ -113,14 +122,14 @@ def written_over(program: Program) -> dict[int, Var]:
 
 
 class _Chain:
-    """Ties kernels to those before them; called before each of them."""
+    """Callable that ties each kernel to the kernel before it; see `gopt.xla.labels.labelled`."""
 
     def __init__(self, program: Program):
         self.over = written_over(program)
         self.ties = _ties(program)
 
     def __call__(self, position: int, kernel: JaxprEqn, values: Values, tied: Values) -> list[Any]:
-        """Returns what a kernel reads: from behind a barrier with what the one before it made."""
+        """Return the operands of a kernel, tied by a barrier to the kernel before it."""
         operands = [value_of(atom, tied, values) for atom in kernel.invars]
         if position not in self.ties:
             return operands
@@ -136,13 +145,13 @@ class _Chain:
             behind = lax.optimization_barrier(items)
             for k, value in zip(covered, behind, strict=False):
                 operands[k] = value
-            # XLA drops what is not read from a barrier, and with it the order.
+            # XLA drops unused results of a barrier, and with them the order.
             tied |= zip(ties, behind[len(covered) :], strict=True)
         return operands
 
 
 def _ties(program: Program) -> dict[int, list[Var]]:
-    """Returns for each kernel with a place in the order what the one before it made for others."""
+    """Return, for each placed kernel, the results of the one before it that it does not read."""
     unplaced = _unplaced(program)
     found = {}
     latest: list[Var] = []
@@ -154,10 +163,10 @@ def _ties(program: Program) -> dict[int, list[Var]]:
 
 
 def _unplaced(program: Program) -> set[int]:
-    """Returns the kernels that run when XLA likes.
+    """Return the positions of kernels without a place in the order.
 
-    Those are what depends on arguments alone and makes next to nothing, and what reads nothing, not
-    even a literal that could be tied.
+    These are kernels without operands, which nothing can tie, and small kernels that depend on
+    arguments and constants alone.
     """
     sizes = [sum(num_bytes(v.aval) for v in e.outvars) for e in program.equations]
     bound = _LIGHT * max(sizes, default=0.0)

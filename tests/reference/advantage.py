@@ -1,4 +1,4 @@
-"""The head of the network of local advantage functions: NumPy in float64, one op at a time."""
+"""Reference for the head of the local advantage network: NumPy in float64, one op at a time."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from tests.reference.sage import dense, gelu, mean
 def predicted(
     params: Any, nodes: np.ndarray, graph: GraphsTuple, decisions: np.ndarray
 ) -> np.ndarray:
-    """What each value but 0 of a decision of a real op adds: `[n, K - 1]`.
+    """Return the predicted local advantage of each value but 0, for each real op: `[n, K - 1]`.
 
-    An op hears of each neighbour what it is, what it decided, and what it hears of its other
-    neighbours: all but the op that listens.
+    Each op receives one message from each neighbour. The message holds the neighbour's embedding
+    and decision, and its own messages from all neighbours except the receiving op.
     """
     params = params["params"]
     layers = [params[f"Dense_{k}"] for k in range(7)]
@@ -37,12 +37,12 @@ def predicted(
         return gelu(dense(to_read, decided[reader]) + dense(to_edge, edge))
 
     def above(op: int, but: int | None = None) -> np.ndarray:
-        """What an op hears of those that it reads, but of one use."""
+        """Return the mean message from an op's producers, without the use `but`."""
         reads = [k for k, (_, reader, _) in enumerate(uses) if reader == op and k != but]
         return mean([says_down(k) for k in reads], width)
 
     def below(op: int, but: int | None = None) -> np.ndarray:
-        """What an op hears of those that read it, but of one use."""
+        """Return the mean message from an op's consumers, without the use `but`."""
         read_by = [k for k, (maker, _, _) in enumerate(uses) if maker == op and k != but]
         return mean([says_up(k) for k in read_by], width)
 

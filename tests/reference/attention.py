@@ -1,4 +1,4 @@
-"""Segment-recurrent attention by hand: NumPy in float64, one op at a time."""
+"""Reference for segment-recurrent attention: NumPy in float64, one op at a time."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.reference.sage import dense, gelu, normalised
 
 
 def attend(params: Any, ops: np.ndarray, count: int, *, heads: int, segment: int) -> np.ndarray:
-    """Returns embeddings of the first `count` ops, which attend to them alone: `[count, width]`."""
+    """Return embeddings of the first `count` ops, which attend only to these: `[count, width]`."""
     params = params["params"]
     ops = np.asarray(ops, np.float64)
     width = ops.shape[1] // heads
@@ -28,7 +28,7 @@ def attend(params: Any, ops: np.ndarray, count: int, *, heads: int, segment: int
         row = normalised(
             params["LayerNorm_0"], ops[op] + dense(params["Dense_2"], np.concatenate(mixed))
         )
-        inner = params["MLP_0"]  # whose second layer is made first
+        inner = params["MLP_0"]  # its second layer is created first
         update = dense(inner["Dense_0"], gelu(dense(inner["Dense_1"], row)))
         result.append(normalised(params["LayerNorm_1"], row + update))
     return np.array(result)

@@ -1,4 +1,4 @@
-"""Priority dispatch in plain Python: of all that is ready, what comes first in time goes next."""
+"""Priority dispatch in plain Python: of all ready items, the earliest one is next."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.reference.execution import Plan, ReferenceSchedule, memory, times
 
 
 def run(problem: Problem, keys: Any) -> ReferenceSchedule:
-    """Returns the schedule of one candidate: that of its order of dispatch."""
+    """Return the schedule of one candidate, issued in its order of dispatch."""
     plan = Plan(problem, keys)
     order = _dispatch(problem, plan, first_come=keys.priority is None)
     start, end = times(problem, plan, order)
@@ -22,7 +22,7 @@ def _dispatch(problem: Problem, plan: Plan, *, first_come: bool) -> list[int]:
         _, end = times(problem, plan, order)
 
         def free(device: int, end: dict[int, int] = end) -> int:
-            """When the last thing that occupies the device ends."""
+            """Return the end of the last item that occupies a device."""
             on = [item for item in end if device in _occupied(problem, plan, item)]
             return max((end[item] for item in on), default=0)
 

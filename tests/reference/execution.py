@@ -1,7 +1,7 @@
-"""The cost model of a schedule in plain Python: slow, forwards in time, with reference counts.
+"""Cost model of schedules in plain Python: slow, forwards in time, with reference counts.
 
-It shares nothing with `gopt.cost.schedule.execution` but the arrays of a `Problem`, so that the two
-can be compared bit for bit.
+It shares only the arrays of a `Problem` with `gopt.cost.schedule.execution`. So both can be
+compared bit for bit.
 """
 
 from typing import Any, NamedTuple
@@ -12,15 +12,25 @@ from gopt.cost.schedule.problem import Problem
 
 
 class ReferenceSchedule(NamedTuple):
-    """What a candidate does. Times in ticks, memory in units; items numbered as in `Problem`."""
+    """The schedule of one candidate. Items are numbered as in `Problem`.
 
-    device: list[int]  # of each real op
-    order: list[int]  # issued items
-    start: dict[int, int]  # by item
-    end: dict[int, int]  # by item
+    Attributes:
+      device: device of each real op.
+      order: items in the order of issue.
+      start: start by item, ticks.
+      end: end by item, ticks.
+      makespan: end of the last item, ticks.
+      peak: peak memory of each device, units.
+      usage: memory in use on the device of the k-th issued item while it runs, units.
+    """
+
+    device: list[int]
+    order: list[int]
+    start: dict[int, int]
+    end: dict[int, int]
     makespan: int
-    peak: list[int]  # by device
-    usage: list[int]  # on the device of the k-th issued item, while it runs
+    peak: list[int]
+    usage: list[int]
 
 
 class Plan:
@@ -41,7 +51,7 @@ class Plan:
         self.inputs = {i: [t for t in self.tensors if i in self.consumers[t]] for i in self.ops}
         self.device = [self._place(i, problem.allowed[i]) for i in self.ops]
         self.home = {t: self.device[self.producer[t]] for t in self.tensors}
-        # One transfer for each tensor and device, other than its own, where it is used.
+        # One transfer for each tensor and each device that uses but does not produce it.
         self.transfers = {
             self.rows + t * self.devices + d: (t, d)
             for t in self.tensors
@@ -55,7 +65,7 @@ class Plan:
         return next(d for d in candidates if self.device_key[op][d] == highest)
 
     def needs(self, item: int) -> set[int]:
-        """Items that must have been issued before this one."""
+        """Return the items that must be issued before this one."""
         if item in self.transfers:
             return {self.producer[self.transfers[item][0]]}
         found = set()
@@ -74,7 +84,7 @@ class Plan:
 
 
 def issue(problem: Problem, keys: Any) -> tuple[list[int], list[int]]:
-    """Returns the device of each real op, and the items in the order in which they are issued."""
+    """Return the device of each real op, and the items in the order of issue."""
     plan = Plan(problem, keys)
     return plan.device, _issue(plan)
 
@@ -93,7 +103,7 @@ def _issue(plan: Plan) -> list[int]:
 
 
 def run(problem: Problem, keys: Any) -> ReferenceSchedule:
-    """Returns the schedule of one candidate: design of the cost model, rules 1 to 5."""
+    """Return the schedule of one candidate."""
     plan = Plan(problem, keys)
     order = _issue(plan)
     start, end = times(problem, plan, order)
@@ -104,9 +114,9 @@ def run(problem: Problem, keys: Any) -> ReferenceSchedule:
 def times(
     problem: Problem, plan: Plan, order: list[int], late: int = -1, by: int = 0, busy: int = 0
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Returns when items that are issued in this order start and end, ticks.
+    """Return the starts and ends of items that are issued in this order, by item, ticks.
 
-    The op `late` ends later `by` so much, and its device is `busy` for so much longer.
+    The end of the op `late` is delayed by `by` ticks. Its device stays busy for `busy` more ticks.
     """
     device_free = [0] * plan.devices
     channel_free: dict[int, int] = {}
@@ -143,9 +153,9 @@ def times(
 
 
 def memory(problem: Problem, plan: Plan, order: list[int]) -> tuple[list[int], list[int]]:
-    """Returns the peaks, and what is in use on the device of each item while it runs, units."""
+    """Return the peak of each device, and the usage on each item's device while it runs, units."""
     size = [int(s) for s in problem.size]
-    # Readers that a tensor still has on a device: ops there and, at home, transfers that leave.
+    # Remaining readers of a tensor on a device: consumers there; on its own device also transfers.
     readers = {(t, plan.home[t]): 0 for t in plan.tensors}
     readers |= {(t, d): 0 for t, d in plan.transfers.values()}
     for t in plan.tensors:
@@ -177,7 +187,7 @@ def memory(problem: Problem, plan: Plan, order: list[int]) -> tuple[list[int], l
             continue
         on = plan.device[item]
         workspace = 0
-        if not problem.is_input[item]:  # inputs are there already and run nowhere
+        if not problem.is_input[item]:  # inputs are resident from the start, and occupy no device
             workspace = int(problem.workspace[item])
             used[on] += sum(size[t] for t in plan.outputs[item]) + workspace
         peak[on] = max(peak[on], used[on])
@@ -187,5 +197,5 @@ def memory(problem: Problem, plan: Plan, order: list[int]) -> tuple[list[int], l
             readers[t, on] -= 1
             release_if_dead(t, on)
         for t in plan.outputs[item]:
-            release_if_dead(t, on)  # nobody reads it
+            release_if_dead(t, on)  # without consumers
     return peak, usage

@@ -1,4 +1,4 @@
-"""The least costs of a tiny problem: every placement, and every order of issue, one by one."""
+"""Exhaustive search over a tiny problem: every placement, and every order of issue."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -11,7 +11,7 @@ from tests.reference.execution import Plan, memory, times
 
 
 def least_costs(problem: Problem) -> dict[str, int]:
-    """Returns the least makespan and the least largest peak of any schedule."""
+    """Return the shortest makespan, ticks, and the lowest largest peak, units, of any schedule."""
     (n, t, _), devices = problem.shape, problem.num_devices
     least = {"makespan": 2**31, "peak_memory": 2**31}
     for placement in product(range(devices), repeat=int(problem.num_ops)):

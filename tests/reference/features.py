@@ -1,4 +1,4 @@
-"""The features of a graph by hand: plain Python, straight from their definitions."""
+"""Features of a graph in plain Python, straight from their definitions."""
 
 import math
 
@@ -26,7 +26,7 @@ def _longest(neighbours: list[set[int]], order: list[int]) -> list[int]:
 
 
 def peak_of_order(problem: Problem, order: list[int]) -> tuple[int, int, list[int]]:
-    """The peak of an order on one device, its first op there, and what is held of each op then."""
+    """Return an order's peak on one device, its first position, and each op's held units there."""
     n, t = problem.shape.ops, problem.shape.tensors
     if not order:
         return 0, 0, [0] * n
@@ -51,14 +51,14 @@ def peak_of_order(problem: Problem, order: list[int]) -> tuple[int, int, list[in
 
 
 def lowest_order(graph: Graph) -> list[int]:
-    """That of the memory orders which peaks least on one device."""
+    """Return the memory order with the lowest peak on one device."""
     problem = prepare(graph, unit_rate_devices(1))
     orders = [list(order(problem)) for order in ORDERS]
     return min(orders, key=lambda order: peak_of_order(problem, order)[0])
 
 
 def along(graph: Graph, order: list[int]) -> dict[str, list[float]]:
-    """Turns in an order, whether they are after its peak on one device, and what is held then."""
+    """Return features of ops in an order: position, whether after the peak, held memory there."""
     _, place, held = peak_of_order(prepare(graph, unit_rate_devices(1)), order)
     ops = range(int(graph.num_ops))
 
@@ -81,9 +81,9 @@ def along(graph: Graph, order: list[int]) -> dict[str, list[float]]:
 
 
 def op_features(graph: Graph, order: list[int] | None = None) -> dict[str, list[float]]:
-    """Features of the real ops of an unpadded graph by name, all but places in a plane.
+    """Return features of the real ops of an unpadded graph by name, without plane coordinates.
 
-    Of a guide with this order, by default the lowest.
+    The order is the guide's; by default `lowest_order`.
     """
     n = int(graph.num_ops)
     ops = range(n)
@@ -138,7 +138,7 @@ def op_features(graph: Graph, order: list[int] | None = None) -> dict[str, list[
 
 
 def use_features(graph: Graph) -> list[tuple[float, float]]:
-    """Features of the real uses of an unpadded graph."""
+    """Return features of the real uses of an unpadded graph."""
     size = _relative([float(s) for s in graph.size])
     readers = [int(np.sum(graph.tensor == t)) for t in range(len(size))]
     return [(size[t], math.log(1 + readers[t])) for t in graph.tensor]

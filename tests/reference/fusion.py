@@ -1,7 +1,7 @@
-"""What a fusion costs, in plain Python: slow, with sets and dictionaries.
+"""Cost model of fusions in plain Python: slow, with sets and dictionaries.
 
-It shares nothing with `gopt.cost.fusion.cost` but the arrays of a `FusionProblem` and its
-constants, and does not read `FusionProblem.reach`.
+It shares only constants and the arrays of a `FusionProblem` with `gopt.cost.fusion.cost`, and does
+not read `FusionProblem.reach`.
 """
 
 from collections import defaultdict
@@ -13,10 +13,16 @@ from gopt.cost.fusion.rules import REPEATABLE
 
 
 class ReferenceKernels(NamedTuple):
-    """The kernels of a configuration."""
+    """The kernels of a configuration.
 
-    members: dict[int, set[int]]  # by the op that ends the kernel
-    time: dict[int, int]  # ticks
+    Attributes:
+      members: ops of each kernel, by the op that ends it.
+      time: time of each kernel, by the op that ends it, ticks.
+      cost: total time, ticks.
+    """
+
+    members: dict[int, set[int]]
+    time: dict[int, int]
     cost: int
 
 
@@ -35,7 +41,7 @@ class Graph:
                 maker = op
             else:
                 self.uses.append((tensor, maker, op, ticks))
-        self.of = defaultdict(list)  # by the maker: readers, and how often they use each element
+        self.of = defaultdict(list)  # by producer: consumers, and how often each uses an element
         for op in self.ops:
             for use in range(int(problem.first_use[op]), int(problem.first_use[op + 1])):
                 self.of[op].append((int(problem.consumer[use]), int(problem.times[use])))
@@ -43,7 +49,7 @@ class Graph:
         self.allowed = {end: self._allowed(end) for end in self.ops if problem.is_kernel[end]}
 
     def _allowed(self, end: int) -> dict[int, int]:
-        """The ops that may be in a kernel, with its end, and how often it computes each."""
+        """Return the ops that may be in the kernel of `end`, and how often it computes each."""
         problem, found = self.problem, {end: 1}
         for op in range(end - 1, -1, -1):
             inside = [(reader, again) for reader, again in self.of[op] if reader in found]
@@ -61,7 +67,7 @@ class Graph:
         return found
 
     def timed(self, members: dict[int, set[int]]) -> ReferenceKernels:
-        """Costs of kernels, given the ops in each."""
+        """Return kernels with their times, given the ops of each."""
         problem = self.problem
         total, time = 0, {}
         for end, inside in members.items():
@@ -84,7 +90,7 @@ class Graph:
 
 
 def kernels(problem: FusionProblem, fuse: Any, graph: Graph | None = None) -> ReferenceKernels:
-    """The kernels of a configuration, ops in one each or in several, as the problem says."""
+    """Return the kernels of a configuration; ops may be in several if the problem clones."""
     graph = graph or Graph(problem)
     members: dict[int, set[int]] = {}
     for op in reversed(graph.ops):
@@ -106,7 +112,7 @@ def kernels(problem: FusionProblem, fuse: Any, graph: Graph | None = None) -> Re
 
 
 def by_level(problem: FusionProblem, level: Any, graph: Graph | None = None) -> dict[int, set[int]]:
-    """The kernels, by the ops that end them, when ops are fused by falling level while legal."""
+    """Return kernels, by the op that ends each, after legal fusions in order of falling level."""
     graph = graph or Graph(problem)
     members = {op: {op} for op in graph.ops}
     for op in sorted(graph.ops, key=lambda op: (-level[op], -op)):

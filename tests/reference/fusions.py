@@ -1,4 +1,4 @@
-"""Configurations of fusion that need no search, in plain Python: slow, all anew each time."""
+"""Fusion heuristics in plain Python: slow, everything recomputed at each step."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.reference.fusion import Graph, ReferenceKernels, kernels
 
 
 def rebuilt(problem: FusionProblem) -> FusionProblem:
-    """A problem whose arrays were changed, with what kernels reach then."""
+    """Return a problem whose arrays were changed, with recomputed `reach`."""
     n, count = int(problem.num_ops), int(problem.num_accesses)
     graph = Graph(problem._replace(is_kernel=problem.is_kernel & False))
     often: dict[tuple[int, int], int] = {}
@@ -30,9 +30,9 @@ def rebuilt(problem: FusionProblem) -> FusionProblem:
 
 
 def priority_fusion(problem: FusionProblem) -> tuple[list[bool], int]:
-    """Fuses, as long as one does not cost more, the op into its readers that saves most.
+    """Fuse the op that saves most into its consumers, until each further fusion costs more.
 
-    Returns the configuration, and the ticks of all its kernels.
+    Return the configuration, and the total time of its kernels, ticks.
     """
     graph = Graph(problem)
 
@@ -64,9 +64,11 @@ def priority_fusion(problem: FusionProblem) -> tuple[list[bool], int]:
 
 
 def kept_in_memory(problem: FusionProblem) -> set[int]:
-    """Ops that read more than they make, two of full size, where a way to a reader is not fused.
+    """Return ops whose result XLA's instruction fusion keeps in memory.
 
-    Ways are followed one by one, until no more ops are found.
+    Such an op reads more than it writes, and at least two operands element by element. Some path
+    from it to one of its consumers has a use that is not fused, or a producer that is kept. Paths
+    are followed one by one, until no more ops are found.
     """
     graph = Graph(problem)
     often: dict[tuple[int, int], int] = {}
@@ -80,7 +82,7 @@ def kept_in_memory(problem: FusionProblem) -> set[int]:
         moved[reader] += ticks
 
     def ways(op: int) -> Iterator[list[tuple[int, int]]]:
-        """All ways from an op, as uses one after another."""
+        """Yield all paths from an op, as lists of uses."""
         for reader in readers[op]:
             yield [(op, reader)]
             for way in ways(reader):
@@ -113,10 +115,10 @@ def kept_in_memory(problem: FusionProblem) -> set[int]:
 
 
 def instruction_fusion(problem: FusionProblem) -> list[bool]:
-    """Each op that is cheap in all kernels that may have it, others in the only one if it may."""
+    """Return XLA's instruction fusion: cheap ops join all legal kernels, others their only one."""
     graph, kept = Graph(problem), kept_in_memory(problem)
     fuse = [False] * len(problem.compute)
-    found: dict[int, set[int]] = {}  # ops of kernels, by their ends
+    found: dict[int, set[int]] = {}  # ops of kernels, by the op that ends each
     for op in reversed(graph.ops):
         readers = [
             end

@@ -1,4 +1,4 @@
-"""What a group of ops has to do with each value, as GO's policy reads it, with loops."""
+"""Reference for the observation of GO's policy: features of groups and values, with loops."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def state(
     mine: Any,
     timing: Any,
 ) -> dict[int, np.ndarray]:
-    """Returns for each group that has ops of the task what is told of it, `[V, F]`."""
+    """Return the observation `[V, F]` of each group that has ops of the task, by group."""
     n, uses = int(problem.num_ops), int(problem.num_uses)
     time, sent = np.float64(inputs.share), np.float64(inputs.sent)
     device, tensor = timing.device, problem.tensor

@@ -1,4 +1,4 @@
-"""HDP by hand: plain Python and NumPy in float64, one op and one group at a time."""
+"""Reference for HDP: plain Python and NumPy in float64, one op and one group at a time."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def _uses(problem: Problem) -> list[tuple[int, int]]:
 
 
 def dimensions(graph: Any, op: int, absent: int) -> list[float]:
-    """The first five dimensions of the first five outputs of an op."""
+    """Return the first five dimensions of the first five outputs of an op, flat: `[25]`."""
     made = [t for t in range(int(graph.num_tensors)) if graph.producer[t] == op][:5]
     made += [None] * (5 - len(made))
     rows = [[-1] * 5 if t is None else graph.shape[t][:5] for t in made]
@@ -22,7 +22,7 @@ def dimensions(graph: Any, op: int, absent: int) -> list[float]:
 
 
 def features(graph: Any, problem: Problem) -> np.ndarray:
-    """What the grouper reads of each real op, `[n, 45]`."""
+    """Return the grouper's features of each real op, `[n, 45]`."""
     n, uses = int(graph.num_ops), _uses(problem)
     rows = []
     for op in range(n):
@@ -44,7 +44,7 @@ def features(graph: Any, problem: Problem) -> np.ndarray:
 
 
 def member_of(problem: Problem, group: np.ndarray) -> list[int | None]:
-    """The group of each real op; of an input that of its first reader, None if there is none."""
+    """Return the group of each real op; for an input its first consumer's, or None without one."""
     n, uses = int(problem.num_ops), _uses(problem)
     result = []
     for op in range(n):
@@ -57,7 +57,7 @@ def member_of(problem: Problem, group: np.ndarray) -> list[int | None]:
 
 
 def group_embedding(graph: Any, problem: Problem, group: np.ndarray, groups: int) -> np.ndarray:
-    """What the placer reads of each group, `[K, F]`, for groups of ops `[N]`."""
+    """Return the placer's features of each group, `[K, F]`, given the group of each op, `[N]`."""
     member = member_of(problem, group)
     rows = []
     for k in range(groups):
@@ -93,7 +93,7 @@ def lstm(cell: np.ndarray, hidden: np.ndarray, told: np.ndarray, kept: np.ndarra
 
 
 def group_chances(params: Any, kind: int, features: np.ndarray, spread: float) -> np.ndarray:
-    """Probabilities of the groups of one op."""
+    """Return the probabilities of the groups of one op."""
     hidden = params["of_kind"]["embedding"][kind] + _dense(params["of_features"], features)
     return softmax(spread * _dense(params["to_group"], hidden))
 
@@ -101,7 +101,7 @@ def group_chances(params: Any, kind: int, features: np.ndarray, spread: float) -
 def device_log_prob(
     params: Any, groups: np.ndarray, device: np.ndarray, bound: float, temperature: float
 ) -> float:
-    """Log-probability of devices of groups, whose embeddings are `[K, F]`."""
+    """Return the log-probability of the devices of groups, given group embeddings `[K, F]`."""
     half = len(params["kept_forwards"])
     states = []
     for way, order in (("forwards", groups), ("backwards", groups[::-1])):

@@ -1,7 +1,7 @@
-"""Scores solutions of benchmark instances, and finds optima of small ones by trying everything.
+"""Scorer for solutions of benchmark instances, and exhaustive search for optima of small ones.
 
-The formats are those of `experiments.yardsticks`. Written from the definitions of the two
-problems; slow on purpose.
+Formats follow `experiments.yardsticks`. The code follows the definitions of the two problems, and
+is slow on purpose.
 """
 
 import functools
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def makespan(instance: dict[str, Any], processors: int, device: list, start: list) -> float:
-    """Returns when a schedule ends, in s.
+    """Return the end of a schedule, in s.
 
     Raises:
-      ValueError: it is no schedule on so many processors; the message says why.
+      ValueError: the schedule is invalid on this number of processors; the message says why.
     """
     tasks = instance["tasks"]
     if not len(device) == len(start) == len(tasks):
@@ -33,13 +33,13 @@ def makespan(instance: dict[str, Any], processors: int, device: list, start: lis
 
 
 def peak_memory(instance: dict[str, Any], order: list[int]) -> float:
-    """Returns the most bytes that are held at any step of an order.
+    """Return the peak memory over the steps of an order, in bytes.
 
-    A task's output is held from its own step to that of its last reader, or to the end if nobody
-    reads it.
+    A task's output is held from the task's step to the step of its last reader. It is held to the
+    end if it has no reader.
 
     Raises:
-      ValueError: it is no topological order of the tasks.
+      ValueError: the order is not a topological order of the tasks.
     """
     sizes, steps = instance["sizes"], range(len(instance["sizes"]))
     if sorted(order) != [*steps]:
@@ -55,17 +55,17 @@ def peak_memory(instance: dict[str, Any], order: list[int]) -> float:
 
 
 def value(instance: dict[str, Any], solution: dict[str, Any]) -> float:
-    """Returns the value of a solution of either problem."""
+    """Return the value of a solution of either problem."""
     if "sizes" in instance:
         return peak_memory(instance, solution["order"])
     return makespan(instance, solution["processors"], solution["device"], solution["start"])
 
 
 def least_makespan(instance: dict[str, Any], processors: int) -> float:
-    """Returns the makespan of the best schedule.
+    """Return the makespan of the best schedule, by branch and bound.
 
-    Tries every task on every processor in every order of starts, but for what cannot be better
-    than the best so far: what remains takes its longest path, or the work on all processors.
+    Each task is tried on each processor, in each order of starts. A partial schedule is skipped if
+    the longest remaining path, or the remaining work on all processors, cannot improve on the best.
     """
     tasks, edges = instance["tasks"], instance["edges"]
     inputs: list[list[tuple[int, float]]] = [[] for _ in tasks]
@@ -76,7 +76,7 @@ def least_makespan(instance: dict[str, Any], processors: int) -> float:
     def path(task: int) -> float:
         return tasks[task] + max((path(v) for u, v, *_ in edges if u == task), default=0)
 
-    best = float(sum(tasks))  # one after the other on one processor
+    best = float(sum(tasks))  # all tasks on one processor
 
     def extend(done: dict[int, tuple[int, float]], free: list[float]) -> None:
         nonlocal best
@@ -94,7 +94,7 @@ def least_makespan(instance: dict[str, Any], processors: int) -> float:
                     done[u][1] + (cost if done[u][0] != device else 0) for u, cost in inputs[task]
                 ]
                 begin = max([free[device], *arrivals])
-                # In order of starts, so that no schedule is met twice.
+                # Add tasks in order of starts, so that no schedule is visited twice.
                 if begin + path(task) < best and begin >= latest(done):
                     end = begin + tasks[task]
                     freed = [end if d == device else t for d, t in enumerate(free)]
@@ -108,14 +108,14 @@ def least_makespan(instance: dict[str, Any], processors: int) -> float:
 
 
 def least_peak(instance: dict[str, Any]) -> float:
-    """Returns the peak of the best order, by trying each task last in each set of done ones."""
+    """Return the peak of the best order, by dynamic programming over sets of finished tasks."""
     sizes, edges = instance["sizes"], instance["edges"]
     readers = [{v for u, v in edges if u == task} for task in range(len(sizes))]
     inputs = [{u for u, v in edges if v == task} for task in range(len(sizes))]
 
     @functools.cache
     def rest(done: frozenset[int]) -> float:
-        """The best peak from here to the end."""
+        """Return the lowest peak from here to the end."""
         held = sum(sizes[u] for u in done if not readers[u] or readers[u] - done)
         ready = [task for task in range(len(sizes)) if task not in done and inputs[task] <= done]
         return min((max(held + sizes[t], rest(done | {t})) for t in ready), default=0)

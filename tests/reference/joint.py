@@ -1,4 +1,4 @@
-"""Schedules of kernels in plain Python: a smaller problem, in which each kernel is one op."""
+"""Schedules of kernels in plain Python: a smaller problem in which each kernel is one op."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.reference.fusion import Graph, by_level
 
 
 def contracted(joint: JointProblem, level: Any) -> tuple[Problem, list[int], list[int]]:
-    """The problem of inputs and kernels alone, and which ops and tensors its own ones were."""
+    """Return the problem of inputs and kernels, and the original indices of its ops and tensors."""
     base, graph = joint.schedule, Graph(joint.fusion[0])
     members = by_level(joint.fusion[0], level, graph)
     end_of = {op: end for end, inside in members.items() for op in inside}
@@ -65,14 +65,14 @@ def contracted(joint: JointProblem, level: Any) -> tuple[Problem, list[int], lis
 
 
 def keys_of(keys: Keys, ops: list[int], tensors: list[int]) -> Keys:
-    """The keys of some ops and tensors, and of a padding row each."""
+    """Return the keys of some ops and tensors, with one padding row each."""
     rows, sent = [*ops, 0], [*tensors, 0]
     priority = None if keys.priority is None else keys.priority[rows]
     return Keys(keys.device[rows], priority, keys.transfer[sent])
 
 
 def _ticks(fusion: FusionProblem, members: dict[int, set[int]]) -> dict[int, int]:
-    """What kernels take, by the ops that end them."""
+    """Return the time of each kernel, by the op that ends it, ticks."""
     graph = Graph(fusion)
     alone = graph.timed({op: {op} for op in graph.ops}).time
     return {

@@ -1,4 +1,4 @@
-"""Memory of a program of kernels, from the lives of its variables alone."""
+"""Memory of a program of kernels, from the lifetimes of its variables."""
 
 from jax.extend.core import Var
 
@@ -14,7 +14,7 @@ def reads(equation):
 
 
 def is_written_over(kernel, v):
-    """Whether a kernel of one result may write it where `v` is."""
+    """Return whether a kernel with one result may write it over `v`."""
     (made,) = kernel.outvars
     if (v.aval.shape, v.aval.dtype) != (made.aval.shape, made.aval.dtype):
         return False
@@ -31,7 +31,7 @@ def is_written_over(kernel, v):
 
 
 def is_dear(program, v):
-    """Whether what makes `v` is no element-wise equation, nor one that only moves elements."""
+    """Return whether neither an element-wise equation nor one that moves elements makes `v`."""
     (kernel,) = [equation for equation in program.equations if v in equation.outvars]
     while kernel.primitive.name == "jit":
         kernel = kernel.params["jaxpr"].jaxpr.eqns[-1]
@@ -39,9 +39,10 @@ def is_dear(program, v):
 
 
 def usage(program, alone):
-    """Returns the bytes that kernels hold while each runs, arguments excluded.
+    """Return the bytes in use while each kernel runs, without arguments.
 
-    A kernel writes over what it alone reads, else over what it is the last to read.
+    A kernel overwrites an operand that it alone reads. Unless `alone`, it may also overwrite one
+    that it is the last to read.
     """
     equations = program.equations
     returned = [v for v in program.outputs if isinstance(v, Var)]

@@ -1,4 +1,4 @@
-"""Losses of policy gradients by hand: NumPy in float64, one number at a time."""
+"""Reference policy-gradient losses: NumPy in float64, one number at a time."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def log_prob(logits: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """Log-probabilities of actions `[...]` for logits `[..., K]`."""
+    """Return log-probabilities of actions `[...]` for logits `[..., K]`."""
     result = np.empty(np.shape(action))
     for index in np.ndindex(*result.shape):
         row = np.asarray(logits[index], np.float64)
@@ -22,7 +22,7 @@ def log_prob(logits: np.ndarray, action: np.ndarray) -> np.ndarray:
 
 
 def entropy(logits: np.ndarray) -> np.ndarray:
-    """Entropies in nats `[...]` for logits `[..., K]`."""
+    """Return entropies `[...]`, in nats, for logits `[..., K]`."""
     result = np.empty(np.shape(logits)[:-1])
     for index in np.ndindex(*result.shape):
         chances = softmax(logits[index])
@@ -33,7 +33,10 @@ def entropy(logits: np.ndarray) -> np.ndarray:
 def reinforce_gradient(
     logits: np.ndarray, action: np.ndarray, reward: np.ndarray, baseline: np.ndarray
 ) -> np.ndarray:
-    """Gradient of the REINFORCE loss by the logits `[B, K]`: the score is one-hot less softmax."""
+    """Return the gradient of the REINFORCE loss with respect to the logits, `[B, K]`.
+
+    The gradient of a log-probability is the one-hot action less the softmax.
+    """
     count, size = np.shape(logits)
     result = np.zeros((count, size))
     for row in range(count):
@@ -44,7 +47,7 @@ def reinforce_gradient(
 
 
 def leave_one_out(reward: np.ndarray) -> np.ndarray:
-    """Baselines `[G, S]` of samples `[G, S]`: the mean of the others."""
+    """Return baselines `[G, S]` of rewards `[G, S]`: the mean over the other samples of a graph."""
     reward = np.asarray(reward, np.float64)
     result = np.empty(reward.shape)
     for g, s in np.ndindex(*reward.shape):
@@ -59,12 +62,12 @@ def regal_log_prob(
     exploration: float,
     varied: Sequence[str],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-densities `[S]` of places taken `[S, N, K]`, and their slopes by the places.
+    """Return log-densities `[S]` of sampled places `[S, N, K]`, and their gradients.
 
-    Noise lies in the space of a constant and of the principal components of the features of the
-    ops `[N, F]` that vary more than one feature does, alike in all directions, and has the root
-    mean square `exploration`. How each of the K places varies is "not", "fully", or "without" the
-    constant.
+    Gradients are with respect to the mean `places`, `[N, K]`. Noise lies in a space with two parts:
+    a constant, and the principal components of the features `[N, F]` whose variance exceeds one
+    feature's. It is isotropic there, with root mean square `exploration`. Each entry of `varied`,
+    one for each of the K places, is "not", "fully", or "without" the constant.
     """
     n = len(features)
     columns = np.asarray(features, np.float64) - np.mean(features, 0, dtype=np.float64)
@@ -72,7 +75,7 @@ def regal_log_prob(
     columns = columns[:, deviation > 1e-4] / deviation[deviation > 1e-4]
     left, values, _ = np.linalg.svd(columns / np.sqrt(n), full_matrices=False)
     left = np.column_stack([np.full(n, n**-0.5), left[:, values**2 > 1]])
-    # n exploration² is the expected sum of squares of one place, in so many directions.
+    # The expected sum of squares of one place, n exploration², is shared by all directions.
     variance = n * exploration**2 / left.shape[1]
     total, slope = [], []
     for one in np.asarray(taken, np.float64):
@@ -95,10 +98,10 @@ def regal(
     quiet: float,
     varied: Sequence[str],
 ) -> tuple[float, np.ndarray]:
-    """REGAL's loss, and its gradient by places `[G, N, K]`.
+    """Return REGAL's loss, and its gradient with respect to the mean places `[G, N, K]`.
 
-    `features` has the rows of the real ops of each graph, `taken` is `[G, S, N, K]`,
-    `reward` `[G, S]`; `varied` is as in `regal_log_prob`.
+    `features` has the rows of the real ops of each graph. `taken` are the sampled places,
+    `[G, S, N, K]`, and `reward` is `[G, S]`. See `regal_log_prob` for `varied`.
     """
     places, reward = (np.asarray(x, np.float64) for x in (places, reward))
     graphs, samples = reward.shape
@@ -118,7 +121,7 @@ def regal(
 def ppo(
     log_prob: np.ndarray, old_log_prob: np.ndarray, advantage: np.ndarray, clip: float
 ) -> float:
-    """The clipped surrogate loss, one action at a time."""
+    """Return PPO's clipped surrogate loss, one action at a time."""
     total = 0.0
     for new, old, gain in zip(
         np.ravel(log_prob), np.ravel(old_log_prob), np.ravel(advantage), strict=True
@@ -131,7 +134,7 @@ def ppo(
 def advantages(
     reward: np.ndarray, value: np.ndarray, after: np.ndarray, discount: float, trace: float
 ) -> np.ndarray:
-    """Generalised advantages `[..., T]`: of each step the weighted sum of all errors from there."""
+    """Return generalised advantages `[..., T]`: discounted sums of the errors from each step on."""
     result = np.zeros(np.shape(reward))
     for *row, t in np.ndindex(*result.shape):
         for k in range(t, result.shape[-1]):

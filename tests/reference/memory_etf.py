@@ -1,4 +1,4 @@
-"""m-ETF in plain Python: every ready op is tried on every device, and memory counted anew."""
+"""m-ETF in plain Python: every ready op is tried on every device, and memory is recounted."""
 
 import copy
 import dataclasses
@@ -11,19 +11,29 @@ from gopt.cost.schedule.problem import Problem
 
 @dataclasses.dataclass
 class State:
-    """What was placed so far, and when it is done."""
+    """Placed ops and their times.
 
-    device: dict[int, int]  # of ops, inputs among them once one of their readers is placed
-    ops: list[int]  # in the order of placing, without inputs
-    bound: dict[int, int]  # groups to devices
+    Attributes:
+      device: device of each placed op. An input is placed with the first of its consumers.
+      ops: placed ops in order, without inputs.
+      bound: device of each bound group.
+      end: end of each placed op, ticks.
+      arrival: arrival of each transferred tensor, by tensor and destination, ticks.
+      device_free: time at which each device is free, ticks.
+      link_free: time at which each link is free, ticks.
+    """
+
+    device: dict[int, int]
+    ops: list[int]
+    bound: dict[int, int]
     end: dict[int, int]
-    arrival: dict[tuple[int, int], int]  # of tensors on devices that they were sent to
+    arrival: dict[tuple[int, int], int]
     device_free: dict[int, int]
     link_free: dict[int, int]
 
 
 class Graph:
-    """A problem as lists, with inputs in the group of the first of their readers."""
+    """A problem as lists. Inputs are in the group of their first consumer."""
 
     def __init__(self, problem: Problem, group: Any):
         self.problem = problem
@@ -43,7 +53,7 @@ class Graph:
         }
         self.group = [int(group[first[i] if self.is_input[i] else i]) for i in self.ops]
         self.kept: dict[int, set[int]] = {one: set() for one in self.group}
-        for t in self.tensors:  # inputs of a group, and the pinned tensors that it makes
+        for t in self.tensors:  # inputs of a group, and its pinned tensors
             maker = self.maker[t]
             if problem.pinned[t] or (self.is_input[maker] and self.readers[t]):
                 self.kept[self.group[maker]].add(t)
@@ -54,9 +64,9 @@ class Graph:
 
 
 def run(problem: Problem, group: Any) -> list[int]:
-    """Returns the device of each real op; inputs are with the first of their readers by index.
+    """Return the device of each real op; inputs are on the device of their first consumer by index.
 
-    Transfers must be asynchronous, and all ops allowed everywhere.
+    Transfers must be asynchronous, and all ops must be allowed everywhere.
     """
     graph = Graph(problem, group)
     state = State({}, [], {}, {}, {}, {}, {})
@@ -108,7 +118,7 @@ def _is_ready(graph: Graph, state: State, op: int) -> bool:
 
 
 def _placed(graph: Graph, state: State, op: int, device: int) -> State:
-    """Returns the state after an op is placed, and what it lacks is sent."""
+    """Return the state after an op is placed and its missing inputs are transferred."""
     state, problem = State(*(copy.copy(part) for part in vars(state).values())), graph.problem
     for tensor in graph.reads[op]:
         maker = graph.maker[tensor]
@@ -132,7 +142,7 @@ def _placed(graph: Graph, state: State, op: int, device: int) -> State:
 
 
 def _bind(graph: Graph, state: State, op: int, device: int) -> State:
-    """Returns the state with the group of the op bound, and its inputs there."""
+    """Return the state after the op's group is bound to a device, with the group's inputs there."""
     if graph.group[op] not in state.bound:
         state.bound[graph.group[op]] = device
         for other in graph.ops:
@@ -143,7 +153,7 @@ def _bind(graph: Graph, state: State, op: int, device: int) -> State:
 
 
 def _need(graph: Graph, state: State, op: int, device: int) -> int:
-    """Returns the units that the op, and its group if it is the first of it, lacks on a device."""
+    """Return the units that an op needs on a device, and also its group if not yet bound."""
     lacks = {*graph.reads[op], *graph.made[op]}
     if graph.group[op] not in state.bound:
         lacks |= graph.kept[graph.group[op]]
@@ -152,7 +162,7 @@ def _need(graph: Graph, state: State, op: int, device: int) -> int:
 
 
 def _ever(graph: Graph, state: State, tensor: int) -> set[int]:
-    """Returns on which devices a tensor is, has been, or has room reserved."""
+    """Return the devices that hold, held, or reserve memory for a tensor."""
     maker = graph.maker[tensor]
     ends = [maker, *graph.readers[tensor]]
     where = {state.device[op] for op in ends if op in state.ops}
@@ -162,7 +172,7 @@ def _ever(graph: Graph, state: State, tensor: int) -> set[int]:
 
 
 def _where(graph: Graph, state: State, tensor: int) -> set[int]:
-    """Returns on which devices a tensor takes room: after its last reader only if pinned."""
+    """Return the devices on which a tensor takes memory; after its last consumer only if pinned."""
     where, maker = _ever(graph, state, tensor), graph.maker[tensor]
     placed = maker in state.ops or graph.is_input[maker]
     if placed and where and all(reader in state.device for reader in graph.readers[tensor]):

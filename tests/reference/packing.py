@@ -1,10 +1,11 @@
-"""Places of tensors, one after another, found by trying every place and every gap."""
+"""Reference packing of tensors: every place and every gap is tried."""
 
 
 def pack(tensors, key):
-    """Returns the end of the last of `(size, start, end)` placed in the order of a key.
+    """Return the bytes of a buffer for tensors `(size, start, end)`, placed in the order of a key.
 
-    Each goes to the smallest gap between those it meets that holds it, the lowest of several.
+    Each tensor takes the smallest sufficient gap between the tensors that are live with it, the
+    lowest on ties.
     """
     placed = []
     for size, start, end in sorted(tensors, key=key):
@@ -27,10 +28,10 @@ def meets(a, b):
 
 
 def packed(tensors, outputs):
-    """Returns the bytes of tensors and outputs, all as `(size, start, end)`.
+    """Return the bytes of tensors and outputs, all as `(size, start, end)`.
 
-    A tensor shares the place of an output that is as large, of equal ones the last, if it meets
-    nothing there; what finds no place is packed by size or by length, whichever takes less.
+    A tensor shares the place of the last output that is large enough, if no tensor there is live at
+    the same time. The rest is packed by size and by lifetime; the smaller result counts.
     """
     places = [[output] for output in outputs]
     rest = []

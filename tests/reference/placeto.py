@@ -1,4 +1,4 @@
-"""Placeto by hand: plain Python and NumPy in float64, one group at a time."""
+"""Reference for Placeto: plain Python and NumPy in float64, one group at a time."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def uses(problem: Any, group: np.ndarray) -> set[tuple[int, int]]:
-    """Which group makes what which other one reads."""
+    """Return pairs of a group and another one that reads a tensor of it."""
     pairs = set()
     for k in range(int(problem.num_uses)):
         maker = int(problem.producer[problem.tensor[k]])
@@ -15,7 +15,7 @@ def uses(problem: Any, group: np.ndarray) -> set[tuple[int, int]]:
 
 
 def reached(pairs: set[tuple[int, int]], start: int) -> set[int]:
-    """Which other groups paths lead to from a group."""
+    """Return the other groups that paths reach from a group."""
     seen, stack = set(), [start]
     while stack:
         i = stack.pop()
@@ -27,7 +27,7 @@ def reached(pairs: set[tuple[int, int]], start: int) -> set[int]:
 
 
 def mlp(params: Any, x: np.ndarray, ends: bool = False) -> np.ndarray:
-    """Dense layers with ReLU between them, and after the last if it `ends` so."""
+    """Apply dense layers with ReLU between them, and also after the last if `ends`."""
     for k in range(len(params)):
         layer = params[f"Dense_{k}"]
         x = x @ np.asarray(layer["kernel"], np.float64) + np.asarray(layer["bias"], np.float64)
@@ -37,7 +37,7 @@ def mlp(params: Any, x: np.ndarray, ends: bool = False) -> np.ndarray:
 
 
 def logits(params: Any, inputs: Any, device: list[int], visited: int, rounds: int) -> np.ndarray:
-    """How well the visited group goes to each device, `[D]`."""
+    """Return the logits of the devices for the visited group, `[D]`."""
     params, devices = params["params"], inputs.problem.num_devices
     pairs, groups = uses(inputs.problem, inputs.group), range(len(device))
     nodes = []
@@ -78,7 +78,7 @@ def logits(params: Any, inputs: Any, device: list[int], visited: int, rounds: in
 
 
 def visits(params: Any, inputs: Any, last: list[int], rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities of what was chosen in each visit of an episode, and entropies, `[K]`."""
+    """Return the log-probability of the action, and the entropy, of each visit, `[K]` each."""
     chosen, entropy = [], []
     for visited in range(len(last)):
         device = [last[i] if i < visited else 0 for i in range(len(last))]

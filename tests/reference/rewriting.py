@@ -1,4 +1,4 @@
-"""Matches of some rules and costs of programs, the slow way."""
+"""Reference matches of some rules, and costs of programs; slow."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ SINGLE = "(xa)b = x(ab)", "xa + xb = x(a + b)", "(x + y) + z = x + (y + z)"
 
 
 def matches(terms, roots):
-    """Returns pairs of a rule's name, one of those above, and the terms that it would replace."""
+    """Return pairs of a rule's name, in `PAIRS` or `SINGLE`, and the terms that it replaces."""
     live = terms.live(roots)
 
     def of(operator, number):
@@ -39,9 +39,9 @@ def matches(terms, roots):
 
 
 def cost(terms, roots, of_op):
-    """Returns the cost of a program: each term that it needs, once."""
+    """Return the cost of a program; each term that it needs counts once."""
     total, needed = 0.0, set(roots)
-    for k in reversed(range(len(terms))):  # readers have larger numbers
+    for k in reversed(range(len(terms))):  # consumers have larger numbers
         if k in needed:
             operator, attributes, inputs = terms[k]
             needed.update(inputs)
@@ -56,13 +56,13 @@ def cost(terms, roots, of_op):
 
 
 def choices_of_least_cost(choices, roots, costs):
-    """Returns the least that a program can cost: each term that any choice needs, once."""
+    """Return the lowest cost over all choices of terms; each needed term counts once."""
     least = math.inf
     for chosen in itertools.product(*choices.values()):
         of = dict(zip(choices, chosen, strict=True))
 
         def needed(c, path, of=of):
-            """Returns the classes that a class needs; nothing if that is itself."""
+            """Return the classes that a class needs; None if it needs itself."""
             if c in path:
                 return None
             each = [needed(i, {*path, c}) for i in choices[c][of[c]]]
@@ -75,7 +75,7 @@ def choices_of_least_cost(choices, roots, costs):
 
 
 def cheapest(terms, roots, rules, of_op, *, most=20_000):
-    """Returns the least that any program costs to which rules lead; all of them are made."""
+    """Return the lowest cost of all programs that rules reach; all of them are built."""
     matcher, seen, stack = Matcher(terms, rules), {tuple(roots)}, [tuple(roots)]
     least = math.inf
     while stack:

@@ -1,4 +1,4 @@
-"""GraphSAGE by hand: NumPy in float64, one op at a time."""
+"""Reference for GraphSAGE: NumPy in float64, one op at a time."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ def mean(rows: list[np.ndarray], width: int) -> np.ndarray:
 
 
 def embed(params: Any, kind: int, features: np.ndarray) -> np.ndarray:
-    """What an op is, before it has heard of any other."""
+    """Return the embedding of an op before message passing."""
     table = np.asarray(params["Embed_0"]["embedding"], np.float64)
     row = table[kind] + dense(params["Dense_0"], np.asarray(features, np.float64))
     return normalised(params["LayerNorm_0"], row)
 
 
 def sage(params: Any, graph: GraphsTuple, rounds: int) -> np.ndarray:
-    """Embeddings of the real ops: `[n, width]`."""
+    """Return embeddings of the real ops, with mean aggregation: `[n, width]`."""
     params = params["params"]
     n, e = int(graph.n_node[0]), int(graph.n_edge[0])
     uses = [
@@ -58,7 +58,7 @@ def sage(params: Any, graph: GraphsTuple, rounds: int) -> np.ndarray:
 
 
 def max_sage(params: Any, graph: GraphsTuple, rounds: int) -> np.ndarray:
-    """Embeddings of the real ops by the pooling aggregator: `[n, width]`."""
+    """Return embeddings of the real ops, with the pooling aggregator: `[n, width]`."""
     params = params["params"]
     n, e = int(graph.n_node[0]), int(graph.n_edge[0])
     uses = [(int(graph.senders[k]), int(graph.receivers[k])) for k in range(e)]

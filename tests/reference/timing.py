@@ -1,4 +1,4 @@
-"""When ops run and how urgent they are, in plain Python: each op is delayed, and all run again."""
+"""Times and slack of ops in plain Python: each op is delayed, and all ops run again."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from tests.reference.execution import Plan, times
 
 
 def timing(problem: Problem, keys: Any) -> dict[str, list[Any]]:
-    """Returns the fields of `gopt.cost.schedule.timing.Timing`, without padding."""
+    """Return the fields of `gopt.cost.schedule.timing.Timing`, without padding."""
     plan, found = Plan(problem, keys), run(problem, keys)
 
     def left(op: int, *, keeps_device: bool) -> int:
-        """How much of a delay that is longer than any schedule does not delay the end."""
+        """Return the part of a delay, longer than any schedule, that does not delay the end."""
         busy = MAX_TICKS if keeps_device else 0
         _, end = times(problem, plan, found.order, late=op, by=MAX_TICKS, busy=busy)
         return found.makespan + MAX_TICKS - max(end.values())

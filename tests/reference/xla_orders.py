@@ -1,10 +1,10 @@
-"""XLA's orders as they are told: a list that is looked through, and plain recursion."""
+"""Reference for XLA's orders: a list that is searched linearly, and plain recursion."""
 
 from gopt.cost.schedule.problem import Problem
 
 
 class _Graph:
-    """A problem with one more op, the last, that reads all results."""
+    """A problem with an additional last op that reads all results."""
 
     def __init__(self, problem: Problem):
         ops, tensors, uses = (int(n) for n in problem[-5:-2])
@@ -29,10 +29,13 @@ class _Graph:
 
 
 def list_order(problem: Problem) -> list[int]:
-    """The ready op that frees most, then is read most, then came or changed last."""
+    """Return the list order: next is the ready op that frees most bytes.
+
+    Ties go to the op with most consumers, then to the one that was added or changed last.
+    """
     graph = _Graph(problem)
     order: list[int] = []
-    queue: dict[int, tuple[int, int]] = {}  # in the order in which they came
+    queue: dict[int, tuple[int, int]] = {}  # in order of insertion
 
     def priority(op):
         freed = 0
@@ -62,10 +65,10 @@ def list_order(problem: Problem) -> list[int]:
 
 
 def post_order(problem: Problem, by_size: bool) -> list[int]:
-    """From each op that nobody reads, the end last: first what it needs, then itself.
+    """Return the post-order: for each op without consumers, the end last, its producers, then it.
 
-    What an op reads comes in program order; by size, what has more readers to spare, itself and
-    on all paths that lead to it, comes first, then what makes more.
+    Producers of an op come in program order. With `by_size`, first come producers with more spare
+    consumers, summed over the producer and all paths to it. Ties go to more bytes written.
     """
     graph = _Graph(problem)
     weight = {op: (0, 0) for op in graph.reads}
@@ -90,4 +93,4 @@ def post_order(problem: Problem, by_size: bool) -> list[int]:
     for op in (*graph.running, graph.end):
         if not graph.readers(op):
             visit(op)
-    return order[:-1]  # without the end
+    return order[:-1]  # without the additional op

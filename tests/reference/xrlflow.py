@@ -1,4 +1,4 @@
-"""The network of X-RLflow by hand: each candidate as a whole, one node at a time, in float64."""
+"""Reference for X-RLflow's network: each candidate as a whole, one node at a time, in float64."""
 
 import functools
 import math
@@ -9,7 +9,10 @@ from gopt.systems.xrlflow.observation import NODE_KINDS
 
 
 def said(params, settings, terms, roots, every, price):
-    """Returns logits and a value, of a program and of candidates: dicts of what is replaced."""
+    """Return the logits of a program and its candidates, and the value.
+
+    Each candidate in `every` maps replaced terms to their replacements.
+    """
     p = params["params"]
 
     def dense(name, x, tree=p):

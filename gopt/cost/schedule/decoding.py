@@ -1,4 +1,4 @@
-"""Candidate schedules as random keys: decode a candidate into devices and ranks."""
+"""Candidate schedules as random keys, and their decoding into devices and ranks."""
 
 from typing import Any, NamedTuple
 
@@ -10,49 +10,77 @@ from gopt.cost.schedule.problem import Problem
 
 
 class Keys(NamedTuple):
-    """A candidate: random keys in [0, 1], or their pytree for a population `[P, ...]`."""
+    """Random keys in [0, 1] of one candidate, or of a population with leading axis `P`.
 
-    device: Any  # float32 [N, D], an op runs where its key is largest
-    priority: Any  # float32 [N], smaller is issued earlier
-    transfer: Any  # float32 [T, D], priority of the transfer of a tensor to a device
+    Attributes:
+      device: device keys, float32 `[N, D]`. An op runs on the allowed device with the largest key.
+      priority: priority of each op, float32 `[N]`. Smaller keys are issued earlier.
+      transfer: priority of the transfer of each tensor to each device, float32 `[T, D]`.
+    """
+
+    device: Any
+    priority: Any
+    transfer: Any
 
 
 class Decision(NamedTuple):
-    """A decoded candidate. Items are numbered as in `Problem`."""
+    """A decoded candidate. Items are numbered as in `Problem`.
 
-    device: Any  # int32 [N]
-    rank: Any  # int32 [N + T·D], a permutation
+    Attributes:
+      device: device of each op, int32 `[N]`.
+      rank: rank of each item, int32 `[N + T·D]`, a permutation.
+    """
+
+    device: Any
+    rank: Any
 
 
 class Schedule(NamedTuple):
-    """What happens when a decision is carried out. Items are numbered as in `Problem`."""
+    """Order, times and memory of one simulated decision. Items are numbered as in `Problem`.
 
-    device: Any  # int32 [N]
-    order: Any  # int32 [N + T·D], items as issued; -1 after the last
-    num_items: Any  # int32 []
-    start: Any  # int32 [N + T·D], ticks; 0 for items that are not issued
-    end: Any  # int32 [N + T·D], ticks
-    usage: Any  # int32 [N + T·D], units on the device of the k-th item while it runs
-    makespan: Any  # int32 [], ticks
-    peak: Any  # int32 [D], units
+    Attributes:
+      device: device of each op, int32 `[N]`.
+      order: items in the order of issue, int32 `[N + T·D]`; -1 after the last.
+      num_items: number of issued items, int32 `[]`.
+      start: start of each item, int32 `[N + T·D]`, ticks; 0 for items that are not issued.
+      end: end of each item, int32 `[N + T·D]`, ticks.
+      usage: memory in use on the device of the k-th issued item while that item runs, int32
+        `[N + T·D]`, units.
+      makespan: end of the last item, int32 `[]`, ticks.
+      peak: peak memory of each device, int32 `[D]`, units.
+    """
+
+    device: Any
+    order: Any
+    num_items: Any
+    start: Any
+    end: Any
+    usage: Any
+    makespan: Any
+    peak: Any
 
 
 class Cost(NamedTuple):
-    """What a candidate costs."""
+    """The cost of one candidate.
 
-    makespan: Any  # int32 [], ticks
-    peak: Any  # int32 [D], units
+    Attributes:
+      makespan: end of the last item, int32 `[]`, ticks.
+      peak: peak memory of each device, int32 `[D]`, units.
+    """
+
+    makespan: Any
+    peak: Any
 
 
 def keys_shape(problem: Problem) -> Keys:
-    """Returns the shapes of the keys of one candidate."""
+    """Return the shapes and dtypes of the keys of one candidate."""
     (n, t, _), d = problem.shape, problem.num_devices
     shapes = Keys((n, d), (n,), (t, d))
     return Keys(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
 
 
 def check_keys(problem: Problem, keys: Keys) -> None:
-    """Raises `ValueError` if the keys of one candidate do not have the shapes of the problem."""
+    """Raise `ValueError` if the keys of one candidate do not have the shapes of the problem."""
     for field, expected, leaf in zip(Keys._fields, keys_shape(problem), keys, strict=True):
         if jnp.shape(leaf) != expected.shape:
             raise ValueError(
@@ -62,10 +90,17 @@ def check_keys(problem: Problem, keys: Keys) -> None:
 
 
 def decode(problem: Problem, keys: Keys) -> Decision:
-    """Returns the devices and ranks that the keys of one candidate stand for.
+    """Return the devices and ranks that the keys of one candidate encode.
 
-    An op goes to the largest of its device keys among the allowed devices, the lowest index on
-    ties; items are ranked by (key, index). -0.0 equals 0.0.
+    An op runs on the allowed device with the largest key, with the lowest index on ties. Items are
+    ranked by (key, index). -0.0 equals 0.0.
+
+    Args:
+      problem: one problem.
+      keys: one candidate.
+
+    Raises:
+      ValueError: the keys do not have the shapes of the problem.
     """
     check_keys(problem, keys)
     key = item_keys(keys)
@@ -75,7 +110,7 @@ def decode(problem: Problem, keys: Keys) -> Decision:
 
 
 def devices_of(problem: Problem, keys: Keys) -> jax.Array:
-    """Returns where ops run, int32 `[N]`."""
+    """Return the device of each op, int32 `[N]`."""
     device = jnp.where(problem.allowed, key_bits(keys.device), -1)
     return jnp.argmax(device, axis=-1).astype(jnp.int32)
 

@@ -1,10 +1,11 @@
-"""The cost of a schedule: decode a candidate, order its items, time them, and sum their memory.
+"""Costs of schedules: decode a candidate, order its items, time them, and sum their memory.
 
-Items are issued one after another, the smallest rank among the ready ones first, see
-`gopt.cost.schedule.engine.issue`. The loops of a candidate have data-dependent bounds: batched,
-they would select whole states at every step, so `jax.vmap` of the public functions maps over
-candidates instead. On CUDA GPUs, where such loops are slow, costs come from
-`gopt.cost.schedule.gpu.primitive`.
+Items are issued one after another: of the ready items, the one with the smallest rank is next. See
+`gopt.cost.schedule.engine.issue`.
+
+The loops of a candidate have data-dependent bounds. A batched loop would select its whole state at
+every step. So `jax.vmap` of the public functions runs candidates one after another. Such loops are
+slow on CUDA GPUs, where costs come from `gopt.cost.schedule.gpu.primitive` instead.
 """
 
 from typing import Any
@@ -33,22 +34,37 @@ from gopt.xla.calls import uninlined
 
 
 def simulate(problem: Problem, decision: Decision) -> Schedule:
-    """Returns the schedule of one decision, to look at.
+    """Return the full schedule of one decision, for inspection.
 
-    Memory is accounted along the issue order: exact for synchronous transfers, an approximation
-    for asynchronous ones.
+    Memory is summed along the issue order. The result is exact for synchronous transfers, and an
+    approximation for asynchronous ones.
+
+    Args:
+      problem: one problem.
+      decision: device of each op, int32 `[N]`, and rank of each item, int32 `[N + T·D]`.
     """
     return _simulate(*jax.tree.map(jnp.asarray, (problem, decision)))
 
 
 def evaluate(problem: Problem, keys: Keys) -> Cost:
-    """Returns the cost of one candidate: the same as `simulate(problem, decode(problem, keys))`.
+    """Return the cost of one candidate.
 
-    Compose with `jax.vmap` for a population, and once more for a batch of graphs. A CPU costs one
-    candidate at a time, which takes no more memory than its keys, and tables for each graph; a GPU
-    costs many, in blocks of some GiB. Under a `jax.shard_map` pass `check_vma=False`, because loops
-    start from constants; `gopt.search.parallel.shard_candidates` does. Memory is accounted along
-    the issue order: exact for synchronous transfers, an approximation for asynchronous ones.
+    It equals the makespan and peaks of `simulate(problem, decode(problem, keys))`.
+
+    Compose with `jax.vmap` for a population, and once more for a batch of graphs. A CPU evaluates
+    one candidate at a time. Its memory is the size of the keys, plus tables for each graph. A GPU
+    evaluates many candidates at once, in blocks of some GiB.
+
+    Under `jax.shard_map` pass `check_vma=False`, because the loops start from constants;
+    `gopt.search.parallel.shard_candidates` does. Memory is summed along the issue order. Peaks are
+    exact for synchronous transfers, and an approximation for asynchronous ones.
+
+    Args:
+      problem: one problem.
+      keys: one candidate, with the shapes of `keys_shape(problem)`.
+
+    Returns:
+      Makespan, int32 `[]`, ticks, and peak memory, int32 `[D]`, units.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -58,7 +74,11 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
 
 
 def makespan(problem: Problem, keys: Keys) -> jax.Array:
-    """Returns `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
+    """Return `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
+
+    Args:
+      problem: one problem.
+      keys: one candidate.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -68,7 +88,11 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
 
 
 def peaks(problem: Problem, keys: Keys) -> jax.Array:
-    """Returns `evaluate(problem, keys).peak`, int32 `[D]`, units, in less time.
+    """Return `evaluate(problem, keys).peak`, int32 `[D]`, units, in less time.
+
+    Args:
+      problem: one problem.
+      keys: one candidate.
 
     Raises:
       ValueError: the keys do not have the shapes of the problem.
@@ -77,7 +101,7 @@ def peaks(problem: Problem, keys: Keys) -> jax.Array:
     return _peaks(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
-Ranks = tuple[jax.Array, jax.Array]  # the items by rank, and the rank of each item
+Ranks = tuple[jax.Array, jax.Array]  # items by rank, and the rank of each item
 
 
 @on_lanes(Cost)
@@ -90,8 +114,8 @@ def _makespan(problem: Problem, keys: Keys) -> jax.Array:
     return _makespan_timed(problem, clock.create(problem), keys)
 
 
-# The costs of one candidate, in units that return no more than what is needed: XLA does not look
-# into a unit to see what its caller leaves out. The clock is that of all candidates.
+# Costs of one candidate. Each is a unit that returns only the needed results, because XLA cannot
+# remove unused results of a unit. All candidates share one clock.
 
 
 @jax.custom_batching.sequential_vmap
@@ -137,7 +161,15 @@ def _timed_order(
 
 @uninlined
 def peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
-    """Returns the peaks of `count` items by their places in the order of issue, from 1: `[D]`."""
+    """Return the peak memory of each device, int32 `[D]`, units.
+
+    Args:
+      problem: one problem.
+      device: device of each op, int32 `[N]`.
+      position: place of each item in the order of issue, counted from 1; 0 for items that are not
+        issued. int32 `[N + T·D]`.
+      count: number of issued items, int32 `[]`.
+    """
     return memory(problem, device, position, count)[1]
 
 

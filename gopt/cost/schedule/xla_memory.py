@@ -1,7 +1,7 @@
-"""What XLA's allocator makes of an order: the address space that its tensors take.
+"""Model of XLA's buffer assignment: the address space that an order of kernels needs.
 
-XLA assigns addresses when it compiles, and not perfectly: gaps that no tensor fits add to the most
-that is in use at once.
+XLA assigns addresses when it compiles. The packing is not optimal: unused gaps add to the peak
+memory.
 
 Source: `buffer_assignment.cc` and `heap_simulator.cc` of OpenXLA.
 """
@@ -23,16 +23,18 @@ _ALIGNMENT = 64  # bytes
 
 
 def packed_bytes(problem: Problem, order: np.ndarray) -> int:
-    """Returns the bytes that XLA needs for what ops on one device make, inputs excluded.
+    """Return the bytes that XLA needs for tensors and workspace on one device, without inputs.
 
-    Outputs have places of their own. Before they are made, others take these: the largest first, of
-    equal ones the first. What finds no such place goes to the tightest gap of one large buffer that
-    is free as long as it lives: once the largest first, once those that live longest, whichever
-    takes less.
+    Each output has its own buffer. Other tensors share these buffers while the output is not live.
+    They are assigned by decreasing size, and by first step on ties.
+
+    The remaining tensors are packed into one large buffer. Each takes the tightest gap that is free
+    during its whole life. They are packed twice, by decreasing size and by decreasing lifetime; the
+    smaller buffer counts.
 
     Args:
-      problem: one problem, on one device.
-      order: of the ops. int `[N]`, or longer
+      problem: one problem on one device.
+      order: ops in execution order, int `[N]`. Further entries are ignored.
     """
     lives = _lives(problem, order)
     outputs = np.flatnonzero(lives.is_output)
@@ -56,15 +58,22 @@ def packed_bytes(problem: Problem, order: np.ndarray) -> int:
 
 
 class _Lives(NamedTuple):
-    """Tensors that ops make, and their workspace, by size and by first and last step."""
+    """Sizes and lifetimes of tensors and workspaces; inputs and empty tensors are left out.
 
-    size: np.ndarray  # int64 [T], bytes
-    first: np.ndarray  # int64 [T]
-    last: np.ndarray  # int64 [T]
-    is_output: np.ndarray  # bool [T]
+    Attributes:
+      size: size, rounded up to the alignment, int64 `[T]`, bytes.
+      first: first step at which it is live, int64 `[T]`.
+      last: last step at which it is live, int64 `[T]`.
+      is_output: whether it is an output of the program, bool `[T]`.
+    """
+
+    size: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    is_output: np.ndarray
 
     def meet(self, tensor: int, others: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Returns which of others live while a tensor does."""
+        """Return whether each of `others` is live while a tensor is, bool `[len(others)]`."""
         return (self.first[others] <= self.last[tensor]) & (self.last[others] >= self.first[tensor])
 
 
@@ -89,7 +98,7 @@ def _lives(problem: Problem, order: np.ndarray) -> _Lives:
 
 
 def _pack(lives: _Lives, order: Sequence[int]) -> int:
-    """Returns the end of the last of some tensors when they are placed in this order."""
+    """Return the bytes of one buffer in which tensors are placed in this order."""
     offset = np.zeros_like(lives.size)
     placed = np.zeros(len(offset), bool)
     for tensor in order:
@@ -105,11 +114,11 @@ def _pack(lives: _Lives, order: Sequence[int]) -> int:
 
 
 def beside(program: Program, workspace: Mapping[Var, float]) -> int:
-    """Returns the bytes that `ordered(program)` needs beside arguments through XLA, by the model.
+    """Return the predicted bytes of outputs and temporaries of `ordered(program)` under XLA.
 
     Args:
-      program: see `ordered`.
-      workspace: bytes that kernels need only while they run, by the first result.
+      program: program of kernels in execution order; see `gopt.xla.ordered.ordered`.
+      workspace: bytes that each kernel needs only while it runs, by the kernel's first result.
     """
     graph = kernel_graph(program, workspace, written_over(program)).graph
     problem = prepare(pad(graph), unit_rate_devices(1))

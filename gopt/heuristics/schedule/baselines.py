@@ -1,4 +1,4 @@
-"""All heuristics of an objective: their keys, and the number of schedules they try."""
+"""Keys of all heuristics, and the number of schedules that they try."""
 
 import jax
 import numpy as np
@@ -9,7 +9,14 @@ from gopt.heuristics import HEURISTICS, schedules_tried
 
 
 def heuristic_keys(problem: Problem) -> Keys:
-    """Returns the keys of all heuristics, then of the program's own order on the first device."""
+    """Return the keys of all heuristics, and last of the program's own order on the first device.
+
+    Args:
+      problem: one problem.
+
+    Returns:
+      Keys with leading axis `P`: one row for each entry of `HEURISTICS`, in order, and one more.
+    """
     (n, t, _), d = problem.shape, problem.num_devices
     order = np.arange(n, dtype=np.float32) / n
     first = np.zeros((n, d), np.float32)
@@ -20,8 +27,11 @@ def heuristic_keys(problem: Problem) -> Keys:
 
 
 def tried(problem: Problem) -> int:
-    """Returns how many schedules the heuristics try besides those that they return.
+    """Return the number of schedules that all heuristics try, without those that they return.
 
-    Those that are compared for an action are not among them, see `regal.schedules_compared`.
+    Schedules that REGAL compares for an action are not counted; see `regal.schedules_compared`.
+
+    Args:
+      problem: one problem.
     """
     return sum(schedules_tried(name, problem.num_devices) - 1 for name in HEURISTICS)

@@ -1,4 +1,4 @@
-"""What whole programs take, measured once each, in a process that may fail or hang."""
+"""Measured times of whole programs, each measured once, in a process that may fail or hang."""
 
 import math
 import multiprocessing
@@ -18,22 +18,22 @@ from gopt.rewriting.ir.digests import digest
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram
 
-_VERSION = 2  # of how programs are timed
-_STARTING = 120.0  # s, that a process may take to start
-_KEPT = 16  # programs that others are timed beside, which stay compiled
+_VERSION = 2  # version of the timing method
+_STARTING = 120.0  # s, time limit for a process to start
+_KEPT = 16  # reference programs that stay compiled
 
 
 class ProgramTimes:
-    """What whole programs take through XLA, by their digests; see `gopt.rewriting.ir.digests`.
+    """Measured times of whole programs under XLA, by digest; see `gopt.rewriting.ir.digests`.
 
-    What depends on constants alone is computed before. A program that fails, or takes too long, is
-    remembered as one, and the next is measured by a new process. Where programs are measured by a
-    script, it has to begin under `if __name__ == "__main__":`, as processes import it.
+    Terms that depend on constants alone are computed before timing. A program that fails or exceeds
+    the time limit is remembered as failed, and a new process measures the next one. A script that
+    measures programs needs `if __name__ == "__main__":`, because the processes import it.
 
     Attributes:
-      seconds: of each program; infinite if it failed.
-      failures: why, by the same.
-      spent: how often a program was measured here, not counting what was known.
+      seconds: time of each program by digest, s; infinite if the program failed.
+      failures: error message of each failed program, by digest.
+      spent: number of programs that this object measured, without known ones.
     """
 
     def __init__(
@@ -45,20 +45,22 @@ class ProgramTimes:
         seed: int = 0,
         start: Callable[[], Any] | None = None,
     ):
-        """Reads what was measured before, by this run or others.
+        """Read earlier measurements, of this run or others.
 
         Args:
-          path: where times are written, one by one, and what others write is read; by default
-            nowhere.
-          turns: how often each program is timed; its time is the least of them, of the process on a
-            CPU, elsewhere on the wall.
-          patience: how long it may take to compile and time a program, in s; each, of two.
-          seed: of the numbers that it computes with.
-          start: what a process does before it measures; a function of a module.
+          path: file of measured times, see `gopt.measure.cache.MeasurementCache`. Each time is
+            written at once, and times that other processes write are read. By default nothing is
+            stored.
+          turns: number of rounds. The shortest time counts: CPU time on a CPU, else wall time.
+          patience: time limit to compile and time one program, s. It is doubled for a program that
+            is timed with a reference.
+          seed: seed of the random arguments.
+          start: function that each process calls before it measures. It must be importable from a
+            module.
 
         Raises:
-          ValueError: `turns` or `patience` is not positive, or the file is not one of times on this
-            machine with these settings; see `gopt.measure.cache.MeasurementCache`.
+          ValueError: `turns` or `patience` is not positive, or the file does not hold times of this
+            machine with these settings.
         """
         if turns < 1:
             raise ValueError(f"turns is {turns}: expected 1 at least")
@@ -67,7 +69,7 @@ class ProgramTimes:
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         self.spent = 0
-        self._references: dict[str, bytes] = {}  # as they were exported
+        self._references: dict[str, bytes] = {}  # exported programs, by digest
         self._patience = patience
         self._asked = turns, seed, bool(jax.config.read("jax_enable_x64")), start
         self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
@@ -94,21 +96,23 @@ class ProgramTimes:
         *,
         beside: Sequence[int] | None = None,
     ) -> float:
-        """Returns what a program takes, in s; infinite if it failed.
+        """Return the time of a program, in s; infinite if it failed.
 
-        A machine is faster at one time than at another, which another program tells that is timed
-        in turn: the time is the ratio of both, times what the other took when it was alone.
+        A machine's speed changes over time. To correct for it, a program is timed in interleaved
+        rounds with a reference program. Its time is the ratio of both, times the time of the
+        reference when timed alone.
 
         Args:
-          terms: those of the program, and others.
-          roots: its results.
-          program: whose arguments and results these are.
-          constant: positions of the arguments that are known before.
-          beside: results of the program that it is timed beside; if it has none, or that failed, it
-            is timed alone.
+          terms: terms of the program, and others.
+          roots: results of the program.
+          program: program that defines the arguments and results.
+          constant: positions of the constant arguments.
+          beside: results of the reference program. A program without a reference, or with a failed
+            one, is timed alone.
 
         Raises:
-          RuntimeError: no process can be started that measures.
+          RuntimeError: no process can be started.
+          ValueError: a row of the file is not the time of a program.
         """
         name = digest(terms, roots)
         if name not in self.seconds:
@@ -124,7 +128,7 @@ class ProgramTimes:
         return self.seconds[name]
 
     def close(self) -> None:
-        """Ends the process that measures; the next program gets a new one."""
+        """End the measuring process. The next measurement starts a new one."""
         if self._worker is not None:
             process, connection = self._worker
             self._worker = None
@@ -133,20 +137,20 @@ class ProgramTimes:
             process.join()
 
     def _keep(self, name: str, written: RewrittenProgram, program: Program) -> None:
-        """Exports a program once that others are timed beside, if it can be timed at all."""
+        """Export a reference program once, unless it failed."""
         if name not in self._references and math.isfinite(self.seconds[name]):
             self._references[name] = _exported(written, program)
 
     def _measure(
         self, name: str, written: RewrittenProgram, program: Program, reference: str
     ) -> None:
-        """Measures a program, beside the reference if there is one."""
+        """Measure a program, interleaved with the reference if there is one."""
         connection = self._ready()
         self.spent += 1
         beside = [self._references[reference]] if reference in self._references else []
         try:
             found = self._ask(connection, [_exported(written, program), *beside])
-        except Exception as error:  # the search goes on, whatever it was
+        except Exception as error:  # any failure: a search continues with other programs
             found = f"{type(error).__name__}: {error}"
         row: dict[str, Any] = {"program": name, "seconds": None}
         if not isinstance(found, str):
@@ -160,9 +164,9 @@ class ProgramTimes:
             self._cache.append(row)
 
     def _ready(self) -> Connection:
-        """Returns the connection to a process that waits for a program."""
+        """Return the connection to a process that is ready to measure."""
         if self._worker is not None and not self._worker[0].is_alive():
-            self.close()  # by no fault of the next program
+            self.close()  # so that the next program does not fail because of it
         if self._worker is None:
             spawn = multiprocessing.get_context("spawn")
             ours, theirs = spawn.Pipe()
@@ -183,7 +187,7 @@ class ProgramTimes:
         return self._worker[1]
 
     def _ask(self, connection: Connection, exported: list[bytes]) -> list[float] | str:
-        """Returns how long programs take, or why they could not be measured."""
+        """Return the times of programs, s, or the reason why they could not be measured."""
         try:
             connection.send(exported)
             if connection.poll(self._patience * len(exported)):
@@ -192,14 +196,14 @@ class ProgramTimes:
             why = f"no answer within {self._patience} s"
         except (EOFError, OSError):
             why = "the process that measured it died"
-        except BaseException:  # an interrupt: the answer would be taken for that of the next
+        except BaseException:  # an interrupt: else the next program would get this answer
             self.close()
             raise
         self.close()
         return why
 
     def _read(self) -> None:
-        """Reads what was written to the file since the last time."""
+        """Read the rows that were added to the file since the last call."""
         for place, row in self._cache.rows() if self._cache else ():
             name = row.get("program") if isinstance(row, dict) else None
             if not isinstance(name, str) or not isinstance(row.get("seconds"), float | None):
@@ -218,7 +222,15 @@ def end_to_end(
     *,
     beside: Sequence[int] | None = None,
 ) -> Callable[[tuple[int, ...]], float]:
-    """Returns what tells how long a program takes, given its results; see `ProgramTimes.of`."""
+    """Return a cost function for searches: from a program's results to its time, in s.
+
+    Args:
+      times: measured times.
+      terms: terms of all programs.
+      program: program that defines the arguments and results.
+      constant: positions of the constant arguments.
+      beside: results of the reference program; see `ProgramTimes.of`.
+    """
     known: dict[tuple[int, ...], float] = {}
 
     def taken(roots: tuple[int, ...]) -> float:
@@ -230,7 +242,7 @@ def end_to_end(
 
 
 def _exported(written: RewrittenProgram, program: Program) -> bytes:
-    """Returns a program as XLA takes it, without what depends on constants alone."""
+    """Return an exported program, in which folded constants are arguments."""
     args = program.arguments()
     constants = [arg for k, arg in enumerate(args) if k in written.constant]
     others = [arg for k, arg in enumerate(args) if k not in written.constant]
@@ -241,7 +253,7 @@ def _exported(written: RewrittenProgram, program: Program) -> bytes:
 def _serve(
     connection: Connection, turns: int, seed: int, x64: bool, start: Callable[[], Any] | None
 ) -> None:
-    """Measures programs that are sent, until nobody sends any."""
+    """Measure programs that arrive on a connection, until it is closed."""
     jax.config.update("jax_enable_x64", x64)
     if start is not None:
         start()
@@ -261,7 +273,7 @@ def _serve(
 
 
 def _call(sent: bytes, seed: int) -> Callable[[], Any]:
-    """Returns what calls a program that was exported, with random arguments."""
+    """Return a function without arguments that calls an exported program on random arguments."""
     exported = jax.export.deserialize(bytearray(sent))
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in exported.in_avals]
     args = jax.tree.unflatten(exported.in_tree, random_arguments(shapes, seed))[0]

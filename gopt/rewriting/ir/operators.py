@@ -1,23 +1,27 @@
 """Operators of terms: their functions and shape rules.
 
-Operators that rules know:
+Rules know these operators:
 
-- `matmul`: `[..., M, K]` times `[..., K, N]`; `...` is nothing, or one axis of both.
-- `conv`: images `[B, H, W, C]` and kernels `[h, w, C / groups, O]`; `strides`, `padding` (below and
-  above, of each axis), `dilation` of the kernel, `groups`.
-- `concat`: along `axis`; `slice`: from `start` to `stop` of `axis`.
-- `transpose` by a `permutation`, `reshape` to a `shape`; `pad` with zeros, by `widths` before and
-  after, of each axis.
-- `pair_groups`: the kernel of a convolution in `groups` as that of one in half as many, of which
-  each reads the channels of two.
-- `depthwise`: a convolution of each channel with a kernel `[h, w, 1, C]` of its own, as the sum of
-  shifted images, each times what the kernel has for it.
-- `sum_pool`: sums of windows of images, of a size `window`, by `strides`, with `padding`; `spread`:
-  a kernel of one pixel, over and over in a window; `identity`: a kernel of the same shape as
-  another, of odd size, that leaves images as they are.
-- `add`, `sub`, `mul`, `relu`, `inverse`; `number`, an array that was written in the program.
+- `matmul`: product of `[..., M, K]` and `[..., K, N]`; `...` is empty, or one axis of both.
+- `conv`: convolution of images `[B, H, W, C]` with a kernel `[h, w, C / groups, O]`. Attributes are
+  `strides`, `padding` (low and high, for each axis), `dilation` of the kernel, and `groups`.
+- `concat`: concatenation along `axis`.
+- `slice`: part of `axis` from `start` to `stop`.
+- `transpose`: axes reordered by `permutation`.
+- `reshape`: the same entries in another `shape`.
+- `pad`: zeros added before and after each axis, by `widths`.
+- `pair_groups`: kernel of a convolution in `groups` groups, turned into the kernel of an equal
+  convolution in half as many. Each new group reads the channels of two old groups.
+- `depthwise`: convolution of each channel with its own kernel `[h, w, 1, C]`, computed as a sum of
+  shifted images times kernel entries.
+- `sum_pool`: sums over windows of images, with `window` size, `strides` and `padding`.
+- `spread`: a kernel of one pixel, repeated over a `window`.
+- `identity`: a kernel of another kernel's shape, of odd size, whose convolution keeps images
+  unchanged.
+- `add`, `sub`, `mul`, `relu`, `inverse`: element-wise functions; `inverse` is 1 / x.
+- `number`: an array literal of the program.
 
-All others are an `equation`, a primitive of JAX with its parameters; `result` picks one of several
+Any other op is an `equation`: a JAX primitive with its parameters. `result` selects one of several
 results.
 """
 
@@ -39,7 +43,7 @@ Attributes = tuple[tuple[str, Any], ...]
 
 
 class _Keyed:
-    """Something that is equal to what has the same key."""
+    """Base class for objects that are equal if their keys are equal."""
 
     _key: Any
 
@@ -51,7 +55,7 @@ class _Keyed:
 
 
 class Literal(_Keyed):
-    """An array that was written in the program; equal ones are equal."""
+    """An array literal of a program; equal shape, dtype and bytes make equal literals."""
 
     def __init__(self, value: Any, dtype: Any = None):
         self.value = np.asarray(value, dtype)
@@ -63,14 +67,17 @@ class Literal(_Keyed):
 
 
 class Equation(_Keyed):
-    """An equation of a program; equal ones have the same primitive and the same parameters."""
+    """An equation of a program; equal primitive and parameters make equal equations.
+
+    Equations with parameters that cannot be hashed equal only themselves.
+    """
 
     def __init__(self, equation: JaxprEqn):
         self.equation = equation
         self._key = (equation.primitive.name, tuple(sorted(equation.params.items())))
         try:
             hash(self._key)
-        except TypeError:  # not all parameters can be compared
+        except TypeError:  # a parameter cannot be hashed
             self._key = id(self)
 
     def __repr__(self) -> str:
@@ -108,9 +115,9 @@ def _conv(
 
 
 def _depthwise(x: Any, kernel: Any, *, strides: Any, padding: Any, dilation: Any) -> Any:
-    """Through XLA on a CPU this is tens of times as fast as the convolution."""
+    """Return a depthwise convolution; on a CPU tens of times as fast as XLA's convolution."""
     dtype = x.dtype
-    if jnp.issubdtype(dtype, jnp.floating):  # sums of narrow numbers are not narrow
+    if jnp.issubdtype(dtype, jnp.floating):  # narrow floats are summed in float32
         x, kernel = (each.astype(jnp.promote_types(dtype, jnp.float32)) for each in (x, kernel))
     x = lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), *((*p, 0) for p in padding), (0, 0, 0)))
     reach = (d * (n - 1) for n, d in zip(kernel.shape[:2], dilation, strict=True))
@@ -130,7 +137,7 @@ def _depthwise(x: Any, kernel: Any, *, strides: Any, padding: Any, dilation: Any
 def _pair_groups(kernel: Any, *, groups: int) -> Any:
     h, w, i, o = kernel.shape
     both = kernel.reshape(h, w, 1, i, groups // 2, 2, o // groups)
-    mine = jnp.eye(2, dtype=bool).reshape(2, 1, 1, 2, 1)  # what reads the channels of its group
+    mine = jnp.eye(2, dtype=bool).reshape(2, 1, 1, 2, 1)  # channels of its own group
     return jnp.where(mine, both, jnp.zeros_like(kernel, shape=())).reshape(h, w, 2 * i, o)
 
 
@@ -150,7 +157,7 @@ def _sum_pool(x: Any, *, window: Any, strides: Any, padding: Any) -> Any:
 
 
 def _reshape(x: Any, *, shape: tuple[int, ...]) -> Any:
-    if math.prod(shape) != math.prod(x.shape):  # tracing does not check it
+    if math.prod(shape) != math.prod(x.shape):  # tracing does not check the size
         raise ValueError(f"{x.shape} has no shape {shape}")
     return lax.reshape(x, shape)
 
@@ -185,12 +192,26 @@ OPERATORS: dict[str, Any] = {
 
 
 def run(operator: str, attributes: Attributes, values: Sequence[Any]) -> Any:
-    """Returns what a term computes from the values of its inputs; of several results a tuple."""
+    """Return the value of a term, given the values of its inputs.
+
+    Args:
+      operator: key of `OPERATORS`.
+      attributes: names and values of the operator's attributes.
+      values: values of the inputs.
+
+    Returns:
+      An array; a tuple of arrays for an equation with several results.
+    """
     return OPERATORS[operator](*values, **dict(attributes))
 
 
 def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...]) -> Shapes:
-    """Returns the shapes of a term's results.
+    """Return the shapes and dtypes of a term's results.
+
+    Args:
+      operator: key of `OPERATORS`.
+      attributes: names and values of the operator's attributes.
+      shapes: shapes and dtypes of the inputs.
 
     Raises:
       ValueError: the operator does not apply to inputs of these shapes.
@@ -202,7 +223,7 @@ def shapes_of(operator: str, attributes: Attributes, shapes: tuple[Shapes, ...])
 def _shapes_of(
     operator: str, attributes: Attributes, shapes: tuple[Shapes, ...], widest: Any
 ) -> Shapes:
-    """See `shapes_of`; it depends on the widest dtype that JAX makes, which may be set anew."""
+    """Return `shapes_of`, cached by the widest float dtype too, because that setting can change."""
     del widest
     try:
         return jax.eval_shape(lambda *values: run(operator, attributes, values), *shapes)

@@ -1,9 +1,8 @@
-"""Terms: tensor programs without names, in which equal parts are one.
+"""Terms: tensor programs in which equal parts are shared.
 
-A term applies an operator to other terms. Where the same operator is applied to the same terms, it
-is the same term, so that a program is a tuple of the terms that are its results, and equal programs
-are equal tuples. What depends on a term alone, such as its shape or its matches with a rule, is
-found once, however many programs share it.
+A term applies an operator to other terms. One operator applied to the same terms is always the same
+term. So a program is a tuple of terms, its results, and equal programs are equal tuples. Properties
+of a term, such as its shape or its matches with a rule, are computed once for all programs.
 """
 
 from collections import Counter
@@ -17,26 +16,32 @@ from gopt.rewriting.ir.operators import Shapes, shapes_of
 
 
 class Term(NamedTuple):
-    """An operator applied to terms."""
+    """An operator applied to terms.
 
-    operator: str  # of `gopt.rewriting.ir.operators.OPERATORS`, or "argument"
-    attributes: tuple[tuple[str, Any], ...]  # by name, sorted
-    inputs: tuple[int, ...]  # terms
+    Attributes:
+      operator: key of `gopt.rewriting.ir.operators.OPERATORS`, or "argument".
+      attributes: names and values of the operator's attributes, sorted by name.
+      inputs: numbers of the input terms.
+    """
+
+    operator: str
+    attributes: tuple[tuple[str, Any], ...]
+    inputs: tuple[int, ...]
 
     def attribute(self, name: str) -> Any:
-        """Returns an attribute by its name."""
+        """Return the value of an attribute."""
         return dict(self.attributes)[name]
 
 
 class Terms:
-    """All terms of a program and of those that are equal to it, by number.
+    """All terms of a program and of equal programs, by number.
 
-    The inputs of a term have smaller numbers than it.
+    The inputs of a term have smaller numbers than the term.
 
     Attributes:
-      terms: by number.
-      shapes: of each; of an equation with several results a tuple.
-      constant: whether each depends on nothing but constants.
+      terms: all terms, by number.
+      shapes: shape and dtype of each term; a tuple for an equation with several results.
+      constant: whether each term depends on constants alone.
     """
 
     def __init__(self) -> None:
@@ -52,22 +57,26 @@ class Terms:
         return self.terms[number]
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """Returns the shape of a term that is one array."""
+        """Return the shape of a term with one result.
+
+        Raises:
+          ValueError: the term has several results.
+        """
         shape = self.shapes[number]
         if isinstance(shape, tuple):
             raise ValueError(f"term {number} has {len(shape)} results: expected one array")
         return tuple(shape.shape)
 
     def argument(self, position: int, shape: jax.ShapeDtypeStruct, *, constant: bool) -> int:
-        """Returns what stands for an argument of the program.
+        """Return the term of an argument of the program.
 
         Args:
-          position: among the flat arguments, and after them the arrays that it closes over.
-          shape: of the array.
-          constant: whether it is known before the program runs, as weights are.
+          position: position among the flat arguments, followed by captured arrays.
+          shape: shape and dtype of the argument.
+          constant: whether its value is known before the program runs, as for weights.
 
         Raises:
-          ValueError: it has another shape, or is constant or not, in a program before.
+          ValueError: an earlier program has the argument with another shape or `constant`.
         """
         term = Term("argument", (("position", position),), ())
         known = self._number.get(term)
@@ -78,12 +87,12 @@ class Terms:
         return known
 
     def add(self, operator: str, inputs: Sequence[int] = (), **attributes: Any) -> int:
-        """Returns a term: the one that there is, or a new one, or one that is simpler and equal.
+        """Return the term of an operator on inputs: an existing, a new, or a simpler equal term.
 
         Args:
-          operator: see `Term`.
-          inputs: terms.
-          **attributes: of the operator; anything that can be hashed.
+          operator: key of `gopt.rewriting.ir.operators.OPERATORS`.
+          inputs: numbers of the input terms.
+          **attributes: attributes of the operator; any hashable values.
 
         Raises:
           ValueError: the operator does not apply to terms of these shapes.
@@ -95,7 +104,7 @@ class Terms:
         found = simpler(self, term)
         if found is None:
             shapes = shapes_of(operator, term.attributes, tuple(self.shapes[i] for i in inputs))
-            # Numbers are constant as well: a term without inputs that is no argument.
+            # Terms without inputs, such as numbers, are constant too; `argument` adds arguments.
             found = self._append(term, shapes, all(self.constant[i] for i in inputs))
         self._number[term] = found
         return found
@@ -108,7 +117,7 @@ class Terms:
         return len(self.terms) - 1
 
     def live(self, roots: Iterable[int]) -> list[int]:
-        """Returns the terms that some terms are made of, themselves included, inputs first."""
+        """Return the terms that `roots` depend on, including `roots`, inputs first."""
         found, stack = set(), list(roots)
         while stack:
             number = stack.pop()
@@ -118,21 +127,25 @@ class Terms:
         return sorted(found)
 
     def readers(self, roots: Iterable[int]) -> Counter[int]:
-        """Returns how often each term is read in a program, given its results; by these as well."""
+        """Return the number of reads of each term in a program; each result counts as one read.
+
+        Args:
+          roots: results of the program.
+        """
         found = Counter(roots := tuple(roots))
         for number in self.live(roots):
             found.update(self.terms[number].inputs)
         return found
 
     def replace(self, roots: Sequence[int], by: dict[int, int]) -> tuple[int, ...] | None:
-        """Returns the program where terms are replaced by others, everywhere.
-
-        They are replaced inside their replacements, too. Returns nothing where one then depends on
-        itself.
+        """Return the program after replacing terms everywhere, also inside the replacements.
 
         Args:
           roots: results of the program.
-          by: a term for each that is replaced.
+          by: replacement of each replaced term.
+
+        Returns:
+          Results of the new program; None if a term would then depend on itself.
         """
         done: dict[int, int] = {}
         open_: set[int] = set()
@@ -162,10 +175,20 @@ class Terms:
 
 
 def simpler(terms: Terms, term: Term) -> int | None:
-    """Returns an equal term, but for rounding, that computes no more.
+    """Return a simpler term that is equal up to rounding, or None.
 
-    Views of views and parts of parts are one; kernels are scaled before they are padded or paired,
-    and joined before they are reshaped; to add zero, or to multiply by one, is nothing.
+    The result computes no more than the term. These cases are simplified:
+
+    - transposes, reshapes and slices of themselves become one, or none; so do nested concats;
+    - slices of a concat become slices of one part;
+    - reshapes of equal form are joined before they are reshaped;
+    - adding 0 and multiplying by 1 are removed;
+    - two constant factors become one, in float32 and float64;
+    - kernels are scaled before they are padded or paired.
+
+    Args:
+      terms: all terms.
+      term: term to simplify; its inputs are in `terms`.
     """
     if term.operator not in _SIMPLER:
         return None
@@ -213,7 +236,7 @@ def _of_concat(terms: Terms, *parts: int, axis: int) -> int | None:
         return parts[0]
     inner = [terms[part] for part in parts]
     if all(each.operator == "reshape" for each in inner):
-        # Leading axes are reshaped after all is joined: equal kernels are one.
+        # Join first, then reshape the leading axes, so that equal kernels become one term.
         before = [terms.shape(each.inputs[0]) for each in inner]
         after = [terms.shape(part) for part in parts]
         if (
@@ -236,7 +259,7 @@ def _of_concat(terms: Terms, *parts: int, axis: int) -> int | None:
 
 
 def _is_number(terms: Terms, x: int, value: float) -> bool:
-    """Returns whether a term is a scalar that was written in the program."""
+    """Return whether a term is a scalar literal of this value."""
     operator, attributes, _ = terms[x]
     return (
         operator == "number" and terms.shape(x) == () and dict(attributes)["value"].value == value
@@ -254,7 +277,7 @@ def _of_mul(terms: Terms, x: int, y: int) -> int | None:
     for each, other in ((x, y), (y, x)):
         if _is_number(terms, other, 1):
             return each
-        # Factors that are known before are one, if they are not too narrow for that.
+        # Combine constant factors, unless the dtype is too narrow for their product.
         wide = terms.shapes[each].dtype in (np.float32, np.float64)  # type: ignore[union-attr]
         is_known = terms.constant[other] and not terms.constant[each]
         if terms[each].operator == "mul" and wide and is_known:
@@ -266,7 +289,7 @@ def _of_mul(terms: Terms, x: int, y: int) -> int | None:
         operator, attributes, inputs = terms[kernel]
         if operator in ("pad", "pair_groups"):
             shape, inner = terms.shape(scale), terms.shape(inputs[0])
-            of_last = (*[1] * (len(inner) - 1), *inner[-1:])  # a number for each of the last axis
+            of_last = (*[1] * (len(inner) - 1), *inner[-1:])  # one factor per last-axis entry
             if shape == () or (shape == of_last and inner[-1:] == terms.shape(kernel)[-1:]):
                 made = terms.add("mul", [inputs[0], scale])
                 return terms.add(operator, [made], **dict(attributes))

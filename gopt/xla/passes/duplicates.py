@@ -1,4 +1,4 @@
-"""Equations that compute the same thing, merged as XLA merges them."""
+"""Merge equations that compute equal values, as XLA does."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -11,17 +11,20 @@ from gopt.program.program import Program
 from gopt.xla.passes.sums import squeeze_sums
 from gopt.xla.passes.transposes import fold_transposes
 
-# Each of these draws, or calls what XLA does not see into.
+# Primitives that draw random numbers, or call functions that XLA cannot inspect.
 _NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback"))
-# Of an equation's context, what says how it is computed.
+# Fields of an equation's context that affect its computation.
 _CONTEXT = ("compute_type", "threefry_partitionable", "xla_metadata", "cur_abstract_mesh")
 
 
 def merge_duplicates(program: Program) -> Program:
-    """Returns the program with the first of all equations that do the same to the same values.
+    """Return the program with only the first of several equal equations on equal operands.
 
-    What is merged is held from its first reader to its last. That can take more memory than to
-    compute it again, which is what `jax.checkpoint` asks for.
+    A merged result is held from its first consumer to its last. That can need more memory than
+    recomputing it. Recomputation that `jax.checkpoint` asks for is merged too.
+
+    Args:
+      program: program to simplify.
     """
     kept: dict[Hashable, JaxprEqn] = {}
     same: dict[Var, Var] = {}
@@ -49,14 +52,14 @@ def _key(equation: JaxprEqn) -> Hashable:
         return id(equation)
     read = tuple(_literal(a) if isinstance(a, Literal) else a for a in equation.invars)
     made = tuple(v.aval for v in equation.outvars)
-    # Written out, parameters tell 1 from True and 0.0 from -0.0, within tuples, too; equal ones may
-    # look alike where long arrays are cut short.
+    # The printed form distinguishes 1 from True and 0.0 from -0.0, also inside tuples. The value
+    # itself is in the key too, because long arrays are printed shortened.
     params = ((name, repr(x), x) for name, x in sorted(equation.params.items(), key=_name))
     context = tuple(repr(getattr(equation.ctx, field, None)) for field in _CONTEXT)
     key = equation.primitive, read, made, tuple(params), context
     try:
         hash(key)
-    except TypeError:  # a parameter such as an array: not compared
+    except TypeError:  # a parameter without a hash, such as an array: never merged
         return id(equation)
     return key
 
@@ -66,13 +69,17 @@ def _name(parameter: tuple[str, object]) -> str:
 
 
 def _literal(atom: Literal) -> Hashable:
-    # Bytes tell 0.0 from -0.0, and a NaN from itself no more than another.
+    # Bytes distinguish 0.0 from -0.0, and make identical NaNs equal.
     return atom.aval, np.asarray(atom.val).tobytes()
 
 
 def simplify(program: Program) -> Program:
-    """Returns the program without what XLA's library is slow at, and as XLA simplifies it.
+    """Return the program after `squeeze_sums`, `merge_duplicates` and `fold_transposes`.
 
-    See `squeeze_sums`, `merge_duplicates` and `fold_transposes`. What is merged is held longer.
+    The passes remove forms that XLA's library runs slowly, and simplify like XLA. Merged results
+    are held longer.
+
+    Args:
+      program: program to simplify.
     """
     return fold_transposes(merge_duplicates(squeeze_sums(program)))

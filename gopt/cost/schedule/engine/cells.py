@@ -1,8 +1,9 @@
-"""Single cells of arrays: reads and writes for loops over scalars.
+"""Read and write single cells of arrays, for loops over scalars.
 
-XLA updates a carried array in place only if nothing reads its old value after, or beside, the
-write; one copy of an array in a loop costs a hundred times the rest. So loops here write first
-and read the written value back, or carry what is to be written to the start of the next step.
+XLA updates a carried array in place only if nothing else can read its old value after the write
+starts. One copy of an array in a loop takes about a hundred times as long as the rest of a step. So
+these loops write first and read the written value back, or carry the value to write to the start of
+the next step.
 """
 
 import jax
@@ -11,23 +12,23 @@ from jax import lax
 
 
 def load(array: jax.Array, index: jax.Array) -> jax.Array:
-    """Returns `array[index]` of a vector; the index must be in bounds."""
+    """Return `array[index]` of a vector; the index must be in bounds."""
     return lax.dynamic_slice(array, (_unsigned(index),), (1,))[0]
 
 
 def store(array: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
-    """Returns the vector with `array[index] = value`; the index must be in bounds."""
+    """Return the vector after `array[index] = value`; the index must be in bounds."""
     return lax.dynamic_update_slice(array, value[None], (_unsigned(index),))
 
 
 def if_negative(number: jax.Array, value: jax.Array) -> jax.Array:
-    """Returns `value` if the int32 number is negative, else 0.
+    """Return `value` if the int32 number is negative, else 0, without a branch.
 
-    For conditions that are hard to predict: made of comparisons they would be compiled to branches.
+    XLA compiles comparisons to branches, which are slow if the condition is hard to predict.
     """
     return (number >> 31) & value
 
 
 def _unsigned(index: jax.Array) -> jax.Array:
-    # XLA clamps indices to the bounds of the array: unsigned ones at one end only.
+    # XLA clamps indices to the array's bounds; for unsigned ones it checks only the upper bound.
     return index.astype(jnp.uint32)

@@ -1,1 +1,1 @@
-"""The cost of a population of schedules as one GPU kernel."""
+"""Costs of a population of schedules, computed by one GPU kernel."""

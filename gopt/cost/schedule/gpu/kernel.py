@@ -1,12 +1,13 @@
-"""A kernel for GPUs that issues the items of many candidates, one candidate in each thread.
+"""GPU kernel that issues the items of many candidates, one candidate per thread.
 
-A candidate is a lane: a small state machine that at each step either takes the next item from its
-queue, or tells the next readers of the item that it took before. No lane waits for the hub of
-another one: its steps are as many as its items, and the uses that it walks, two at a time.
+Each candidate is a lane: a small state machine. At each step a lane either takes the next item from
+its queue, or notifies the next consumers of the item that it took before. So lanes do not wait for
+each other's ops with many uses. A lane's number of steps depends on its own items and uses only; it
+visits two uses per step.
 
-A thread is alone with its lane. It reads nothing that another one wrote, and what it wrote itself
-in order, so there are no barriers. Triton gives each thread one element of a vector if the vector
-is as long as there are threads: `LANES` is a warp.
+A thread owns its lane. It reads only what it wrote itself, in order, so the kernel needs no
+barriers. Triton gives each thread one element of a vector whose length is the number of threads:
+`LANES` is the size of a warp.
 """
 
 from functools import partial
@@ -20,49 +21,73 @@ from jax.experimental.pallas import triton as plgpu
 
 LANES = 32
 
-# Columns of the record of an item, which are side by side because they are read together.
+# Columns of an item's record. They are adjacent because they are read together; see `Lanes`.
 RANK, WAITS, SEEN, TICKS = range(4)
 COLUMNS = 4
 
-_USES = 2  # that a lane walks in one step
-_WORD = 32  # bits
+_USES = 2  # uses that a lane visits in one step
+_WORD = 32  # bits of a word
 
 
 class Shared(NamedTuple):
-    """What all candidates for a graph have in common, for `G` graphs."""
+    """Tables that all candidates of a graph share.
 
-    consumer: Any  # int32 [G, E]
-    tensor: Any  # int32 [G, E]
-    bounds: Any  # int32 [G, N + 1 + T + 1], uses of op i: from [i] to [i + 1]; then of tensors
-    channel: Any  # int32 [G, D · D]
-    synchronous: Any  # int32 [G]
+    Attributes:
+      consumer: consumer of each use, int32 `[G, E]`.
+      tensor: tensor of each use, int32 `[G, E]`.
+      bounds: first use of each op, then of each tensor, int32 `[G, N + 1 + T + 1]`. Row i,
+        for op i, or row N + 1 + t, for tensor t, is the first use; the next row is the end.
+      channel: link of each pair of devices, int32 `[G, D · D]`; -1 for none.
+      synchronous: 1 if transfers occupy both devices, else 0, int32 `[G]`.
+    """
+
+    consumer: Any
+    tensor: Any
+    bounds: Any
+    channel: Any
+    synchronous: Any
 
 
 class Lanes(NamedTuple):
-    """The state of `L` candidates, those of a graph one after another; `I` = N + T·D items.
+    """State of `L` candidates, the candidates of a graph adjacent; `I` = N + T·D items.
 
-    The record of an item is: its rank; how many inputs it waits for, above the bits of the
-    device where it runs, or is sent from; when its inputs have arrived, in ticks, and once it is
-    issued its position in the order, counted from 1; how long it takes, or -1 for an input.
+    The record of an item has four int32 columns:
+
+    - `RANK`: rank of the item.
+    - `WAITS`: number of missing inputs, shifted left by `device_bits`. The low bits are the op's
+      device, or the transfer's source device.
+    - `SEEN`: time at which its inputs have arrived, ticks. After the item is issued: its position
+      in the order of issue, counted from 1.
+    - `TICKS`: duration, ticks; -1 for an input op.
+
+    Attributes:
+      by_rank: items by rank, int32 `[L, I]`.
+      top: last level of the queue of ready ranks, int32 `[L]`.
+      words: other levels of the queue, and a spare word, int32 `[L, W]`.
+      free: time at which each device, then each link, is free, int32 `[L, D + D · D]`, ticks.
+      records: records of the items, int32 `[L, I · 4]`.
     """
 
-    by_rank: Any  # int32 [L, I]
-    top: Any  # int32 [L], the last level of the queue of ready ranks
-    words: Any  # int32 [L, W], its other levels, and a spare word
-    free: Any  # int32 [L, D + D · D], when devices and links are free, ticks
-    records: Any  # int32 [L, I · 4]
+    by_rank: Any
+    top: Any
+    words: Any
+    free: Any
+    records: Any
 
 
 def device_bits(devices: int) -> int:
-    """Returns how many bits of `WAITS` say which device it is."""
+    """Return the number of low bits of `WAITS` that hold the device."""
     return (devices - 1).bit_length()
 
 
 def queue(ready: jax.Array) -> list[jax.Array]:
-    """Returns the levels of a queue of the ranks that are ready, as in
-    `gopt.cost.schedule.engine.ready_queue`.
+    """Return the levels of a queue of ready ranks, finest first.
 
-    The last level is one word. The smallest rank has the highest bit of its word, for `lax.clz`.
+    The queue is like `gopt.cost.schedule.engine.ready_queue`, with another order of bits: the
+    smallest rank has the highest bit of its word, for `lax.clz`. The last level is one word.
+
+    Args:
+      ready: whether each rank is ready, bool `[I]`.
     """
     levels: list[jax.Array] = []
     while not levels or levels[-1].size > 1:
@@ -78,7 +103,7 @@ def _bit(rank: jax.Array) -> jax.Array:
 
 
 def _starts(size: int) -> list[int]:
-    """Returns where in `Lanes.words` the levels of a queue for `size` ranks start."""
+    """Return the first index in `Lanes.words` of each level of a queue for `size` ranks."""
     starts, start = [], 0
     while size > _WORD:
         starts.append(start)
@@ -90,14 +115,17 @@ def _starts(size: int) -> list[int]:
 def issue(
     shared: Shared, lanes: Lanes, ops: int, devices: int, *, interpret: bool = False
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns makespans, int32 `[L]`, ticks, and the records once all items are issued.
+    """Issue all items of all lanes.
 
     Args:
-      shared: of the graphs, which have the same number of lanes each.
-      lanes: with the items in the queue that are ready at the start.
-      ops: `N`.
-      devices: `D`.
-      interpret: whether the kernel is emulated, on any device, instead of compiled.
+      shared: tables of the graphs. All graphs have the same number of lanes.
+      lanes: initial state; the queue holds the items that are ready at the start.
+      ops: number of ops, `N`.
+      devices: number of devices, `D`.
+      interpret: whether to emulate the kernel, on any device, instead of compiling it.
+
+    Returns:
+      Makespans, int32 `[L]`, ticks, and the final records, int32 `[L, I · 4]`.
     """
     count, written = lanes.top.size, (lanes.words, lanes.free, lanes.records)
     first = len(shared) + len(lanes) - len(written)
@@ -115,7 +143,7 @@ def issue(
 
 def _kernel(ops: int, devices: int, *refs: Any) -> None:
     consumers, tensors, bounds, channel, synchronous, by_rank, tops = refs[:7]
-    words, free, records, makespans = refs[10:]  # the three before are the same memory
+    words, free, records, makespans = refs[10:]  # refs[7:10] alias these three outputs
     count, starts = tops.shape[0], _starts(by_rank.shape[1])
     d, bits = jnp.int32(devices), device_bits(devices)
     lane = pl.program_id(0) * LANES + jnp.arange(LANES, dtype=jnp.int32)
@@ -137,7 +165,7 @@ def _kernel(ops: int, devices: int, *refs: Any) -> None:
         return waits & ((1 << bits) - 1)
 
     def smallest(top: jax.Array, mask: jax.Array) -> tuple[jax.Array, list[Any]]:
-        """Returns the first rank in the queue, and the words that led to it, finest first."""
+        """Return the smallest rank in the queue, and the words on the path to it, finest first."""
         path: list[Any] = []
         rank = lax.clz(top)
         for start in reversed(starts):
@@ -161,15 +189,15 @@ def _kernel(ops: int, devices: int, *refs: Any) -> None:
             rank = rank >> 5
         return jnp.where(mask, top | _bit(rank), top)
 
-    # Loads come first in a step, then stores: so those of lanes that take, and of lanes that walk,
-    # wait for memory at the same time.
+    # A step loads first and stores last. So lanes that take an item and lanes that notify
+    # consumers wait for memory at the same time.
     def step(state: Any) -> Any:
         top, issued, item, here, finish, use, last, makespan = state
         takes = (use >= last) & (top != 0)
 
-        # Who reads what the last item made, and where. A reader elsewhere waits for a transfer,
-        # which is told instead, by each such reader: the first one counts. If the last item was
-        # a transfer itself, readers elsewhere are nothing to it.
+        # Find the items to notify of the last item's end. A consumer on another device waits for a
+        # transfer, so the transfer is notified instead, once for each such consumer; the first
+        # notification counts. A transfer notifies only consumers on its target device.
         told, tells = [], []
         for k in range(_USES):
             walks = use + k < last
@@ -179,11 +207,12 @@ def _kernel(ops: int, devices: int, *refs: Any) -> None:
             told.append(jnp.where(there == here, reader, ops + tensor * d + there))
             tells.append(walks & ((there == here) | (item < ops)))
 
-        # Which item is next.
+        # Take the next item.
         first, path = smallest(top, takes)
         item = jnp.where(takes, load(by_rank, lane, first, mask=takes), item)
 
-        # Who is told twice at once is told the same both times, and that it was told twice.
+        # An item that is notified twice in one step gets the same record from both stores. So each
+        # store counts both notifications.
         readers = []
         for reader, mask in zip(told, tells, strict=True):
             times = sum(((told[k] == reader) & tells[k]).astype(jnp.int32) for k in range(_USES))
@@ -191,14 +220,15 @@ def _kernel(ops: int, devices: int, *refs: Any) -> None:
             waits, seen = waits - (times << bits), jnp.maximum(seen, finish)
             readers.append((reader, rank, waits, seen, mask))
 
-        # The next item walks the uses of what it makes, or sends.
+        # The next item will visit the uses of the tensors that it produces or transfers.
         waits, seen, ticks = look_up(item, WAITS, SEEN, TICKS, mask=takes)
         is_op, slot = item < ops, item - ops
         made = jnp.where(is_op, item, ops + 1 + lax.div(slot, d))
         use = jnp.where(takes, load(bounds, graph, made, mask=takes), use + _USES)
         last = jnp.where(takes, load(bounds, graph, made + 1, mask=takes), last)
 
-        # It starts once what it occupies is free: nothing, if it is an input or has no link.
+        # It starts when the resources that it occupies are free. An input op occupies none; a
+        # transfer without a link occupies no link.
         source = home(waits)
         target = jnp.where(is_op, source, lax.rem(slot, d))
         link = load(channel, graph, source * d + target, mask=takes & ~is_op)
@@ -217,7 +247,7 @@ def _kernel(ops: int, devices: int, *refs: Any) -> None:
         for reader, rank, waits, seen, mask in readers:
             note(reader, WAITS, waits, mask)
             note(reader, SEEN, seen, mask)
-            top = join(top, rank, mask & (waits < 1 << bits))  # it waits for no more
+            top = join(top, rank, mask & (waits < 1 << bits))  # no input is missing
         here, finish = jnp.where(takes, target, here), jnp.where(takes, end, finish)
         return top, issued, item, here, finish, use, last, jnp.maximum(makespan, finish)
 

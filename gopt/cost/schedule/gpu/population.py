@@ -1,8 +1,8 @@
-"""The costs of populations on GPUs: the loops of a cost, which launch kernels at each step there.
+"""Costs of populations on GPUs.
 
-Ranks and times, which come before the items are issued, and memory, which comes after, have no
-loops that depend on data and are left to XLA. The loop in between is
-`gopt.cost.schedule.gpu.kernel`.
+On a GPU, XLA launches kernels at each step of a data-dependent loop. Only the issue of items needs
+such a loop, and it runs in one kernel, `gopt.cost.schedule.gpu.kernel`. Ranks and durations before
+it, and memory after it, are left to XLA.
 """
 
 from functools import partial
@@ -17,21 +17,24 @@ from gopt.cost.schedule.engine.ranking import key_bits
 from gopt.cost.schedule.gpu.kernel import COLUMNS, SEEN, Lanes, Shared, device_bits, issue, queue
 from gopt.cost.schedule.problem import Problem
 
-# Words of state of the candidates that are issued at once: 2 GiB. Ranks before and memory after
-# take a few times as much.
+# Words (int32) of state of the candidates that are issued together: 2 GiB. Computing ranks before
+# and memory after takes a few times as much.
 _BLOCK = 2**29
 
 
 def costs(problem: Problem, keys: Keys, *, interpret: bool = False) -> Cost:
-    """Returns the costs of candidates for a batch of graphs: makespan `[G, P]`, peak `[G, P, D]`.
+    """Return the costs of populations of a batch of graphs.
 
-    The same, bit for bit, as `gopt.cost.schedule.execution.evaluate`. Large populations are cut
-    into blocks, one after another, so that memory does not grow with them, but for their keys.
+    Costs equal `gopt.cost.schedule.execution.evaluate` bit for bit. Large populations are
+    evaluated in blocks, one after another. So only the keys' memory grows with the population.
 
     Args:
       problem: problems of one shape, `[G, ...]`.
-      keys: `[G, P, ...]`.
-      interpret: whether the kernel is emulated, on any device, instead of compiled.
+      keys: populations, `[G, P, ...]`.
+      interpret: whether to emulate the kernel, on any device, instead of compiling it.
+
+    Returns:
+      Makespans, int32 `[G, P]`, ticks, and peaks, int32 `[G, P, D]`, units.
     """
     (n, t, _), d = problem.shape, problem.num_devices
     graphs, population = keys.priority.shape[:2]
@@ -45,7 +48,7 @@ def costs(problem: Problem, keys: Keys, *, interpret: bool = False) -> Cost:
         return block(keys)
 
     rows = -(-population // blocks)
-    missing = blocks * rows - population  # made up for by copies of the last candidate
+    missing = blocks * rows - population  # filled with copies of the last candidate
 
     def split(leaf: jax.Array) -> jax.Array:
         leaf = jnp.concatenate([leaf, jnp.repeat(leaf[:, -1:], missing, 1)], 1)
@@ -64,7 +67,7 @@ def _block(problem: Problem, keys: Keys, *, interpret: bool) -> Cost:
     device, lanes = jax.vmap(jax.vmap(_lane, (None, 0)))(problem, keys)
     lanes = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lanes)
     makespan, records = issue(jax.vmap(_shared)(problem), lanes, n, d, interpret=interpret)
-    # A copy: several passes read it, and each would read all columns.
+    # Copy the column: several passes read it, and without a copy each would read all columns.
     position = lax.optimization_barrier(records.reshape(*batch, n + t * d, COLUMNS)[..., SEEN])
     peak = jax.vmap(jax.vmap(_peak, (None, 0, 0)))(problem, device, position)
     return Cost(makespan.reshape(batch), peak)
@@ -81,11 +84,11 @@ def _shared(problem: Problem) -> Shared:
 
 
 def _lane(problem: Problem, keys: Keys) -> tuple[jax.Array, Lanes]:
-    """Returns the devices of one candidate, int32 `[N]`, and its row of the state at the start."""
+    """Return the devices of one candidate, int32 `[N]`, and its initial row of the state."""
     n, t, _ = problem.shape
     d = problem.num_devices
     device = decode(problem, keys).device
-    # Transfers that there will not be are ranked, too: they never become ready.
+    # Transfers that are not needed have ranks too, but never become ready.
     key = key_bits(jnp.concatenate([keys.priority, keys.transfer.ravel()]))
     items = jnp.arange(key.size, dtype=jnp.int32)
     _, by_rank = lax.sort((key, items), num_keys=2, is_stable=False)
@@ -115,5 +118,5 @@ def _lane(problem: Problem, keys: Keys) -> tuple[jax.Array, Lanes]:
 
 def _peak(problem: Problem, device: jax.Array, position: jax.Array) -> jax.Array:
     change, work = changes(problem, device, position)
-    # After the last item there is less and less.
+    # After the last item memory only falls, so later rows do not change the maximum.
     return jnp.max(jnp.cumsum(change, 0) + work, 0)

@@ -1,7 +1,7 @@
-"""The cost of a candidate on a GPU, where a batch becomes the lanes of one kernel.
+"""JAX primitive for the cost of a candidate on a GPU; a batch becomes the lanes of one kernel.
 
-A primitive: it is staged wherever a cost is, and what it stands for is traced only where it is
-lowered, for GPUs. Batches of all kinds are folded into two axes, graphs and candidates of each.
+The primitive's implementation is traced only when it is lowered for a GPU. All batch axes are
+folded into two: graphs, and candidates of each graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,17 @@ _FIELDS = len(Problem._fields)
 
 
 def on_lanes(part: Callable[[jax.Array, jax.Array], Any]) -> Callable[[Callable], Callable]:
-    """Returns a decorator of a cost of a problem and keys, for which lanes take over on CUDA GPUs.
+    """Return a decorator that computes a cost by GPU lanes on CUDA GPUs.
 
-    Everywhere else the function stays what it is, and so do batches of it, down to the compiled
+    On other platforms the decorated function and its batches are unchanged, including the compiled
     program.
 
     Args:
-      part: what the cost is, given the makespan and the peaks.
+      part: function that selects the cost from the makespan, int32 `[]`, and the peaks, int32
+        `[D]`.
+
+    Returns:
+      Decorator of functions that take a problem and keys.
     """
 
     def lanes(problem: Problem, keys: Any) -> Any:
@@ -35,8 +39,8 @@ def on_lanes(part: Callable[[jax.Array, jax.Array], Any]) -> Callable[[Callable]
 
 
 def _by_platform(default: Callable, cuda: Callable) -> Callable:
-    # The choice is made around whole batches: within one it would be batched itself, and what
-    # there is to choose from be traced several times.
+    # Choose the platform outside of the batch. Inside, the choice itself would be batched, and both
+    # branches would be traced several times.
     @jax.custom_batching.custom_vmap
     def cost(problem: Problem, keys: Any) -> Any:
         return lax.platform_dependent(problem, keys, cuda=cuda, default=default)
@@ -52,14 +56,16 @@ def _by_platform(default: Callable, cuda: Callable) -> Callable:
 
 
 def lane_costs(problem: Problem, keys: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
-    """Returns the makespan and the peaks of one candidate, as
-    `gopt.cost.schedule.execution.evaluate`.
+    """Return the cost of one candidate, like `gopt.cost.schedule.execution.evaluate`.
 
-    Compose with `jax.vmap`: a candidate alone keeps one thread of a GPU busy.
+    Compose with `jax.vmap`: a single candidate uses only one thread of a GPU.
 
     Args:
       problem: one problem.
-      keys: the fields of `gopt.cost.schedule.decoding.Keys`.
+      keys: fields of `gopt.cost.schedule.decoding.Keys`, in order.
+
+    Returns:
+      Makespan, int32 `[]`, ticks, and peaks, int32 `[D]`, units.
     """
     problem, keys = lax.stop_gradient((problem, keys))  # costs are integers
     args = *(leaf[None] for leaf in problem), *(leaf[None, None] for leaf in keys)
@@ -67,7 +73,7 @@ def lane_costs(problem: Problem, keys: Sequence[Any]) -> tuple[jax.Array, jax.Ar
     return makespan[0, 0], peak[0, 0]
 
 
-# Takes the fields of problems, `[G, ...]`, and then those of keys, `[G, P, ...]`.
+# Operands: the fields of problems, `[G, ...]`, then the fields of keys, `[G, P, ...]`.
 _lane_costs = Primitive("lane_costs")
 _lane_costs.multiple_results = True
 
@@ -79,8 +85,7 @@ def _shapes(*args: Any) -> list[jax.core.ShapedArray]:
 
 
 def _build(*args: jax.Array) -> list[jax.Array]:
-    # Imported here because Pallas takes long to import, and because costs on lanes know those of
-    # `gopt.cost.schedule.execution`, which know lanes.
+    # Imported late, because Pallas is slow to import.
     from gopt.cost.schedule.decoding import Keys
     from gopt.cost.schedule.gpu.population import costs
 
@@ -95,10 +100,10 @@ def _batch(args: Sequence[jax.Array], axes: Sequence[int | None]) -> tuple[list[
     size = next(leaf.shape[axis] for leaf, axis in zip(args, axes, strict=True) if axis is not None)
     rows = [_rows(leaf, axis, size) for leaf, axis in zip(args, axes, strict=True)]
     graphs, population = rows[_FIELDS].shape[1:3]
-    if any(axis is not None for axis in axes[:_FIELDS]):  # more graphs
+    if any(axis is not None for axis in axes[:_FIELDS]):  # the new axis is of graphs
         found = _lane_costs.bind(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in rows))
         return [leaf.reshape(size, graphs, *leaf.shape[1:]) for leaf in found], [0, 0]
-    # More candidates of each graph.
+    # The new axis is of candidates of each graph.
     keys = [jnp.moveaxis(leaf, 0, 1) for leaf in rows[_FIELDS:]]
     keys = [leaf.reshape(graphs, -1, *leaf.shape[3:]) for leaf in keys]
     found = _lane_costs.bind(*args[:_FIELDS], *keys)
@@ -106,7 +111,7 @@ def _batch(args: Sequence[jax.Array], axes: Sequence[int | None]) -> tuple[list[
 
 
 def _rows(leaf: jax.Array, axis: int | None, size: int) -> jax.Array:
-    """Returns the leaf with its batch axis in front, which is made if there is none."""
+    """Return the leaf with its batch axis first; a leaf without one is broadcast."""
     if axis is None:
         return jnp.broadcast_to(leaf, (size, *leaf.shape))
     return jnp.moveaxis(leaf, axis, 0)
