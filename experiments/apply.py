@@ -1,4 +1,4 @@
-"""What orders found by gopt do for real: memory and time of models, XLA's default against gopt.
+"""Memory and time of models through XLA, in its own orders and in those that gopt finds.
 
     python -m experiments.apply
 
@@ -9,22 +9,25 @@ wired networks are also compared with the least that any order needs (see `exper
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
-from rich.progress import track
 
 import gopt
-from experiments import common, wired
-from experiments.cases import MODELS, Case, check_names
+from experiments import wired
+from experiments.harness import command_line, store, tables
+from experiments.harness.cases import MODELS
+from experiments.harness.command_line import at_least, choice
+from experiments.harness.plots import save_figure
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import seconds
 from gopt.plots import style
 from gopt.plots.units import format_bytes, format_seconds
+from gopt.workloads.cases import Case
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,11 +37,11 @@ FIRST_SEEDS = {"plain": 1000, "convolutional": 2000}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
-      models: of `experiments.cases.MODELS`.
+      models: of `experiments.harness.cases.MODELS`.
       wirings: how many randomly wired networks of each kind, besides.
       evaluations: of each search.
       confirm: orders that are compiled for each model.
@@ -47,11 +50,11 @@ class Settings:
       folder: where the run is saved.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    wirings: int = 20
-    evaluations: int = 20_000
-    confirm: int = 4
-    repeats: int = 5
+    models: tuple[str, ...] = choice(MODELS)
+    wirings: int = at_least(0, 20)
+    evaluations: int = at_least(1, 20_000)
+    confirm: int = at_least(0, 4)
+    repeats: int = at_least(0, 5)
     seed: int = 0
     folder: Path = Path("runs/apply")
 
@@ -77,7 +80,7 @@ class Measured(NamedTuple):
 
 
 def measure(name: str, case: Case, settings: Settings) -> Measured:
-    """Returns what XLA's program and the one that gopt chooses need."""
+    """Return what XLA's program and the one that gopt chooses need."""
     result = gopt.schedule(
         case.fn,
         *case.args,
@@ -108,11 +111,16 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     )
 
 
-def measure_wired(kind: str, seed: int, settings: Settings) -> Measured:
-    """Returns the same of a randomly wired network, and its optimum."""
+def measure_model(name: str, settings: Settings) -> dict[str, Any]:
+    """Return what the programs of a model need, as JSON values."""
+    return measure(name, MODELS[name](), settings)._asdict()
+
+
+def measure_wired(kind: str, seed: int, settings: Settings) -> dict[str, Any]:
+    """Return what the programs of a randomly wired network need, and its optimum."""
     case = wired.KINDS[kind](seed)
     row = measure(f"{kind} {seed}", case, settings)
-    return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))
+    return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))._asdict()
 
 
 class Ran(NamedTuple):
@@ -124,13 +132,13 @@ class Ran(NamedTuple):
 
 
 def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
-    """Returns how long both programs take, and how far their values are apart."""
+    """Return how long both programs take, and how far their values are apart."""
     if not repeats:
         return Ran(float("nan"), float("nan"), float("nan"))
     args = random_arguments(case.args)
 
     def fresh() -> tuple[Any, ...]:
-        """Returns arguments of which those that are donated may be consumed."""
+        """Return arguments of which those that are donated may be consumed."""
         return tuple(
             jax.tree.map(jnp.copy, arg) if k in case.donated else arg for k, arg in enumerate(args)
         )
@@ -144,27 +152,19 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
 
 
 def main(settings: Settings) -> None:
-    """Measures all models, prints the table and saves it."""
-    check_names("models", settings.models, MODELS)
-    wirings = [
-        (kind, first + k) for kind, first in FIRST_SEEDS.items() for k in range(settings.wirings)
-    ]
-    common.save_settings(settings.folder, settings)
-    found: list[Measured] = []
-
-    def keep(row: Measured) -> None:
-        found.append(row)
-        common.save_json(settings.folder / "apply.json", [row._asdict() for row in found])
-
-    for wiring in track(wirings, "wired networks"):
-        keep(measure_wired(*wiring, settings))
-    for name in track(settings.models, "models"):
-        keep(measure(name, MODELS[name](), settings))
-    report(found, settings.folder)
+    """Measure all models, print the table and save it."""
+    rows = {
+        f"{kind} {first + k}": partial(measure_wired, kind, first + k, settings)
+        for kind, first in FIRST_SEEDS.items()
+        for k in range(settings.wirings)
+    }
+    rows |= {name: partial(measure_model, name, settings) for name in settings.models}
+    found = store.collect(settings, "apply.json", rows, "models", "wirings")
+    report([Measured(**row) for row in found], settings.folder)
 
 
 def report(found: Sequence[Measured], folder: Path) -> None:
-    """Prints the table, and saves it and the figure."""
+    """Print the table, and save it and the figure."""
     groups: dict[str, list[Measured]] = {}
     for row in found:
         if row.group:
@@ -177,13 +177,13 @@ def report(found: Sequence[Measured], folder: Path) -> None:
         *("XLA, time", "its time, %", "values differ by"),
     )
     cells = [_row(name, row) for name, row in rows.items()]
-    common.show("Memory beside arguments, through XLA", columns, cells, folder / "table.md")
+    tables.show("Memory beside arguments, through XLA", columns, cells, folder / "table.md")
     if rows:
-        common.save_figure(folder / "apply.png", draw(rows))
+        save_figure(folder / "apply.png", draw(rows))
 
 
 def draw(rows: Mapping[str, Measured]) -> "Figure":
-    """Returns what XLA's other scheduler and gopt need of each model, in % of XLA's default."""
+    """Return what XLA's other scheduler and gopt need of each model, in % of XLA's default."""
     figure, (axes,) = style.new_figure([0.8 + 0.17 * len(rows)])
     heights = np.arange(len(rows))
     drawn = (
@@ -222,7 +222,7 @@ def _row(name: str, row: Measured) -> tuple[Any, ...]:
 
 
 def _mean(rows: Sequence[Measured]) -> Measured:
-    """Returns the geometric means of randomly wired networks; of differences the largest."""
+    """Return the geometric means of randomly wired networks; of differences the largest."""
 
     def mean(field: str) -> float:
         return float(np.exp(np.mean(np.log([getattr(row, field) for row in rows]))))
@@ -247,5 +247,4 @@ def _percent(value: float, reference: float) -> str:
 
 
 if __name__ == "__main__":
-    common.start(1)
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__, devices=1)

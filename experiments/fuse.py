@@ -1,4 +1,4 @@
-"""What `gopt.fuse` makes of blocks of models, against XLA's own fusion on this CPU.
+"""Blocks of models in the kernels that `gopt.fuse` finds, against XLA's own on this CPU.
 
     python -m experiments.fuse
 
@@ -10,51 +10,48 @@ kept apart are compared with the faster of XLA's two programs of the same equati
 same way.
 """
 
-import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
-from rich.progress import track
 
 import gopt
-from experiments import common
-from experiments.cases import check_names
 from experiments.fused_time import BLOCKS, TOLERANCE
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
+from experiments.harness.tables import given, milliseconds, ratio
 from gopt.fusion.comparison import FusedProgram
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio
 
+MEASURED = ("vit step", "mlp_mixer step", "bert step", "t5 step", "mamba step")
+
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       blocks: of `experiments.fused_time.BLOCKS`.
       evaluations: how many configurations the search may try.
       repeats: turns in which whole programs are timed.
-      cores: that the process may use.
       seed: of the search.
       folder: where figures, tables and times of kernels are saved.
     """
 
-    blocks: tuple[str, ...] = ("vit step", "mlp_mixer step", "bert step", "t5 step", "mamba step")
+    blocks: tuple[str, ...] = choice(
+        BLOCKS, ("vit step", "mlp_mixer step", "bert step", "t5 step", "mamba step")
+    )
     evaluations: int = 200
-    repeats: int = 60
-    cores: int = 1
+    repeats: int = at_least(1, 60)
     seed: int = 0
     folder: Path = Path("runs/fuse")
 
-    def __post_init__(self) -> None:
-        if self.cores < 1:
-            raise ValueError(f"cores is {self.cores}: expected 1 at least")
 
-
-def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.Fusing]:
-    """Returns what each program of a block takes, and all that was found.
+def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
+    """Return what each program of a block takes.
 
     Raises:
       RuntimeError: a program has other values than the block.
@@ -90,13 +87,14 @@ def measure(name: str, settings: Settings) -> tuple[list[dict[str, Any]], gopt.F
                 else _of_same_equations(fusing, candidate),
                 "difference": difference,
                 "chosen": candidate is fusing.after,
+                "second half": fusing.ratio(candidate, slice(-(settings.repeats // 2), None)),
             }
         )
-    return rows, fusing
+    return rows
 
 
 def _of_same_equations(fusing: gopt.Fusing, candidate: FusedProgram) -> tuple[float, float, float]:
-    """Returns the time of a candidate as a share of that of XLA's programs of the same equations.
+    """Return the time of a candidate as a share of that of XLA's programs of the same equations.
 
     The first half of the turns says which of these is the faster, the other half is compared.
     """
@@ -108,56 +106,34 @@ def _of_same_equations(fusing: gopt.Fusing, candidate: FusedProgram) -> tuple[fl
 
 
 def main(settings: Settings) -> None:
-    """Measures all blocks, prints the table and saves it."""
-    check_names("blocks", settings.blocks, BLOCKS)
-    found: list[dict[str, Any]] = []
-    chosen = []
-    for name in track(settings.blocks, "blocks"):
-        rows, fusing = measure(name, settings)
-        found += rows
-        half = slice(-(settings.repeats // 2), None)
-        chosen.append((name, fusing.after.name, common.interval(fusing.ratio(fusing.after, half))))
-        common.save_json(settings.folder / "fuse.json", found)
-    common.save_settings(settings.folder, settings)
-    common.show(
+    """Measure all blocks, print the table and save it."""
+    rows = {name: partial(measure, name, settings) for name in settings.blocks}
+    found = store.collect(settings, "fuse.json", rows, "blocks")
+    tables.show_rows(
         f"Process time of programs, {settings.repeats} turns",
+        found,
         (
-            "block",
-            "program",
-            "kernels",
-            "their sum, ms",
-            "least, ms",
-            "of XLA (95 %)",
-            "wall, of XLA",
-            "of XLA on the same equations",
-        ),
-        [
+            ("block", "block"),
+            ("program", "program"),
+            ("kernels", given("kernels", lambda row: row["kernels"])),
             (
-                row["block"],
-                row["program"],
-                "" if row["kernels"] is None else row["kernels"],
-                "" if row["predicted"] is None else f"{1e3 * row['predicted']:.3f}",
-                f"{1e3 * row['seconds'].min():.3f}",
-                common.interval(row["ratio"]),
-                common.interval(row["wall ratio"]),
-                "" if row["same ratio"] is None else common.interval(row["same ratio"]),
-            )
-            for row in found
-        ],
+                "their sum, ms",
+                lambda row: (row["predicted"] and milliseconds("predicted")(row)) or "",
+            ),
+            ("least, ms", milliseconds("seconds")),
+            ("of XLA (95 %)", ratio("ratio")),
+            ("wall, of XLA", ratio("wall ratio")),
+            ("of XLA on the same equations", given("same ratio", ratio("same ratio"))),
+        ),
         settings.folder / "programs.md",
     )
-    common.show(
+    tables.show_rows(
         "What the first half of the turns chose, in the other half",
-        ("block", "program", "of XLA (95 %)"),
-        chosen,
+        [row for row in found if row["chosen"]],
+        (("block", "block"), ("program", "program"), ("of XLA (95 %)", ratio("second half"))),
         settings.folder / "chosen.md",
     )
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    common.start(given.cores)
-    common.keep_memory()
-    main(given)
+    command_line.run(main, Settings, __doc__, devices=1, keeps_memory=True, cores=1)

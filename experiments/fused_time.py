@@ -1,4 +1,4 @@
-"""How well costs of fusion predict what XLA's programs take on this CPU.
+"""Costs of fusion, and sums of kernels, against the measured time of XLA's programs on this CPU.
 
     python -m experiments.fused_time
 
@@ -11,10 +11,9 @@ the rank correlation of sums is what is left of it without what the share of fus
 explains.
 
 Everything runs on one core, on which the time of a program is the sum of those of its kernels, and
-with an allocator that keeps what programs free (`experiments.common.keep_memory`).
+with an allocator that keeps what programs free (`experiments.harness.command_line.keep_memory`).
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,12 +22,11 @@ from typing import Any
 
 import jax
 import numpy as np
-import tyro
-from rich.progress import track
 from scipy import stats
 
-from experiments import common
-from experiments.cases import Case, check_names, forward, step
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import UsageError, at_least, choice
+from experiments.harness.tables import milliseconds
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import RULES
 from gopt.fusion import CPU, KernelTimes, Rates, features, fit, fused
@@ -36,8 +34,9 @@ from gopt.fusion.api import parts_of
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion
 from gopt.measure.equality import largest_difference, random_arguments
-from gopt.measure.timing import check_repeats, turns
+from gopt.measure.timing import turns
 from gopt.program.program import trace_program
+from gopt.workloads.cases import Case, forward, step
 from gopt.xla import simplify
 from gopt.xla.grouping import Group
 from gopt.xla.ordered import MEMORY_SCHEDULER
@@ -105,8 +104,8 @@ TOLERANCE = 1e-4  # of the largest value of an array
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       blocks: of `BLOCKS`; each takes about ten minutes.
@@ -116,20 +115,20 @@ class Settings:
       folder: where figures, tables and times of kernels are saved.
     """
 
-    blocks: tuple[str, ...] = tuple(BLOCKS)
-    configurations: int = 40
-    repeats: int = 24
+    blocks: tuple[str, ...] = choice(BLOCKS)
+    configurations: int = at_least(4, 40)
+    repeats: int = at_least(1, 24)
     seed: int = 0
     folder: Path = Path("runs/fused_time")
 
     def __post_init__(self) -> None:
-        if self.configurations < 4 or self.configurations % 4:
-            raise ValueError(f"configurations is {self.configurations}: expected a multiple of 4")
-        check_repeats(self.repeats)
+        super().__post_init__()
+        if self.configurations % 4:
+            raise UsageError(f"configurations is {self.configurations}: expected a multiple of 4")
 
 
 def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
-    """Returns configurations: XLA's own, and random ones from nothing fused to everything."""
+    """Return configurations: XLA's own, and random ones from nothing fused to everything."""
     rng = np.random.default_rng(seed)
     shares = np.linspace(0, 1, count)[:, None]
     fuse = rng.random((count, len(problem.compute))) < shares
@@ -138,7 +137,7 @@ def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
 
 
 def measure(name: str, settings: Settings) -> dict[str, Any]:
-    """Returns the times of the configurations of one block, and what predicts them."""
+    """Return the times of the configurations of one block, and what predicts them."""
     case = BLOCKS[name]()
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
@@ -182,8 +181,14 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
+def run(name: str, settings: Settings) -> dict[str, Any]:
+    """Return the times of the configurations of one block, and how well they are predicted."""
+    row = measure(name, settings)
+    return row | summary(row)
+
+
 def typical(seconds: np.ndarray) -> np.ndarray:
-    """Returns what each program takes, s `[P]`, of its times in all turns `[P, T]`.
+    """Return what each program takes, s `[P]`, of its times in all turns `[P, T]`.
 
     That is the median of its times as shares of what the programs took in the same turn, times what
     they took in the fastest turn. For where the speed of a machine changes from turn to turn, the
@@ -194,7 +199,7 @@ def typical(seconds: np.ndarray) -> np.ndarray:
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the rank correlations of one block."""
+    """Return the rank correlations of one block."""
     seconds = row["seconds"]
     measured, middle = typical(seconds), seconds.shape[1] // 2
     # Both semantics begin with the same configurations, and share what is held out.
@@ -221,7 +226,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _partial(a: np.ndarray, b: np.ndarray, shares: np.ndarray) -> float:
-    """Returns the rank correlation without what shares and semantics explain of it.
+    """Return the rank correlation without what shares and semantics explain of it.
 
     Both kinds of semantics are one half of the configurations each; within each, ranks are taken
     without the parabola that fits them best by the ranks of the shares.
@@ -238,43 +243,29 @@ def _partial(a: np.ndarray, b: np.ndarray, shares: np.ndarray) -> float:
 
 
 def main(settings: Settings) -> None:
-    """Measures all blocks, prints the table and saves it."""
-    check_names("blocks", settings.blocks, BLOCKS)
-    settings.folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name in track(settings.blocks, "blocks"):
-        row = measure(name, settings)
-        found.append(row | summary(row))
-        common.save_json(settings.folder / "fused_time.json", found)
-    common.save_settings(settings.folder, settings)
-    columns = (
-        *("block", "ops", "configurable", "XLA's own, ms", "fastest, ms", "slowest, ms"),
-        *("halves of the runs", "sum of kernels", "shares aside", "it differs, %", "cost"),
-        *("fitted cost, held out", "it differs, %", "values differ by"),
-    )
-    rows = [
+    """Measure all blocks, print the table and save it."""
+    made = {name: partial(run, name, settings) for name in settings.blocks}
+    found = store.collect(settings, "fused_time.json", made, "blocks")
+    tables.show_rows(
+        "Rank correlations with process time",
+        found,
         (
-            row["block"],
-            row["ops"],
-            row["configurable"],
-            *(f"{1e3 * row[field]:.2f}" for field in ("own", "best", "worst")),
-            f"{row['rank of halves']:.3f}",
-            f"{row['rank of sums']:.3f}",
-            f"{row['rank of sums, shares aside']:.3f}",
-            f"{100 * row['apart']:.1f}",
-            f"{row['rank of CPU']:.3f}",
-            f"{row['rank of fitted']:.3f}",
-            f"{100 * row['error']:.1f}",
-            f"{row['difference']:.0e}",
-        )
-        for row in found
-    ]
-    common.show("Rank correlations with process time", columns, rows, settings.folder / "table.md")
+            *((key, key) for key in ("block", "ops", "configurable")),
+            ("XLA's own, ms", milliseconds("own", digits=2)),
+            ("fastest, ms", milliseconds("best", digits=2)),
+            ("slowest, ms", milliseconds("worst", digits=2)),
+            ("halves of the runs", "{rank of halves:.3f}"),
+            ("sum of kernels", "{rank of sums:.3f}"),
+            ("shares aside", "{rank of sums, shares aside:.3f}"),
+            ("it differs, %", lambda row: f"{100 * row['apart']:.1f}"),
+            ("cost", "{rank of CPU:.3f}"),
+            ("fitted cost, held out", "{rank of fitted:.3f}"),
+            ("it differs, %", lambda row: f"{100 * row['error']:.1f}"),
+            ("values differ by", "{difference:.0e}"),
+        ),
+        settings.folder / "table.md",
+    )
 
 
 if __name__ == "__main__":
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    common.start(1)
-    common.keep_memory()
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__, devices=1, keeps_memory=True, cores=1)

@@ -1,4 +1,4 @@
-"""What graphs of 80 000 ops take: seconds and peak memory, stage by stage.
+"""Seconds and peak memory of graphs of 80 000 ops, stage by stage.
 
     python -m experiments.large
     python -m experiments.large --stages "GO: policy" --ops 10000 20000 40000 80000
@@ -8,12 +8,8 @@ is its own: that of the host, of which Python with what is imported takes 0.3 Gi
 compiled before is used again.
 """
 
-import multiprocessing
-import resource
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -22,11 +18,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import tyro
-from rich.progress import track
 
-from experiments import common
-from experiments.cases import check_names
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import apart, at_least, choice, peak_bytes
 from experiments.throughput.graphs import FAMILIES
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import keys_shape
@@ -46,8 +40,8 @@ OBJECTIVE = "peak_memory"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       ops: of the graphs, one size after another.
@@ -60,18 +54,18 @@ class Settings:
       folder: where the run is saved.
     """
 
-    ops: tuple[int, ...] = (80_000,)
-    stages: tuple[str, ...] = ()
-    candidates: int = 128
-    population: int = 100
-    evaluations: int = 500
-    samples: int = 8
+    ops: tuple[int, ...] = at_least(1, (80_000,))
+    stages: tuple[str, ...] = choice(lambda: STAGES, ())
+    candidates: int = at_least(1, 128)
+    population: int = at_least(1, 100)
+    evaluations: int = at_least(1, 500)
+    samples: int = at_least(1, 8)
     seed: int = 0
     folder: Path = Path("runs/large")
 
 
 class Spent(NamedTuple):
-    """What a stage took."""
+    """Time of a stage."""
 
     compiling: float  # s
     running: float  # s
@@ -81,23 +75,23 @@ Draw = Callable[[], Graph]
 
 
 def drawing(settings: Settings, draw: Draw) -> Spent:
-    """Returns what it takes to draw the graph."""
+    """Return what it takes to draw the graph."""
     return _on_host(draw)
 
 
 def preparation(settings: Settings, draw: Draw) -> Spent:
-    """Returns what it takes to quantise the graph."""
+    """Return what it takes to quantise the graph."""
     return _on_host(partial(_problem, draw()))
 
 
 def heuristics(settings: Settings, draw: Draw) -> Spent:
-    """Returns what all heuristics take."""
+    """Return what all heuristics take."""
     problem = _problem(draw())
     return _on_host(lambda: [heuristic(problem) for heuristic in HEURISTICS.values()])
 
 
 def evaluation(settings: Settings, draw: Draw) -> Spent:
-    """Returns what it takes to draw candidates, and to find their whole costs."""
+    """Return what it takes to draw candidates, and to find their whole costs."""
 
     def run(key: jax.Array, problem: Problem) -> Any:
         keys = uniforms(key, keys_shape(problem), settings.candidates)
@@ -107,25 +101,25 @@ def evaluation(settings: Settings, draw: Draw) -> Spent:
 
 
 def search(settings: Settings, draw: Draw) -> Spent:
-    """Returns what a run of BRKGA takes."""
+    """Return what a run of BRKGA takes."""
     run = partial(_minimize, settings, brkga.uniform)
     return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
 
 
 def features(settings: Settings, draw: Draw) -> Spent:
-    """Returns what it takes to find the features that the policy reads."""
+    """Return what it takes to find the features that the policy reads."""
     return _on_host(partial(to_graphs_tuple, draw()))
 
 
 def policy(settings: Settings, draw: Draw) -> Spent:
-    """Returns what the policy takes to say where the genes of each op should lie."""
+    """Return what the policy takes to say where the genes of each op should lie."""
     params, sizes = _policy()
     act = partial(regal.act, None, settings=sizes)
     return _on_devices(act, params, regal.on_devices(to_graphs_tuple(draw()), DEVICES))
 
 
 def guided_search(settings: Settings, draw: Draw) -> Spent:
-    """Returns what a run of REGAL takes, the policy included."""
+    """Return what a run of REGAL takes, the policy included."""
     graph = draw()
     params, sizes = _policy()
 
@@ -138,7 +132,7 @@ def guided_search(settings: Settings, draw: Draw) -> Spent:
 
 
 def gradient_step(settings: Settings, draw: Draw) -> Spent:
-    """Returns what a step of training takes, without the searches that give the rewards."""
+    """Return what a step of training takes, without the searches that give the rewards."""
     params, sizes = _policy()
     state = regal.start(params, settings=sizes)
     rewards = -jnp.linspace(0.9, 1.1, settings.samples)
@@ -154,19 +148,19 @@ def gradient_step(settings: Settings, draw: Draw) -> Spent:
 
 
 def go_features(settings: Settings, draw: Draw) -> Spent:
-    """Returns what it takes to find the features that the policy of GO reads."""
+    """Return what it takes to find the features that the policy of GO reads."""
     graph = draw()
     return _on_host(partial(go.inputs, graph, _problem(graph), settings=go.Settings()))
 
 
 def go_policy(settings: Settings, draw: Draw) -> Spent:
-    """Returns what a forward pass of GO's network over all ops takes."""
+    """Return what a forward pass of GO's network over all ops takes."""
     _, inputs, state = _go(settings, draw())
     return _on_devices(partial(go.embed, settings=go.Settings()), state.params, inputs)
 
 
 def go_step(settings: Settings, draw: Draw) -> Spent:
-    """Returns what a step of GO's training takes, with what is drawn and costed for it."""
+    """Return what a step of GO's training takes, with what is drawn and costed for it."""
     problem, inputs, state = _go(settings, draw())
 
     def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
@@ -194,50 +188,33 @@ STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
 
 
 def run(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
-    """Returns what one stage takes on one graph, and the peak memory of this process so far."""
+    """Return what one stage takes on one graph, and the peak memory of this process so far."""
     spent = STAGES[stage](settings, partial(FAMILIES[family], settings.seed, ops))
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"graph": family, "ops": ops, "stage": stage, **spent._asdict(), "peak": peak}
-
-
-def apart(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
-    """Returns `run` of the same arguments in a new process."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn, initializer=_start) as pool:
-        return pool.submit(run, stage, family, ops, settings).result()
-
-
-def _start() -> None:
-    common.start()
-    jax.config.update("jax_enable_compilation_cache", False)
+    return {"graph": family, "ops": ops, "stage": stage, **spent._asdict(), "peak": peak_bytes()}
 
 
 def main(settings: Settings) -> None:
-    """Measures stages, prints the table, and saves it with the figures."""
-    check_names("stages", settings.stages, STAGES)
-    common.save_settings(settings.folder, settings)
-    rows = list(product(settings.stages or STAGES, FAMILIES, settings.ops))
-    found: list[dict[str, Any]] = []
-    for stage, family, ops in track(rows, "measuring"):
-        found.append(apart(stage, family, ops, settings))
-        common.save_json(settings.folder / "large.json", found)
-    lines = [
-        (
-            f"{record['graph']}: {record['stage']}",
-            f"{record['ops']}",
-            f"{record['compiling']:.1f}",
-            f"{record['running']:.1f}",
-            f"{record['peak'] / 2**30:.2f}",
+    """Measure stages, print the table, and save it with the figures."""
+    rows = {
+        f"{stage}, {family}, {ops} ops": partial(
+            apart, run, stage, family, ops, settings, cached=False
         )
-        for record in found
-    ]
-    title = (
+        for stage, family, ops in product(settings.stages or STAGES, FAMILIES, settings.ops)
+    }
+    found = store.collect(settings, "large.json", rows, "stages", "ops")
+    tables.show_rows(
         f"Graphs on {DEVICES} devices: {settings.candidates} candidates evaluated, "
-        f"{settings.evaluations} evaluations a search, population {settings.population}"
+        f"{settings.evaluations} evaluations a search, population {settings.population}",
+        found,
+        (
+            ("stage", "{graph}: {stage}"),
+            ("ops", "ops"),
+            ("compilation, s", "{compiling:.1f}"),
+            ("run, s", "{running:.1f}"),
+            ("peak memory, GiB", lambda row: f"{row['peak'] / 2**30:.2f}"),
+        ),
+        settings.folder / "table.md",
     )
-    columns = ("stage", "ops", "compilation, s", "run, s", "peak memory, GiB")
-    common.show(title, columns, lines, settings.folder / "table.md")
 
 
 def _problem(graph: Graph) -> Problem:
@@ -284,4 +261,4 @@ def _on_devices(fn: Callable[..., Any], *args: Any) -> Spent:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

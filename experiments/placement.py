@@ -14,15 +14,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import tyro
-from rich.progress import track
 
 import gopt
-from experiments import common
-from experiments.cases import Case, check_names, forward, step
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.plots.units import format_bytes
 from gopt.scheduling.stages import Stage
+from gopt.workloads.cases import Case, forward, step
 
 MACHINE, DEVICES = "4xh100", 4
 
@@ -36,8 +35,8 @@ MODELS: dict[str, Callable[[], Case]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: of `MODELS`.
@@ -46,14 +45,15 @@ class Settings:
       folder: where the run is saved.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    evaluations: int = 2000
+    models: tuple[str, ...] = choice(MODELS)
+    evaluations: int = at_least(1, 2000)
     seed: int = 0
     folder: Path = Path("runs/placement")
 
 
-def measure(name: str, case: Case, settings: Settings) -> dict[str, Any]:
-    """Returns what a model needs on each device, and how far its values are from XLA's."""
+def measure(name: str, settings: Settings) -> dict[str, Any]:
+    """Return what a model needs on each device, and how far its values are from XLA's."""
+    case = MODELS[name]()
     result = gopt.schedule(
         case.fn,
         *case.args,
@@ -82,18 +82,16 @@ def measure(name: str, case: Case, settings: Settings) -> dict[str, Any]:
 
 
 def main(settings: Settings) -> None:
-    """Measures all models, prints the table and saves it."""
-    check_names("models", settings.models, MODELS)
-    found = [measure(name, MODELS[name](), settings) for name in track(settings.models, "models")]
-    common.save_settings(settings.folder, settings)
-    common.save_json(settings.folder / "placement.json", found)
+    """Measure all models, print the table and save it."""
+    rows = {name: partial(measure, name, settings) for name in settings.models}
+    found = store.collect(settings, "placement.json", rows, "models")
     columns = (
         *("model", "kernels", "stages", "transfers", "one device"),
         *(f"device {k}, predicted, off by %" for k in range(DEVICES)),
         "values differ by",
     )
     title = f"Memory of {DEVICES} devices, arguments included"
-    common.show(title, columns, [_row(row) for row in found], settings.folder / "table.md")
+    tables.show(title, columns, [_row(row) for row in found], settings.folder / "table.md")
 
 
 def _row(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -106,5 +104,4 @@ def _row(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 if __name__ == "__main__":
-    common.start(DEVICES)
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__, devices=DEVICES)

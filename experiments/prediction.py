@@ -1,4 +1,4 @@
-"""How well the memory that gopt predicts for an order of kernels agrees with what XLA plans for it.
+"""Memory of many orders of kernels, as gopt predicts it and as XLA plans it.
 
     python -m experiments.prediction
 
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tyro
-from rich.progress import track
 from scipy import stats
 
-from experiments import common, wired
-from experiments.cases import Case, check_names, forward, step, towers
+from experiments import wired
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import prepare, to_bytes
 from gopt.cost.schedule.xla_memory import beside
@@ -32,6 +31,8 @@ from gopt.measure.timing import memory
 from gopt.plots.units import format_bytes
 from gopt.program.program import Program, trace_program
 from gopt.scheduling.candidate import Kernels, kernels_of, modelled, replay
+from gopt.workloads.cases import Case, forward, step
+from gopt.workloads.recommendation.towers import towers
 from gopt.xla import Group, kernel_graph
 from gopt.xla.ordered import jit_ordered
 
@@ -54,8 +55,8 @@ RESOLUTION = 0.005  # of the least measured: tables of barriers, say, which nobo
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: of `MODELS`.
@@ -64,14 +65,14 @@ class Settings:
       folder: where the run is saved.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    orders: int = 16
+    models: tuple[str, ...] = choice(MODELS)
+    orders: int = at_least(2, 16)
     seed: int = 0
     folder: Path = Path("runs/prediction")
 
 
 class Order(NamedTuple):
-    """What one order of kernels needs beside arguments, in bytes."""
+    """Bytes that one order of kernels needs beside the arguments."""
 
     share: float  # of chance in it: 0 is the best heuristic order, 1 an order drawn at random
     measured: int
@@ -89,7 +90,7 @@ class Row(NamedTuple):
 
 
 def measure(name: str, case: Case, settings: Settings) -> Row:
-    """Returns what a model needs in several orders, and what is predicted."""
+    """Return what a model needs in several orders, and what is predicted."""
     traced = trace_program(case.fn, *case.args, donate_argnums=case.donated)
     kernels = kernels_of(traced, merged=True)
     part_of = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
@@ -112,7 +113,7 @@ def measure(name: str, case: Case, settings: Settings) -> Row:
 def drawn(
     kernels: Kernels, graph: Traced, count: int, seed: int
 ) -> Iterator[tuple[float, Program]]:
-    """Returns orders of a graph's program, from the best heuristic one to one drawn at random.
+    """Return orders of a graph's program, from the best heuristic one to one drawn at random.
 
     The turn of an op is drawn, for a growing share; the rest is its turn in the heuristic order.
     """
@@ -137,13 +138,13 @@ def peak_beside_inputs(graph: Graph) -> int:
 
 
 def _expanded(program: Program, parts: Sequence[Group]) -> Program:
-    """Returns a program in the order of its groups; what is in several runs with the first."""
+    """Return a program in the order of its groups; what is in several runs with the first."""
     order = dict.fromkeys(index for part in parts for index in part)
     return replace(program, equations=tuple(program.equations[index] for index in order))
 
 
 def agreement(row: Row, field: str) -> tuple[float, float]:
-    """Returns the rank correlation of predicted and measured bytes, and the error, in %.
+    """Return the rank correlation of predicted and measured bytes, and the error, in %.
 
     The correlation is Spearman's, not a number where all orders need the same; what differs by less
     than `RESOLUTION` is a tie. The error is the median of absolute values.
@@ -157,23 +158,25 @@ def agreement(row: Row, field: str) -> tuple[float, float]:
     return float(stats.spearmanr(*ranked).statistic), error
 
 
+def run(name: str, settings: Settings) -> dict[str, Any]:
+    """Return what orders of a model need, as JSON values."""
+    row = measure(name, MODELS[name](), settings)
+    return {**row._asdict(), "orders": [order._asdict() for order in row.orders]}
+
+
 def main(settings: Settings) -> None:
-    """Measures all models, prints the table and saves it."""
-    check_names("models", settings.models, MODELS)
-    if settings.orders < 2:
-        raise ValueError(f"orders is {settings.orders}: expected 2 at least")
-    common.save_settings(settings.folder, settings)
-    found = []
-    for name in track(settings.models, "models"):
-        found.append(measure(name, MODELS[name](), settings))
-        rows = [{**row._asdict(), "orders": [o._asdict() for o in row.orders]} for row in found]
-        common.save_json(settings.folder / "prediction.json", rows)
+    """Measure all models, print the table and save it."""
+    made = {name: partial(run, name, settings) for name in settings.models}
+    found = [
+        Row(**row | {"orders": tuple(Order(**order) for order in row["orders"])})
+        for row in store.collect(settings, "prediction.json", made, "models")
+    ]
     columns = (
         *("model", "equations", "kernels", "least measured", "most, %"),
         *("rank correlation, equations", "error, %"),
         *("rank correlation, kernels", "error, %"),
     )
-    common.show(
+    tables.show(
         f"Memory beside arguments in {settings.orders} orders, predicted and measured",
         columns,
         [_cells(row) for row in found],
@@ -192,5 +195,4 @@ def _cells(row: Row) -> tuple[Any, ...]:
 
 
 if __name__ == "__main__":
-    common.start(1)
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__, devices=1)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.cases import Case, floats
-from experiments.exact import least_peak
+from gopt.heuristics.solvers.exact_peak import least_peak
 from gopt.sources.synthetic import small_world
+from gopt.workloads.cases import Case, floats
 
 NODES, NEIGHBOURS, REWIRING = 32, 4, 0.75
 
@@ -23,26 +23,26 @@ SIDE, CHANNELS = 32, 32
 
 
 class Wiring(NamedTuple):
-    """What each node reads, other nodes or else the input, and the nodes that are returned."""
+    """Nodes that each node reads (none: the input), and the nodes that are returned."""
 
     reads: tuple[tuple[int, ...], ...]
     ends: tuple[int, ...]
 
 
 def wiring(seed: int) -> Wiring:
-    """Returns the wiring of a seed."""
+    """Return the wiring of a seed."""
     edges = small_world(np.random.default_rng(seed), NODES, NEIGHBOURS, REWIRING).tolist()
     reads = tuple(tuple(u for u, v in edges if v == node) for node in range(NODES))
     return Wiring(reads, tuple(sorted(set(range(NODES)) - {u for u, _ in edges})))
 
 
 def plain(seed: int) -> Case:
-    """Returns a network of nodes `relu(sum of inputs) @ w`."""
+    """Return a network of nodes `relu(sum of inputs) @ w`."""
     return _network(seed, jax.numpy.matmul, floats(ROWS, COLUMNS), floats(COLUMNS, COLUMNS))
 
 
 def convolutional(seed: int) -> Case:
-    """Returns a network of nodes ReLU of the sum of inputs, 3x3 convolution, batch norm."""
+    """Return a network of nodes ReLU of the sum of inputs, 3x3 convolution, batch norm."""
     weights = floats(3, 3, CHANNELS, CHANNELS), *[floats(CHANNELS)] * 4
     return _network(seed, _convolution, floats(1, SIDE, SIDE, CHANNELS), weights)
 
@@ -51,7 +51,7 @@ KINDS: dict[str, Callable[[int], Case]] = {"plain": plain, "convolutional": conv
 
 
 def optimum(seed: int, case: Case) -> int:
-    """Returns the bytes beside arguments that the network of a seed needs in its best order.
+    """Return the bytes beside arguments that the network of a seed needs in its best order.
 
     A node is two steps: a sum, which may write over what it is the last to read, and a product,
     which may not. Nodes that read the same may share their sum, all or none of them; in the first
@@ -72,7 +72,7 @@ def optimum(seed: int, case: Case) -> int:
 
 
 def _network(seed: int, layer: Callable[..., jax.Array], shape: Any, weights: Any) -> Case:
-    """Returns the network of a seed, with a layer behind the sum of each node."""
+    """Return the network of a seed, with a layer behind the sum of each node."""
     reads, ends = wiring(seed)
 
     def network(x: jax.Array, weights: Sequence[Any]) -> list[jax.Array]:
@@ -94,7 +94,7 @@ def _convolution(x: jax.Array, weights: Sequence[jax.Array]) -> jax.Array:
 
 
 def _least_tensors(wiring: Wiring, shared: bool, begun: Collection[tuple[int, ...]]) -> int:
-    """Returns the most tensors that are held at once in the best order.
+    """Return the most tensors that are held at once in the best order.
 
     Args:
       wiring: of the network.
@@ -106,7 +106,7 @@ def _least_tensors(wiring: Wiring, shared: bool, begun: Collection[tuple[int, ..
     product: list[int] = []  # steps, by node
 
     def add(read: tuple[int, ...], most: int) -> int:
-        """Appends the step that adds up some nodes, of which `most` may have been begun."""
+        """Append the step that adds up some nodes, of which `most` may have been begun."""
         length = next((k for k in range(most, 1, -1) if read[:k] in begun), 0)
         begin = [begin_with(read[:length])] if length else []
         reads.append(begin + [product[u] for u in read[length:]])

@@ -6,10 +6,9 @@ python -m experiments.workloads
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, store, tables
 from gopt.graph.kinds import INPUT
 from gopt.graph.tracing import trace
 from gopt.workloads import WORKLOADS
@@ -27,7 +26,7 @@ class Settings:
 
 
 def main(settings: Settings) -> None:
-    """Traces every workload at its published size and prints the table."""
+    """Trace every workload at its published size and print the table."""
     rows = []
     for name, make in track(WORKLOADS.items(), "tracing"):
         workload = make()
@@ -49,9 +48,9 @@ def main(settings: Settings) -> None:
                 )
             )
     columns = ("workload", "weights, M", "ops", "inputs", "tensors", "uses", "Gflop")
-    common.save_settings(settings.folder, settings)
-    common.show("Workloads as traced", columns, rows, settings.folder / "table.md")
+    store.save_settings(settings.folder, settings)
+    tables.show("Workloads as traced", columns, rows, settings.folder / "table.md")
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

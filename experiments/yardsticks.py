@@ -22,7 +22,8 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments import common
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Keys, Schedule
@@ -38,8 +39,8 @@ METHODS = (*HEURISTICS, "brkga", "best")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What to solve, and how.
+class Settings(command_line.Settings):
+    """Settings of the solver.
 
     Attributes:
       instances: JSON file to read, a list of instances.
@@ -53,17 +54,10 @@ class Settings:
 
     instances: tyro.conf.Positional[Path]
     solutions: Path
-    method: str = "best"
-    evaluations: int = 5000
+    method: str = choice(METHODS, "best")
+    evaluations: int = at_least(1, 5000)
     seed: int = 0
-    every: int = 1
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method is {self.method!r}: expected one of {', '.join(METHODS)}")
-        for name in ("evaluations", "every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+    every: int = at_least(1, 1)
 
 
 class Case(NamedTuple):
@@ -77,7 +71,7 @@ class Case(NamedTuple):
 
 
 def read_cases(path: Path, *, every: int = 1) -> list[Case]:
-    """Returns the cases of every n-th instance of a file.
+    """Return the cases of every n-th instance of a file.
 
     Raises:
       ValueError: the file is not a list of instances; the message names the first bad one.
@@ -119,7 +113,7 @@ def solve(
     seed: int,
     advance: Callable[[int], None],
 ) -> list[tuple[Problem, Keys]]:
-    """Returns the problem and the keys of a schedule for each case.
+    """Return the problem and the keys of a schedule for each case.
 
     They depend on the case and the seed alone: a case has its own padding and its own random key.
     Cases of one shape and number of devices are solved together; `advance` is called with the
@@ -160,7 +154,7 @@ def search(
     method: str,
     evaluations: int,
 ) -> list[Keys]:
-    """Returns the keys that a search finds for each of some problems of one shape."""
+    """Return the keys that a search finds for each of some problems of one shape."""
 
     def find_best(key: jax.Array, problem: Problem, given: best.Starts) -> Keys:
         return best.improve(key, problem, given, objective=objective, evaluations=evaluations).keys
@@ -180,7 +174,7 @@ def search(
 
 
 def spent_on(case: Case, method: str, evaluations: int) -> int:
-    """Returns how many candidates a method decodes and simulates on one case.
+    """Return how many candidates a method decodes and simulates on one case.
 
     A search takes its budget.
     """
@@ -190,7 +184,7 @@ def spent_on(case: Case, method: str, evaluations: int) -> int:
 
 
 def solution(case: Case, problem: Problem, keys: Keys) -> tuple[dict[str, Any], float]:
-    """Returns the solution of a case as it is written, and its value in s or bytes."""
+    """Return the solution of a case as it is written, and its value in s or bytes."""
     schedule = _carry_out(problem, keys)
     task = case.instance.task
     if case.objective == "peak_memory":
@@ -216,8 +210,7 @@ def _carry_out(problem: Problem, keys: Keys) -> Schedule:
 
 
 def main(settings: Settings) -> None:
-    """Solves the instances, writes the solutions and prints how far from the best known."""
-    common.start()
+    """Solve the instances, write the solutions and print how far from the best known."""
     began = time.perf_counter()
     cases = read_cases(settings.instances, every=settings.every)
     with Progress() as progress:
@@ -230,7 +223,7 @@ def main(settings: Settings) -> None:
             advance=lambda count: progress.advance(task, count),
         )
     rows = [solution(case, *found) for case, found in zip(cases, solved, strict=True)]
-    common.save_json(settings.solutions, [row for row, _ in rows])
+    store.save_json(settings.solutions, [row for row, _ in rows])
     pairs = zip(cases, rows, strict=True)
     gaps = np.array([value / case.known - 1 for case, (_, value) in pairs if case.known])
     figures = ["-", "-", "-"]
@@ -241,8 +234,8 @@ def main(settings: Settings) -> None:
     spent = {spent_on(case, settings.method, settings.evaluations) for case in cases}
     seconds = f"{time.perf_counter() - began:.0f}"
     line = [settings.method, _range(spent), len(cases), *figures, seconds]
-    Console().print(common.table(settings.instances.stem, columns, [line]))
+    Console().print(tables.table(settings.instances.stem, columns, [line]))
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

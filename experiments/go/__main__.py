@@ -20,25 +20,25 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.progress import track
 
-from experiments import common
-from experiments.cases import check_names
 from experiments.go import case as cases
-from experiments.go import heuristics, methods, report, runs
+from experiments.go import heuristics, methods, report
+from experiments.go import runs as searching
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, Row, build, profiled
 from experiments.go.tables import TABLES, rank, seconds_of
+from experiments.harness import command_line, store
+from experiments.harness.command_line import UsageError, check_names, choice
+from experiments.harness.runs import Runs, alike, kept_runs
 from gopt.heuristics import makespan_bound
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
 from gopt.systems import go
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(command_line.Settings):
     """Settings of the experiment.
 
     Attributes:
@@ -60,7 +60,7 @@ class Settings:
       training: how it is trained; what it says of that goes before what `policy` says.
     """
 
-    table: str = "placement"
+    table: str = choice(TABLES, "placement")
     rows: tuple[str, ...] = ()
     profiled: Path | None = None
     searches: tuple[str, ...] = ()
@@ -76,10 +76,10 @@ class Settings:
 
 
 def policy(settings: Settings) -> tuple[Any, go.Settings]:
-    """Returns the parameters and settings of the policy: trained now, or loaded.
+    """Return the parameters and settings of the policy: trained now, or loaded.
 
     Raises:
-      ValueError: there is none, or it does not decide what the table is about.
+      UsageError: there is none, or it does not decide what the table is about.
     """
     tasks = TABLES[settings.table][1]
     if settings.train:
@@ -87,20 +87,20 @@ def policy(settings: Settings) -> tuple[Any, go.Settings]:
         folder = settings.folder / "policy"
         return trainer.train(settings.training, sizes, settings.seed, folder)
     if settings.weights is None:
-        raise ValueError("weights are not given: expected those of a policy, or --train")
+        raise UsageError("weights are not given: expected those of a policy, or --train")
     params, sizes = go.load(settings.weights)
     if set(tasks) - set(sizes.tasks):
-        raise ValueError(f"{settings.weights} decides {sizes.tasks}: expected {tasks}")
+        raise UsageError(f"{settings.weights} decides {sizes.tasks}: expected {tasks}")
     return params, dataclasses.replace(sizes, tasks=tasks)
 
 
 def measure(
     name: str, row: Row, settings: Settings, trained: Any, policy: go.Settings
 ) -> report.Measured:
-    """Returns what each method finds on a row, with trained parameters of the policy."""
+    """Return what each method finds on a row, with trained parameters of the policy."""
     jax.clear_caches()  # programs of several rows at once are more than a process may map
-    step, path = build(row), settings.folder / name / "heuristics.npz"
-    place = partial(heuristics.kept, path, step=step, row=row, seeds=settings.seeds)
+    step, folder = build(row), settings.folder / name
+    place = partial(heuristics.kept, folder, step=step, row=row, seeds=settings.seeds)
     make = TABLES[settings.table][0]
     problem, given, default, starts, beyond = make(step, row.devices, place)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
@@ -127,40 +127,40 @@ def measure(
 
 def search(
     name: str, row: Row, case: cases.Case, settings: Settings, trained: Any, policy: go.Settings
-) -> dict[str, runs.Runs]:
-    """Returns what each search reaches on a row; what is in its folder is not searched again."""
+) -> dict[str, Runs]:
+    """Return what each search reaches on a row; what is in its folder is not searched again."""
     to_init, to_run = jax.random.split(jax.random.key(settings.seed))
     keys = jax.random.split(to_run, settings.seeds)
     init = jax.vmap(partial(go.init, settings=policy), (0, None))
     first = jax.jit(init)(jax.random.split(to_init, settings.seeds), case.inputs)
-    learned = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), trained)
+    learned = alike(len(keys), trained)
     searches = methods.searches(settings.evaluations, policy)
     about = {
         "row": row.family,
         "sizes": row.sizes,
-        "case": common.digest((case.problem, case.start, case.order)),
+        "case": store.digest((case.problem, case.start, case.order)),
         "evaluations": settings.evaluations,
         "seed": settings.seed,
         "seeds": settings.seeds,
         "policy": dataclasses.asdict(policy),
     }
-    found = {}
+    found = dict[str, Runs]()
     for method in settings.searches or searches:
         is_learned = method in methods.LEARNED
-        run = partial(runs.run, searches[method], keys, case, learned if is_learned else first)
-        weights = {"weights": common.digest(trained) if is_learned else None}
-        found[method], _ = runs.kept(settings.folder / name / f"{method}.npz", about | weights, run)
+        run = partial(searching.run, searches[method], keys, case, learned if is_learned else first)
+        weights = {"weights": store.digest(trained) if is_learned else None}
+        files = store.Store(settings.folder / name, about | weights)
+        found |= kept_runs(files, method, lambda run=run, m=method: {m: run()}, go.Decision)  # type: ignore[misc]
     return found
 
 
 def main(settings: Settings) -> None:
-    """Runs the experiment."""
-    check_names("table", (settings.table,), TABLES)
+    """Run the experiment."""
     rows = profiled(settings.profiled) if settings.profiled else ROWS
     check_names("rows", settings.rows, rows)
     tasks = TABLES[settings.table][1]
     if settings.profiled and "fusion" in tasks:
-        raise ValueError(f"{settings.profiled} is of measured times: expected no table with fusion")
+        raise UsageError(f"{settings.profiled} is of measured times: expected no table with fusion")
     kind = (", profiled" if settings.profiled else "") + (", alone" if settings.alone else "")
     settings = dataclasses.replace(
         settings,
@@ -174,11 +174,10 @@ def main(settings: Settings) -> None:
 
     if settings.train:
         check(dataclasses.replace(settings.policy, tasks=tasks))
-    common.start()
     trained, sizes = policy(settings)
     check(sizes)
     settings = dataclasses.replace(settings, policy=sizes)
-    common.save_settings(settings.folder, settings)
+    store.save_settings(settings.folder, settings)
     measured = []
     for name in track(settings.rows, "rows of the table"):
         measured.append(measure(name, rows[name], settings, trained, sizes))
@@ -194,4 +193,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

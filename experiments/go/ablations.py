@@ -1,4 +1,4 @@
-"""What each part of GO is worth: policies trained without it, on models that none was trained on.
+"""Ablation of GO: policies trained without some part, on models that none was trained on.
 
     python -m experiments.go.ablations
 
@@ -20,18 +20,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 
-from experiments import common
-from experiments.cases import check_names
 from experiments.go import imitation, validate
 from experiments.go import training as trainer
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
 from gopt.cost.schedule.timing import Timing
 from gopt.systems import go
 
 
 def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
-    """Returns what comes of decisions but for when ops run: all at once, none of them critical."""
+    """Return what comes of decisions but for when ops run: all at once, none of them critical."""
 
     def timing(decision: go.Decision) -> Timing:
         device, zeros = decision.placement, jnp.zeros_like(decision.placement)
@@ -50,7 +49,7 @@ def scheduled_before(
     folder: Path,
     every: Sequence[go.Searches],
 ) -> Any:
-    """Returns random heads on a network that was trained, as long, where only priorities matter."""
+    """Return random heads on a network that was trained, as long, where only priorities matter."""
     alone = dataclasses.replace(policy, tasks=("scheduling",))
     trained, _ = trainer.train(training, alone, seed, folder)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
@@ -62,7 +61,7 @@ def scheduled_before(
 
 
 class Part(NamedTuple):
-    """What is different about a policy."""
+    """Differences of a policy from the one that ships."""
 
     changes: dict[str, Any]  # of its settings
     simulate: trainer.Simulate = go.simulator_of  # what it is told of its decisions
@@ -84,8 +83,8 @@ ONE_GROUP, ONE_SHOT = "one group at a time", "one shot"  # ways to search
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is compared.
+class Settings(command_line.Settings):
+    """Settings of the comparison.
 
     Attributes:
       parts: what is different, by name, see `PARTS`; by default each of them.
@@ -99,11 +98,11 @@ class Settings:
       training: how all are trained.
     """
 
-    parts: tuple[str, ...] = tuple(PARTS)
-    trainings: int = 2
-    devices: tuple[int, ...] = (2, 4)
-    iterations: tuple[int, ...] = (5, 20, 50)
-    seeds: int = 4
+    parts: tuple[str, ...] = choice(PARTS)
+    trainings: int = at_least(1, 2)
+    devices: tuple[int, ...] = at_least(1, (2, 4))
+    iterations: tuple[int, ...] = at_least(1, (5, 20, 50))
+    seeds: int = at_least(1, 4)
     seed: int = 0
     folder: Path = Path("runs/go/ablations")
     policy: go.Settings = field(
@@ -113,20 +112,12 @@ class Settings:
         default_factory=lambda: trainer.Training(steps=64, checkpoint_every=16)
     )
 
-    def __post_init__(self) -> None:
-        for name in ("trainings", "seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
-        for name in ("devices", "iterations"):
-            if not getattr(self, name) or min(getattr(self, name)) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected numbers, 1 at least")
-
 
 Search = Callable[..., np.ndarray]  # parameters, policy and simulator to log ratios, [S, R, T]
 
 
 def searches(settings: Settings) -> dict[str, Search]:
-    """Returns ways to search all validation models, by name."""
+    """Return ways to search all validation models, by name."""
     starts = settings.training.starts
     pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy, starts)
     key = jax.random.key(settings.seed)
@@ -157,10 +148,8 @@ def searches(settings: Settings) -> dict[str, Search]:
 
 
 def main(settings: Settings) -> None:
-    """Runs the comparison."""
-    check_names("parts", settings.parts, PARTS)
-    common.start()
-    common.save_settings(settings.folder, settings)
+    """Run the comparison."""
+    store.save_settings(settings.folder, settings)
     ways = searches(settings)
     training = settings.training
     every = trainer.pools(trainer.TRAIN, training.devices, settings.policy, training.starts)
@@ -188,7 +177,7 @@ def main(settings: Settings) -> None:
 
 
 def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
-    """Prints and saves what policies gained, for each training `[S, R, T]`, logarithms."""
+    """Print and save what policies gained, for each training `[S, R, T]`, logarithms."""
     each = settings.policy.evaluations_per_iteration
     evaluations = [1 + steps * each for steps in settings.iterations]
     starts = settings.training.starts
@@ -199,14 +188,13 @@ def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
         columns = shorter.reshape(len(trainings), -1).T
         rows.append([name, *(f"{x.mean():.1f} ({x.min():.1f} to {x.max():.1f})" for x in columns)])
     title = (
-        f"% shorter than the start after so many evaluations: geometric means over "
-        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices "
-        f"and {settings.seeds} searches, mean and range of {settings.trainings} trainings"
+        f"{validate.title_of(settings.devices)} and {settings.seeds} searches, mean and range of "
+        f"{settings.trainings} trainings"
     )
     heads = ["policy", *(f"{start}, {n}" for start in starts for n in evaluations)]
-    common.show(title, heads, rows, settings.folder / "table.md")
-    common.save_json(settings.folder / "gains.json", {"evaluations": evaluations, "log": found})
+    tables.show(title, heads, rows, settings.folder / "table.md")
+    store.save_json(settings.folder / "gains.json", {"evaluations": evaluations, "log": found})
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.progress import track
 
-from experiments import common
 from experiments.go import training as trainer
 from experiments.go import validate
 from experiments.go.case import OBJECTIVE
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least
 from experiments.throughput.timing import machine, measure
 from gopt.cost.hardware import p100s
 from gopt.cost.schedule.problem import Problem, prepare
@@ -41,8 +41,8 @@ DRAWN = 16  # decisions, of each row, in which groups that are moved are counted
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is compared.
+class Settings(command_line.Settings):
+    """Settings of the comparison.
 
     Attributes:
       weights: of a policy that places ops.
@@ -59,20 +59,14 @@ class Settings:
     devices: tuple[int, ...] = (2, 4)
     iterations: tuple[int, ...] = (14, 56)
     seeds: int = 4
-    ops: tuple[int, ...] = (1000, 10_000, 80_000)
-    rounds: int = 3
+    ops: tuple[int, ...] = at_least(1, (1000, 10_000, 80_000))
+    rounds: int = at_least(1, 3)
     seed: int = 0
     folder: Path = Path("runs/go/autoregressive")
 
-    def __post_init__(self) -> None:
-        if not self.ops or min(self.ops) < 1:
-            raise ValueError(f"ops is {self.ops}: expected sizes of graphs, 1 at least")
-        if self.rounds < 1:
-            raise ValueError(f"rounds is {self.rounds}: expected 1 at least")
-
 
 class Seen(NamedTuple):
-    """What a policy decides by, but for what it decided before."""
+    """Observation of a policy, without its earlier decisions."""
 
     params: Any
     embedding: go.Embedding
@@ -81,7 +75,7 @@ class Seen(NamedTuple):
 
 
 def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> jax.Array:
-    """Returns what the policy says of a kind of moves around a decision, `[K, 1 + V]`."""
+    """Return what the policy says of a kind of moves around a decision, `[K, 1 + V]`."""
     timing = seen.timing._replace(device=decision.placement)  # when ops run is not simulated anew
     groups = go.observe(seen.inputs, decision, timing, settings=policy)
     return go.moves(seen.params, seen.embedding, groups, settings=policy)[kind].logits
@@ -90,7 +84,7 @@ def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> j
 def at_once(
     key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
 ) -> go.Decision:
-    """Returns a decision with other values for groups that are drawn independently, `[N]`."""
+    """Return a decision with other values for groups that are drawn independently, `[N]`."""
     task, level = policy.moves[kind]
     action = go.sample(key, said(seen, decision, kind, policy), 1)
     return _one(
@@ -101,7 +95,7 @@ def at_once(
 def in_sequence(
     key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
 ) -> go.Decision:
-    """Returns a decision with other values for groups, each drawn after those before it, `[N]`.
+    """Return a decision with other values for groups, each drawn after those before it, `[N]`.
 
     If none is moved in the end, a move is drawn by the probabilities of moves, as in `go.sample`.
     """
@@ -138,7 +132,7 @@ def rollout(
     settings: go.Settings,
     draw: Draw,
 ) -> tuple[go.State, None, jax.Array]:
-    """Returns the best decision after iterations, nothing, and costs after each, as `go.rollout`.
+    """Return the best decision after iterations, nothing, and costs after each, as `go.rollout`.
 
     In each, samples of all tasks are drawn on the coarsest level around the best decision so far.
     """
@@ -180,7 +174,7 @@ def moved(params: Any, pool: go.Searches, draw: Draw, policy: go.Settings) -> fl
 
 
 def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> dict[str, float]:
-    """Returns s of CPU time to draw one decision on a graph, however it is drawn, by name."""
+    """Return s of CPU time to draw one decision on a graph, however it is drawn, by name."""
     graph = synthetic.layered(settings.seed, ops)
     problem = prepare(graph, p100s(2))
     inputs = jax.tree.map(jnp.asarray, go.inputs(graph, problem, settings=policy))
@@ -205,7 +199,7 @@ def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> d
 
 
 def policy_of(path: Path) -> tuple[Any, go.Settings]:
-    """Returns a policy.
+    """Return a policy.
 
     Raises:
       ValueError: it does not place, it fuses, so that ops are where their kernels are, or it has
@@ -221,8 +215,7 @@ def policy_of(path: Path) -> tuple[Any, go.Settings]:
 
 
 def main(settings: Settings) -> None:
-    """Compares both, and prints and saves what they gain, what they move, and what they take."""
-    common.start()
+    """Compare both, and print and save what they gain, what they move, and what they take."""
     params, policy = policy_of(settings.weights)
     same = {name: getattr(settings, name) for name in ("devices", "iterations", "seeds", "seed")}
     starts, folder = trainer.STARTS[:2], settings.folder
@@ -244,7 +237,7 @@ def main(settings: Settings) -> None:
     each = 1 + policy.samples * len(policy.tasks)
     validate.report(search, [1 + steps * each for steps in search.iterations], found)
     rows = [(name, f"{count:.1f}") for name, count in groups.items()]
-    common.show("Groups that a draw moves", ("drawn", "groups"), rows, folder / "groups.md")
+    tables.show("Groups that a draw moves", ("drawn", "groups"), rows, folder / "groups.md")
     taken = {ops: seconds(params, ops, policy, settings) for ops in track(settings.ops, "seconds")}
     rows = [
         (f"{ops} ops, {label}", f"{spent:.4f}")
@@ -252,9 +245,9 @@ def main(settings: Settings) -> None:
         for label, spent in each.items()
     ]
     title = f"s of CPU time to draw one decision; {machine()}"
-    common.show(title, ("drawn", "s"), rows, folder / "seconds.md")
-    common.save_json(folder / "drawn.json", {"groups": groups, "seconds": taken})
-    common.save_settings(folder, settings)  # instead of those of the search
+    tables.show(title, ("drawn", "s"), rows, folder / "seconds.md")
+    store.save_json(folder / "drawn.json", {"groups": groups, "seconds": taken})
+    store.save_settings(folder, settings)  # instead of those of the search
 
 
 def _one(decisions: go.Decision) -> go.Decision:
@@ -262,4 +255,4 @@ def _one(decisions: go.Decision) -> go.Decision:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -18,7 +18,7 @@ REGAL_DEVICES = 2  # that its policy is trained for; it says where in a plane de
 
 
 class Reads(NamedTuple):
-    """What other systems read of a row where placement is all that is decided."""
+    """Inputs of other systems, for a row where placement is all that is decided."""
 
     hdp: hdp.Inputs
     placeto: placeto.Inputs
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
     @property
     def simulator(self) -> go.Simulator:
-        """What comes of decisions."""
+        """Simulator of decisions."""
         return go.simulator_of(self.problem, OBJECTIVE, self.order)
 
     @property
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
 
 def row_of(decision: go.Decision) -> go.Decision:
-    """Returns one decision as a population."""
+    """Return one decision as a population."""
     return jax.tree.map(lambda x: x[None], decision)
 
 
@@ -90,7 +90,7 @@ def _read(graph: Graph, problem: Problem) -> Reads:
 
 
 def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns groups at each level, of some ops only, numbered anew, and how many there are."""
+    """Return groups at each level, of some ops only, numbered anew, and how many there are."""
     of_ops = np.full(groups.shape, groups.shape[1], np.int32)
     count = []
     for level, group in enumerate(groups):
@@ -100,12 +100,12 @@ def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def values_of(case: Case, task: str) -> int:
-    """Returns how many values there are for an op."""
+    """Return how many values there are for an op."""
     return go.task_of(task, case.inputs, case.start).may.shape[1]
 
 
 def move(key: jax.Array, case: Case, decision: go.Decision, tasks: tuple[str, ...]) -> go.Decision:
-    """Returns a decision with another value for one group, of a random task and level, `[N]`.
+    """Return a decision with another value for one group, of a random task and level, `[N]`.
 
     "Another" is as seen from the first op of the group.
     """

@@ -1,4 +1,4 @@
-"""How practitioners split each model of the table over devices: by layer, and by time step.
+"""Splits of each model of the table as practitioners make them: by layer, and by time step.
 
 Ops are told apart by the modules that they come from, forwards and backwards. What has no module,
 such as a loss or the update of a weight, goes where the largest of what it reads is made, the last
@@ -42,7 +42,7 @@ _LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
 
 
 def by_layer(step: Step, problem: Problem, family: str, layers: int) -> np.ndarray:
-    """Returns the split by layers, each device as many, or, in models of cells, as much time.
+    """Return the split by layers, each device as many, or, in models of cells, as much time.
 
     Args:
       step: the training step of a row.
@@ -67,7 +67,7 @@ def by_layer(step: Step, problem: Problem, family: str, layers: int) -> np.ndarr
 
 
 def by_step(step: Step, problem: Problem) -> np.ndarray:
-    """Returns the split of a recurrent model by time step, each device as many steps, int64 `[n]`.
+    """Return the split of a recurrent model by time step, each device as many steps, int64 `[n]`.
 
     The ops of a module are a copy for each step, forwards in order, backwards in reverse.
 
@@ -92,7 +92,7 @@ def by_step(step: Step, problem: Problem) -> np.ndarray:
 
 
 def layers_of(step: Step, family: str, layers: int) -> np.ndarray:
-    """Returns the layer of each op, -1 where it has none, int64 `[n]`.
+    """Return the layer of each op, -1 where it has none, int64 `[n]`.
 
     In models of cells or blocks each module at the top is a layer, in the order of their first ops.
     """
@@ -112,7 +112,7 @@ def layers_of(step: Step, family: str, layers: int) -> np.ndarray:
 
 
 def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
-    """Returns devices with every op placed that has none, -1, int64 `[n]`.
+    """Return devices with every op placed that has none, -1, int64 `[n]`.
 
     It goes where the largest of what it reads is made by an op with a place, the last on ties, or
     else where the first of its readers with a place goes. Inputs do not count; they are put on the
@@ -140,6 +140,6 @@ def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
 
 
 def _module(name: str) -> str:
-    """Returns the path of the module that an op comes from, without the model itself."""
+    """Return the path of the module that an op comes from, without the model itself."""
     parts = name.split("/")[:-1]
     return "/".join(parts[1:]) if parts and "jvp(" in parts[0] else ""

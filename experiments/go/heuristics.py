@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common
-from experiments.go import experts, keeping
+from experiments.go import experts
 from experiments.go.rows import Row, Step
+from experiments.harness import store
 from gopt.cost.schedule import decoding, dispatch, execution
 from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import Problem, to_seconds
@@ -37,8 +37,8 @@ class Placed(NamedTuple):
     seconds: float  # to find them all, without what they cost
 
 
-def kept(path: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
-    """Returns what `placed` does: what is kept in a file, or what it does now.
+def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
+    """Return what `placed` does: what is kept in a folder, or what it does now.
 
     Raises:
       ValueError: the file is about something else, or cannot be read.
@@ -50,15 +50,15 @@ def kept(path: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict
         return {"method": list(found), **columns}
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
-    about = {"problem": common.digest(problem), "partitioned": PARTITIONED} | tried
-    arrays = keeping.kept(path, about, make)
+    about = {"problem": store.digest(problem), "partitioned": PARTITIONED} | tried
+    arrays = store.Store(folder, about).arrays("heuristics", make)
     rows = zip(*(arrays[name].tolist() for name in Placed._fields[1:]), strict=True)
     each = zip(arrays["method"].tolist(), arrays["device"], rows, strict=True)
     return {method: Placed(device, *figures) for method, device, figures in each}
 
 
 def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
-    """Returns the placement of each heuristic; where one has settings, the best of those tried.
+    """Return the placement of each heuristic; where one has settings, the best of those tried.
 
     The expert is the better one of the splits by layer and, of recurrent models, by time step.
     METIS is that of `partitioned`, of single ops, and, "by weight", of groups of ops that read a
@@ -101,7 +101,7 @@ def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Plac
 
 
 def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Placed:
-    """Returns the best of METIS with each of `IMBALANCES`, seeds and weights of shared tensors."""
+    """Return the best of METIS with each of `IMBALANCES`, seeds and weights of shared tensors."""
     run = partial(partition_by_time, problem, group)
     parted = [
         partial(run, seed=seed, imbalance=imbalance, shared_out=shared_out)
@@ -113,7 +113,7 @@ def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Place
 
 
 def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
-    """Returns a placement with groups of ops moved until it fits, if it can; see `fit_memory`."""
+    """Return a placement with groups of ops moved until it fits, if it can; see `fit_memory`."""
     began = time.perf_counter()
     device = fit_memory(problem, placed.device, join_groups(problem, group, 256))
     seconds = placed.seconds + time.perf_counter() - began
@@ -121,7 +121,7 @@ def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
 
 
 def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:
-    """Returns the best of some placements `[N]` or `[n]`, first come, first served."""
+    """Return the best of some placements `[N]` or `[n]`, first come, first served."""
     began = time.perf_counter()
     made = [place() for place in every]
     seconds = time.perf_counter() - began
@@ -133,7 +133,7 @@ def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:
 def _least(
     problem: Problem, devices: Sequence[np.ndarray], costs: Sequence[Cost], seconds: float
 ) -> Placed:
-    """Returns the fastest placement; those that fit are better than those that do not."""
+    """Return the fastest placement; those that fit are better than those that do not."""
 
     def rank(k: int) -> tuple[bool, int]:
         return not fits[k], int(costs[k].makespan)

@@ -33,7 +33,7 @@ def imitated(
     folder: Path,
     every: Sequence[go.Searches],
 ) -> Any:
-    """Returns parameters that were taught for as many steps as training has.
+    """Return parameters that were taught for as many steps as training has.
 
     A step has as many graphs as one of training, and as many decisions of each as it has
     iterations. Resumes from the newest checkpoint in `folder`, if there is one.
@@ -101,7 +101,7 @@ def _best(row: go.Searches) -> jax.Array:
 def still_right(
     inputs: go.Inputs, group: jax.Array, groups: go.Groups, wanted: jax.Array
 ) -> jax.Array:
-    """Returns which moves bring a group to where most of its time is wanted, bool `[K, V]`.
+    """Return which moves bring a group to where most of its time is wanted, bool `[K, V]`.
 
     A group that is there with half of its time is not to be moved.
 
@@ -127,7 +127,7 @@ def _learn(
     shown: int,
     policy: go.Settings,
 ) -> go.TrainState:
-    """Returns the state after a step on some rows of a pool, whose targets are `[G, N]`.
+    """Return the state after a step on some rows of a pool, whose targets are `[G, N]`.
 
     So many decisions of each are shown.
     """
@@ -167,7 +167,7 @@ def _learn(
 def _partway(
     key: jax.Array, inputs: go.Inputs, start: go.Decision, wanted: jax.Array
 ) -> go.Decision:
-    """Returns the start with some groups of a random level where they are wanted, `[N]`."""
+    """Return the start with some groups of a random level where they are wanted, `[N]`."""
     to_level, to_share, to_group = jax.random.split(key, 3)
     group = inputs.group[jax.random.randint(to_level, (), 0, len(inputs.group))]
     drawn = jax.random.uniform(to_group, (len(wanted),))[jnp.minimum(group, len(wanted) - 1)]

@@ -3,12 +3,13 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from experiments.go.case import Case, Reads, move, row_of, values_of
+from experiments.harness.runs import Found
 from gopt.cost.schedule import decoding, dispatch
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_TICKS
@@ -22,19 +23,10 @@ CLIMBING = annealing.Settings(hot=0.0, cold=0.0)  # takes every step that is no 
 ANNEALING = annealing.Settings(hot=0.0003, cold=0.00002)
 
 
-class Found(NamedTuple):
-    """What a search returns."""
-
-    decision: go.Decision
-    cost: Any  # float32 [], ticks
-    history: Any  # float32 [K], the lowest cost so far, that of the start first
-    evaluations: Any  # int32 [K], until then
-
-
 def random(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
 ) -> Found:
-    """Draws decisions, each group of a random level one value, and keeps the best."""
+    """Draw decisions, each group of a random level one value, and keep the best."""
     cost, first = case.simulator.cost, case.first
 
     def draw(key: jax.Array) -> go.Decision:
@@ -206,20 +198,20 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
 
 
 def _evolved(case: Case, decision: go.Decision, found: brkga.Result) -> Found:
-    """Returns what BRKGA found, which is counted from the start on."""
+    """Return what BRKGA found, which is counted from the start on."""
     history = jnp.concatenate([case.first.cost[None], found.history])
     return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
 
 
 def _reads(case: Case) -> Reads:
-    """Returns what other systems read of a row; those search where ops are only placed."""
+    """Return what other systems read of a row; those search where ops are only placed."""
     if case.reads is None:
         raise ValueError("the row has more to decide than placement")
     return case.reads
 
 
 def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
-    """Returns the cost of placements `[P, N]`, infinite where one does not fit."""
+    """Return the cost of placements `[P, N]`, infinite where one does not fit."""
     cost = case.simulator.cost
 
     def of_placements(device: jax.Array) -> jax.Array:
@@ -233,7 +225,7 @@ def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
 def _from_nothing(
     case: Case, device: jax.Array, cost: jax.Array, costs: jax.Array, evaluated: jax.Array
 ) -> Found:
-    """Returns what a search found that does not begin with the start, `costs` one after another."""
+    """Return what a search found that does not begin with the start, `costs` one after another."""
     decision = case.start._replace(placement=device)
     # Where none fits, what the one that is returned counts as: it costs one evaluation more.
     best = jax.lax.cond(
@@ -267,16 +259,16 @@ def in_turn(
     for k, to_search in enumerate(jax.random.split(key, len(tasks))):
         mine = case._replace(group=case.group[k : k + 1], count=case.count[k : k + 1])
         found = search(to_search, mine, params, evaluations=each, tasks=tasks[k : k + 1])
-        case = case._replace(start=found.decision)
+        case = case._replace(start=found.best)
         histories.append(found.history)
         evaluated.append(before + found.evaluations)
         before = evaluated[-1][-1] - 1  # what comes next begins with what is known
     every = jnp.concatenate(histories), jnp.concatenate(evaluated)
-    return Found(found.decision, found.cost, *every)
+    return Found(found.best, found.cost, *every)
 
 
 def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:
-    """Returns what was found where each entry of the history is `count` evaluations later."""
+    """Return what was found where each entry of the history is `count` evaluations later."""
     evaluations = 1 + count * jnp.arange(len(history) + 1, dtype=jnp.int32)
     return Found(*best, jnp.concatenate([first.cost[None], history]), evaluations)
 
@@ -284,7 +276,7 @@ def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> F
 def searches(
     evaluations: int, settings: go.Settings
 ) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
-    """Returns the searches by name; each maps a random key, a row and parameters to a result.
+    """Return the searches by name; each maps a random key, a row and parameters to a result.
 
     None evaluates more decisions than `evaluations`, that of the start included. Other systems are
     there if placement is all that is decided; where several tasks are, some are done one after

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import common
 from experiments.go.rows import Published
-from experiments.go.runs import Runs
 from experiments.go.tables import Given
+from experiments.harness import statistics, store, tables
+from experiments.harness.plots import save_figure
+from experiments.harness.runs import Runs
 from gopt import plots
 
 
 class Measured(NamedTuple):
-    """What was found on one row of the table."""
+    """Results on one row of the table."""
 
     name: str
     ops: int
@@ -36,34 +37,28 @@ class Measured(NamedTuple):
 
 
 def methods(row: Measured) -> tuple[str, ...]:
-    """Returns the names of all methods, of what searches began with, too."""
+    """Return the names of all methods, of what searches began with, too."""
     return (*row.given, "start of searches", *row.found)
 
 
 def steps(row: Measured, method: str) -> np.ndarray:
-    """Returns the step of each run of a method, s, `[S]`; no number where memory does not suffice.
+    """Return the step of each run of a method, s, `[S]`; no number where memory does not suffice.
 
     Methods that are not random have one.
     """
     if method in row.found:
-        return row.found[method].makespan
+        return row.found[method].cost
     given = row.given[row.begun if method == "start of searches" else method]
     return np.array([given.makespan if given.fits else np.nan])
 
 
 def within(row: Measured, method: str, seconds: Any) -> np.ndarray:
-    """Returns the step of each run of a search after some seconds of one core, s, `[S, ...]`.
+    """Return the step of each run of a search after some seconds of one core, s, `[S, ...]`.
 
     Evaluations take equally long each. The first one counts whenever it is made.
     """
     found = row.found[method]
-    return _after(found, np.minimum(1, seconds / found.seconds) * found.evaluations[-1])
-
-
-def _after(found: Runs, evaluations: Any) -> np.ndarray:
-    """Returns the step of each run after so many evaluations, s, `[S, ...]`."""
-    place = np.searchsorted(found.evaluations, evaluations, "right") - 1
-    return found.history[:, np.maximum(place, 0)]
+    return found.after(np.minimum(1, seconds / found.seconds) * found.evaluations[-1])
 
 
 def gains(
@@ -72,7 +67,7 @@ def gains(
     other: str,
     steps: Callable[[Measured, str], np.ndarray] = steps,
 ) -> np.ndarray:
-    """Returns 1 − geometric mean over rows of step / step of another method, of each run, `[S]`.
+    """Return 1 − geometric mean over rows of step / step of another method, of each run, `[S]`.
 
     Rows on which a run of either does not fit are left out. The other method counts with its mean.
 
@@ -92,7 +87,7 @@ def _mean(row: Measured, method: str) -> float:
 
 
 def headroom(default: np.ndarray, method: np.ndarray, known: np.ndarray) -> float:
-    """Returns the share of what the default leaves that a method captures: Σ log ratio to it.
+    """Return the share of what the default leaves that a method captures: Σ log ratio to it.
 
     So rows count by what there is to gain. Rows without a figure are left out.
     """
@@ -102,7 +97,7 @@ def headroom(default: np.ndarray, method: np.ndarray, known: np.ndarray) -> floa
 
 
 def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, int]:
-    """Returns how many times fewer evaluations a method needs for what another one ends with.
+    """Return how many times fewer evaluations a method needs for what another one ends with.
 
     That is the geometric mean over rows and runs of evaluations until the other has its last best /
     evaluations until the mean of those is reached; and on how many rows all runs reach it. Other
@@ -121,7 +116,7 @@ def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, in
 
 
 def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
-    """Prints and saves two tables: the rows, s, and what each method is worth over all of them.
+    """Print and save two tables: the rows, s, and what each method is worth over all of them.
 
     And a third one of how a policy does beside one that was trained on the row, see `transfer`.
 
@@ -145,7 +140,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     if np.isfinite([row.bound for row in rows]).all():
         columns = (*columns, "bound")
         table = [(*line, _figure(row.bound)) for line, row in zip(table, rows, strict=True)]
-    common.show(title, columns, table, folder / "rows.md")
+    tables.show(title, columns, table, folder / "rows.md")
     found = rows[0].found
     timed, others = "GO" in found, [name for name in ("HDP", "HDP, published") if name in found]
 
@@ -175,7 +170,7 @@ def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
     if default == "expert" and published:
         gain = f"{100 * _published(published):.1f}"
         summary.append(("published GO-one", gain, *[""] * (len(heads) - 2)))
-    common.show(title, heads, summary, folder / "summary.md")
+    tables.show(title, heads, summary, folder / "summary.md")
 
 
 def _busy(work: np.ndarray, step: np.ndarray) -> str:
@@ -189,7 +184,7 @@ def _sooner(rows: Sequence[Measured], method: str, other: str) -> str:
 
 
 def transfer(rows: Sequence[Measured], folder: Path) -> None:
-    """Prints and saves how a policy does on families that it was not trained on, beside GO-one.
+    """Print and save how a policy does on families that it was not trained on, beside GO-one.
 
     That is the geometric mean over the rows of a family of step / the mean step of GO-one, trained
     on the row from scratch, with its 95 % interval over runs: below 1 the policy is better.
@@ -202,18 +197,17 @@ def transfer(rows: Sequence[Measured], folder: Path) -> None:
         for family, each in [*families.items(), ("all", list(rows))]
     ]
     columns = ["family", "rows", "GO / GO-one", "GO fine-tuned / GO-one"]
-    common.show(
+    tables.show(
         "Steps of a policy trained on other families", columns, lines, folder / "transfer.md"
     )
 
 
 def _ratio(rows: Sequence[Measured], method: str) -> str:
-    mean, half = common.mean_interval(1 - gains(rows, method, "GO-one"))
-    return f"{mean:.3f}" + (f" ± {half:.3f}" if np.isfinite(half) else "")
+    return statistics.plus_minus(1 - gains(rows, method, "GO-one"), 3)
 
 
 def save(rows: Sequence[Measured], folder: Path) -> None:
-    """Writes the figures of every run."""
+    """Write the figures of every run."""
     values = [
         {
             **row._asdict(),
@@ -221,15 +215,15 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
             "given": {
                 m: one._asdict() | {"decision": None, "order": None} for m, one in row.given.items()
             },
-            "found": {m: one._asdict() for m, one in row.found.items()},
+            "found": {m: one._replace(best=None)._asdict() for m, one in row.found.items()},
         }
         for row in rows
     ]
-    common.save_json(folder / "found.json", values)
+    store.save_json(folder / "found.json", values)
 
 
 def draw(rows: Sequence[Measured], folder: Path) -> None:
-    """Saves plots of searches: step in shares of the default's by evaluations, and by core s.
+    """Save plots of searches: step in shares of the default's by evaluations, and by core s.
 
     It is the geometric mean over rows, as gains are; core s are in shares of GO's on each row, if
     it is there. Rows on which a run does not fit at first, or the default does not, are left out.
@@ -250,8 +244,8 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
 
     # How many evaluations there are between figures may depend on the row.
     evaluations = {method: found[method].evaluations for method in begun}
-    if drawn := shares(evaluations, lambda row, m: _after(row.found[m], evaluations[m])):
-        common.save_figure(folder / "convergence.png", plots.convergence(drawn, label=label))
+    if drawn := shares(evaluations, lambda row, m: row.found[m].after(evaluations[m])):
+        save_figure(folder / "convergence.png", plots.convergence(drawn, label=label))
     if "GO" not in begun:
         return
     spent = {}
@@ -260,7 +254,7 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
         spent[method] = np.geomspace(0.01, max(longest, 0.02), 200)
     if drawn := shares(spent, lambda row, m: within(row, m, spent[m] * row.found["GO"].seconds)):
         figure = plots.convergence(drawn, label=label, across="core s / core s of GO")
-        common.save_figure(folder / "seconds.png", figure)
+        save_figure(folder / "seconds.png", figure)
 
 
 def _figure(seconds: float) -> str:
@@ -268,12 +262,11 @@ def _figure(seconds: float) -> str:
 
 
 def _percent(gain: np.ndarray) -> str:
-    mean, half = common.mean_interval(100 * gain)
-    return f"{mean:.1f}" + (f" ± {half:.1f}" if np.isfinite(half) else "")
+    return statistics.plus_minus(100 * gain, 1)
 
 
 def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
-    """Returns how many decisions a method tries at most, and s of one core, mean over rows."""
+    """Return how many decisions a method tries at most, and s of one core, mean over rows."""
     if method in rows[0].found:
         found = [row.found[method] for row in rows]
         tried, spent = [int(one.evaluations[-1]) for one in found], [one.seconds for one in found]
@@ -284,5 +277,5 @@ def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
 
 
 def _published(rows: Sequence[Published]) -> float:
-    """Returns what the paper's GO-one gains over its experts, on these rows."""
+    """Return what the paper's GO-one gains over its experts, on these rows."""
     return 1 - float(np.exp(np.mean([np.log(one.go / one.human) for one in rows])))

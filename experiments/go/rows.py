@@ -88,7 +88,7 @@ ROWS: dict[str, Row] = {
 
 
 def profiled(path: Path) -> dict[str, Row]:
-    """Returns rows of the networks of a file, each on 2 and on 4 devices, see `profiled_step`.
+    """Return rows of the networks of a file, each on 2 and on 4 devices, see `profiled_step`.
 
     Raises:
       ValueError: the file does not hold a list of networks that have names, each another one.
@@ -108,7 +108,7 @@ def profiled(path: Path) -> dict[str, Row]:
 
 
 def build(row: Row) -> Step:
-    """Returns the training step of a row; one that is traced donates what it replaces."""
+    """Return the training step of a row; one that is traced donates what it replaces."""
     if row.profile is not None:
         return Step(*profiled_step(row.profile))
     step, args = WORKLOADS[row.family](**row.sizes).train_step()

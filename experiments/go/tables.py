@@ -50,7 +50,7 @@ Place = Callable[[Problem], dict[str, Placed]]  # ops without a search, by sever
 
 
 def placement(step: Step, devices: int, place: Place) -> Table:
-    """Returns a row where ops are placed, and served first come, first served."""
+    """Return a row where ops are placed, and served first come, first served."""
     problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
     beyond = tuple(name for name in given if name.endswith(OWN_ORDER))
@@ -58,7 +58,7 @@ def placement(step: Step, devices: int, place: Place) -> Table:
 
 
 def schedule(step: Step, devices: int, place: Place) -> Table:
-    """Returns a row where ops are placed, and have priorities.
+    """Return a row where ops are placed, and have priorities.
 
     Searches begin with the best of all placements, with priorities by critical path.
     """
@@ -75,7 +75,7 @@ def schedule(step: Step, devices: int, place: Place) -> Table:
 
 
 def scheduling(step: Step, devices: int, place: Place) -> Table:
-    """Returns a row where ops have priorities, on the devices where METIS places them."""
+    """Return a row where ops have priorities, on the devices where METIS places them."""
     problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     start = _placed(place(problem)[METIS])
     orders = {
@@ -91,7 +91,7 @@ def scheduling(step: Step, devices: int, place: Place) -> Table:
 
 
 def fusion(step: Step, devices: int, place: Place) -> Table:
-    """Returns a row where ops are fused, on one device."""
+    """Return a row where ops are fused, on one device."""
     problem = prepare_joint(_fusible(step), p100s(1), rules=RULES["gpu"])
     at = np.zeros(problem.schedule.shape.ops, np.int32)
     fused = {name: fuse(problem.fusion[0]) for name, fuse in FUSIONS.items()}
@@ -100,7 +100,7 @@ def fusion(step: Step, devices: int, place: Place) -> Table:
 
 
 def joint(step: Step, devices: int, place: Place) -> Table:
-    """Returns a row where all is decided. Searches begin with the best of all combinations.
+    """Return a row where all is decided. Searches begin with the best of all combinations.
 
     Those are of placements, of what compilers fuse within a device or nothing, and of two orders:
     first come, first served, and by critical path. The default is METIS, what compilers fuse, and
@@ -148,19 +148,19 @@ TABLES: dict[str, tuple[Callable[[Step, int, Place], Table], tuple[str, ...]]] =
 
 
 def rank(given: Given) -> tuple[bool, float]:
-    """Returns what the best decision has the least of."""
+    """Return what the best decision has the least of."""
     return not given.fits, given.makespan
 
 
 def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.Decision:
-    """Returns a decision without shifts, `[N]`."""
+    """Return a decision without shifts, `[N]`."""
     device = np.asarray(device, np.int32)
     level = np.zeros_like(device) if fused is None else fused.astype(np.int32)
     return go.Decision(device, np.full_like(device, go.IN_ORDER), level)
 
 
 def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> Given:
-    """Returns a decision with what it costs, by the schedule that is made to look at."""
+    """Return a decision with what it costs, by the schedule that is made to look at."""
     ticks = float(simulated(problem, decision, order))
     fits = ticks < MAX_TICKS
     return Given(decision, order, seconds_of(problem, ticks) if fits else np.inf, fits, 1, 0.0)
@@ -168,7 +168,7 @@ def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) ->
 
 @jax.jit
 def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> jax.Array:
-    """Returns the cost of a decision, by the schedule that is made to look at, float32 `[]`."""
+    """Return the cost of a decision, by the schedule that is made to look at, float32 `[]`."""
     decision = jax.tree.map(jnp.asarray, decision)
     if isinstance(problem, JointProblem):
         problem = contracted(problem, decision.fusion)
@@ -179,12 +179,12 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
 
 
 def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
-    """Returns s for ticks."""
+    """Return s for ticks."""
     return to_seconds(schedule_of(problem), ticks)
 
 
 def _machine(step: Step, devices: int) -> Hardware:
-    """Returns P100s, without limits of memory if layers were profiled.
+    """Return P100s, without limits of memory if layers were profiled.
 
     What such a step takes is not known: it is not told which layers work in place.
     """
@@ -195,7 +195,7 @@ def _machine(step: Step, devices: int) -> Hardware:
 
 
 def _fusible(step: Step) -> Graph:
-    """Returns the graph of a step.
+    """Return the graph of a step.
 
     Raises:
       ValueError: its times were measured: what ops take that are fused is not known.

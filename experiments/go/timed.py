@@ -19,17 +19,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.progress import track
 
 import gopt
-from experiments import common
-from experiments.cases import Case, check_names, forward, step, towers
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import UsageError, at_least, choice
 from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, seconds, turns
 from gopt.scheduling.methods import METHODS
 from gopt.scheduling.stages import Stage
+from gopt.workloads.cases import Case, forward, step
+from gopt.workloads.recommendation.towers import towers
 
 MODELS: dict[str, Callable[[], Case]] = {
     "RNNLM step": partial(step, "rnnlm", layers=2, batch=32, length=8, hidden=256),
@@ -42,8 +43,8 @@ CAPACITY = 16e9  # bytes of a device that does not say what it has, as a CPU
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: of `MODELS`.
@@ -55,11 +56,11 @@ class Settings:
       folder: where the run is saved.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    methods: tuple[str, ...] = ("heft", "go")
+    models: tuple[str, ...] = choice(MODELS)
+    methods: tuple[str, ...] = choice(METHODS, ("heft", "go"))
     devices: int | None = None
-    evaluations: int = 2000
-    repeats: int = 30
+    evaluations: int = at_least(1, 2000)
+    repeats: int = at_least(1, 30)
     seed: int = 0
     folder: Path = Path("runs/timed")
 
@@ -77,12 +78,12 @@ class Timed(NamedTuple):
 
 
 def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
-    """Returns what devices, taken to be alike, and links between them do, as measured here.
+    """Return what devices, taken to be alike, and links between them do, as measured here.
 
     A large product of matrices for the rate, a sum for the bandwidth, small products one after
     another for what a kernel costs; arrays of one number and of 16 MiB that go from the first
     device to the last. (Larger ones are given back to the system after each call, and page faults
-    would take longer than the sum, see `experiments.common.keep_memory`.)
+    would take longer than the sum, see `experiments.harness.command_line.keep_memory`.)
     """
     here, there = devices[0], devices[-1]
     size, long, chain = 1024, 2**22, 200
@@ -129,7 +130,7 @@ def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
 def measure(
     case: Case, hardware: Hardware, devices: list[jax.Device], settings: Settings
 ) -> dict[str, Timed]:
-    """Returns what each method's schedule of a function takes, by the model and in fact."""
+    """Return what each method's schedule of a function takes, by the model and in fact."""
     found, staged = {}, {}
     for method in settings.methods:
         found[method] = gopt.schedule(
@@ -175,24 +176,21 @@ def measure(
 
 
 def main(settings: Settings) -> None:
-    """Times all models, prints the table and saves it.
+    """Time all models, print the table and save it.
 
     Raises:
-      ValueError: a model or method is not known, or there are less than two devices.
+      UsageError: there are less than two devices.
     """
-    common.keep_memory()
-    check_names("models", settings.models, MODELS)
-    check_names("methods", settings.methods, METHODS)
     devices = jax.devices()[: settings.devices]
     if len(devices) < 2:
-        raise ValueError(f"there are {len(devices)} devices: expected 2 at least")
+        raise UsageError(f"there are {len(devices)} devices: expected 2 at least")
     hardware = machine(devices)
     measured = {
         name: measure(MODELS[name](), hardware, devices, settings)
         for name in track(settings.models, "models")
     }
-    common.save_settings(settings.folder, settings)
-    common.save_json(
+    store.save_settings(settings.folder, settings)
+    store.save_json(
         settings.folder / "timed.json",
         {
             "device": devices[0].device_kind,
@@ -216,7 +214,7 @@ def main(settings: Settings) -> None:
         f"Schedules on {len(devices)} devices, {settings.evaluations} evaluations, simulated "
         f"and timed in {settings.repeats} turns; ratios are to one device"
     )
-    common.show(title, columns, rows, settings.folder / "table.md")
+    tables.show(title, columns, rows, settings.folder / "table.md")
     rate, bandwidth = float(hardware.flop_rate[0]), float(hardware.memory_bandwidth[0])
     print(
         f"{devices[0].device_kind}: {rate / 1e9:.0f} Gflop/s, {bandwidth / 1e9:.1f} GB/s, "
@@ -241,5 +239,4 @@ if __name__ == "__main__":
     # A device of a CPU is a core: no program may use those of others.
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
-    common.start()
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__, keeps_memory=True)

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from rich.progress import track
 
-from experiments import common
 from experiments.go.case import OBJECTIVE
+from experiments.harness import store
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import p100s
 from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
@@ -68,7 +68,7 @@ VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # of other families than
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How the policy is trained.
+    """Settings of the training.
 
     Attributes:
       steps: of training; each has one number of devices, in turn.
@@ -109,7 +109,7 @@ class Training:
 
 
 def check_starts(starts: Sequence[str]) -> None:
-    """Raises a `ValueError` if there are none, or others than `STARTS`."""
+    """Raise a `ValueError` if there are none, or others than `STARTS`."""
     if not starts or set(starts) - set(STARTS):
         raise ValueError(f"starts is {starts}: expected some of {STARTS}")
 
@@ -120,7 +120,7 @@ def pools(
     policy: go.Settings,
     starts: Sequence[str] = STARTS,
 ) -> list[go.Searches]:
-    """Returns searches on the training steps of models, a pool for each number of devices."""
+    """Return searches on the training steps of models, a pool for each number of devices."""
     graphs = []
     for family, sizes in track(models, "tracing training steps"):
         step, args = WORKLOADS[family](**sizes).train_step()
@@ -135,7 +135,7 @@ def pools(
 def _pool(
     graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequence[str]
 ) -> go.Searches:
-    """Returns the searches of all graphs, each from some starts.
+    """Return the searches of all graphs, each from some starts.
 
     From "one device" nothing is fused; from the others all that a compiler fuses within a device.
     "A cut" is by METIS, "a list" by critical path; with "little memory" each device has little more
@@ -170,13 +170,13 @@ def _pool(
 
 
 def _listed(problem: Problem) -> np.ndarray:
-    """Returns where critical path places groups of ops that read a weight, joined, `[N]`."""
+    """Return where critical path places groups of ops that read a weight, joined, `[N]`."""
     groups = join_groups(problem, weight_groups(problem), GROUPS * problem.num_devices)
     return np.asarray(decoding.decode(problem, critical_path(problem, groups)).device)
 
 
 def _tight(problem: Any, memory: float) -> Any:
-    """Returns the problem on devices that have no more than so many units of memory."""
+    """Return the problem on devices that have no more than so many units of memory."""
     schedule = schedule_of(problem)
     capacity = np.minimum(memory, np.asarray(schedule.capacity)).astype(np.int32)
     schedule = schedule._replace(capacity=capacity)
@@ -185,7 +185,7 @@ def _tight(problem: Any, memory: float) -> Any:
 
 
 def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
-    """Returns joint problems of one shape, of graphs of one shape."""
+    """Return joint problems of one shape, of graphs of one shape."""
     machine = partial(prepare_joint, hardware=p100s(devices), rules=RULES["gpu"])
     each = [machine(graph).fusion[0] for graph in graphs]
     rows = max(len(one.access) for one in each), max(len(one.reach.kernel) for one in each)
@@ -200,12 +200,12 @@ def begin(
     order: Any,
     objective: str = OBJECTIVE,
 ) -> go.State:
-    """Returns a decision to start from, and its cost."""
+    """Return a decision to start from, and its cost."""
     return go.begin(problem, device, go.simulator_of(problem, objective, order), fused)
 
 
 def described(training: Training, policy: go.Settings, seed: int) -> dict[str, Any]:
-    """Returns what a run is told apart by, as JSON values."""
+    """Return what a run is told apart by, as JSON values."""
     return {
         "seed": seed,
         "graphs": TRAIN,
@@ -223,7 +223,7 @@ def train(
     simulate: Simulate = go.simulator_of,
     begun: Any = None,
 ) -> tuple[Any, go.Settings]:
-    """Returns trained parameters and the settings of the policy; also saved as `policy.npz`.
+    """Return trained parameters and the settings of the policy; also saved as `policy.npz`.
 
     Resumes from the newest checkpoint in `folder`, if there is one; the result is the same as
     without an interruption. The file is written with every checkpoint.
@@ -242,8 +242,8 @@ def train(
     """
     settings = described(training, policy, seed) | {"simulate": simulate.__name__}
     if begun is not None:
-        settings["begun"] = common.digest(begun)
-    origin = settings | {"versions": common.versions()}
+        settings["begun"] = store.digest(begun)
+    origin = settings | {"versions": store.versions()}
     every = every or pools(TRAIN, training.devices, policy, training.starts)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     params = begun

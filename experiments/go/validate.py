@@ -1,4 +1,4 @@
-"""What a policy is worth where it was not trained: the same searches with and without training.
+"""Policies on models that they were not trained on: the same searches with and without training.
 
     python -m experiments.go.validate --weights runs/go/policy/policy.npz
 
@@ -17,12 +17,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.progress import track
 
-from experiments import common
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
+from experiments.harness import command_line, statistics, store, tables
+from experiments.harness.command_line import UsageError, at_least, choice
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.search.parallel import shard_candidates
 from gopt.systems import go
@@ -31,8 +31,8 @@ Run = Callable[..., tuple[Any, Any, jax.Array]]  # a search, as `go.rollout`
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is compared.
+class Settings(command_line.Settings):
+    """Settings of the comparison.
 
     Attributes:
       weights: policies that place, and search alike but for `explore`.
@@ -40,30 +40,25 @@ class Settings:
       devices: numbers of devices.
       starts: of searches, of `trainer.STARTS`.
       iterations: of a search, after which gains are shown.
-      seeds: searches of each graph and start, with the same random keys for each policy.
+      seeds: searches of each graph and start, with the same random keys for each policy; at
+        least 2, for an interval.
       seed: of everything random.
       folder: where the table and all gains are saved.
     """
 
     weights: tuple[Path, ...]
     explore: tuple[float, ...] = ()
-    devices: tuple[int, ...] = (2, 4)
-    starts: tuple[str, ...] = trainer.STARTS
-    iterations: tuple[int, ...] = (5, 20, 50)
-    seeds: int = 4
+    devices: tuple[int, ...] = at_least(1, (2, 4))
+    starts: tuple[str, ...] = choice(trainer.STARTS)
+    iterations: tuple[int, ...] = at_least(1, (5, 20, 50))
+    seeds: int = at_least(2, 4)
     seed: int = 0
     folder: Path = Path("runs/go/validation")
 
     def __post_init__(self) -> None:
-        if not self.iterations or min(self.iterations) < 1:
-            raise ValueError(f"iterations is {self.iterations}: expected numbers, 1 at least")
-        if not self.devices or min(self.devices) < 1:
-            raise ValueError(f"devices is {self.devices}: expected numbers, 1 at least")
-        trainer.check_starts(self.starts)
-        if self.seeds < 2:
-            raise ValueError(f"seeds is {self.seeds}: expected 2 at least, for an interval")
+        super().__post_init__()
         if any(not 0 < share < 1 for share in self.explore):
-            raise ValueError(f"explore is {self.explore}: expected between 0 and 1")
+            raise UsageError(f"explore is {self.explore}: expected between 0 and 1")
 
 
 def gains(
@@ -77,7 +72,7 @@ def gains(
     simulate: trainer.Simulate = go.simulator_of,
     run: Run = go.rollout,
 ) -> np.ndarray:
-    """Returns log(cost / that of the start) after some iterations of searches, `[S, R, T]`.
+    """Return log(cost / that of the start) after some iterations of searches, `[S, R, T]`.
 
     Where the start does not fit it is no number.
 
@@ -110,7 +105,7 @@ def searched(
     simulate: trainer.Simulate,
     run: Run,
 ) -> jax.Array:
-    """Returns log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
+    """Return log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
 
     def one(row: tuple[jax.Array, go.Searches]) -> jax.Array:
         key, (problem, inputs, order, start) = row
@@ -123,7 +118,7 @@ def searched(
 
 
 def compared(settings: Settings) -> list[tuple[str, Any, go.Settings]]:
-    """Returns what is compared: a name, parameters, and settings of a policy.
+    """Return what is compared: a name, parameters, and settings of a policy.
 
     Raises:
       ValueError: there is no policy, one does not place, or they do not search alike.
@@ -149,8 +144,7 @@ def compared(settings: Settings) -> list[tuple[str, Any, go.Settings]]:
 
 
 def main(settings: Settings) -> None:
-    """Runs the comparison."""
-    common.start()
+    """Run the comparison."""
     policies = compared(settings)
     policy = policies[0][2]
     pools = trainer.pools(trainer.VALIDATION, settings.devices, policy, settings.starts)
@@ -166,8 +160,16 @@ def main(settings: Settings) -> None:
     report(settings, evaluations, found)
 
 
+def title_of(devices: Sequence[int]) -> str:
+    """Return the title of tables of gains on all validation models."""
+    return (
+        "% shorter than the start after so many evaluations: geometric means over "
+        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, devices))} devices"
+    )
+
+
 def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarray]) -> None:
-    """Prints and saves what each policy gained, `[S, R, T]`; no number where it does not fit."""
+    """Print and save what each policy gained, `[S, R, T]`; no number where it does not fit."""
     starts = settings.starts
     searches = [
         (family, devices, start)
@@ -179,32 +181,27 @@ def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarr
     for policy, ratio in found.items():
         each = [ratio[:, k :: len(starts)] for k in range(len(starts))]
         rows.append([policy, *(_shorter(x[..., t]) for x in each for t in range(x.shape[-1]))])
-    title = (
-        f"% shorter than the start after so many evaluations: geometric means over "
-        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices, "
-        f"95 % intervals of {settings.seeds} searches"
-    )
+    title = f"{title_of(settings.devices)}, 95 % intervals of {settings.seeds} searches"
     columns = ["policy", *(f"{start}, {count}" for start in starts for count in evaluations)]
-    common.show(title, columns, rows, settings.folder / "table.md")
+    tables.show(title, columns, rows, settings.folder / "table.md")
     lines = [
         [*search, *(_shorter(ratio[:, k : k + 1, -1]) for ratio in found.values())]
         for k, search in enumerate(searches)
     ]
     title = f"% shorter than the start after {evaluations[-1]} evaluations"
     columns = ["model", "devices", "start", *found]
-    common.show(title, columns, lines, settings.folder / "models.md")
-    common.save_settings(settings.folder, settings)
+    tables.show(title, columns, lines, settings.folder / "models.md")
+    store.save_settings(settings.folder, settings)
     records = {"searches": searches, "evaluations": evaluations, "log ratio": found}
-    common.save_json(settings.folder / "gains.json", records)
+    store.save_json(settings.folder / "gains.json", records)
     print(f"saved in {settings.folder}")
 
 
 def _shorter(log_ratio: np.ndarray) -> str:
-    """Returns how much shorter steps are, %, for `[S, R]`, but for searches that do not fit."""
+    """Return how much shorter steps are, %, for `[S, R]`, but for searches that do not fit."""
     log_ratio = log_ratio[:, np.isfinite(log_ratio).all(0)]
-    mean, error = common.mean_interval(100 * (1 - np.exp(log_ratio.mean(1))))
-    return f"{mean:.1f} ± {error:.1f}"
+    return statistics.plus_minus(100 * (1 - np.exp(log_ratio.mean(1))), 1)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

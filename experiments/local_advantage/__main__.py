@@ -13,14 +13,16 @@ tables and saves them with settings, versions, figures of every run and plots in
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import tyro
 from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, store
+from experiments.harness.command_line import UsageError, at_least
+from experiments.harness.runs import kept_runs
 from experiments.local_advantage import ablation, graphs, methods, real, report, routes, runs
 from experiments.local_advantage import training as trainer
 from gopt.systems import local_advantage
@@ -29,7 +31,7 @@ Network = tuple[Any, local_advantage.Settings]  # its parameters and settings
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(command_line.TrainedSettings):
     """Settings of the experiment.
 
     Attributes:
@@ -38,42 +40,30 @@ class Settings:
         guided and random search by measured times of kernels on this CPU.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph from each kind of start.
-      train: train a network, instead of loading `weights`.
-      weights: a network to evaluate; by default the one that ships.
       split: graphs to evaluate on.
       folder: where the run is saved.
-      seed: of everything random.
       network: sizes and training of a network that is trained; one that is loaded has its own.
       sampling: of the data that it is trained on.
     """
 
     table: Literal["1", "ablation", "routes", "real"] = "1"
-    evaluations: int = 4500
-    seeds: int = 5
-    train: bool = False
-    weights: Path | None = None
+    evaluations: int = at_least(2, 4500)
+    seeds: int = at_least(1, 5)
     split: Literal["test", "validation"] = "test"
     folder: Path = Path("runs/local_advantage")
-    seed: int = 0
     network: local_advantage.Settings = field(default_factory=local_advantage.Settings)
     sampling: local_advantage.Sampling = field(default_factory=local_advantage.Sampling)
 
     def __post_init__(self) -> None:
-        if self.evaluations < 2 or self.seeds < 1:
-            raise ValueError(
-                f"evaluations is {self.evaluations}, seeds is {self.seeds}: expected 2 and 1 at "
-                "least"
-            )
-        if self.train and self.weights is not None:
-            raise ValueError("weights are given, and train is set: expected one of them")
+        super().__post_init__()
         if self.table == "ablation" and (self.train or self.weights is not None):
-            raise ValueError("the ablation trains all its networks: expected no weights or train")
+            raise UsageError("the ablation trains all its networks: expected no weights or train")
         if self.table == "real" and self.split != "test":
-            raise ValueError("split is given: measured searches have blocks of their own")
+            raise UsageError("split is given: measured searches have blocks of their own")
 
 
 def data(settings: Settings, split: str) -> list[tuple[graphs.Case, local_advantage.Records]]:
-    """Returns the graphs of a split with their records."""
+    """Return the graphs of a split with their records."""
     return trainer.shards(
         graphs.SPLITS[split],
         sampling=settings.sampling,
@@ -84,7 +74,7 @@ def data(settings: Settings, split: str) -> list[tuple[graphs.Case, local_advant
 
 
 def trained(settings: Settings, name: str = "network") -> Network:
-    """Returns the parameters and settings of a network that is trained now, and saves it."""
+    """Return the parameters and settings of a network that is trained now, and saves it."""
     params, losses = trainer.train(
         data(settings, "train"),
         settings=settings.network,
@@ -92,36 +82,38 @@ def trained(settings: Settings, name: str = "network") -> Network:
         folder=settings.folder / "checkpoints" / name,
         label=f"training {name}",
     )
-    common.save_json(settings.folder / f"{name}.json", losses)
+    store.save_json(settings.folder / f"{name}.json", losses)
     local_advantage.save(
         settings.folder / f"{name}.npz",
         params,
         settings.network,
-        origin=common.origin(settings),
+        origin=store.origin(settings),
     )
     return params, settings.network
 
 
 def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
-    """Runs all searches on every graph of a split.
+    """Run all searches on every graph of a split.
 
     Args:
       settings: of the experiment.
       learned: searches that have networks, by name.
     """
-    common.save_settings(settings.folder, settings)
+    store.save_settings(settings.folder, settings)
     searches = {name: search for name, (search, _) in learned.items()}
     searches |= methods.unguided(settings.evaluations)
     compiled = {name: methods.many(search) for name, search in searches.items()}
     params = {name: found for name, (_, found) in learned.items()}
-    found = []
-    root = jax.random.key(settings.seed)
+    digests = {name: store.digest(trained) for name, trained in params.items()}
+    about = store.described(settings, "table", "train", "weights", "sampling")
+    kept = store.Store(settings.folder / "rows", about | {"searches": digests})
+    found, root = [], jax.random.key(settings.seed)
     for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
         case = graphs.case(spec)
         key = jax.random.fold_in(root, index)
-        row = runs.run(case, compiled, params, seeds=settings.seeds, key=key)
-        found.append(report.Graph(case, row))
-        common.save_json(settings.folder / "runs.json", report.values(found))
+        run = partial(runs.run, case, compiled, params, seeds=settings.seeds, key=key)
+        found.append(report.Graph(case, kept_runs(kept, case.name, run)))
+        store.save_json(settings.folder / "runs.json", report.values(found))
     title = f"{settings.evaluations} evaluations, {settings.seeds} seeds, {settings.split} split"
     report.report(found, tuple(searches), settings.folder, title=title)
     report.draw(found, tuple(searches), settings.folder)
@@ -129,7 +121,7 @@ def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
 
 
 def compare_variants(settings: Settings) -> None:
-    """Trains a network of every variant, and compares how they rank and guide."""
+    """Train a network of every variant, and compare how they rank and guide."""
     networks = {
         name: trained(dataclasses.replace(settings, network=sizes), name.replace(" ", "_"))
         for name, sizes in ablation.variants(settings.network).items()
@@ -141,8 +133,7 @@ def compare_variants(settings: Settings) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Runs the experiment."""
-    common.start()
+    """Run the experiment."""
     if settings.table == "ablation":
         compare_variants(settings)
         return
@@ -161,8 +152,8 @@ def main(settings: Settings) -> None:
             )
         compare(settings, learned)
     else:
-        common.keep_memory()
-        common.save_settings(settings.folder, settings)
+        command_line.keep_memory()
+        store.save_settings(settings.folder, settings)
         real.compare(
             network,
             evaluations=settings.evaluations,
@@ -173,4 +164,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

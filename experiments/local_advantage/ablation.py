@@ -1,4 +1,4 @@
-"""What the network learns, and from which samples: how well it ranks, and how well it guides."""
+"""Networks that learn other targets from other samples: how well they rank and guide."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from rich.progress import track
 from scipy import stats
 
-from experiments import common
+from experiments.harness import tables
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import PAPER, Learned, by_network, flips, walks
 from gopt.cost.fusion.cost import fusion_cost
@@ -25,7 +25,7 @@ LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def variants(settings: local_advantage.Settings) -> dict[str, local_advantage.Settings]:
-    """Returns the settings of the network of each variant, by name."""
+    """Return the settings of the network of each variant, by name."""
     change = partial(dataclasses.replace, settings)
     return {
         "guided": settings,
@@ -37,7 +37,7 @@ def variants(settings: local_advantage.Settings) -> dict[str, local_advantage.Se
 
 
 def searches(networks: Mapping[str, Network], evaluations: int) -> dict[str, Learned]:
-    """Returns the searches that networks guide, and two more: as the paper's, and by flips only."""
+    """Return the searches that networks guide, and two more: as the paper's, and by flips only."""
     guide = partial(by_network, evaluations=evaluations)
     found = {name: Learned(guide(sizes), params) for name, (params, sizes) in networks.items()}
     params, sizes = networks["guided"]
@@ -52,7 +52,7 @@ def rank_correlations(
     data: Sequence[tuple[Case, local_advantage.Records]],
     folder: Path,
 ) -> None:
-    """Prints rank correlations of predicted with true advantages, in one configuration at a time.
+    """Print rank correlations of predicted with true advantages, in one configuration at a time.
 
     Of signed advantages, of their sizes, and the share of the saving that the best 2 % of flips
     make which the 2 % that are predicted to be best make.
@@ -71,7 +71,7 @@ def rank_correlations(
             rows.append(
                 (made.name, name, f"{signed:.2f}", f"{sizes:.2f}", f"{_best(promise, saved):.0f}")
             )
-    common.show(
+    tables.show(
         "Predicted and true advantages",
         ("graph", "network", "rank correlation", "of sizes", "saved by the best 2 %, %"),
         rows,
@@ -92,7 +92,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _best(promise: np.ndarray, saved: np.ndarray) -> float:
-    """Returns what the most promising 2 % save, % of the most that 2 % can; harm counts, too."""
+    """Return what the most promising 2 % save, % of the most that 2 % can; harm counts, too."""
     count = max(1, promise.shape[1] // 50)
     chosen = np.argsort(-promise, 1)[:, :count]
     made = np.take_along_axis(saved, chosen, 1).sum()
@@ -107,7 +107,7 @@ def path_sums(
     *,
     seed: int,
 ) -> None:
-    """Prints how well sums of predictions along paths of flips replace what the paths change.
+    """Print how well sums of predictions along paths of flips replace what the paths change.
 
     Paths start at the default and flip random decisions. Predictions are made once, at the start,
     or anew before each flip; beside them are sums of true advantages at the start.
@@ -118,7 +118,7 @@ def path_sums(
         found = _paths(params, made, settings, seed)
         for kind, correlations in found.items():
             rows.append((made.name, kind, *(f"{c:.2f}" for c in correlations)))
-    common.show(
+    tables.show(
         f"Rank correlation of sums along paths of flips with what the paths change, {PATHS} paths",
         ("graph", "sums of", *(f"{length} flips" for length in LENGTHS)),
         rows,
@@ -157,7 +157,7 @@ def _paths(
 def _along(
     params: Any, problem: Any, graphs: Any, default: Any, paths: Any, *, settings: Any
 ) -> tuple[jax.Array, ...]:
-    """Returns changes of flips at the default, predicted and true, and those along each path.
+    """Return changes of flips at the default, predicted and true, and those along each path.
 
     In ticks: `[N]`, `[N]`, and `[paths, flips]` predicted before each flip, and true up to it.
     """

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.regal.graphs import Spec, build, name
+from experiments.harness.graphs import Spec, build, name
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.fusion import CPU
@@ -62,7 +62,7 @@ class Case(NamedTuple):
 
 
 def case(spec: Spec) -> Case:
-    """Returns the graph of one specification, with XLA's and other configurations."""
+    """Return the graph of one specification, with XLA's and other configurations."""
     graph = build(spec)
     problem = CPU.problem(graph)
     found = {kind: fusion(problem) for kind, fusion in FUSIONS.items()}

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.harness.runs import Found
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.learning.graphs import GraphsTuple
@@ -25,19 +26,12 @@ TEMPERATURE = 1e-6  # of Gibbs sampling, as a share of the cost of the default
 
 
 class Task(NamedTuple):
-    """What a search is given."""
+    """Input of a search."""
 
     problem: FusionProblem
     graphs: GraphsTuple
     start: Any  # bool [N]
     params: Any  # of the network, or None
-
-
-class Found(NamedTuple):
-    """What a search found."""
-
-    fuse: Any  # bool [N]
-    history: Any  # int32 [evaluations], ticks, the best after each
 
 
 Search = Callable[[jax.Array, Task], Found]
@@ -51,25 +45,35 @@ class Learned(NamedTuple):
     params: Any
 
 
+def found_after_each(fuse: jax.Array, history: jax.Array) -> Found:
+    """Return the result of a search whose history has an entry for each evaluation."""
+    return Found(fuse, history[-1], history, 1 + jnp.arange(len(history)))
+
+
 def flips(task: Task) -> Moves:
-    """Returns the one move of the random search of the paper."""
+    """Return the one move of the random search of the paper."""
     del task
     return (guided.flip,)
 
 
 def flips_and_shifts(task: Task) -> Moves:
-    """Returns the moves of our searches."""
+    """Return the moves of our searches."""
     return guided.flip, *local_advantage.shifts(task.graphs, task.problem.configurable)
 
 
 def walks(task: Task) -> Moves:
-    """Returns the one move of the guided search of the paper: what is near a decision changes."""
+    """Return the one move of the guided search of the paper: what is near a decision changes."""
     return (local_advantage.walk(task.graphs, task.problem.configurable, steps=1),)
 
 
 def costs(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
-    """Returns a function that maps decisions `[P, N]` to ticks `[P]`."""
+    """Return a function that maps decisions `[P, N]` to ticks `[P]`."""
     return lambda decisions: jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
+
+
+def costs_of_keys(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
+    """Return a function that maps keys `[P, N]`, fused above 0.5, to ticks `[P]`."""
+    return lambda keys: costs(problem)(keys > 0.5)
 
 
 def guided_by(
@@ -81,7 +85,7 @@ def guided_by(
     settings: guided.Settings = GUIDED,
     moves: Callable[[Task], Moves] = flips_and_shifts,
 ) -> Found:
-    """Returns what a guide finds."""
+    """Return what a guide finds."""
     found = guided.minimize(
         key,
         costs(task.problem),
@@ -91,7 +95,7 @@ def guided_by(
         settings=settings,
         moves=moves(task),
     )
-    return Found(found.decisions > 0, found.history)
+    return found_after_each(found.decisions > 0, found.history)
 
 
 def _by_network(
@@ -115,7 +119,7 @@ def _gibbs(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     found = gibbs.minimize(
         key, cost, start, order, count, evaluations=evaluations, temperature=temperature
     )
-    return Found(found.decisions > 0, found.history)
+    return found_after_each(found.decisions > 0, found.history)
 
 
 def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
@@ -128,41 +132,34 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     start = task.start.astype(jnp.float32)
     found = annealing.minimize(
         key,
-        lambda keys: costs(problem)(keys > 0.5),
+        costs_of_keys(problem),
         start,
         evaluations=evaluations,
         settings=ANNEALING,
         neighbour=flip,
         given=start[None],
     )
-    return Found(found.keys > 0.5, found.history)
+    return found_after_each(found.keys > 0.5, found.history)
 
 
 def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
-    problem = task.problem
-    start = task.start.astype(jnp.float32)
-    found = brkga.minimize(
-        key,
-        lambda keys: costs(problem)(keys > 0.5),
-        start,
-        evaluations=evaluations,
-        settings=EVOLUTION,
-        given=start[None],
-    )
+    cost, start = costs_of_keys(task.problem), task.start.astype(jnp.float32)
+    how = dict(evaluations=evaluations, settings=EVOLUTION, given=start[None])
+    found = brkga.minimize(key, cost, start, **how)
     generation = jnp.searchsorted(found.evaluations, jnp.arange(1, evaluations + 1), side="right")
     # What the first population has is known when all of it is costed, but for the start.
     history = found.history[jnp.maximum(generation - 1, 0)]
-    first = costs(problem)(start[None])[0]
-    return Found(found.keys > 0.5, jnp.where(generation == 0, first, history))
+    first = cost(start[None])[0]
+    return found_after_each(found.keys > 0.5, jnp.where(generation == 0, first, history))
 
 
 def by_network(network: local_advantage.Settings, evaluations: int, **how: Any) -> Search:
-    """Returns the search that a network of these sizes guides; see `guided_by`."""
+    """Return the search that a network of these sizes guides; see `guided_by`."""
     return partial(_by_network, network=network, evaluations=evaluations, **how)
 
 
 def unguided(evaluations: int) -> dict[str, Search]:
-    """Returns the searches that have learned nothing, by name.
+    """Return the searches that have learned nothing, by name.
 
     "No network" is the guided search with a guide to which all decisions are alike.
     """
@@ -176,12 +173,12 @@ def unguided(evaluations: int) -> dict[str, Search]:
 
 
 def many(search: Search) -> Callable[[Any, Task], Found]:
-    """Returns a search, jitted, for many runs: keys `[S]` and starts `[S, N]`."""
+    """Return a search, jitted, for many runs: keys `[S]` and starts `[S, N]`."""
     axes = (0, Task(None, None, 0, None))  # type: ignore[arg-type]
     return jax.jit(jax.vmap(search, axes))
 
 
 def starts(key: jax.Array, default: np.ndarray, problem: FusionProblem, count: int) -> dict:
-    """Returns what searches start from, bool `[S, N]`, by name: the default, and random ones."""
+    """Return what searches start from, bool `[S, N]`, by name: the default, and random ones."""
     random = jax.random.bernoulli(key, 0.5, (count, len(default))) & problem.configurable
     return {"default": np.tile(default, (count, 1)), "random": np.asarray(random)}

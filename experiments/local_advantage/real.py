@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from rich.progress import track
 
-from experiments import common
-from experiments.cases import Case, step
+from experiments.harness import statistics, tables
+from experiments.harness.plots import save_figure
 from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
 from experiments.local_advantage.runs import target, until, written
 from gopt.fusion import CPU, KernelTimes, fused
@@ -19,11 +19,11 @@ from gopt.fusion.search import search
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.equality import random_arguments
-from gopt.measure.timing import median_ratio, turns
 from gopt.plots import convergence
 from gopt.program.program import trace_program
 from gopt.search import guided
 from gopt.systems import local_advantage
+from gopt.workloads.cases import Case, step
 from gopt.xla import simplify
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
@@ -45,7 +45,7 @@ def compare(
     folder: Path,
     blocks: tuple[str, ...] = tuple(BLOCKS),
 ) -> None:
-    """Prints what guided and random search reach on each block, and measures whole programs."""
+    """Print what guided and random search reach on each block, and measure whole programs."""
     rows, programs = [], []
     root = jax.random.key(seed)
     for index, name in enumerate(blocks):
@@ -54,13 +54,13 @@ def compare(
         rows += found
         programs += whole
         columns = ("start", "method", "ms at the start", "improvement over the default, %")
-        common.show(
+        tables.show(
             f"Sums of measured kernels, {evaluations} evaluations, {seeds} seeds",
             ("block", *columns, "evaluations until that of random search"),
             rows,
             folder / "table.md",
         )
-        common.show(
+        tables.show(
             "Whole programs: process time, and the median ratio to XLA's own with 95 % interval",
             ("block", "program", "sum of kernels, ms", "measured, ms", "of XLA"),
             programs,
@@ -124,16 +124,16 @@ def _compare(
             improvements[method] = 1 - np.array(runs) / base
         goal = target(improvements["random"])
         for method, improvement in improvements.items():
-            mean, half = common.mean_interval(100 * improvement[:, -1])
+            gain = statistics.plus_minus(100 * improvement[:, -1])
             first = 1e3 * base * (1 - improvement[:, 0].mean())
             cell = written(*until(improvement, goal))
-            rows.append((name, start, method, f"{first:.3f}", f"{mean:.2f} ± {half:.2f}", cell))
+            rows.append((name, start, method, f"{first:.3f}", gain, cell))
         steps = np.arange(1, evaluations + 1)
         figure = convergence(
             {method: (steps, 100 * runs) for method, runs in improvements.items()},
             label="improvement over XLA's default, %",
         )
-        common.save_figure(folder / f"{name.replace(' ', '_')}_{start}.png", figure)
+        save_figure(folder / f"{name.replace(' ', '_')}_{start}.png", figure)
     known["best found"] = best[1]
     return rows, _whole(
         name, case, program, {k: (parts_of(traced, problem, v), cost(v)) for k, v in known.items()}
@@ -146,11 +146,11 @@ def _whole(name: str, case: Case, program: Any, ways: dict[str, tuple[Any, float
     programs: dict[str, Callable[..., Any]] = {"XLA": jax.jit(case.fn, compiler_options=options)}
     for way, (parts, _) in ways.items():
         programs[way] = jax.jit(fused(program, parts), compiler_options=options)
-    measured = turns(programs, lambda: args, repeats=20)
+    calls = {way: partial(program, *args) for way, program in programs.items()}
+    measured = statistics.compare_in_turns(calls, "XLA", repeats=20)
     rows = []
-    for way, (seconds, _) in measured.items():
-        middle, low, high = median_ratio(seconds, measured["XLA"].process)
+    for way, row in measured.items():
         predicted = f"{1e3 * ways[way][1]:.3f}" if way in ways else ""
-        ratio = f"{middle:.3f} ({low:.3f}-{high:.3f})"
-        rows.append((name, way, predicted, f"{1e3 * seconds.min():.3f}", ratio))
+        least = tables.milliseconds("times", "process")(row)
+        rows.append((name, way, predicted, least, tables.interval(row["ratio"])))
     return rows

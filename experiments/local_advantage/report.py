@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import common
+from experiments.harness import statistics, tables
+from experiments.harness.plots import save_figure
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.runs import (
     Pair,
     Row,
+    improvement,
+    label,
     share,
     share_interval,
     target,
@@ -30,17 +33,17 @@ class Graph(NamedTuple):
 
 
 def report(graphs: Sequence[Graph], names: Sequence[str], folder: Path, *, title: str) -> None:
-    """Prints and saves what searches reach, and by when they are as good as random search."""
-    starts = list(dict.fromkeys(start for start, _ in graphs[0].found))
+    """Print and save what searches reach, and by when they are as good as random search."""
+    starts = list(dict.fromkeys(each.split(", ")[0] for each in graphs[0].found))
     rows = []
     for graph in graphs:
         for start in starts:
-            cells = [_mean(graph.found[start, name].improvement[:, -1]) for name in names]
+            cells = [_mean(improvement(graph.found[label(start, name)])[:, -1]) for name in names]
             known = [_known(graph.case, kind) for kind in ("priority fusion", "nothing")]
             rows.append(
                 (graph.case.name, int(graph.case.problem.num_choices), start, *cells, *known)
             )
-    common.show(
+    tables.show(
         f"Improvement over XLA's default, %: {title}",
         ("graph", "configurable", "start", *names, "priority fusion", "nothing fused"),
         rows,
@@ -55,25 +58,24 @@ def _known(case: Case, kind: str) -> str:
 
 
 def _mean(values: np.ndarray) -> str:
-    mean, half = common.mean_interval(100 * values)
-    return f"{mean:.2f} ± {half:.2f}"
+    return statistics.plus_minus(100 * values)
 
 
 def _speed(
     graphs: Sequence[Graph], starts: Sequence[str], names: Sequence[str], folder: Path
 ) -> None:
-    """Prints evaluations until the final improvement of random search."""
+    """Print evaluations until the final improvement of random search."""
     rows = []
     for start in starts:
         pairs: dict[str, list[Pair]] = {name: [] for name in names}
         never = dict.fromkeys(names, 0)
         for graph in graphs:
-            base = graph.found[start, BASE].improvement
+            base = improvement(graph.found[label(start, BASE)])
             goal = target(base)
             own, _ = until(base, goal)
             cells = []
             for name in names:
-                counts, failed = until(graph.found[start, name].improvement, goal)
+                counts, failed = until(improvement(graph.found[label(start, name)]), goal)
                 cells.append(written(counts, failed))
                 pairs[name].append((counts, own))
                 never[name] += failed
@@ -84,7 +86,7 @@ def _speed(
         rows.append(
             ("graphs with fewer", start, "", *(f"{count} of {len(graphs)}" for count in fewer))
         )
-    common.show(
+    tables.show(
         "Evaluations until the final improvement of random search, mean of the runs; those that "
         "never get there, as many as brackets say, count as the budget. Shares with the 95 % "
         "interval of a bootstrap over runs, unless most never get there",
@@ -95,7 +97,7 @@ def _speed(
 
 
 def _share(pairs: Sequence[Pair], never: int, is_base: bool) -> str:
-    """Returns a cell; the interval of what is mostly the budget would say little."""
+    """Return a cell; the interval of what is mostly the budget would say little."""
     cell, runs = f"{100 * share(pairs):.0f} %", sum(len(found) for found, _ in pairs)
     if is_base or runs == len(pairs) or 2 * never > runs:
         return cell
@@ -106,18 +108,18 @@ def _share(pairs: Sequence[Pair], never: int, is_base: bool) -> str:
 def _seconds(
     graphs: Sequence[Graph], starts: Sequence[str], names: Sequence[str], folder: Path
 ) -> None:
-    """Prints what searches reach in the seconds that random search takes."""
+    """Print what searches reach in the seconds that random search takes."""
     rows = []
     for graph in graphs:
         for start in starts:
-            limit = graph.found[start, BASE].seconds
+            limit = graph.found[label(start, BASE)].seconds
             cells = []
             for name in names:
-                runs = graph.found[start, name]
-                done = int(min(1.0, limit / runs.seconds) * runs.improvement.shape[1])
-                cells.append(_mean(runs.improvement[:, max(done, 1) - 1]))
+                runs = graph.found[label(start, name)]
+                done = int(min(1.0, limit / runs.seconds) * improvement(runs).shape[1])
+                cells.append(_mean(improvement(runs)[:, max(done, 1) - 1]))
             rows.append((graph.case.name, start, f"{limit:.2f}", *cells))
-    common.show(
+    tables.show(
         "Improvement over XLA's default, %, when random search is over",
         ("graph", "start", "seconds", *names),
         rows,
@@ -126,8 +128,8 @@ def _seconds(
 
 
 def draw(graphs: Sequence[Graph], names: Sequence[str], folder: Path) -> None:
-    """Saves improvement against evaluations, a figure for each start."""
-    for start in dict.fromkeys(start for start, _ in graphs[0].found):
+    """Save improvement against evaluations, a figure for each start."""
+    for start in dict.fromkeys(each.split(", ")[0] for each in graphs[0].found):
         figure, panels = new_figure([1.25] * len(graphs))
         for axes, graph in zip(panels, graphs, strict=True):
             _panel(axes, graph, start, names)
@@ -135,17 +137,17 @@ def draw(graphs: Sequence[Graph], names: Sequence[str], folder: Path) -> None:
         panels[len(panels) // 2].set_ylabel("improvement over XLA's default, %")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False, fontsize=7)
-        common.save_figure(folder / f"{start}.png", figure)
+        save_figure(folder / f"{start}.png", figure)
 
 
 def _panel(axes: Any, graph: Graph, start: str, names: Sequence[str]) -> None:
     best = 0.0
     for index, name in enumerate(names):
-        runs = 100 * graph.found[start, name].improvement
+        runs = 100 * improvement(graph.found[label(start, name)])
         steps = np.unique(np.geomspace(1, runs.shape[1], 200).astype(int))
         runs = runs[:, steps - 1]
         mean, colour = runs.mean(0), COLOURS[index % len(COLOURS)]
-        half = np.array([common.mean_interval(column)[1] for column in runs.T])
+        half = np.array([statistics.mean_interval(column)[1] for column in runs.T])
         axes.plot(steps, mean, LINES[index % len(LINES)], color=colour, linewidth=1, label=name)
         axes.fill_between(steps, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)
         best = max(best, float(mean[-1]))
@@ -157,20 +159,20 @@ def _panel(axes: Any, graph: Graph, start: str, names: Sequence[str]) -> None:
 
 
 def values(graphs: Sequence[Graph]) -> list[Mapping[str, Any]]:
-    """Returns the figures of all runs, as JSON values."""
+    """Return the figures of all runs, as JSON values."""
     return [
         {
             "graph": graph.case.name,
             "configurable": int(graph.case.problem.num_choices),
             "costs": graph.case.costs,
-            "start": start,
-            "method": name,
+            "start": name.split(", ", 1)[0],
+            "method": name.split(", ", 1)[1],
             "seconds": runs.seconds,
-            "improvement": runs.improvement[:, _kept(runs.improvement.shape[1]) - 1],
-            "evaluations": _kept(runs.improvement.shape[1]),
+            "improvement": improvement(runs)[:, _kept(improvement(runs).shape[1]) - 1],
+            "evaluations": _kept(improvement(runs).shape[1]),
         }
         for graph in graphs
-        for (start, name), runs in graph.found.items()
+        for name, runs in graph.found.items()
     ]
 
 

@@ -10,10 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common
+from experiments.harness import store
+from experiments.harness.runs import Found
 from experiments.local_advantage import training
 from experiments.local_advantage.graphs import Case
-from experiments.local_advantage.methods import Found, Learned, Task, costs, guided_by
+from experiments.local_advantage.methods import (
+    Learned,
+    Task,
+    costs,
+    found_after_each,
+    guided_by,
+)
 from gopt.search.population import DecisionResult
 from gopt.systems import local_advantage
 from gopt.systems.local_advantage import cost_model, policy
@@ -25,7 +32,7 @@ BATCH = 16  # configurations
 def routes(
     data: Data, *, settings: local_advantage.Settings, evaluations: int, seed: int, folder: Path
 ) -> dict[str, Learned]:
-    """Returns the searches by what was trained on the graphs, by name; it is trained first.
+    """Return the searches by what was trained on the graphs, by name; it is trained first.
 
     Args:
       data: training graphs and their records.
@@ -50,7 +57,7 @@ def routes(
             label=f"training {label}",
             metric=metric,
         )
-        common.save_json(folder / f"{label}.json", losses)
+        store.save_json(folder / f"{label}.json", losses)
         return params
 
     how: dict[str, Any] = {"evaluations": evaluations, "settings": settings}
@@ -89,4 +96,4 @@ def _drawn(best: Callable[..., DecisionResult], key: jax.Array, task: Task, **ho
         task.start.astype(jnp.int32),
         **how,
     )
-    return Found(found.decisions > 0, found.history)
+    return found_after_each(found.decisions > 0, found.history)

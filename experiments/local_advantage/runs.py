@@ -1,37 +1,34 @@
 """All searches on one graph, and what they reach by when."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.harness.runs import Runs, timed_runs
 from experiments.local_advantage.graphs import DEFAULT, Case
-from experiments.local_advantage.methods import Found, Task, starts
+from experiments.local_advantage.methods import Task, starts
 from gopt.cost.fusion.cost import fusion_cost
 
-
-class Runs(NamedTuple):
-    """What a search reached in `S` runs from one kind of start."""
-
-    improvement: np.ndarray  # [S, evaluations], share of the cost of the default, best by then
-    seconds: float  # of one run, without compilation
+Row = dict[str, Runs]  # costs as shares of the default, by start and method: see `label`
 
 
-Row = dict[tuple[str, str], Runs]  # of one graph, by start and method
+def label(start: str, method: str) -> str:
+    """Return the name of the runs of a method from a kind of start."""
+    return f"{start}, {method}"
 
 
 def run(
     case: Case,
-    searches: Mapping[str, Callable[[Any, Task], Found]],
+    searches: Mapping[str, Any],
     params: Mapping[str, Any],
     *,
     seeds: int,
     key: jax.Array,
 ) -> Row:
-    """Returns what all searches reach on one graph from the default and from random configurations.
+    """Return what all searches reach on one graph from the default and from random configurations.
 
     Args:
       case: the graph.
@@ -51,22 +48,20 @@ def run(
             start: Task(problem, graphs, jnp.asarray(configurations), params.get(name))
             for start, configurations in given.items()
         }
-        compiled = search.lower(keys, next(iter(tasks.values()))).compile()  # type: ignore[attr-defined]
+        ready = search.lower(keys, next(iter(tasks.values()))).compile()
         for start, task in tasks.items():
-            began = time.perf_counter()
-            result = jax.device_get(compiled(keys, task))
-            seconds = time.perf_counter() - began
-            _check(case, result, name)
-            improvement = 1 - result.history.astype(np.float64) / default
-            found[start, name] = Runs(improvement, seconds / seeds)
+            reached, seconds = timed_runs(ready, keys, task)
+            costs = np.asarray(_costs(case.problem, reached.best))
+            if (costs != reached.cost).any():
+                raise RuntimeError(f"{case.name}, {name}: costs {costs}, found {reached.cost}")
+            cost, history = (x / np.float64(default) for x in (reached.cost, reached.history))
+            found[label(start, name)] = Runs(cost, reached.evaluations[0], history, seconds=seconds)
     return found
 
 
-def _check(case: Case, found: Found, name: str) -> None:
-    """Checks that configurations cost what the search says."""
-    costs = np.asarray(_costs(case.problem, found.fuse))
-    if (costs != found.history[:, -1]).any():
-        raise RuntimeError(f"{case.name}, {name}: costs {costs}, found {found.history[:, -1]}")
+def improvement(runs: Runs) -> np.ndarray:
+    """Return what each run has gained over the default after each evaluation, `[S, E]`."""
+    return 1 - runs.history
 
 
 @jax.jit
@@ -75,12 +70,12 @@ def _costs(problem: Any, fuse: jax.Array) -> jax.Array:
 
 
 def target(improvement: np.ndarray) -> float:
-    """Returns the mean improvement of runs at their end."""
+    """Return the mean improvement of runs at their end."""
     return float(improvement[:, -1].mean())
 
 
 def until(improvement: np.ndarray, target: float) -> tuple[np.ndarray, int]:
-    """Returns the evaluations until each run is as good as a target, `[S]`, and how many never are.
+    """Return the evaluations until each run is as good as a target, `[S]`, and how many never are.
 
     A run that never is counts as its budget, which is less than it would need.
 
@@ -94,7 +89,7 @@ def until(improvement: np.ndarray, target: float) -> tuple[np.ndarray, int]:
 
 
 def written(counts: np.ndarray, never: int) -> str:
-    """Returns the mean of evaluations as a cell of a table, with how many never got there."""
+    """Return the mean of evaluations as a cell of a table, with how many never got there."""
     return f"≥ {counts.mean():.0f} ({never})" if never else f"{counts.mean():.0f}"
 
 
@@ -102,7 +97,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # evaluations that a search and a base nee
 
 
 def share(pairs: Sequence[Pair]) -> float:
-    """Returns what a search needs of what a base needs, the geometric mean over graphs.
+    """Return what a search needs of what a base needs, the geometric mean over graphs.
 
     Runs that never get there count as their budget on both sides, so that this is no bound.
     """
@@ -110,7 +105,7 @@ def share(pairs: Sequence[Pair]) -> float:
 
 
 def share_interval(pairs: Sequence[Pair], *, resamples: int = 2000) -> tuple[float, float]:
-    """Returns the 95 % interval of `share` by a bootstrap over runs, two of each graph at least.
+    """Return the 95 % interval of `share` by a bootstrap over runs, two of each graph at least.
 
     Run k of both sides begins alike, and is drawn with that of the other side. The interval is
     given these graphs, this network and what is to be reached. Of few runs it is too narrow.

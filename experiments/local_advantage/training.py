@@ -28,7 +28,7 @@ def shards(
     folder: Path,
     label: str,
 ) -> list[tuple[Case, local_advantage.Records]]:
-    """Returns the graphs and their records; a shard for each is kept in the folder.
+    """Return the graphs and their records; a shard for each is kept in the folder.
 
     Raises:
       ValueError: the folder holds shards of other settings.
@@ -66,7 +66,7 @@ def train(
     folder: Path,
     label: str = "training",
 ) -> tuple[Any, list[float]]:
-    """Returns the parameters of a network of advantages, and its losses by step.
+    """Return the parameters of a network of advantages, and its losses by step.
 
     It resumes where the folder says that it was interrupted.
     """

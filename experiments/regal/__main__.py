@@ -10,29 +10,32 @@ folder.
 """
 
 import dataclasses
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
-import tyro
 from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, store
+from experiments.harness import graphs as programs
+from experiments.harness.command_line import UsageError, at_least
+from experiments.harness.runs import Runs, kept_runs
 from experiments.regal import graphs, methods, runs, variants
 from experiments.regal import training as trainer
 from experiments.regal.methods import DEVICES, LEAST
 from experiments.regal.report import Row, draw_schedules, draw_searches, draw_tradeoff, report
+from gopt.cost.schedule.decoding import Keys
 from gopt.systems import regal
 
 Learned = tuple[Any, regal.Settings]  # parameters and settings of a policy
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(command_line.TrainedSettings):
     """Settings of the experiment.
 
     Attributes:
@@ -40,72 +43,59 @@ class Settings:
         splits, each policy trained first (hours); ablation, what the genetic algorithm is for;
         runtime, table 1 for both objectives of time; all, also table 1 on the transfer split.
       objective: what is minimised.
-      evaluations: budget of every search on every graph.
+      evaluations: budget of every search on every graph, no less than the heuristics take.
       seeds: runs of every search on every graph.
       long: budget of more runs of the strongest searches, for the best known only; 0: none.
       equal_seconds: run every search of table 1 and of the ablation once more, with as many
         evaluations as take the seconds of the slowest one, on average over the graphs.
       solver_seconds: of CP-SAT on every graph, and METIS runs, too (needs the extra `solvers`); 0:
         neither of them. CP-SAT has no model of the makespan under capacities, and no row there.
-      train: train a policy, instead of loading `weights`.
-      weights: a policy to evaluate; by default the one that ships for the objective.
       split: graphs to evaluate on, none of whose families the policy was trained on; those that
         ship were trained on the validation split, too. The transfer split is the test split after
         XLA has optimised it, which takes minutes.
       folder: where the run is saved, each table but the first in a folder of its own.
-      seed: of everything random.
       policy: sizes of a policy that is trained; one that is loaded has its own.
       training: how it is trained.
     """
 
     table: Literal["1", "3", "ablation", "runtime", "all"] = "1"
     objective: Literal["peak_memory", "makespan", "capped_makespan"] = "peak_memory"
-    evaluations: int = 5000
+    evaluations: int = at_least(LEAST, 5000)
     seeds: int = 2
     long: int = 0
     equal_seconds: bool = False
-    solver_seconds: float = 0.0
-    train: bool = False
-    weights: Path | None = None
+    solver_seconds: float = at_least(0, 0.0)
     split: Literal["test", "validation", "transfer"] = "test"
     folder: Path = Path("runs/regal")
-    seed: int = 0
     policy: regal.Settings = field(default_factory=regal.Settings)
     training: trainer.Training = field(default_factory=trainer.Training)
 
     def __post_init__(self) -> None:
-        if self.evaluations < LEAST:
-            raise ValueError(
-                f"evaluations is {self.evaluations}: expected {LEAST} at least, for the heuristics"
-            )
+        super().__post_init__()
         if self.long and self.long < self.evaluations:
-            raise ValueError(f"long is {self.long}: expected 0, or {self.evaluations} at least")
-        if self.solver_seconds < 0:
-            raise ValueError(f"solver_seconds is {self.solver_seconds}: expected 0 or more")
+            raise UsageError(f"long is {self.long}: expected 0, or {self.evaluations} at least")
         if self.solver_seconds and not all(map(find_spec, ("ortools", "pymetis"))):
-            raise ValueError("solver_seconds is set: it needs the extra `solvers`")
-        if self.train and self.weights is not None:
-            raise ValueError("weights are given, and train is set: expected one of them")
+            raise UsageError("solver_seconds is set: it needs the extra `solvers`")
         if self.weights is not None and self.table not in ("1", "ablation"):
-            raise ValueError(f"weights are given, and table is {self.table}: it has more policies")
+            raise UsageError(f"weights are given, and table is {self.table}: it has more policies")
         if self.train and self.split in self.training.splits:
-            raise ValueError(
+            raise UsageError(
                 f"split is {self.split!r}, which the policy is to be trained on: expected another "
                 "one, or --training.splits train"
             )
 
 
 def policy(settings: Settings) -> Learned:
-    """Returns the parameters and settings of the policy: trained now, or loaded.
+    """Return the parameters and settings of the policy: trained now, or loaded.
 
     Raises:
-      ValueError: the policy that is loaded was trained on the split.
+      UsageError: the policy that is loaded was trained on the split.
     """
-    objective, versions = settings.objective, common.versions()
+    objective = settings.objective
     if not settings.train:
         origin = regal.load_origin(settings.weights, objective=objective)
         if settings.split in origin.get("training", {}).get("splits", ()):
-            raise ValueError(
+            raise UsageError(
                 f"split is {settings.split!r}, which the policy was trained on: expected weights "
                 "of one trained with --training.splits train"
             )
@@ -118,15 +108,14 @@ def policy(settings: Settings) -> Learned:
         seed=settings.seed,
         folder=settings.folder / "checkpoints",
     )
-    common.save_json(settings.folder / "training.json", watched)
-    origin = {**dataclasses.asdict(settings), "versions": versions}
+    store.save_json(settings.folder / "training.json", watched)
     regal.save(
         settings.folder / f"{objective}.npz",
         params,
         settings.policy,
         objective=objective,
         devices=DEVICES,
-        origin=json.loads(json.dumps(origin, default=str)),
+        origin=store.origin(settings),
     )
     return params, settings.policy
 
@@ -134,38 +123,63 @@ def policy(settings: Settings) -> Learned:
 @cache
 def _pools(objective: str, training: trainer.Training, seed: int) -> list[regal.Example]:
     specs = [spec for split in training.splits for spec in graphs.SPLITS[split]]
-    train = [graphs.build(spec) for spec in track(specs, "tracing training graphs")]
+    train = [programs.build(spec) for spec in track(specs, "tracing training graphs")]
     return trainer.pools(train, objective=objective, training=training, seed=seed)
 
 
+class Prepared(NamedTuple):
+    """One graph, ready to be searched."""
+
+    case: runs.Case
+    keys: jax.Array  # random keys, [S]
+    starts: dict[str, runs.Timed]  # by search
+
+
 def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> None:
-    """Runs some searches, with heuristics and solvers beside them, on every graph of a split."""
+    """Run some searches, with heuristics and solvers beside them, on every graph of a split."""
     jax.clear_caches()  # programs of several tables at once are more than a process may map
     settings = dataclasses.replace(settings, policy=learned[1])
-    common.save_settings(settings.folder, settings)
-    objective = settings.objective
+    store.save_settings(settings.folder, settings)
+    objective, root = settings.objective, jax.random.key(settings.seed)
     compiled = methods.compiled(objective, settings.evaluations, settings.policy)
     longer = methods.compiled(objective, settings.long, settings.policy)
-    rows: list[Row] = []
-    cases = []
-    root = jax.random.key(settings.seed)
-    for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
-        graph = graphs.build(spec)
-        case = runs.case(graph, objective)
+    specs = graphs.SPLITS[settings.split]
+    kept = store.Store(
+        settings.folder / "rows",
+        store.described(settings, "equal_seconds", "table", "train", "training", "weights")
+        | {"learned": store.digest(learned[0]), "searches": list(searches)},
+    )
+
+    built = cache(lambda index: programs.build(specs[index]))
+
+    @cache
+    def prepared(index: int) -> Prepared:
+        case = runs.case(built(index), objective)
         keys = jax.random.split(jax.random.fold_in(root, index), settings.seeds)
-        starts = runs.starts(case, learned, settings.seed)
+        return Prepared(case, keys, runs.starts(case, learned, settings.seed))
+
+    def run(index: int, searches: Mapping[str, Any]) -> dict[str, Runs]:
+        case, keys, starts = prepared(index)
+        return {
+            name: runs.run(search, keys, case, objective, starts[name])
+            for name, search in searches.items()
+        }
+
+    def short(index: int) -> dict[str, Runs]:
+        case = prepared(index).case
         found = runs.heuristics(case, objective)
         if settings.solver_seconds:
             found |= runs.solvers(case, objective, settings.solver_seconds)
-        for name in searches:
-            found[name] = runs.run(compiled[name], keys, case, objective, starts[name])
-        long = {
-            name: runs.run(longer[name], keys, case, objective, starts[name])
-            for name in (methods.STRONGEST if settings.long else ())
-        }
-        bound = runs.bound(case, objective)
-        rows.append(Row(graphs.name(spec, graph), spec.workload, found, long, {}, bound))
-        cases.append((case, keys, starts))
+        return found | run(index, {name: compiled[name] for name in searches})
+
+    rows: list[Row] = []
+    for index, spec in enumerate(track(specs, "searching")):
+        found = kept_runs(kept, f"{index}", partial(short, index), Keys)
+        long = {name: longer[name] for name in (methods.STRONGEST if settings.long else ())}
+        best = kept_runs(kept, f"{index}, long", partial(run, index, long), Keys)
+        graph = built(index)
+        bound = runs.bound(graph, objective)
+        rows.append(Row(programs.name(spec, graph), spec.workload, found, best, {}, bound))
     if settings.equal_seconds:
         jax.clear_caches()  # those of other budgets
         budgets = runs.equal_budgets([row.found for row in rows], searches)
@@ -173,10 +187,9 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
             name: methods.compiled(objective, budget, settings.policy)[name]
             for name, budget in budgets.items()
         }
-        each = track(zip(rows, cases, strict=True), "searching for equal seconds", len(rows))
-        for row, (case, keys, starts) in each:
-            for name, search in timed.items():
-                row.timed[name] = runs.run(search, keys, case, objective, starts[name])
+        for index, row in enumerate(track(rows, "searching for equal seconds")):
+            name = f"{index}, equal seconds"
+            row.timed.update(kept_runs(kept, name, partial(run, index, timed), Keys))
     title = (
         f"{objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
         f"{settings.seeds} seeds, {settings.split} split"
@@ -184,15 +197,15 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
     report(title, rows, settings.folder, objective=objective)
     draw_searches(rows, settings.folder, objective=objective)
     draw_tradeoff(rows, settings.folder, objective=objective)
-    draw_schedules(case.problem, rows[-1], settings.folder)
+    draw_schedules(prepared(len(rows) - 1).case.problem, rows[-1], settings.folder)
     print(f"saved in {settings.folder}")
 
 
 def compare_variants(settings: Settings) -> None:
-    """Trains a policy of every variant on the training split, and compares them on the others."""
+    """Train a policy of every variant on the training split, and compare them on the others."""
     training = dataclasses.replace(settings.training, splits=("train",))
     settings = dataclasses.replace(settings, train=True, weights=None, training=training)
-    common.save_settings(settings.folder, settings)
+    store.save_settings(settings.folder, settings)
     policies = {}
     for name, sizes in variants.settings(settings.policy).items():
         folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
@@ -210,17 +223,16 @@ def compare_variants(settings: Settings) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Runs the experiment.
+    """Run the experiment.
 
     Raises:
-      ValueError: table 3 is of the makespan under capacities.
+      UsageError: table 3 is of the makespan under capacities.
     """
     if settings.objective == "capped_makespan" and settings.table in ("3", "all"):
-        raise ValueError(
+        raise UsageError(
             "objective is 'capped_makespan': expected another for table 3, because BRKGA, with "
             "which it compares, does not always fit"
         )
-    common.start()
 
     def within(name: str, **changes: Any) -> Settings:
         return dataclasses.replace(settings, folder=settings.folder / name, **changes)
@@ -242,4 +254,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -3,30 +3,17 @@
 python -m experiments.regal.graphs           # builds them all, and prints a table
 """
 
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
-import tyro
 from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, tables
+from experiments.harness.graphs import Spec, build
 from gopt.graph.graph import Graph
-from gopt.graph.tracing import trace
-from gopt.sources.hlo import compiled_graph
-from gopt.workloads import WORKLOADS
-
-
-class Spec(NamedTuple):
-    """Which program of a model is meant."""
-
-    workload: str
-    settings: dict[str, Any]
-    is_step: bool  # a training step; else a forward pass
-    is_optimised: bool = False  # by XLA, for the CPU: ops are what is left after fusion
-
 
 # No family is in two of the three sets. That is the model, not its blocks: T5 and Switch, a sparse
 # T5, are in the test set, BERT and GPT-2 in the training set, and HRNet has the blocks of ResNeXt.
@@ -157,27 +144,8 @@ TEST: tuple[Spec, ...] = (
 TRANSFER: tuple[Spec, ...] = tuple(spec._replace(is_optimised=True) for spec in TEST)
 
 
-def name(spec: Spec, graph: Graph) -> str:
-    """Returns what a graph is called in tables."""
-    program = "step" if spec.is_step else "forward"
-    return f"{spec.workload} {program}, {int(graph.num_ops)} ops"
-
-
-def build(spec: Spec) -> Graph:
-    """Returns the graph of one specification; a training step donates what it replaces.
-
-    XLA may take a minute to optimise a program; JAX's cache keeps it, if it is on.
-    """
-    model = WORKLOADS[spec.workload](**spec.settings)
-    fn, args = model.train_step() if spec.is_step else model.forward()
-    donated = (0, 1) if spec.is_step else ()
-    if spec.is_optimised:
-        return compiled_graph(jax.jit(fn, donate_argnums=donated).lower(*args).compile())
-    return trace(fn, *args, donate_argnums=donated).graph
-
-
 def noisy(rng: np.random.Generator, graph: Graph, spread: float) -> Graph:
-    """Returns a variant with sizes and costs scaled by log-normal noise of this spread."""
+    """Return a variant with sizes and costs scaled by log-normal noise of this spread."""
 
     def scaled(values: Any) -> np.ndarray:
         return np.rint(np.asarray(values) * rng.lognormal(0, spread, np.shape(values)))
@@ -189,28 +157,38 @@ def noisy(rng: np.random.Generator, graph: Graph, spread: float) -> Graph:
 SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST, "transfer": TRANSFER}
 
 
-def main(folder: Path = Path("runs/regal_graphs")) -> None:
-    """Builds every graph, prints a table of them, and saves it in a folder."""
-    common.start()
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the table.
+
+    Attributes:
+      folder: where the table is saved.
+    """
+
+    folder: Path = Path("runs/regal_graphs")
+
+
+def main(settings: Settings) -> None:
+    """Build every graph, print a table of them, and save it."""
     rows = []
     for split, specs in SPLITS.items():
         for spec in track(specs, split):
             graph = build(spec)
             size = np.asarray(graph.size)
             program = "step" if spec.is_step else "forward"
-            settings = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
+            sizes = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
             counts = (int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses))
             pinned = size[np.asarray(graph.pinned)].sum()
             bytes = (f"{size.sum() / 2**30:.2f}", f"{pinned / 2**30:.2f}")
-            rows.append((split, spec.workload, settings, program, *counts, *bytes))
+            rows.append((split, spec.workload, sizes, program, *counts, *bytes))
     columns = ("split", "family", "settings", "program", "ops", "tensors", "uses")
-    common.show(
+    tables.show(
         "Graphs of the REGAL experiment; GiB of all tensors, and of those that are never freed",
         (*columns, "GiB", "GiB pinned"),
         rows,
-        folder / "table.md",
+        settings.folder / "table.md",
     )
 
 
 if __name__ == "__main__":
-    tyro.cli(main, description=__doc__)
+    command_line.run(main, Settings, __doc__)

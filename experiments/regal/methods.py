@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from experiments.harness.runs import Found, over_runs
 from experiments.regal import tuned
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
@@ -17,7 +18,6 @@ from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.scheduling import best
 from gopt.search import annealing, random
-from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 
 DEVICES = 2
@@ -42,19 +42,10 @@ WITHOUT_BRKGA = (
 ABLATION = ("BRKGA", *WITHOUT_BRKGA, "REGAL untrained", "REGAL")
 
 
-class Found(NamedTuple):
-    """What a search returns, as far as it is reported."""
-
-    keys: Keys
-    cost: jax.Array
-    history: jax.Array
-    evaluations: jax.Array  # by each entry of the history, those before the search included
-
-
 def searches(
     objective: str, evaluations: int, settings: regal.Settings
 ) -> dict[str, Callable[[jax.Array, Problem, Any], Found]]:
-    """Returns the searches: each maps (key, problem, what it starts from) to a result.
+    """Return the searches: each maps (key, problem, what it starts from) to a result.
 
     Where memory binds, all that is made of BRKGA minimises a relaxed cost first (see
     `relaxed_cost`); the other searches do not.
@@ -67,7 +58,7 @@ def searches(
     compared = regal.schedules_compared(objective)
 
     def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
-        """Returns what a search finds with what `before` leaves of the budget."""
+        """Return what a search finds with what `before` leaves of the budget."""
         cost, left = population_cost(problem, objective), evaluations - before
         return found(minimize(key, cost, keys_shape(problem), evaluations=left), before)
 
@@ -119,7 +110,7 @@ def searches(
         return found(result, tried)
 
     def guess(problem: Problem, action: regal.Action) -> Keys:
-        """Returns the medians of all Betas, as the only candidate `[1, ...]`."""
+        """Return the medians of all Betas, as the only candidate `[1, ...]`."""
         shapes = keys_shape(problem)
         return proposes(problem, action)(
             jax.tree.map(lambda x: jnp.full((1, *x.shape), 0.5), shapes)
@@ -166,7 +157,7 @@ def searches(
 
 
 def compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
-    """Returns `searches` over rows `[S, ...]`, one after another on each device; jitted.
+    """Return `searches` over rows `[S, ...]`, one after another on each device; jitted.
 
     Policies that say their actions in the same levels share them.
     """
@@ -176,9 +167,6 @@ def compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict
 
 @cache
 def _compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
-    def over_seeds(search: Callable[..., Found]) -> Any:
-        return jax.jit(shard_candidates(lambda *args: jax.lax.map(lambda row: search(*row), args)))
-
     found = searches(objective, evaluations, settings)
-    jitted = {search: over_seeds(search) for search in set(found.values())}
+    jitted = {search: over_runs(search) for search in set(found.values())}
     return {row: jitted[search] for row, search in found.items()}

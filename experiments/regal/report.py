@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import common
-from experiments.regal.runs import Runs
+from experiments.harness import statistics, store, tables
+from experiments.harness.plots import save_figure
+from experiments.harness.runs import Runs
 from gopt import plots
 from gopt.cost.schedule.decoding import decode
 from gopt.cost.schedule.execution import simulate
@@ -34,7 +35,7 @@ DRAWN = (
 
 
 class Row(NamedTuple):
-    """What was found on one graph."""
+    """Results on one graph."""
 
     name: str
     family: str
@@ -51,7 +52,7 @@ class Row(NamedTuple):
 
 
 def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> None:
-    """Prints and saves the tables: one row for each method, and one for each graph.
+    """Print and save the tables: one row for each method, and one for each graph.
 
     Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
     Columns, of means over families:
@@ -102,7 +103,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
                 f"{np.mean(seconds):.1f}" if seconds else "",
             )
         )
-    common.show(
+    tables.show(
         f"{title}; {len(rows)} graphs of {len(set(families))} families, means and 95 % intervals "
         "over families; room: above the lower bound; headroom: above the best known; gopt's "
         "performance model",
@@ -115,7 +116,7 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
         folder / "table.md",
     )
     others = [method for method in mean if method != against]
-    common.show(
+    tables.show(
         f"Improvement over {against} by graph, %; h: from heuristics",
         ("graph", *(SHORT.get(method, method) for method in others)),
         [
@@ -135,11 +136,11 @@ def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> 
         }
         for row in rows
     ]
-    common.save_json(folder / "runs.json", figures)
+    store.save_json(folder / "runs.json", figures)
 
 
 def _mean_costs(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
-    """Returns the mean cost `[G]` of every method, NaN where a schedule does not fit the memory."""
+    """Return the mean cost `[G]` of every method, NaN where a schedule does not fit the memory."""
     mean = {
         m: np.array([_fitting(row.found[m].cost, objective).mean() for row in rows])
         for m in rows[0].found
@@ -150,7 +151,7 @@ def _mean_costs(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
 
 
 def _equal_seconds(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
-    """Returns what `_mean_costs` does of the runs that take the same seconds; NaN without them.
+    """Return what `_mean_costs` does of the runs that take the same seconds; NaN without them.
 
     Heuristics take less than all searches that start from them, and count as they are.
     """
@@ -162,7 +163,7 @@ def _equal_seconds(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]
 
 
 def _against(objective: str) -> str:
-    """Returns the method that others are compared with; it has figures on all graphs."""
+    """Return the method that others are compared with; it has figures on all graphs."""
     return "best heuristic" if objective == "capped_makespan" else "BRKGA"
 
 
@@ -171,7 +172,7 @@ def _percent(share: float) -> str:
 
 
 def _fitting(costs: np.ndarray, objective: str) -> np.ndarray:
-    """Returns costs, NaN for schedules that do not fit the memory where that is asked for."""
+    """Return costs, NaN for schedules that do not fit the memory where that is asked for."""
     too_large = (objective == "capped_makespan") & (costs >= MAX_TICKS)
     return np.where(too_large, np.nan, costs.astype(float))
 
@@ -181,21 +182,20 @@ def _share(part: float, whole: float) -> str:
 
 
 def percent_interval(gain: np.ndarray, families: list[str]) -> str:
-    """Returns the mean over families of shares `[G]`, with its interval, in %; "" if one is NaN."""
+    """Return the mean over families of shares `[G]`, with its interval, in %; "" if one is NaN."""
     if np.isnan(gain).any():
         return ""
-    middle, error = common.mean_interval(by_family(100 * gain, families))
-    return f"{middle:+.2f}" + ("" if np.isnan(error) else f" ± {error:.2f}")
+    return statistics.plus_minus(by_family(100 * gain, families), sign="+")
 
 
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
-    """Returns the means `[F, ...]` of each family of values `[G, ...]`, in alphabetical order."""
+    """Return the means `[F, ...]` of each family of values `[G, ...]`, in alphabetical order."""
     order = sorted(set(families))
     return np.array([values[np.array(families) == name].mean(0) for name in order])
 
 
 def draw_searches(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
-    """Saves the plots of best costs against evaluations and seconds, means over families.
+    """Save the plots of best costs against evaluations and seconds, means over families.
 
     The line of a search begins where it has a schedule of every graph that fits the memory, and
     ends where it is over on all graphs.
@@ -230,13 +230,13 @@ def draw_searches(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
         if is_drawn.sum() > 1:
             timed[name] = shares[is_drawn], by_family(costs[:, is_drawn], families)
     label = f"cost / final cost of {against}"
-    common.save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
+    save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
     figure = plots.convergence(timed, label=label, across="core s / core s of BRKGA")
-    common.save_figure(folder / "seconds.png", figure)
+    save_figure(folder / "seconds.png", figure)
 
 
 def draw_tradeoff(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
-    """Saves the plot of gaps against seconds, means over families and over graphs."""
+    """Save the plot of gaps against seconds, means over families and over graphs."""
     families = [row.family for row in rows]
     mean, known = _mean_costs(rows, objective), np.array([row.known for row in rows])
     points = {}
@@ -246,13 +246,13 @@ def draw_tradeoff(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
             seconds = np.mean([row.found[name].seconds for row in rows])
             points[name] = float(seconds), float(gap)
     figure = plots.tradeoff(points, across="core s a run", up="gap to best known, %")
-    common.save_figure(folder / "tradeoff.png", figure)
+    save_figure(folder / "tradeoff.png", figure)
 
 
 def draw_schedules(problem: Problem, row: Row, folder: Path) -> None:
-    """Saves plots of one graph: when its ops run in the schedule of REGAL, and its memory."""
+    """Save plots of one graph: when its ops run in the schedule of REGAL, and its memory."""
     schedules = {
-        m: simulate(problem, decode(problem, row.found[m].keys)) for m in ("BRKGA", "REGAL")
+        m: simulate(problem, decode(problem, row.found[m].best)) for m in ("BRKGA", "REGAL")
     }
     figures = {
         "gantt": plots.gantt(problem, schedules["REGAL"]),
@@ -260,4 +260,4 @@ def draw_schedules(problem: Problem, row: Row, folder: Path) -> None:
     }
     for name, figure in figures.items():
         figure.suptitle(row.name, fontsize="medium")
-        common.save_figure(folder / f"{name}.png", figure)
+        save_figure(folder / f"{name}.png", figure)

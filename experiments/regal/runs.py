@@ -1,7 +1,7 @@
-"""What methods start from on one graph, and what they reach."""
+"""Starts of the methods on one graph, and their runs."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.harness.runs import Runs, alike, check_cost, timed, timed_runs, top
 from experiments.regal import methods
 from experiments.regal.methods import DEVICES
 from gopt.cost.hardware import Hardware, h100s
@@ -35,7 +36,7 @@ SCALE = (
 
 
 def machine(objective: str) -> Hardware:
-    """Returns two equal devices; transfers are synchronous where memory is what counts.
+    """Return two equal devices; transfers are synchronous where memory is what counts.
 
     So the accounting of memory is exact.
     """
@@ -43,7 +44,7 @@ def machine(objective: str) -> Hardware:
 
 
 def task(graph: Graph, objective: str) -> Problem:
-    """Returns a graph on the machine, with memory that binds where it is part of the objective."""
+    """Return a graph on the machine, with memory that binds where it is part of the objective."""
     problem = prepare(graph, machine(objective))
     if objective == "capped_makespan":
         problem = problem._replace(capacity=np.full(DEVICES, _tight(problem), np.int32))
@@ -51,7 +52,7 @@ def task(graph: Graph, objective: str) -> Problem:
 
 
 def _tight(problem: Problem) -> int:
-    """Returns the geometric mean of two peaks of `SCALE`, units: the lowest, and the fastest's.
+    """Return the geometric mean of two peaks of `SCALE`, units: the lowest, and the fastest's.
 
     So there is a schedule that fits, and the fastest one does not, unless it is the lowest, too.
     """
@@ -61,30 +62,8 @@ def _tight(problem: Problem) -> int:
     return int(np.sqrt(peak.min() * peak[costs.makespan.argmin()]))
 
 
-class Runs(NamedTuple):
-    """What a method reached on one graph in `S` runs."""
-
-    cost: np.ndarray  # [S]
-    evaluations: np.ndarray  # [K]
-    history: np.ndarray  # [S, K], best cost by then
-    keys: Keys  # of the best run
-    seconds: float | None  # of one core, for each run, without compilation; None: not timed
-    ready: float = 0.0  # how many of them are over when the search begins
-
-    def within(self, seconds: float) -> np.ndarray:
-        """Returns the costs `[S]` that are reached in so many seconds; NaN if they are not known.
-
-        Evaluations are taken to last equally long, those before the search included.
-        """
-        if self.seconds is None or seconds <= self.ready:
-            return np.full(len(self.cost), np.nan)
-        share = min(1.0, (seconds - self.ready) / (self.seconds - self.ready))
-        done = int((self.evaluations <= share * self.evaluations[-1]).sum())
-        return self.history[:, done - 1] if done else np.full(len(self.cost), np.nan)
-
-
 class Timed(NamedTuple):
-    """What the host makes of a graph, and how many seconds that takes."""
+    """Something that the host makes of a graph, and the process time that this takes."""
 
     value: Any
     seconds: float
@@ -100,9 +79,14 @@ class Case(NamedTuple):
     proposed: Timed  # the action of `gopt.scheduling.best`
 
 
+def padded_graph(graph: Graph) -> Graph:
+    """Return a graph of a shape for which programs are compiled once."""
+    return pad(graph, Shape(*map(max, bucket(graph), SMALLEST)))
+
+
 def case(graph: Graph, objective: str) -> Case:
-    """Returns one graph, ready for every method."""
-    padded = pad(graph, Shape(*map(max, bucket(graph), SMALLEST)))
+    """Return one graph, ready for every method."""
+    padded = padded_graph(graph)
     host = task(padded, objective)
     read = partial(regal.inputs, settings=regal.Settings(), objective=objective)
     read(padded, host)  # compiles
@@ -110,20 +94,14 @@ def case(graph: Graph, objective: str) -> Case:
     return Case(
         host,
         jax.tree.map(jnp.asarray, host),
-        _timed(read, padded, host),
-        _timed(baselines.heuristic_keys, host),
-        _timed(best.proposed, host, objective),
+        Timed(*timed(lambda: read(padded, host))),
+        Timed(*timed(lambda: baselines.heuristic_keys(host))),
+        Timed(*timed(lambda: best.proposed(host, objective))),
     )
 
 
-def _timed(function: Callable[..., Any], *args: Any) -> Timed:
-    began = time.perf_counter()
-    value = jax.block_until_ready(function(*args))
-    return Timed(value, time.perf_counter() - began)
-
-
 def heuristics(case: Case, objective: str) -> dict[str, Runs]:
-    """Returns what each heuristic reaches."""
+    """Return what each heuristic reaches."""
     # The last candidate is the program's own order.
     each = zip(HEURISTICS, _rows(case.heuristics.value), strict=False)
     return {
@@ -133,15 +111,15 @@ def heuristics(case: Case, objective: str) -> dict[str, Runs]:
 
 
 def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
-    """Returns what METIS with a depth-first order, and CP-SAT from the best heuristic, reach.
+    """Return what METIS with a depth-first order, and CP-SAT from the best heuristic, reach.
 
     Needs the extra `solvers`. CP-SAT gets all cores for these seconds, after it has made its model,
     and is said to keep them busy all the time. It has no model of the makespan under capacities.
     """
     from gopt.heuristics.solvers import cp_sat, metis
 
-    parted = _timed(metis.partition_depth_first, case.host)
-    found = {"GP + DFS": once(case, objective, parted.value, 1, parted.seconds)}
+    parted, seconds_parted = timed(lambda: metis.partition_depth_first(case.host))
+    found = {"GP + DFS": once(case, objective, parted, 1, seconds_parted)}
     if objective not in cp_sat.OBJECTIVES:
         return found
     hint = min(_rows(case.heuristics.value), key=partial(_cost, case.problem, objective=objective))
@@ -153,18 +131,18 @@ def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
 
 
 def _rows(keys: Keys) -> list[Keys]:
-    """Returns the candidates of a batch."""
+    """Return the candidates of a batch."""
     return [jax.tree.map(lambda x, i=i: x[i], keys) for i in range(len(keys.priority))]
 
 
 def once(case: Case, objective: str, keys: Keys, evaluations: int, seconds: float | None) -> Runs:
-    """Returns the only run of a scheduler that finds these keys."""
+    """Return the only run of a scheduler that finds these keys."""
     cost = np.asarray(_cost(case.problem, keys, objective=objective))[None]
     return Runs(cost, np.array([evaluations]), cost[None], keys, seconds)
 
 
 def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Timed]:
-    """Returns what each of `methods.searches` starts from.
+    """Return what each of `methods.searches` starts from.
 
     The policy, parameters and settings, is also taken as it is before training with this seed, to
     tell what its initial proposals do from what it learned.
@@ -193,46 +171,35 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
 
 
 def first_key(seed: int) -> jax.Array:
-    """Returns the key of the parameters that training with a seed starts from."""
+    """Return the key of the parameters that training with a seed starts from."""
     return jax.random.fold_in(jax.random.key(seed), 0)
 
 
 def acted(case: Case, learned: tuple[Any, regal.Settings]) -> Timed:
-    """Returns the action of a policy; to read the graph is part of the time."""
+    """Return the action of a policy; to read the graph is part of the time."""
     params, settings = learned
     act = partial(_action, params, case.graphs.value, settings=settings)
     act()  # compiles
-    value, seconds = _timed(act)
+    value, seconds = timed(act)
     return Timed(value, case.graphs.seconds + seconds)
 
 
 def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) -> Runs:
-    """Returns what a compiled search reaches from each of the random keys `[S]`.
+    """Return what a compiled search reaches from each of the random keys `[S]`.
 
     Raises:
-      RuntimeError: the schedule that is returned costs something else than is said.
+      RuntimeError: the schedule that is returned does not cost what is reported.
     """
-    rows = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), (case.problem, start.value)
-    )
-    ready = search.lower(keys, *rows).compile()
-    began = time.perf_counter()
-    result = jax.block_until_ready(ready(keys, *rows))
-    cores = min(len(keys), jax.device_count())
-    seconds = start.seconds + (time.perf_counter() - began) * cores / len(keys)
-    result = jax.device_get(result)
-    top = int(np.argmin(result.cost))
-    best_keys = jax.tree.map(lambda x: x[top], result.keys)
-    again = float(_cost(case.problem, best_keys, objective=objective))
-    if again != float(result.cost[top]):
-        raise RuntimeError(f"a search reports {result.cost[top]}, its schedule {again}")
-    return Runs(
-        result.cost, result.evaluations[0], result.history, best_keys, seconds, start.seconds
-    )
+    rows = alike(len(keys), (case.problem, start.value))
+    found, seconds = timed_runs(search.lower(keys, *rows).compile(), keys, *rows)
+    best_keys = top(found)
+    check_cost(found.cost.min(), _cost(case.problem, best_keys, objective=objective))
+    spent = start.seconds + seconds
+    return Runs(found.cost, found.evaluations[0], found.history, best_keys, spent, start.seconds)
 
 
 def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> dict[str, int]:
-    """Returns how many evaluations take some searches as long as the slowest of them.
+    """Return how many evaluations take some searches as long as the slowest of them.
 
     On average over graphs: to be ready takes as long as before, and evaluations last equally long.
     In hundreds, and no less than they had. What evaluates less than the others, and so does not use
@@ -253,10 +220,10 @@ def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> 
     return {name: max(budget, 100 * round(budget * longer[name] / 100)) for name in names}
 
 
-def bound(case: Case, objective: str) -> int:
-    """Returns what no schedule of a graph can fall below; what is never freed is part of it."""
+def bound(graph: Graph, objective: str) -> int:
+    """Return what no schedule of a graph can fall below; what is never freed is part of it."""
     least = peak_bound if objective == "peak_memory" else makespan_bound
-    return least(case.host)
+    return least(task(padded_graph(graph), objective))
 
 
 @partial(jax.jit, static_argnames="settings")

@@ -23,7 +23,7 @@ from gopt.systems import regal
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How the policy is trained.
+    """Settings of the training.
 
     Attributes:
       evaluations: budget of each search; less than that of the test, for speed.
@@ -54,7 +54,7 @@ class Training:
 def pools(
     train: Sequence[Graph], *, objective: str, training: Training, seed: int
 ) -> list[regal.Example]:
-    """Returns the training graphs and their noisy variants, a pool for each size of bucket."""
+    """Return the training graphs and their noisy variants, a pool for each size of bucket."""
     rng = np.random.default_rng(seed)
     every = [
         graph if copy == 0 else noisy(rng, graph, training.noise)
@@ -137,7 +137,7 @@ def train(
 
 
 def _fingerprint(pools: Sequence[regal.Example]) -> int:
-    """Returns a checksum of the graphs, and of the machine that they are for."""
+    """Return a checksum of the graphs, and of the machine that they are for."""
     total = 0
     for leaf in jax.tree.leaves([(pool.problem, pool.inputs) for pool in pools]):
         total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)

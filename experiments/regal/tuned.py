@@ -38,7 +38,7 @@ TUNED = {
 
 
 def action(problem: Problem, levels: Levels) -> regal.Action:
-    """Returns the action that says the same of every op."""
+    """Return the action that says the same of every op."""
     betas = jnp.array([*levels.devices, levels.priority])
     shift = jnp.array(levels.transfer) - betas[-1]
     said = regal.Action(betas, jnp.array(levels.elite_bias), shift)

@@ -18,12 +18,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, store
+from experiments.harness import graphs as programs
+from experiments.harness.command_line import choice
 from experiments.regal import graphs, tuned
 from experiments.regal import training as trainer
+from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 
@@ -33,7 +35,7 @@ WORST = -2.0  # least reward: a schedule that does not fit the memory costs many
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(command_line.Settings):
     """Settings of the search.
 
     Attributes:
@@ -46,7 +48,7 @@ class Settings:
       training: budget of a run, that of the tables; what is good for less is not for more.
     """
 
-    objective: str = "peak_memory"
+    objective: str = choice(OBJECTIVES, "peak_memory")
     rounds: int = 30
     candidates: int = 8
     confirmations: int = 4
@@ -58,7 +60,7 @@ class Settings:
 
 
 def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
-    """Returns levels some of which are changed a little."""
+    """Return levels some of which are changed a little."""
     leaves, structure = jax.tree.flatten(levels)
     step = rng.normal(0, STEP, len(leaves)) * (rng.random(len(leaves)) < CHANGED)
     moved = np.clip(np.rint(np.array(leaves) + step), 0, tuned.WIDEST).astype(int)
@@ -84,7 +86,7 @@ def confirm(
     tried: Sequence[tuned.Levels],
     settings: Settings,
 ) -> list[float]:
-    """Returns the mean reward of each of some levels over several searches."""
+    """Return the mean reward of each of some levels over several searches."""
     keys = jax.random.split(key, settings.confirmations)
     each = [
         rewards(key, pool, tried, settings) for key in track(keys, "confirming") for pool in pools
@@ -95,7 +97,7 @@ def confirm(
 def rewards(
     key: jax.Array, pool: regal.Example, tried: Sequence[tuned.Levels], settings: Settings
 ) -> np.ndarray:
-    """Returns the rewards of levels on the graphs of a pool, `WORST` at least, `[G, A]`."""
+    """Return the rewards of levels on the graphs of a pool, `WORST` at least, `[G, A]`."""
     graphs, levels = len(pool.standard), len(tried)
     each = [tuned.action(jax.tree.map(lambda x: x[0], pool.problem), one) for one in tried]
     actions = jax.tree.map(lambda *x: jnp.tile(jnp.stack(x), (graphs, *(1,) * x[0].ndim)), *each)
@@ -110,7 +112,7 @@ def rewards(
 
 @cache
 def _search(objective: str, evaluations: int) -> Any:
-    """Returns the compiled rewards of actions, spread over devices."""
+    """Return the compiled rewards of actions, spread over devices."""
     return jax.jit(
         shard_candidates(
             partial(
@@ -124,12 +126,11 @@ def _search(objective: str, evaluations: int) -> Any:
 
 
 def main(settings: Settings) -> None:
-    """Searches, and prints and saves what is found."""
-    common.start()
-    common.save_settings(settings.folder, settings)
+    """Search, and print and save what is found."""
+    store.save_settings(settings.folder, settings)
     firsts = {spec.workload: spec for spec in reversed(graphs.SPLITS["train"])}
     pools = trainer.pools(
-        [graphs.build(spec) for spec in track(firsts.values(), "tracing training graphs")],
+        [programs.build(spec) for spec in track(firsts.values(), "tracing training graphs")],
         objective=settings.objective,
         training=settings.training,
         seed=settings.seed,
@@ -148,9 +149,9 @@ def main(settings: Settings) -> None:
         ],
         "best": {"levels": best._asdict(), "reward": reward, "standard": standard},
     }
-    common.save_json(settings.folder / "tuning.json", saved)
+    store.save_json(settings.folder / "tuning.json", saved)
     print(f"reward {reward:.4f}, that of standard BRKGA {standard:.4f}: {best}")
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from rich.progress import track
 
-from experiments import common
+from experiments.harness import graphs as programs
+from experiments.harness import store, tables
 from experiments.regal import graphs, methods, runs
 from experiments.regal.report import percent_interval
 from gopt.systems import regal
@@ -32,7 +33,7 @@ SPLITS = ("validation", "test", "transfer")
 
 
 def settings(sizes: regal.Settings) -> dict[str, regal.Settings]:
-    """Returns the settings of the policy of every variant."""
+    """Return the settings of the policy of every variant."""
     return {name: dataclasses.replace(sizes, **changes) for name, changes in VARIANTS.items()}
 
 
@@ -45,7 +46,7 @@ def compare(
     seed: int,
     folder: Path,
 ) -> None:
-    """Prints and saves what REGAL gains over BRKGA with each of some policies, by split.
+    """Print and save what REGAL gains over BRKGA with each of some policies, by split.
 
     Each is also searched from as it was before training, which tells what its guide does from
     what it learned.
@@ -60,7 +61,7 @@ def compare(
         costs: dict[str, list[float]] = {}
         before: dict[str, list[float]] = {}
         for index, spec in enumerate(track(specs, f"searching, {split}")):
-            case = runs.case(graphs.build(spec), objective)
+            case = runs.case(programs.build(spec), objective)
             keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), index), seeds)
             found = runs.run(standard, keys, case, objective, runs.Timed((), 0.0))
             costs.setdefault("BRKGA", []).append(found.cost.mean(dtype=float))
@@ -79,8 +80,8 @@ def compare(
             gains[name].append(percent_interval(1 - last, families))
             learned[name].append(percent_interval(first - last, families))
         figures[split] = {"families": families, "costs": costs, "untrained": before}
-    common.save_json(folder / "variants.json", figures)
-    common.show(
+    store.save_json(folder / "variants.json", figures)
+    tables.show(
         f"{objective}, {evaluations} evaluations, {seeds} seeds: improvement over BRKGA of REGAL, "
         "by what its policy leads or is, and how much of it was trained, %; each trained once, on "
         "the training split alone; means and 95 % intervals over families",

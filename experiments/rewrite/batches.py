@@ -1,4 +1,4 @@
-"""Where forms of ops that are equal in part pay: residual networks, by batches and image sizes.
+"""Forms of ops that are equal in part, on residual networks by batches and image sizes.
 
     python -m experiments.rewrite.batches
     python -m experiments.rewrite.batches --models ResNet-18 --batches 1 16 --sizes 128
@@ -9,37 +9,35 @@ turns of 100 programs; as many as backtracking has where it says 300. Where it s
 compiled without YNNPACK. Needs the extra `rewriting`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tyro
-from rich.progress import track
-
-from experiments import common
-from experiments.cases import Case, check_names, forward
-from experiments.rewrite.measuring import measure, measured_cost
-from experiments.rewrite.networks import resnet18
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
+from experiments.harness.tables import milliseconds, ratio
+from experiments.rewrite.measuring import cost_of_before, measure, measured_cost, rules
 from experiments.rewrite.searches import SEARCHES
-from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
 from gopt.program.program import trace_program
 from gopt.rewriting.search.pet_mutants import MUTATIONS
+from gopt.workloads.cases import Case, forward
+from gopt.workloads.rewriting.networks import resnet18
 
 NETWORKS: dict[str, Callable[..., Case]] = {
     "ResNet-18": resnet18,
     "ResNeXt-50": partial(forward, "resnext"),
 }
+COMPARED = ("backtracking", "backtracking, 300", "partial equivalence")
 FORMS = {name for each in MUTATIONS.values() for name in each}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: of `NETWORKS`; by default all.
@@ -52,27 +50,20 @@ class Settings:
       folder: where figures, the table and times of ops are saved.
     """
 
-    models: tuple[str, ...] = ()
-    batches: tuple[int, ...] = (1, 4, 16, 64)
-    sizes: tuple[int, ...] = (128, 224)
-    searches: tuple[str, ...] = ("backtracking", "backtracking, 300", "partial equivalence")
-    turns: int = 6
-    repeats: int = 8
+    models: tuple[str, ...] = choice(NETWORKS)
+    batches: tuple[int, ...] = at_least(1, (1, 4, 16, 64))
+    sizes: tuple[int, ...] = at_least(1, (128, 224))
+    searches: tuple[str, ...] = choice(SEARCHES, COMPARED)
+    turns: int = at_least(1, 6)
+    repeats: int = at_least(1, 8)
     seed: int = 0
     folder: Path = Path("runs/rewrite/batches")
-
-    def __post_init__(self) -> None:
-        check_names("models", self.models, NETWORKS)
-        check_names("searches", self.searches, SEARCHES)
-        for name in ("batches", "sizes", "turns", "repeats"):
-            if (least := np.min(getattr(self, name))) < 1:
-                raise ValueError(f"{name} has {least}: expected 1 at least")
 
 
 def run(
     model: str, size: int, batch: int, search: str, times: KernelTimes, settings: Settings
 ) -> dict[str, Any]:
-    """Returns what a search makes of a network, given times of ops."""
+    """Return what a search makes of a network, given times of ops."""
     case = NETWORKS[model](batch=batch, size=size)
     cost = measured_cost(trace_program(case.fn, *case.args), times)
     figures = measure(case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed)
@@ -80,53 +71,42 @@ def run(
 
 
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table, and saves it."""
-    common.show(
+    """Print the table, and save it."""
+    tables.show_rows(
         f"Networks by batches and image sizes, {settings.repeats} turns; costs are measured",
+        found,
         (
-            *("network", "images", "pixels", "search", "cost, of before", "measured, ms"),
-            *("then, of that (95 %)", "wall, of that", "plain, ms", "then, of that"),
-            *("search, s", "ops, s", "forms"),
+            ("network", "model"),
+            ("images", "batch"),
+            ("pixels", "size"),
+            ("search", "search"),
+            ("cost, of before", cost_of_before),
+            ("measured, ms", milliseconds("seconds", "before", "process", digits=1)),
+            ("then, of that (95 %)", ratio("ratio")),
+            ("wall, of that", ratio("wall ratio")),
+            ("plain, ms", milliseconds("plain seconds", "before", "process", digits=1)),
+            ("then, of that", ratio("plain ratio")),
+            ("search, s", "{search s:.1f}"),
+            ("ops, s", "{measuring s:.0f}"),
+            ("forms", lambda row: rules({k: n for k, n in row["rules"].items() if k in FORMS})),
         ),
-        [
-            (
-                *(row["model"], row["batch"], row["size"], row["search"]),
-                f"{row['cost'][1] / row['cost'][0]:.4f}",
-                f"{1e3 * min(row['seconds']['before']['process']):.1f}",
-                *map(common.interval, (row["ratio"], row["wall ratio"])),
-                f"{1e3 * min(row['plain seconds']['before']['process']):.1f}",
-                common.interval(row["plain ratio"]),
-                f"{row['search s']:.1f}",
-                f"{row['measuring s']:.0f}",
-                "; ".join(f"{count} × {name}" for name, count in _forms(row["rules"]).items()),
-            )
-            for row in found
-        ],
         settings.folder / "table.md",
     )
 
 
-def _forms(rules: Mapping[str, int]) -> dict[str, int]:
-    return {name: count for name, count in rules.items() if name in FORMS}
-
-
 def main(settings: Settings) -> None:
-    """Measures the networks with all searches, prints the table and saves it."""
-    selected = "models", "batches", "sizes", "searches"
-    kept = Rows(settings.folder / "rows", about(settings, *selected))
-    common.save_settings(settings.folder, settings)
+    """Measure the networks with all searches, print the table and save it."""
     times = KernelTimes(settings.folder / "ops.jsonl", turns=settings.turns)
-    found: list[dict[str, Any]] = []
-    runs = product(settings.models or NETWORKS, settings.sizes, settings.batches, settings.searches)
-    for model, size, batch, search in track(list(runs), "networks and searches"):
-        name = f"{model}, {batch} images of {size}, {search}"
-        found.append(kept.of(name, partial(run, model, size, batch, search, times, settings)))
-        common.save_json(settings.folder / "batches.json", found)
-    show(found, settings)
+    every = product(settings.models, settings.sizes, settings.batches, settings.searches)
+    rows = {
+        f"{model}, {batch} images of {size}, {search}": partial(
+            run, model, size, batch, search, times, settings
+        )
+        for model, size, batch, search in every
+    }
+    selected = "models", "batches", "sizes", "searches"
+    show(store.collect(settings, "batches.json", rows, *selected), settings)
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    common.start()
-    common.keep_memory()
-    main(given)
+    command_line.run(main, Settings, __doc__, keeps_memory=True)

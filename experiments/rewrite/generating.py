@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.progress import track
 
-from experiments import common
-from experiments.cases import check_names
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
 from gopt.files import write_whole
 from gopt.rewriting import RULES, Rule
 from gopt.rewriting.generate_rules import (
@@ -36,8 +35,8 @@ from gopt.rewriting.rules.generated import write_rules
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is generated.
+class Settings(command_line.Settings):
+    """Settings of the generator.
 
     Attributes:
       domains: of `gopt.rewriting.generate_rules.DOMAINS`; by default all.
@@ -50,20 +49,15 @@ class Settings:
       ValueError: there is no operator.
     """
 
-    domains: tuple[str, ...] = ()
-    operators: int = 3
+    domains: tuple[str, ...] = choice(DOMAINS)
+    operators: int = at_least(1, 3)
     seed: int = 0
     times: int = 3
     folder: Path = Path("runs/rewrite/generating")
 
-    def __post_init__(self) -> None:
-        check_names("domains", self.domains, DOMAINS)
-        if self.operators < 1:
-            raise ValueError(f"operators is {self.operators}: expected 1 at least")
-
 
 def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str, Any], list[Rule]]:
-    """Returns what became of the expressions of a domain, and the rules that are new.
+    """Return what became of the expressions of a domain, and the rules that are new.
 
     Args:
       name: of the domain.
@@ -98,44 +92,43 @@ def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str,
 
 
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table, and saves it."""
-    columns = {
-        "domain": "domain",
-        "expressions": "expressions",
-        "pairs": "equal pairs",
-        "with the first": "with the first",
-        "not renamed": "not renamed",
-        "wrong": "wrong",
-        "chosen": "from which all follow",
-        "different": "not one term",
-        "rules": "rules",
-        "useful": "that do not repeat",
-        "unknown": "not by hand",
-        "new": "not by others",
-        "s": "s",
-    }
-    common.show(
+    """Print the table, and save it."""
+    tables.show_rows(
         f"Equal expressions of {settings.operators} operators at most, and the rules they make",
-        tuple(columns.values()),
-        [[f"{row[key]:.0f}" if key == "s" else row[key] for key in columns] for row in rows],
+        rows,
+        (
+            ("domain", "domain"),
+            ("expressions", "expressions"),
+            ("equal pairs", "pairs"),
+            ("with the first", "with the first"),
+            ("not renamed", "not renamed"),
+            ("wrong", "wrong"),
+            ("from which all follow", "chosen"),
+            ("not one term", "different"),
+            ("rules", "rules"),
+            ("that do not repeat", "useful"),
+            ("not by hand", "unknown"),
+            ("not by others", "new"),
+            ("s", "{s:.0f}"),
+        ),
         settings.folder / "table.md",
     )
 
 
 def main(settings: Settings) -> list[Rule]:
-    """Returns the rules that are new; saves them, and the table, which it prints, with figures."""
+    """Return the rules that are new; saves them, and the table, which it prints, with figures."""
     rows, new = list[dict[str, Any]](), list[Rule]()
-    for name in settings.domains or DOMAINS:
+    for name in settings.domains:
         row, found = run(name, settings, new)
         rows.append(row)
         new.extend(found)
-        common.save_json(settings.folder / "generating.json", rows)
+        store.save_json(settings.folder / "generating.json", rows)
     with write_whole(settings.folder / "generated.txt") as temporary:
         temporary.write_text(write_rules(new))
-    common.save_settings(settings.folder, settings)
+    store.save_settings(settings.folder, settings)
     show(rows, settings)
     return new
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -1,4 +1,4 @@
-"""Which rewrites XLA for GPUs makes by itself, by its programs of models and of single rules.
+"""Rewrites that XLA for GPUs makes by itself, by its programs of models and of single rules.
 
     python -m experiments.rewrite.gpu
     python -m experiments.rewrite.gpu --target h100_sxm.txtpb
@@ -15,24 +15,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import tyro
 from jax import lax
 from jax.experimental import topologies
 from jax.sharding import Sharding, SingleDeviceSharding
 from rich.progress import track
 
-from experiments import common
-from experiments.cases import Case, check_names, floats
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import choice
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY, MODELS
 from gopt.cost.hardware import h100s
 from gopt.rewriting import RULES, Matcher, RewrittenProgram, roofline
 from gopt.rewriting.search.saturation import saturation
+from gopt.workloads.cases import Case, floats
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is compiled.
+class Settings(command_line.Settings):
+    """Settings of the compilation.
 
     Attributes:
       models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
@@ -41,16 +41,13 @@ class Settings:
       folder: where the tables and the figures are saved.
     """
 
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...] = choice(EVERY, MODELS)
     target: Path | None = None
     folder: Path = Path("runs/rewrite/gpu")
 
-    def __post_init__(self) -> None:
-        check_names("models", self.models, EVERY)
-
 
 class Kernels(NamedTuple):
-    """How many kernels a program has on a GPU."""
+    """Counts of the kernels of a program on a GPU."""
 
     products: int
     convolutions: int
@@ -58,7 +55,7 @@ class Kernels(NamedTuple):
 
 
 def convolve(x: jax.Array, kernel: jax.Array, groups: int = 1) -> jax.Array:
-    """Returns a convolution of images (B, H, W, C) with a kernel (K, K, C / groups, O)."""
+    """Return a convolution of images (B, H, W, C) with a kernel (K, K, C / groups, O)."""
     layout = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(
         x, kernel, (1, 1), "SAME", dimension_numbers=layout, feature_group_count=groups
@@ -94,7 +91,7 @@ EXAMPLES = {
 
 
 def gpu(target: Path | None) -> Any:
-    """Returns the device that programs are compiled for.
+    """Return the device that programs are compiled for.
 
     Raises:
       ValueError: there is no GPU, and none is described.
@@ -111,7 +108,7 @@ def gpu(target: Path | None) -> Any:
 
 
 def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> Kernels:
-    """Returns what XLA makes of a function.
+    """Return what XLA makes of a function.
 
     Args:
       fn: the function.
@@ -124,7 +121,7 @@ def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> Kernels:
 
 
 def count(text: str) -> Kernels:
-    """Counts the kernels of an XLA module for a GPU.
+    """Count the kernels of an XLA module for a GPU.
 
     Args:
       text: of the module. Products are calls of cuBLAS, or are in a fusion, by Triton.
@@ -144,7 +141,7 @@ def compare(case: Case, found: RewrittenProgram, where: Sharding) -> tuple[Kerne
 
 
 def of_rules(where: Sharding) -> list[dict[str, Any]]:
-    """Returns what XLA makes of what each rule is applied to, and of what it returns."""
+    """Return what XLA makes of what each rule is applied to, and of what it returns."""
     rules, rows = {rule.name: rule for rule in RULES}, []
     for name, case in track(EXAMPLES.items(), "rules"):
         terms, roots, program = read_model(case)
@@ -157,7 +154,7 @@ def of_rules(where: Sharding) -> list[dict[str, Any]]:
 
 
 def of_models(names: Sequence[str], where: Sharding) -> list[dict[str, Any]]:
-    """Returns what XLA makes of models, and of what saturation makes of them."""
+    """Return what XLA makes of models, and of what saturation makes of them."""
     rows = []
     for name in track(names, "models"):
         case = EVERY[name]()
@@ -169,7 +166,7 @@ def of_models(names: Sequence[str], where: Sharding) -> list[dict[str, Any]]:
 
 
 def show(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Prints a table of kernels, and saves it."""
+    """Print a table of kernels, and save it."""
     columns = next(iter(rows[0])), *Kernels._fields, *(f"{name}, then" for name in Kernels._fields)
     cells = [
         (
@@ -178,23 +175,23 @@ def show(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
         )
         for row in rows
     ]
-    common.show(title, columns, cells, path)
+    tables.show(title, columns, cells, path)
 
 
 def main(settings: Settings) -> None:
-    """Prints and saves what XLA makes of rules and of models."""
+    """Print and save what XLA makes of rules and of models."""
     device = gpu(settings.target)
     where = SingleDeviceSharding(device)
     found = {
         "one rule": of_rules(where),
-        "saturation": of_models(settings.models or tuple(MODELS), where),
+        "saturation": of_models(settings.models, where),
     }
-    common.save_settings(settings.folder, settings)
-    common.save_json(settings.folder / "gpu.json", {"device": device.device_kind, **found})
+    store.save_settings(settings.folder, settings)
+    store.save_json(settings.folder / "gpu.json", {"device": device.device_kind, **found})
     for what, rows in found.items():
         title = f"Kernels of XLA for {device.device_kind}, before and after {what}"
         show(title, rows, settings.folder / f"{what}.md")
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

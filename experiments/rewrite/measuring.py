@@ -1,18 +1,17 @@
-"""What a search makes of a model, and what that takes."""
+"""Measurements of a search on a model: its program, and the time of both."""
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 
 import gopt
-from experiments.cases import Case
+from experiments.harness.statistics import compare_in_turns
 from gopt.fusion import KernelTimes
 from gopt.measure.equality import random_arguments
-from gopt.measure.timing import Times, median_ratio, turns
 from gopt.program.program import Program, trace_program
 from gopt.rewriting import (
     Found,
@@ -24,6 +23,7 @@ from gopt.rewriting import (
     measured,
     terms_of_program,
 )
+from gopt.workloads.cases import Case
 
 # XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
 # takes twice as long on some machines, and then whatever keeps it from doing so seems a gain.
@@ -31,19 +31,19 @@ PLAIN = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
-    """Returns a model as terms, its results in them, and its equations; weights are constants."""
+    """Return a model as terms, its results in them, and its equations; weights are constants."""
     terms, program = Terms(), trace_program(case.fn, *case.args)
     constant = [k == 0 for k, arg in enumerate(case.args) for _ in jax.tree.leaves(arg)]
     return terms, terms_of_program(terms, program, constant), program
 
 
 def measured_cost(program: Program, times: KernelTimes) -> OpCost:
-    """Returns what an op of a model costs, as measured, with weights as cold as the model's."""
+    """Return what an op of a model costs, as measured, with weights as cold as the model's."""
     return measured(times, between=footprint(program))
 
 
 def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int) -> dict[str, Any]:
-    """Returns what a search makes of a model, and what both take.
+    """Return what a search makes of a model, and what both take.
 
     Args:
       case: a model, whose first argument are its weights.
@@ -72,9 +72,9 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
         "measuring s": watched.measuring,
         "cost": (rewriting.before.cost, rewriting.found.cost),
         "seconds": {of: times._asdict() for of, times in seconds.items()},
-        "plain seconds": {of: times._asdict() for of, times in plain.items()},
+        "plain seconds": {of: row["times"] for of, row in plain.items()},
         "ratio": rewriting.ratio(),
-        "plain ratio": median_ratio(plain["found"].process, plain["before"].process),
+        "plain ratio": plain["found"]["ratio"],
         "wall ratio": rewriting.ratio("wall"),
         "folded ratio": rewriting.ratio(of=rewriting.folded),
         "difference": rewriting.difference,
@@ -84,8 +84,18 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
     }
 
 
-def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[str, Times]:
-    """Returns what a model takes, and what was found, where XLA leaves nothing to YNNPACK."""
+def cost_of_before(row: Mapping[str, Any]) -> str:
+    """Return a cell: the cost of what was found as a share of that before."""
+    return f"{row['cost'][1] / row['cost'][0]:.4f}"
+
+
+def rules(counts: Mapping[str, int]) -> str:
+    """Return a cell: rules, and how often each was applied."""
+    return "; ".join(f"{count} × {rule}" for rule, count in counts.items())
+
+
+def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[str, Any]:
+    """Return the times of a model, and of what was found, without YNNPACK."""
     weights, *others = random_arguments(case.args, seed)
     found = rewriting.found.written
     before, after = (jax.jit(fn, compiler_options=PLAIN) for fn in (case.fn, found.run))
@@ -93,7 +103,7 @@ def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[st
         "before": partial(before, weights, *others),
         "found": partial(after, found.fold(weights), *others),
     }
-    return turns(calls, repeats=repeats)
+    return compare_in_turns(calls, "before", repeats=repeats)
 
 
 class _Watched:

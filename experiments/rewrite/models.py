@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from experiments.cases import Case, forward
-from experiments.rewrite import networks, transformers
-from experiments.rewrite.onnx_models import ONNX_MODELS
+from gopt.workloads.cases import Case, forward
+from gopt.workloads.rewriting import networks, transformers
+from gopt.workloads.rewriting.onnx_models import ONNX_MODELS
 
 _BERT: dict[str, Any] = {"layers": 8, "length": 64, "hidden": 1024, "heads": 16}
 _DALLE: dict[str, Any] = {"layers": 8, "length": 16, "hidden": 768, "heads": 12, "inner": 2048}

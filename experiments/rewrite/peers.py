@@ -20,48 +20,43 @@ import jax
 import numpy as np
 import onnxruntime
 import onnxsim
-import tyro
-from rich.progress import track
 
-from experiments import common
-from experiments.cases import Case, check_names
+from experiments.harness import command_line, statistics, store, tables
+from experiments.harness.command_line import at_least, choice
+from experiments.harness.tables import milliseconds, ratio
 from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
-from experiments.rewrite.onnx_models import NAMES, forward, model, with_weights
-from experiments.rows import Rows, about
 from gopt.fusion import KernelTimes
 from gopt.measure.equality import largest_difference, random_arguments
-from gopt.measure.timing import check_repeats, cores, median_ratio, turns
+from gopt.measure.timing import cores
 from gopt.program.program import Program
 from gopt.rewriting import OpCost, RewrittenProgram, roofline
 from gopt.rewriting.search.saturation import saturation
+from gopt.workloads.cases import Case
+from gopt.workloads.rewriting.onnx_models import NAMES, forward, model, with_weights
 
 BASE = "XLA"
 ProgramCost = Callable[[Program], OpCost]  # of an op of a program
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
-      models: of `experiments.rewrite.onnx_models.NAMES`; by default all.
+      models: of `gopt.workloads.rewriting.onnx_models.NAMES`; by default all.
       repeats: turns in which whole programs are timed.
       seed: of weights and inputs.
       folder: where figures, the table and times of ops are saved.
     """
 
-    models: tuple[str, ...] = ()
-    repeats: int = 12
+    models: tuple[str, ...] = choice(NAMES)
+    repeats: int = at_least(1, 12)
     seed: int = 0
     folder: Path = Path("runs/rewrite/peers")
 
-    def __post_init__(self) -> None:
-        check_names("models", self.models, NAMES)
-        check_repeats(self.repeats)
-
 
 def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> list[dict[str, Any]]:
-    """Returns what a model takes in each way, and how far its values are from XLA's."""
+    """Return what a model takes in each way, and how far its values are from XLA's."""
     case = forward(name)
     weights, *inputs = random_arguments(case.args, settings.seed)
     file = with_weights(model(name), weights)
@@ -74,15 +69,11 @@ def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> lis
         raise ValueError(f"onnxsim has changed the values of {name}")
     ways["onnxruntime"] = _session(file, inputs)
     ways["onnxsim, onnxruntime"] = _session(simplified, inputs)
-    times = turns(ways, repeats=settings.repeats)
+    measured = statistics.compare_in_turns(ways, BASE, repeats=settings.repeats)
     (expected,) = jax.tree.leaves(ways[BASE]())
     return [
         {
-            "model": name,
-            "way": way,
-            "seconds": times[way]._asdict(),
-            "ratio": median_ratio(times[way].process, times[BASE].process),
-            "wall ratio": median_ratio(times[way].wall, times[BASE].wall),
+            **{"model": name, "way": way, **measured[way]},
             "difference": largest_difference(jax.tree.leaves(call()), [expected]),
         }
         for way, call in ways.items()
@@ -112,43 +103,33 @@ def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
 
 
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table, and saves it."""
-    common.show(
+    """Print the table, and save it."""
+    tables.show_rows(
         f"ONNX models, {settings.repeats} turns",
-        ("model", "way", "process, ms", "of XLA (95 %)", "wall, ms", "of XLA", "differs"),
-        [
-            (
-                *(row["model"], row["way"]),
-                f"{1e3 * min(row['seconds']['process']):.1f}",
-                common.interval(row["ratio"]),
-                f"{1e3 * min(row['seconds']['wall']):.1f}",
-                common.interval(row["wall ratio"]),
-                f"{row['difference']:.0e}",
-            )
-            for row in found
-        ],
+        found,
+        (
+            ("model", "model"),
+            ("way", "way"),
+            ("process, ms", milliseconds("times", "process", digits=1)),
+            ("of XLA (95 %)", ratio("ratio")),
+            ("wall, ms", milliseconds("times", "wall", digits=1)),
+            ("of XLA", ratio("wall ratio")),
+            ("differs", "{difference:.0e}"),
+        ),
         settings.folder / "table.md",
     )
 
 
 def main(settings: Settings) -> None:
-    """Measures all models, prints the table and saves it with the figures."""
-    kept = Rows(settings.folder / "rows", about(settings, "models"))
-    common.save_settings(settings.folder, settings)
+    """Measure all models, print the table and save it with the figures."""
     times = KernelTimes(settings.folder / "ops.sqlite", turns=6)
     costs: dict[str, ProgramCost] = {
         "gopt, roofline": lambda _: roofline(),
         "gopt, measured": lambda program: measured_cost(program, times),
     }
-    found: list[dict[str, Any]] = []
-    for name in track(settings.models or NAMES, "models"):
-        found += kept.of(name, partial(measure, name, costs, settings))
-        common.save_json(settings.folder / "peers.json", found)
-    show(found, settings)
+    rows = {name: partial(measure, name, costs, settings) for name in settings.models}
+    show(store.collect(settings, "peers.json", rows, "models"), settings)
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    common.start()
-    common.keep_memory()
-    main(given)
+    command_line.run(main, Settings, __doc__, keeps_memory=True)

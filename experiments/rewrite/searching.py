@@ -1,4 +1,4 @@
-"""What the searches of rewriting take: time and memory, how they end, and what matching takes.
+"""Time and memory of the searches of rewriting, how they end, and the time of matching.
 
     python -m experiments.rewrite.searching
     python -m experiments.rewrite.searching --models NasRNN DALL-E --searches saturation
@@ -9,34 +9,26 @@ needed does not count. Needs the extra `rewriting`.
 """
 
 import gc
-import multiprocessing
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import tyro
-from rich.progress import track
-
-from experiments import common
-from experiments.cases import check_names
-from experiments.rewrite.measuring import read_model
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import apart, choice, peak_bytes
+from experiments.rewrite.measuring import cost_of_before, read_model
 from experiments.rewrite.models import EVERY, MODELS
 from experiments.rewrite.searches import SEARCHES
-from experiments.rows import Rows, about
 from gopt.rewriting import RULES, Match, Matcher, roofline
 from gopt.rewriting.cost.pricing import TermCosts
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
@@ -44,21 +36,17 @@ class Settings:
       folder: where the table and the figures are saved.
     """
 
-    models: tuple[str, ...] = ()
-    searches: tuple[str, ...] = ()
+    models: tuple[str, ...] = choice(EVERY, MODELS)
+    searches: tuple[str, ...] = choice(SEARCHES)
     folder: Path = Path("runs/rewrite/searching")
-
-    def __post_init__(self) -> None:
-        check_names("models", self.models, EVERY)
-        check_names("searches", self.searches, SEARCHES)
 
 
 def run(name: str, search: str) -> dict[str, Any]:
-    """Returns what a search takes, and what it finds; call it in a new process."""
+    """Return what a search takes, and what it finds; call it in a new process."""
     terms, roots, _ = read_model(EVERY[name]())
     cost, size = roofline(), len(terms.live(roots))
     before = TermCosts(terms, cost).program(roots)
-    begin, memory = time.perf_counter(), _peak()
+    begin, memory = time.perf_counter(), peak_bytes()
     found = SEARCHES[search](terms, roots, cost, RULES)
     return {
         "model": name,
@@ -67,13 +55,13 @@ def run(name: str, search: str) -> dict[str, Any]:
         "cost": (before, found.cost),
         "s": time.perf_counter() - begin,
         "visited": found.visited,
-        "bytes": _peak() - memory,
+        "bytes": peak_bytes() - memory,
         "stopped": found.stopped,
     }
 
 
 def match(name: str) -> dict[str, Any]:
-    """Returns what it takes to find all matches of all rules, and those after one rewrite."""
+    """Return what it takes to find all matches of all rules, and those after one rewrite."""
     terms, roots, _ = read_model(EVERY[name]())
     matcher = Matcher(terms)
     found, first = _timed(lambda: matcher.matches(roots))
@@ -96,73 +84,46 @@ def _timed(call: Callable[[], list[Match]]) -> tuple[list[Match], float]:
     return found, time.perf_counter() - begin
 
 
-def _peak() -> int:
-    """Returns the most memory that this process has had, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table, and saves it."""
-    common.show(
+    """Print the table, and save it."""
+    tables.show_rows(
         "Searches by roofline: programs visited, or terms in the e-graph",
-        ("model", "terms", "search", "cost, of before", "s", "visited", "MiB", "ended"),
-        [
-            (
-                row["model"],
-                row["terms"],
-                row["search"],
-                f"{row['cost'][1] / row['cost'][0]:.4f}",
-                f"{row['s']:.2f}",
-                row["visited"],
-                f"{row['bytes'] / 2**20:.0f}",
-                row["stopped"],
-            )
-            for row in found
-        ],
+        found,
+        (
+            *((key, key) for key in ("model", "terms", "search")),
+            ("cost, of before", cost_of_before),
+            ("s", "{s:.2f}"),
+            ("visited", "visited"),
+            ("MiB", lambda row: f"{row['bytes'] / 2**20:.0f}"),
+            ("ended", "stopped"),
+        ),
         settings.folder / "table.md",
     )
 
 
 def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table of what matching takes, and saves it."""
-    common.show(
+    """Print the table of what matching takes, and save it."""
+    tables.show_rows(
         f"Matches of all {len(RULES)} rules in the model, and after one rewrite",
-        ("model", "terms", "matches", "s", "after one rewrite, s"),
-        [
-            (
-                *(row["model"], row["terms"], row["matches"]),
-                *(f"{row[key]:.3f}" for key in ("first s", "again s")),
-            )
-            for row in found
-        ],
+        found,
+        (
+            *((key, key) for key in ("model", "terms", "matches")),
+            ("s", "{first s:.3f}"),
+            ("after one rewrite, s", "{again s:.3f}"),
+        ),
         settings.folder / "matching.md",
     )
 
 
 def main(settings: Settings) -> None:
-    """Measures all searches on all models, prints the tables and saves them with the figures."""
-    kept = Rows(settings.folder / "rows", about(settings, "models", "searches"))
-    common.save_settings(settings.folder, settings)
-    models = settings.models or tuple(MODELS)
-    runs = list(product(models, settings.searches or SEARCHES))
-    found, matching = list[dict[str, Any]](), list[dict[str, Any]]()
-    for each in track(runs, "models and searches"):
-        found.append(kept.of(", ".join(each), partial(_apart, run, *each)))
-        common.save_json(settings.folder / "searching.json", found)
-    for model in track(models, "matching"):
-        matching.append(kept.of(f"{model}, matching", partial(_apart, match, model)))
-        common.save_json(settings.folder / "matching.json", matching)
-    show(found, settings)
-    show_matching(matching, settings)
-
-
-def _apart(call: Callable[..., dict[str, Any]], *args: str) -> dict[str, Any]:
-    """Returns what a function does in a new process."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn, initializer=common.start) as pool:
-        return pool.submit(call, *args).result()
+    """Measure all searches on all models, print the tables and save them with the figures."""
+    every = product(settings.models, settings.searches)
+    rows = {", ".join(each): partial(apart, run, *each) for each in every}
+    show(store.collect(settings, "searching.json", rows, "models", "searches"), settings)
+    rows = {f"{model}, matching": partial(apart, match, model) for model in settings.models}
+    found = store.collect(settings, "matching.json", rows, "models", "searches")
+    show_matching(found, settings)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

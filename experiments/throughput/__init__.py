@@ -1,1 +1,1 @@
-"""How many candidates a second gopt costs, beside a compiled decoder and other libraries."""
+"""Candidates per second that gopt costs, beside a compiled decoder and other libraries."""

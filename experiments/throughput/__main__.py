@@ -1,4 +1,4 @@
-"""How many candidates are costed in a second: gopt, a compiled decoder, the obvious JAX loop.
+"""Candidates per second: gopt, a compiled decoder, and the obvious JAX loop.
 
     python -m experiments.throughput
 
@@ -18,10 +18,9 @@ from typing import Any
 
 import jax
 import numpy as np
-import tyro
-from rich.progress import Progress
 
-from experiments import common
+from experiments.harness import command_line, store
+from experiments.harness.command_line import at_least
 from experiments.throughput.evaluations import (
     check_same,
     compiled_evaluation,
@@ -45,15 +44,16 @@ from gopt.search.parallel import shard_candidates
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
 
-COSTS = ("peak memory", "makespan")  # what is asked for; "both" is a schedule's whole cost
+COSTS = ("peak memory", "makespan")
+BOTH = (*COSTS, "both")  # "both" is a schedule's whole cost
 BIAS = 0.7
 WITHOUT_COSTS = "gopt without costs"
 POPULATION_GRAPH = SEARCH_GRAPH = "LSTM step"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       population: candidates for the graphs of about 1000 ops.
@@ -72,24 +72,24 @@ class Settings:
       folder: where figures, tables and plots are saved.
     """
 
-    population: int = 1024
-    populations: tuple[int, ...] = (1, 16, 64, 128, 256, 1024, 4096, 16384, 65536)
-    sizes: tuple[int, ...] = (200, 1000, 5000, 20_000, 80_000)
-    size_population: int = 128
+    population: int = at_least(1, 1024)
+    populations: tuple[int, ...] = at_least(1, (1, 16, 64, 128, 256, 1024, 4096, 16384, 65536))
+    sizes: tuple[int, ...] = at_least(1, (200, 1000, 5000, 20_000, 80_000))
+    size_population: int = at_least(1, 128)
     memory: float = 2.0
-    obvious: int = 8
-    evaluations: int = 5000
-    search_populations: tuple[int, ...] = (100, 1000)
-    programs: int = 50
-    devices: int = 2
-    rounds: int = 5
+    obvious: int = at_least(1, 8)
+    evaluations: int = at_least(1, 5000)
+    search_populations: tuple[int, ...] = at_least(1, (100, 1000))
+    programs: int = at_least(1, 50)
+    devices: int = at_least(1, 2)
+    rounds: int = at_least(1, 5)
     seconds: float = 5.0
     seed: int = 0
     folder: Path = Path("runs/throughput")
 
 
 def capped(problem: Problem, population: int, memory: float) -> int:
-    """Returns how many candidates are costed so that their keys take `memory` GiB at most."""
+    """Return how many candidates are costed so that their keys take `memory` GiB at most."""
     each = 4 * evolution.num_genes(keys_shape(problem))
     return max(1, min(population, int(memory * 2**30 / each)))
 
@@ -103,7 +103,7 @@ def compare(
     costs: Iterable[str] = COSTS,
     with_obvious: bool = False,
 ) -> list[dict[str, Any]]:
-    """Returns how fast a population of one graph is costed by all, a record for each cost.
+    """Return how fast a population of one graph is costed by all, a record for each cost.
 
     Raises:
       RuntimeError: gopt and the others do not agree.
@@ -154,7 +154,7 @@ def compare(
 
 
 def search(settings: Settings, population: int) -> list[dict[str, Any]]:
-    """Returns the time and the best cost of whole BRKGA runs for peak memory, one each.
+    """Return the time and the best cost of whole BRKGA runs for peak memory, one each.
 
     Also of gopt's run with a sum of genes in place of the cost: what a run takes besides costs.
     """
@@ -215,7 +215,7 @@ def _sum_of_genes(keys: Keys) -> jax.Array:
 
 
 def count_programs(settings: Settings) -> dict[str, int]:
-    """Returns how many programs random graphs of different sizes take, and their buckets."""
+    """Return how many programs random graphs of different sizes take, and their buckets."""
     traced = 0
 
     def evaluate(problem: Problem, keys: Keys) -> decoding.Cost:
@@ -236,48 +236,48 @@ def count_programs(settings: Settings) -> dict[str, int]:
 
 
 def main(settings: Settings) -> None:
-    """Measures, prints the tables, and saves figures, tables and plots."""
-    common.start()
-    both = (*COSTS, "both")
-    found: dict[str, Any] = {"machine": machine(), "graphs": [], "sizes": [], "populations": []}
-    total = len(GRAPHS) + len(FAMILIES) * len(settings.sizes) + len(settings.populations)
-    total += len(settings.search_populations) + 1 + len(both)
-    common.save_settings(settings.folder, settings)
-    with Progress() as progress:
-        task = progress.add_task("throughput", total=total)
+    """Measure, print the tables, and save figures, tables and plots."""
+    store.save_settings(settings.folder, settings)
+    several = "sizes", "populations", "search_populations"
+    kept = store.Store(settings.folder / "rows", store.described(settings, *several))
 
-        def keep() -> None:
-            common.save_json(settings.folder / "throughput.json", found)
-            progress.advance(task)
+    def of(name: str, draw: Callable[[], Graph], population: int, **how: Any) -> Any:
+        return compare(name, draw(), population, settings, **how)
 
-        for name, make in GRAPHS.items():
-            found["graphs"] += compare(
-                name, make(), settings.population, settings, costs=both, with_obvious=True
+    population = settings.population
+    makes: dict[str, dict[str, Callable[[], Any]]] = {
+        "graphs": {
+            name: partial(of, name, draw, population, costs=BOTH, with_obvious=True)
+            for name, draw in GRAPHS.items()
+        },
+        "sizes": {
+            f"{family}, {ops} ops": partial(
+                of, family, partial(draw, settings.seed, ops), settings.size_population
             )
-            keep()
-        for family, draw in FAMILIES.items():
-            for ops in settings.sizes:
-                graph = draw(settings.seed, ops)
-                found["sizes"] += compare(family, graph, settings.size_population, settings)
-                keep()
-        graph = GRAPHS[POPULATION_GRAPH]()
-        for population in settings.populations:
-            found["populations"] += compare(POPULATION_GRAPH, graph, population, settings)
-            keep()
-        found["searches"] = []
-        for population in settings.search_populations:
-            found["searches"] += search(settings, population)
-            keep()
-        found["programs"] = count_programs(settings)
-        keep()
-        found["seconds_to_compile"] = {}
-        for cost in both:
-            found["seconds_to_compile"][cost] = first_compile(
-                cost, settings.devices, settings.population, settings.seed
-            )
-            keep()
+            for family, draw in FAMILIES.items()
+            for ops in settings.sizes
+        },
+        "populations": {
+            f"{count}": partial(of, POPULATION_GRAPH, GRAPHS[POPULATION_GRAPH], count)
+            for count in settings.populations
+        },
+        "searches": {
+            f"{count}": partial(search, settings, count) for count in settings.search_populations
+        },
+    }
+    found: dict[str, Any] = {"machine": machine()}
+    for part, rows in makes.items():
+        found[part] = kept.rows({f"{part}, {name}": make for name, make in rows.items()})
+    found["programs"] = kept.row("programs", partial(count_programs, settings))
+    found["seconds_to_compile"] = {
+        cost: kept.row(
+            f"compilation, {cost}",
+            partial(first_compile, cost, settings.devices, population, settings.seed),
+        )
+        for cost in BOTH
+    }
     report(found, settings.folder)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -1,4 +1,4 @@
-"""How many candidates of priority dispatch are costed in a second: gopt, and a compiled peer.
+"""Candidates of priority dispatch per second: gopt, and a compiled simulator.
 
     python -m experiments.throughput.dispatch
 
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import tyro
-from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import choice
 from experiments.throughput.evaluations import check_same, gopt_evaluation
 from experiments.throughput.graphs import GRAPHS
 from experiments.throughput.peers import dispatching
@@ -37,11 +36,12 @@ from gopt.search.population import uniforms
 
 SERVED = ("by priority", "first come")
 LIST_ORDER = "list order"
+COMPARED = ("ResNeXt step", "LSTM step", "LSTM forward, 100", "Erdős-Rényi")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       graphs: of about 1000 ops, of `GRAPHS`.
@@ -53,7 +53,7 @@ class Settings:
       folder: where figures and tables are saved.
     """
 
-    graphs: tuple[str, ...] = ("ResNeXt step", "LSTM step", "LSTM forward, 100", "Erdős-Rényi")
+    graphs: tuple[str, ...] = choice(GRAPHS, COMPARED)
     devices: tuple[int, ...] = (2, 8)
     population: int = 1024
     rounds: int = 7
@@ -63,7 +63,7 @@ class Settings:
 
 
 def compare(name: str, graph: Graph, devices: int, settings: Settings) -> dict[str, Any]:
-    """Returns how fast a population of one graph is costed by all, in a record.
+    """Return how fast a population of one graph is costed by all, in a record.
 
     Raises:
       RuntimeError: gopt and the simulator do not agree.
@@ -96,38 +96,42 @@ def compare(name: str, graph: Graph, devices: int, settings: Settings) -> dict[s
     }
 
 
-def row(record: dict[str, Any], served: str) -> tuple[Any, ...]:
-    """Returns a line of the table: one way to serve ops."""
-    rates = record["per_second"]
-    ours, theirs = (rates[f"{who}, {served}"] for who in ("gopt", "compiled"))
-    return (
-        *(record[field] for field in ("graph", "ops", "devices", "population")),
-        served,
-        f"{ours['wall']:,.0f}",
-        f"{theirs['wall']:,.0f}",
-        f"{ours['wall'] / theirs['wall']:.2f}",
-        f"{ours['cpu'] / theirs['cpu']:.2f}",
-        f"{rates[LIST_ORDER]['wall']:,.0f}",
-    )
-
-
 def main(settings: Settings) -> None:
-    """Measures, prints the table and saves it."""
-    common.save_settings(settings.folder, settings)
-    found: list[dict[str, Any]] = []
-    for name, devices in track(list(product(settings.graphs, settings.devices)), "dispatch"):
-        found.append(compare(name, GRAPHS[name](), devices, settings))
-        figures = {"machine": machine(), "rows": found}
-        common.save_json(settings.folder / "dispatch.json", figures)
-    columns = (
-        *("graph", "ops", "devices", "candidates", "served"),
-        *("gopt, 1/s", "compiled, 1/s", "ratio", "of CPU time", "list order, 1/s"),
+    """Measure, print the table and save it."""
+    made = {
+        f"{name}, {devices} devices": partial(compare, name, GRAPHS[name](), devices, settings)
+        for name, devices in product(settings.graphs, settings.devices)
+    }
+    found = store.collect(settings, "dispatch.json", made, "graphs", "devices")
+    rows = [(record, served) for record in found for served in SERVED]
+
+    def rate(who: str, clock: str = "wall") -> Callable[[Any], float]:
+        return lambda row: float(row[0]["per_second"][f"{who}, {row[1]}"][clock])
+
+    def ratio(clock: str) -> Callable[[Any], str]:
+        return lambda row: f"{rate('gopt', clock)(row) / rate('compiled', clock)(row):.2f}"
+
+    tables.show_rows(
+        f"Candidates/s of priority dispatch; {machine()}",
+        rows,
+        (
+            ("graph", lambda row: row[0]["graph"]),
+            ("ops", lambda row: row[0]["ops"]),
+            ("devices", lambda row: row[0]["devices"]),
+            ("candidates", lambda row: row[0]["population"]),
+            ("served", lambda row: row[1]),
+            ("gopt, 1/s", lambda row: f"{rate('gopt')(row):,.0f}"),
+            ("compiled, 1/s", lambda row: f"{rate('compiled')(row):,.0f}"),
+            ("ratio", ratio("wall")),
+            ("of CPU time", ratio("cpu")),
+            (
+                f"{LIST_ORDER}, 1/s",
+                lambda row: f"{row[0]['per_second'][LIST_ORDER]['wall']:,.0f}",
+            ),
+        ),
+        settings.folder / "table.md",
     )
-    title = f"Candidates/s of priority dispatch; {machine()}"
-    rows = [row(record, served) for record in found for served in SERVED]
-    common.show(title, columns, rows, settings.folder / "table.md")
 
 
 if __name__ == "__main__":
-    common.start()
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -1,16 +1,14 @@
-"""What is timed: gopt, the obvious loop and the compiled decoder, as functions of a population."""
+"""Functions that are timed: gopt, the obvious loop and the compiled decoder, on a population."""
 
-import multiprocessing
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments import common
+from experiments.harness.command_line import apart
 from experiments.throughput.peers import compiled, obvious
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, execution
@@ -30,14 +28,14 @@ def check_same(name: str, expected: decoding.Cost, found: decoding.Cost) -> None
 
 
 def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
-    """Returns gopt's evaluation of keys `[P, ...]`, over all devices of the process."""
+    """Return gopt's evaluation of keys `[P, ...]`, over all devices of the process."""
     if cost == "both":
         return jax.jit(shard_candidates(jax.vmap(partial(execution.evaluate, problem))))
     return jax.jit(shard_candidates(population_cost(problem, cost.replace(" ", "_"))))
 
 
 def obvious_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
-    """Returns the obvious loop for keys `[P, ...]`, over all devices of the process."""
+    """Return the obvious loop for keys `[P, ...]`, over all devices of the process."""
     found = jax.vmap(partial(obvious.evaluate, problem))
     return jax.jit(shard_candidates(lambda keys: _asked(found(keys), cost)))
 
@@ -45,7 +43,7 @@ def obvious_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
 def compiled_evaluation(
     tables: compiled.Tables, cost: str, queue: str = "buckets"
 ) -> Callable[[Keys], Any]:
-    """Returns the compiled decoder of keys `[P, ...]`, over all cores of the process."""
+    """Return the compiled decoder of keys `[P, ...]`, over all cores of the process."""
 
     def evaluate(keys: Keys) -> Any:
         makespan, peak = cost != "peak memory", cost != "makespan"
@@ -62,15 +60,11 @@ def _asked(found: decoding.Cost, cost: str) -> Any:
 
 
 def first_compile(cost: str, devices: int, population: int, seed: int) -> float:
-    """Returns the s that gopt's evaluation takes to compile, in a new process, nothing cached."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(_compile, cost, devices, population, seed).result()
+    """Return the s that gopt's evaluation takes to compile, in a new process, nothing cached."""
+    return apart(_compile, cost, devices, population, seed, cached=False)
 
 
 def _compile(cost: str, devices: int, population: int, seed: int) -> float:
-    common.start()
-    jax.config.update("jax_enable_compilation_cache", False)
     problem = prepare(synthetic.layered(seed, 1000), unit_rate_devices(devices))
     keys = uniforms(jax.random.key(0), keys_shape(problem), population)
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How many configurations of fusion are costed in a second: gopt, and compiled for all cores.
+"""Configurations of fusion per second: gopt, and compiled decoders on all cores.
 
 "Compiled" is numba, one candidate after another on each core; beside it gopt's own algorithm, many
 candidates as bits of a word, in numba, too.
@@ -18,20 +18,17 @@ from typing import Any
 
 import jax
 import numpy as np
-import tyro
-from rich.progress import track
 
-from experiments import common
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import choice
+from experiments.harness.graphs import Spec, build
 from experiments.throughput.peers import fusions
-from experiments.throughput.timing import machine, measure
+from experiments.throughput.timing import measure
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem, prepare_fusion
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import cpu_sockets
-from gopt.graph.graph import Graph
-from gopt.graph.tracing import trace
 from gopt.search.parallel import shard_candidates
-from gopt.workloads import WORKLOADS
 
 # From 1 000 to 20 000 ops.
 STEPS: dict[str, dict[str, Any]] = {
@@ -43,8 +40,8 @@ STEPS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: training steps, of `STEPS`.
@@ -55,7 +52,7 @@ class Settings:
       folder: where figures and tables are saved.
     """
 
-    models: tuple[str, ...] = tuple(STEPS)
+    models: tuple[str, ...] = choice(STEPS)
     populations: tuple[int, ...] = (64, 1024)
     rounds: int = 7
     seconds: float = 10.0
@@ -63,14 +60,8 @@ class Settings:
     folder: Path = Path("runs/throughput_fusion")
 
 
-def step(model: str) -> Graph:
-    """Returns the graph of a training step."""
-    fn, args = WORKLOADS[model](**STEPS[model]).train_step()
-    return trace(fn, *args, donate_argnums=(0, 1)).graph
-
-
 def compare(name: str, problem: FusionProblem, population: int, settings: Settings) -> Any:
-    """Returns how fast a population is costed by each, in a record.
+    """Return how fast a population is costed by each, in a record.
 
     Raises:
       RuntimeError: they do not agree.
@@ -100,42 +91,39 @@ def compare(name: str, problem: FusionProblem, population: int, settings: Settin
     }
 
 
+def run(name: str, settings: Settings) -> list[dict[str, Any]]:
+    """Return the records of a model, with and without ops in several kernels."""
+    graph, found = build(Spec(name, STEPS[name], is_step=True)), []
+    for clones, population in product((False, True), settings.populations):
+        rules = replace(RULES["cpu"], clones=clones)
+        problem = prepare_fusion(graph, cpu_sockets(1), rules=rules)
+        found.append(compare(name, problem, population, settings))
+    return found
+
+
 def main(settings: Settings) -> None:
-    """Measures, prints the table and saves it."""
-    found: list[Any] = []
-    for name in track(settings.models, "models"):
-        graph = step(name)
-        for clones, population in product((False, True), settings.populations):
-            rules = replace(RULES["cpu"], clones=clones)
-            problem = prepare_fusion(graph, cpu_sockets(1), rules=rules)
-            found.append(compare(name, problem, population, settings))
-            common.save_json(settings.folder / "fusion.json", {"machine": machine(), "rows": found})
-    common.save_settings(settings.folder, settings)
-    columns = (
-        "model, step",
-        "ops",
-        "configurable",
-        "candidates",
-        "ops in",
-        "gopt, 1/s",
-        "of compiled",
-        "of its own algorithm, compiled",
-    )
-    rows = [
+    """Measure, print the table and save it."""
+    made = {name: partial(run, name, settings) for name in settings.models}
+    found = store.collect(settings, "fusion.json", made, "models")
+    tables.show_rows(
+        "Configurations of fusion",
+        found,
         (
-            row["model"],
-            row["ops"],
-            row["configurable"],
-            row["population"],
-            "several kernels" if row["clones"] else "one",
-            f"{row['gopt']:.0f}",
-            *(f"{row['gopt'] / row[peer]:.2f}" for peer in fusions.PEERS),
-        )
-        for row in found
-    ]
-    common.show("Configurations of fusion", columns, rows, settings.folder / "table.md")
+            ("model, step", "model"),
+            ("ops", "ops"),
+            ("configurable", "configurable"),
+            ("candidates", "population"),
+            ("ops in", lambda row: "several kernels" if row["clones"] else "one"),
+            ("gopt, 1/s", "{gopt:.0f}"),
+            ("of compiled", lambda row: f"{row['gopt'] / row['alone']:.2f}"),
+            (
+                "of its own algorithm, compiled",
+                lambda row: f"{row['gopt'] / row['as words']:.2f}",
+            ),
+        ),
+        settings.folder / "table.md",
+    )
 
 
 if __name__ == "__main__":
-    common.start()
-    main(tyro.cli(Settings, description=__doc__))
+    command_line.run(main, Settings, __doc__)

@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from experiments import common
+from experiments.harness import store, tables
+from experiments.harness.plots import save_figure
 
 WIDTH, HEIGHT = 3.3, 2.6  # in, of a column
 Record = dict[str, Any]  # one cost of one population of one graph
 
 
 def rate(record: Record, who: str, clock: str = "wall") -> float:
-    """Returns candidates/s of "gopt", "compiled" (the faster queue) or "obvious"."""
+    """Return candidates/s of "gopt", "compiled" (the faster queue) or "obvious"."""
     return record["per_second"][record["queue"] if who == "compiled" else who][clock]
 
 
 def exponent(records: Sequence[Record], who: str) -> float:
-    """Returns the exponent of the time of a candidate in ops + uses, from 1 000 ops on."""
+    """Return the exponent of the time of a candidate in ops + uses, from 1 000 ops on."""
     large = [record for record in records if record["ops"] >= 1000]
     if len(large) < 2:
         return float("nan")
@@ -27,7 +28,7 @@ def exponent(records: Sequence[Record], who: str) -> float:
 
 
 def exponents(records: Sequence[Record]) -> list[Record]:
-    """Returns the exponents of gopt and of the compiled decoder, for each graph and cost."""
+    """Return the exponents of gopt and of the compiled decoder, for each graph and cost."""
     return [
         {
             "graph": graph,
@@ -46,7 +47,7 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
 
 
 def plot(records: Sequence[Record], across: str, label: str) -> Any:
-    """Returns a figure of candidates/s of gopt and of the compiled decoder, both axes log."""
+    """Return a figure of candidates/s of gopt and of the compiled decoder, both axes log."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -114,12 +115,12 @@ def _search_rows(records: Sequence[Record]) -> list[tuple[Any, ...]]:
 
 
 def report(found: dict[str, Any], folder: Path) -> None:
-    """Saves the figures, prints and saves the tables, and saves the plots."""
+    """Save the figures, print and save the tables, and save the plots."""
     slopes = exponents(found["sizes"])
-    common.save_json(folder / "throughput.json", {**found, "exponents": slopes})
+    store.save_json(folder / "throughput.json", {**found, "exponents": slopes})
 
     def show(name: str, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
-        common.show(title, columns, rows, folder / f"{name}.md")
+        tables.show(title, columns, rows, folder / f"{name}.md")
 
     fields: tuple[str, ...] = ("graph", "ops", "uses", "readers")
     graphs = dict.fromkeys(tuple(r[field] for field in fields) for r in found["graphs"])
@@ -137,7 +138,7 @@ def report(found: dict[str, Any], folder: Path) -> None:
         ("sizes", "ops", "ops"),
         ("populations", "population", "candidates in a call"),
     ):
-        common.save_figure(folder / f"{name}.png", plot(found[name], across, label))
+        save_figure(folder / f"{name}.png", plot(found[name], across, label))
 
     title = "Exponent of time in ops + uses, from 1 000 ops on"
     columns = ("graph", "cost", "gopt", "compiled")

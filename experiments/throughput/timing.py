@@ -1,4 +1,4 @@
-"""How long calls take, wall and CPU time, and on what machine."""
+"""Wall and CPU time of calls, and the name of the machine."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Timing(NamedTuple):
 def measure(
     calls: dict[str, Callable[[], Any]], *, rounds: int, seconds: float
 ) -> dict[str, Timing]:
-    """Returns the least time of each call, taken in turns; a first round is not timed."""
+    """Return the least time of each call, taken in turns; a first round is not timed."""
     for call in calls.values():
         jax.block_until_ready(call())
     began = time.perf_counter()
@@ -37,6 +37,6 @@ def measure(
 
 
 def machine() -> str:
-    """Returns the name of the processor and of the accelerators."""
+    """Return the name of the processor and of the accelerators."""
     kinds = sorted({device.device_kind for device in jax.devices()})
     return f"{processor()}; {len(jax.devices())} JAX devices: {', '.join(kinds)}"

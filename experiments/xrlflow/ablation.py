@@ -1,4 +1,4 @@
-"""What rewards, and what parts of the network are worth: agents that differ in one thing.
+"""Ablation of rewards and of parts of the network: agents that differ in one thing.
 
     python -m experiments.xrlflow.ablation
     python -m experiments.xrlflow.ablation --variants "every rewrite" "at the end" analytic
@@ -12,21 +12,17 @@ measured. What each finds is measured end to end, in turns with all others. Need
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import tyro
 
-from experiments import common
-from experiments.cases import check_names
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.models import EVERY
-from experiments.rows import Rows, about
 from experiments.xrlflow import games, methods
-from gopt.measure.timing import check_repeats
-from gopt.systems import xrlflow
 
 AT_THE_END = 10**6  # rewrites
 
@@ -52,42 +48,23 @@ VARIANTS: dict[str, tuple[str | None, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is compared.
+class Settings(methods.Settings):
+    """Settings of the comparison; the reward is that of variants that name no other.
 
     Attributes:
-      models: of `experiments.rewrite.models.EVERY`.
-      variants: of `VARIANTS`.
-      reward: of variants that have no other, of `experiments.xrlflow.games.REWARDS`.
-      measurements: whole programs that a variant measures of each model.
-      updates: rounds of episodes, at most.
-      repeats: turns in which the fastest of each are timed once more, and all in the end.
-      seed: of everything random.
+      models: models to rewrite.
+      variants: rewards, and parts of the network.
       folder: where figures, the table, checkpoints and times are kept.
-      agent: settings of the agent by default.
     """
 
-    models: tuple[str, ...] = ("NasRNN", "ResNet-18", "SqueezeNet, ONNX")
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    reward: str = "end to end"
-    measurements: int = 100
-    updates: int = 20
-    repeats: int = 12
-    seed: int = 0
+    models: tuple[str, ...] = choice(EVERY, ("NasRNN", "ResNet-18", "SqueezeNet, ONNX"))
+    variants: tuple[str, ...] = choice(VARIANTS)
+    updates: int = at_least(1, 20)
     folder: Path = Path("runs/xrlflow/ablation")
-    agent: xrlflow.Settings = field(
-        default_factory=lambda: xrlflow.Settings(episodes=2, learning_rate=1e-3, unit=1.0)
-    )
-
-    def __post_init__(self) -> None:
-        check_names("models", self.models, EVERY)
-        check_names("variants", self.variants, VARIANTS)
-        check_names("reward", [self.reward], games.REWARDS)
-        check_repeats(self.repeats)
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Returns what all variants make of a model."""
+    """Return what all variants make of a model."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     found = {"TASO": methods.search("TASO", played, clocks)}
     for variant in settings.variants:
@@ -95,15 +72,12 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
         reward = other or settings.reward
         agent = dataclasses.replace(settings.agent, **changes)
         params, agent = methods.begin("random", agent, settings.seed)
-        play = methods.Play(
+        play = settings.play(
             params,
             agent,
-            reward,
-            settings.measurements if reward == "end to end" else 10**9,
-            settings.updates,
-            settings.repeats,
-            settings.seed,
             settings.folder / "play" / variant.replace(" ", "_").replace(",", ""),
+            reward=reward,
+            measurements=settings.measurements if reward == "end to end" else 10**9,
         )
         found[variant] = methods.player("X-RLflow", played, clocks, play)
         jax.clear_caches()
@@ -113,8 +87,8 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table, and saves it."""
-    common.show(
+    """Print the table, and save it."""
+    tables.show(
         f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
         (
             *("variant", *(row["model"] for row in rows)),
@@ -137,23 +111,16 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 
 def _last(found: dict[str, Any], key: str) -> str:
-    """Returns what the last round of episodes told."""
+    """Return what the last round of episodes told."""
     told = found["history"][-1][key] if found["history"] else ""
     return f"{told:.3f}" if isinstance(told, float) else str(told)
 
 
 def main(settings: Settings) -> None:
-    """Runs all variants on all models, prints the table and saves it."""
-    rows, kept = list[dict[str, Any]](), Rows(settings.folder / "rows", about(settings, "models"))
-    common.save_settings(settings.folder, settings)
-    for name in settings.models:
-        rows.append(kept.of(name, partial(run, name, settings)))
-        common.save_json(settings.folder / "ablation.json", rows)
-    show(rows, settings)
+    """Run all variants on all models, print the table and save it."""
+    rows = {name: partial(run, name, settings) for name in settings.models}
+    show(store.collect(settings, "ablation.json", rows, "models"), settings)
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    common.start()
-    common.keep_memory()
-    main(given)
+    command_line.run(main, Settings, __doc__, keeps_memory=True)

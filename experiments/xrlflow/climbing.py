@@ -16,7 +16,7 @@ STEPS = 5  # rewrites at once, at most
 def climb(
     seat: Seat, choose: xrlflow.Policy, params: Any, known: Sequence[Reached] = (), *, seed: int
 ) -> Played:
-    """Returns the fastest program that is found until all measurements are spent.
+    """Return the fastest program that is found until all measurements are spent.
 
     Args:
       seat: the game, in whose episodes nothing is measured before the end.
@@ -50,7 +50,7 @@ def _followed(
     params: Any,
     rng: np.random.Generator,
 ) -> list[int]:
-    """Returns some actions, and a few more that are drawn, after the environment has taken them.
+    """Return some actions, and a few more that are drawn, after the environment has taken them.
 
     Where the horizon has no room for these, they come in the place of the last ones.
     """

@@ -6,16 +6,17 @@ from typing import Any
 
 import jax
 
+from experiments.harness.statistics import compare_in_turns
 from experiments.xrlflow.games import Game
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
-from gopt.measure.timing import median_ratio, turns
+from gopt.measure.timing import median_ratio
 from gopt.rewriting import RewrittenProgram
 
 
 def compare(
     played: Game, programs: Mapping[str, tuple[int, ...]], *, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns of each program by how much its values differ, and what it takes in each turn.
+    """Return of each program by how much its values differ, and what it takes in each turn.
 
     The model as it is, with its weights as arguments, is there as "before". Programs that are the
     same are timed once.
@@ -46,14 +47,9 @@ def compare(
             "tolerance": tolerance(expected),
             "tells": is_telling(*expected),
         }
-    times = turns(calls, repeats=repeats)
-    before = times["before"]
+    times = compare_in_turns(calls, "before", repeats=repeats)
     for name in found:
-        found[name] |= {
-            "times": times[name]._asdict(),
-            "ratio": median_ratio(times[name].process, before.process),
-            "wall ratio": median_ratio(times[name].wall, before.wall),
-        }
+        found[name] |= times[name]
     return {
         name: found[first[roots]] | {"same as": first[roots]} for name, roots in programs.items()
     }
@@ -62,7 +58,7 @@ def compare(
 def against(
     found: Mapping[str, dict[str, Any]], name: str, base: str
 ) -> tuple[float, float, float]:
-    """Returns the time of a program as a share of another one's, and its 95 % interval."""
+    """Return the time of a program as a share of another one's, and its 95 % interval."""
     if found[name]["same as"] == found[base]["same as"]:
         return 1.0, 1.0, 1.0
     return median_ratio(found[name]["times"]["process"], found[base]["times"]["process"])

@@ -1,4 +1,4 @@
-"""What cost models say of models, and what these take, measured as whole programs through XLA.
+"""Costs of models by cost models, and as whole programs measured through XLA.
 
 Ops are measured with their weights as cold as a model's are, and, as in TASO, in the cache.
 
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-import tyro
 
-from experiments import common
-from experiments.cases import check_names
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import choice
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games
 from experiments.xrlflow.__main__ import MODELS
@@ -26,23 +25,20 @@ CACHED = "summed ops, cached"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured.
+class Settings(command_line.Settings):
+    """Settings of the measurement.
 
     Attributes:
       models: of `experiments.rewrite.models.EVERY`.
       folder: where the table and times are kept.
     """
 
-    models: tuple[str, ...] = MODELS
+    models: tuple[str, ...] = choice(EVERY, MODELS)
     folder: Path = Path("runs/xrlflow")
-
-    def __post_init__(self) -> None:
-        check_names("models", self.models, EVERY)
 
 
 def told(name: str, clocks: games.Clocks) -> dict[str, float]:
-    """Returns what a model takes, as it is read, in s, and its weights in B.
+    """Return what a model takes, as it is read, in s, and its weights in B.
 
     That is by each reward, and by measured ops whose weights are in the cache.
     """
@@ -56,12 +52,12 @@ def told(name: str, clocks: games.Clocks) -> dict[str, float]:
 
 
 def main(settings: Settings) -> None:
-    """Measures all models, prints the table and saves it."""
+    """Measure all models, print the table and save it."""
     clocks = games.clocks(settings.folder)
     rows = {name: told(name, clocks) for name in settings.models}
     clocks.programs.close()
-    common.save_json(settings.folder / "discrepancy.json", rows)
-    common.show(
+    store.save_json(settings.folder / "discrepancy.json", rows)
+    tables.show(
         "What models take, and what cost models say: ms, and MiB of weights",
         ("model", *games.REWARDS, CACHED, "weights"),
         [
@@ -76,7 +72,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    common.start()
-    common.keep_memory()
-    main(given)
+    command_line.run(main, Settings, __doc__, keeps_memory=True)

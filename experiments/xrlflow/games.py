@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments import common
-from experiments.cases import Case
+from experiments.harness import command_line
 from experiments.rewrite.measuring import measured_cost, read_model
 from gopt.fusion import KernelTimes
 from gopt.program.program import Program
@@ -13,6 +12,7 @@ from gopt.rewriting import OpCost, Terms, roofline
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.digests import digest
 from gopt.systems import xrlflow
+from gopt.workloads.cases import Case
 
 REWARDS = ("end to end", "summed ops", "analytic")
 Seconds = Callable[[tuple[int, ...]], float]
@@ -29,24 +29,24 @@ class Game(NamedTuple):
 
 
 def game(name: str, case: Case) -> Game:
-    """Returns a model to be rewritten."""
+    """Return a model to be rewritten."""
     return Game(name, case, *read_model(case))
 
 
 class Clocks(NamedTuple):
-    """What tells how long ops and programs take on this machine, once each."""
+    """Measured times of ops and programs on this machine, each measured once."""
 
     ops: KernelTimes
     programs: xrlflow.ProgramTimes
 
     def cost(self, played: Game, reward: str = "summed ops") -> OpCost:
-        """Returns what an op costs: as measured, or, for analytic rewards, by a roofline."""
+        """Return what an op costs: as measured, or, for analytic rewards, by a roofline."""
         if reward == "analytic":
             return roofline()
         return measured_cost(played.program, self.ops)
 
     def seconds(self, played: Game, reward: str) -> Seconds:
-        """Returns what a program takes, by one of `REWARDS`."""
+        """Return what a program takes, by one of `REWARDS`."""
         if reward == "end to end":
             times, beside = self.programs, played.roots
             return xrlflow.end_to_end(times, played.terms, played.program, (0,), beside=beside)
@@ -54,20 +54,20 @@ class Clocks(NamedTuple):
 
 
 def clocks(folder: Path) -> Clocks:
-    """Returns clocks that keep what they have measured in a folder."""
+    """Return clocks that keep what they have measured in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     programs = xrlflow.ProgramTimes(folder / "programs.sqlite", start=prepare)
     return Clocks(KernelTimes(folder / "ops.sqlite"), programs)
 
 
 def prepare() -> None:
-    """Sets up a process that measures programs."""
-    common.start(1)
-    common.keep_memory()
+    """Set up a process that measures programs."""
+    command_line.start(1)
+    command_line.keep_memory()
 
 
 class Budget:
-    """What programs take, of so many of them; of others there is no number.
+    """Times of a limited number of programs; others are NaN.
 
     Attributes:
       known: what programs take, by their digests.
@@ -75,13 +75,13 @@ class Budget:
     """
 
     def __init__(self, played: Game, seconds: Seconds, most: int):
-        """Takes what tells how long a program takes, and how many may be measured."""
+        """Take a clock of programs, and how many may be measured."""
         self.known: dict[str, float] = {}
         self.most = most
         self._seconds, self._terms = seconds, played.terms
 
     def name(self, roots: tuple[int, ...]) -> str:
-        """Returns the digest of a program, given its results."""
+        """Return the digest of a program, given its results."""
         return digest(self._terms, roots)
 
     @property
@@ -90,7 +90,7 @@ class Budget:
         return len(self.known) >= self.most
 
     def __call__(self, roots: tuple[int, ...]) -> float:
-        """Returns what a program takes, in s, given its results."""
+        """Return what a program takes, in s, given its results."""
         name = self.name(roots)
         if name not in self.known:
             if self.is_spent:

@@ -3,18 +3,19 @@
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from experiments import common
+from experiments.harness import command_line, tables
+from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.searches import SEARCHES
 from experiments.xrlflow import comparing, training
 from experiments.xrlflow.climbing import climb
-from experiments.xrlflow.games import Clocks, Game
+from experiments.xrlflow.games import REWARDS, Clocks, Game
 from gopt.rewriting import RULES
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
@@ -29,7 +30,7 @@ CLIMBING = "climbing"
 
 
 class Player(NamedTuple):
-    """Whose program is measured, see `experiments.xrlflow.training.Playing`."""
+    """Player whose program is measured, see `experiments.xrlflow.training.Playing`."""
 
     learning: bool
     going_on: float
@@ -47,7 +48,7 @@ PLAYERS = {
 
 
 class Program(NamedTuple):
-    """What one of them has found."""
+    """Program that a search or a player has found."""
 
     roots: tuple[int, ...]
     rules: tuple[str, ...]
@@ -58,8 +59,44 @@ class Program(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Settings(command_line.Settings):
+    """Settings of comparisons in which programs of models are measured.
+
+    Attributes:
+      reward: reward of episodes.
+      measurements: whole programs that each player measures of each model.
+      updates: rounds of episodes, at most.
+      repeats: rounds in which the fastest of each are timed once more, and all in the end.
+      seed: seed of everything random, in the first run.
+      agent: settings of an agent with random weights; and those of episodes and training.
+    """
+
+    reward: str = choice(REWARDS, "end to end")
+    measurements: int = at_least(1, 100)
+    updates: int = at_least(1, 40)
+    repeats: int = at_least(1, 12)
+    seed: int = 0
+    agent: xrlflow.Settings = field(
+        default_factory=lambda: xrlflow.Settings(episodes=2, learning_rate=1e-3, unit=1.0)
+    )
+
+    def play(self, params: Any, agent: xrlflow.Settings, folder: Path, **changes: Any) -> "Play":
+        """Return how players play that begin with an agent.
+
+        Args:
+          params: its parameters.
+          agent: its settings.
+          folder: folder of checkpoints.
+          **changes: fields of `Play` that differ from these settings.
+        """
+        names = ("reward", "measurements", "updates", "repeats", "seed")
+        same = {name: getattr(self, name) for name in names}
+        return Play(params, agent, **same | changes, folder=folder)
+
+
+@dataclass(frozen=True)
 class Play:
-    """How players play.
+    """Settings of one player on one model.
 
     Attributes:
       params: of the agent that they begin with.
@@ -83,7 +120,7 @@ class Play:
 
 
 def search(name: str, played: Game, clocks: Clocks) -> Program:
-    """Returns what one of `BASELINES` finds, by sums of measured ops.
+    """Return what one of `BASELINES` finds, by sums of measured ops.
 
     It is searched twice: ops that are new are measured the first time, which is not counted.
     """
@@ -95,7 +132,7 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 
 
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
-    """Returns what one of `PLAYERS` finds.
+    """Return what one of `PLAYERS` finds.
 
     Of the fastest programs, the one that an agent's likeliest rewrites lead to, and the program as
     it is, that is the one that is fastest again and has the same values.
@@ -133,7 +170,7 @@ def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
 
 
 def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrlflow.Settings]:
-    """Returns the parameters and settings of an agent.
+    """Return the parameters and settings of an agent.
 
     Args:
       weights: "shipped", "random", or a file.
@@ -150,21 +187,21 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
 
 
 def _is_equal(row: Mapping[str, Any]) -> bool:
-    """Returns whether values are the same but for rounding, and tell programs apart."""
+    """Return whether values are the same but for rounding, and tell programs apart."""
     return bool(row["tells"] and row["difference"] <= row["tolerance"])
 
 
 def of_read(found: Mapping[str, dict[str, Any]], name: str) -> str:
-    """Returns what a program takes, as a share of the model as read, or that values are wrong."""
+    """Return what a program takes, as a share of the model as read, or that values are wrong."""
     if not (found[name]["equal"] and found["as read"]["equal"]):
         return "wrong values"
-    return common.interval(comparing.against(found, name, "as read"))
+    return tables.interval(comparing.against(found, name, "as read"))
 
 
 def finished(
     played: Game, found: Mapping[str, Program], clocks: Clocks, *, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns of each program what it costs, and what it takes in turns with all others.
+    """Return of each program what it costs, and what it takes in turns with all others.
 
     There is one more, "as read", the model as terms have it: without what depends on weights alone,
     with images in one layout. All others begin there.

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
-from experiments import common
-from experiments.cases import check_names, forward
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import choice
+from experiments.harness.plots import save_figure
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games, methods, training
 from gopt.plots.style import legend, new_figure
 from gopt.systems import xrlflow
+from gopt.workloads.cases import forward
 
 MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with their sizes
     "conformer": {"batch": 1, "length": 160, "text_length": 20, "layers": 1},
@@ -42,8 +43,8 @@ VALIDATION = ("NasRNN", "ShuffleNet, ONNX", "AlexNet, ONNX")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How it is trained.
+class Settings(command_line.Settings):
+    """Settings of the training.
 
     Attributes:
       models: of `MODELS`.
@@ -58,13 +59,13 @@ class Settings:
       agent: sizes of the network, episodes, and training.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    reward: str = "end to end"
+    models: tuple[str, ...] = choice(MODELS)
+    reward: str = choice(games.REWARDS, "end to end")
     measurements: int = 200
     updates: int = 18
     weights: str = "random"
     seed: int = 0
-    validation: tuple[str, ...] = VALIDATION
+    validation: tuple[str, ...] = choice(EVERY, VALIDATION)
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(
         default_factory=lambda: xrlflow.Settings(
@@ -72,16 +73,11 @@ class Settings:
         )
     )
 
-    def __post_init__(self) -> None:
-        check_names("models", self.models, MODELS)
-        check_names("validation", self.validation, EVERY)
-        check_names("reward", [self.reward], games.REWARDS)
-
 
 def at_once(
     name: str, agents: Mapping[str, Any], clocks: games.Clocks, reward: str, agent: xrlflow.Settings
 ) -> tuple[str, ...]:
-    """Returns the name of a model, and what agents make of it at once, as shares of it as it is."""
+    """Return the name of a model, and what agents make of it at once, as shares of it as it is."""
     played = games.game(name, EVERY[name]())
     agent = dataclasses.replace(agent, horizon=xrlflow.Settings.horizon)  # models are larger
     seconds, cost = clocks.seconds(played, reward), clocks.cost(played, reward)
@@ -91,7 +87,7 @@ def at_once(
 
 
 def gained(history: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """Returns what episodes of each round have gained, mean of the models, and of ten rounds."""
+    """Return what episodes of each round have gained, mean of the models, and of ten rounds."""
     count = max(row["update"] for row in history) + 1
     rounds = [
         float(np.mean([row["reward"] for row in history if row["update"] == k]))
@@ -101,7 +97,7 @@ def gained(history: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[floa
 
 
 def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draws what episodes have gained in each round, as `gained` has it."""
+    """Draw what episodes have gained in each round, as `gained` has it."""
     rounds, means = gained(history)
     figure, (axes,) = new_figure([2.4])
     axes.plot(rounds, color="0.75", label="a round")
@@ -109,11 +105,11 @@ def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.set_xlabel("rounds of an episode of each model")
     axes.set_ylabel("reward of an episode (%)")
     legend(axes, columns=2)
-    common.save_figure(path, figure)
+    save_figure(path, figure)
 
 
 def main(settings: Settings) -> None:
-    """Trains an agent, and saves it."""
+    """Train an agent, and save it."""
     clocks = games.clocks(settings.folder)
     params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
     seats = []
@@ -130,17 +126,17 @@ def main(settings: Settings) -> None:
     )
     came = training.play(seats, params, agent, playing, settings.folder / "play")
     saved = settings.folder / "agent.npz"
-    xrlflow.save(saved, came.params, agent, origin=common.origin(settings))
-    common.save_json(settings.folder / "history.json", came.history)
+    xrlflow.save(saved, came.params, agent, origin=store.origin(settings))
+    store.save_json(settings.folder / "history.json", came.history)
     draw(came.history, settings.folder / "learning.png")
-    common.show(
+    tables.show(
         "The best program of each model, as a share of the model as it is",
         ("model", settings.reward),
         [(name, f"{best[0].share:.4f}") for name, best in came.best.items()],
         settings.folder / "models.md",
     )
     agents = {"before": params, "trained": came.params}
-    common.show(
+    tables.show(
         "What an agent makes of other models at once, as a share of the model as it is (once)",
         ("model", *agents),
         [at_once(name, agents, clocks, settings.reward, agent) for name in settings.validation],
@@ -150,7 +146,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    common.start()
-    common.keep_memory()
-    main(given)
+    command_line.run(main, Settings, __doc__, keeps_memory=True)

@@ -6,20 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from experiments import common
+from experiments.harness import tables
+from experiments.harness.plots import save_figure
 from gopt.plots.style import COLOURS, legend, new_figure
 
 Rows = Sequence[Mapping[str, Any]]  # each what came of a model and a seed
 
 
 def by_model(rows: Rows) -> dict[str, Rows]:
-    """Returns rows of all models and seeds by their models."""
+    """Return rows of all models and seeds by their models."""
     names = dict.fromkeys(row["model"] for row in rows)
     return {name: [row for row in rows if row["model"] == name] for name in names}
 
 
 def over_seeds(rows: Rows, name: str, key: str) -> str:
-    """Returns the median of a ratio over seeds, and the least and most; of one seed its interval.
+    """Return the median of a ratio over seeds, and the least and most; of one seed its interval.
 
     Args:
       rows: of one model.
@@ -32,15 +33,15 @@ def over_seeds(rows: Rows, name: str, key: str) -> str:
         return "wrong values"
     ratios = [one[key] for one in found]
     if len(ratios) == 1:
-        return common.interval(ratios[0])
+        return tables.interval(ratios[0])
     middle = [ratio[0] for ratio in ratios]
-    return common.interval((float(np.median(middle)), min(middle), max(middle)))
+    return tables.interval((float(np.median(middle)), min(middle), max(middle)))
 
 
 def show(
     rows: Rows, baselines: Sequence[str], players: Sequence[str], repeats: int, folder: Path
 ) -> None:
-    """Prints the tables, and saves them.
+    """Print the tables, and save them.
 
     What searches find is the same for all seeds, and only timed again; players share the times of
     programs that any of them has measured, so that later ones take less.
@@ -62,7 +63,7 @@ def show(
         ("that of TASO's program", "of TASO", of_taso, "taso.md"),
     ):
         if columns:
-            common.show(
+            tables.show(
                 f"Process time as a share of {whose} ({spread})",
                 ("model", *columns),
                 [
@@ -71,7 +72,7 @@ def show(
                 ],
                 folder / file,
             )
-    common.show(
+    tables.show(
         "What each has found: the sum of its ops as a share of that as read, and times of before",
         (
             *("model", "seed", "by", "sum of ops", "process", "wall", "differs"),
@@ -96,7 +97,7 @@ def show(
 
 
 def draw(rows: Rows, players: Sequence[str], path: Path) -> None:
-    """Draws what the fastest program takes by how many were measured: the median, and all seeds.
+    """Draw what the fastest program takes by how many were measured: the median, and all seeds.
 
     Args:
       rows: of one model, by seed.
@@ -117,4 +118,4 @@ def draw(rows: Rows, players: Sequence[str], path: Path) -> None:
     axes.set_xlabel(f"programs measured, {rows[0]['model']}")
     axes.set_ylabel("time of the fastest, as read = 1")
     legend(axes, columns=2)
-    common.save_figure(path, figure)
+    save_figure(path, figure)

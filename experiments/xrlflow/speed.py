@@ -8,7 +8,6 @@ the graph, to choose, and to learn from a decision. Needs the extra `xrlflow`.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,27 +16,27 @@ from typing import Any
 
 import jax
 import numpy as np
-import tyro
-from rich.progress import track
 
-from experiments import common
-from experiments.cases import Case, check_names
-from experiments.rewrite import transformers
+from experiments.harness import command_line, store, tables
+from experiments.harness.command_line import at_least, choice
+from experiments.harness.runs import timed
+from experiments.harness.tables import given, milliseconds
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow.games import Game, game
-from gopt.measure.timing import check_repeats
 from gopt.rewriting import Matcher, roofline
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import Decisions
 from gopt.systems.xrlflow.training import step
+from gopt.workloads.cases import Case
+from gopt.workloads.rewriting import transformers
 
 MODELS = ("SqueezeNet", "DALL-E", "BERT", "T-T", "Inception-v3", "ResNeXt-50")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is timed.
+class Settings(command_line.Settings):
+    """Settings of the timing.
 
     Attributes:
       models: of `experiments.rewrite.models.EVERY`.
@@ -48,20 +47,16 @@ class Settings:
       agent: sizes of the network.
     """
 
-    models: tuple[str, ...] = MODELS
+    models: tuple[str, ...] = choice(EVERY, MODELS)
     layers: tuple[int, ...] = (2, 8, 32, 64, 180)
     largest: int = 100_000
-    repeats: int = 5
+    repeats: int = at_least(1, 5)
     folder: Path = Path("runs/xrlflow/speed")
     agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
 
-    def __post_init__(self) -> None:
-        check_names("models", self.models, EVERY)
-        check_repeats(self.repeats)
-
 
 def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yields models, and attention of more and more layers."""
+    """Yield models, and attention of more and more layers."""
     for name in settings.models:
         yield name, EVERY[name]
     sizes = {"length": 64, "hidden": 1024, "heads": 16}
@@ -71,7 +66,7 @@ def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 
 def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
-    """Returns what steps take in a model, by patches and by whole candidates."""
+    """Return what steps take in a model, by patches and by whole candidates."""
     terms, roots = played.terms, played.roots
     agent, price = settings.agent, TermCosts(terms, roofline()).term
     params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=agent)
@@ -104,55 +99,49 @@ def _decision(seen: xrlflow.Observation) -> Decisions:
 
 
 def _least(call: Callable[[], Any], repeats: int) -> float:
-    """Returns the least process time of some calls, in s."""
+    """Return the least process time of some calls, in s."""
     jax.block_until_ready(call())  # it may be compiled
-    taken = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        jax.block_until_ready(call())
-        taken.append(time.process_time() - begin)
-    return min(taken)
+    return min(timed(call)[1] for _ in range(repeats))
 
 
 def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Prints the table, and saves it."""
-    parts = ("seeing s", "choosing s", "learning s")
+    """Print the table, and save it."""
 
-    def per_second(row: dict[str, Any]) -> tuple[str, str]:
-        if "learning s" not in row:
-            return "", ""
-        return f"{1 / (row[parts[0]] + row[parts[1]]):.1f}", f"{1 / row[parts[2]]:.1f}"
+    def per_second(*parts: str) -> Callable[[Any], str]:
+        return lambda row: f"{1 / sum(map(row.get, parts)):.1f}" if "learning s" in row else ""
 
-    common.show(
+    def part(name: str) -> Callable[[Any], str]:
+        return given(name, milliseconds(name, digits=1))
+
+    tables.show_rows(
         "A step of an episode, and of learning, process time",
+        rows,
         (
-            *("model", "candidates", "seen as", "nodes"),
-            *("candidates, ms", "choosing, ms", "learning, ms", "steps/s", "learned/s"),
+            ("model", "model"),
+            ("candidates", "candidates"),
+            ("seen as", "how"),
+            ("nodes", "nodes"),
+            ("candidates, ms", part("seeing s")),
+            ("choosing, ms", part("choosing s")),
+            ("learning, ms", part("learning s")),
+            ("steps/s", per_second("seeing s", "choosing s")),
+            ("learned/s", per_second("learning s")),
         ),
-        [
-            (
-                *(row[name] for name in ("model", "candidates", "how", "nodes")),
-                *(f"{1e3 * row[part]:.1f}" if part in row else "" for part in parts),
-                *per_second(row),
-            )
-            for row in rows
-        ],
         settings.folder / "speed.md",
     )
 
 
 def main(settings: Settings) -> None:
-    """Times all, prints the table and saves it."""
-    common.save_settings(settings.folder, settings)
-    rows = list[dict[str, Any]]()
-    for name, make in track(list(cases(settings)), "models"):
-        rows += run(game(name, make()), settings)
-        common.save_json(settings.folder / "speed.json", rows)
-        jax.clear_caches()
-    show(rows, settings)
+    """Time all, print the table and save it."""
+    made = {name: partial(time_model, name, make, settings) for name, make in cases(settings)}
+    show(store.collect(settings, "speed.json", made, "models", "layers"), settings)
+
+
+def time_model(name: str, make: Callable[[], Case], settings: Settings) -> list[dict[str, Any]]:
+    """Return the rows of a model."""
+    jax.clear_caches()
+    return run(game(name, make()), settings)
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Settings, description=__doc__)
-    common.start(1)
-    main(given)
+    command_line.run(main, Settings, __doc__, devices=1)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from rich.progress import Progress
 
-from experiments import common
+from experiments.harness import store
 from experiments.xrlflow.games import Budget, Game, Seconds
 from gopt.learning.checkpoints import Checkpoints
 from gopt.rewriting import OpCost
@@ -20,7 +20,7 @@ from gopt.systems import xrlflow
 
 @dataclasses.dataclass(frozen=True)
 class Playing:
-    """How long an agent plays, and whether it learns.
+    """Settings of play: how long, and whether the agent learns.
 
     Attributes:
       learning: whether it learns from its episodes.
@@ -63,13 +63,13 @@ FINALISTS = 3  # programs that are measured once more: the fastest of many is of
 
 
 def fastest(known: Sequence[Reached], new: Reached) -> list[Reached]:
-    """Returns the fastest of some programs and one more, in order."""
+    """Return the fastest of some programs and one more, in order."""
     by_name = {one.name: one for one in (new, *known)}
     return sorted(by_name.values(), key=lambda one: one.share)[:FINALISTS]
 
 
 class Played(NamedTuple):
-    """What came of it."""
+    """Result of play."""
 
     params: Any
     best: dict[str, list[Reached]]  # by game, the fastest programs
@@ -88,19 +88,19 @@ class Seat(NamedTuple):
 def seat(
     game: Game, seconds: Seconds, cost: OpCost, settings: xrlflow.Settings, measurements: int
 ) -> Seat:
-    """Returns a game that can be played; the program as it is is measured."""
+    """Return a game that can be played; the program as it is is measured."""
     budget = Budget(game, seconds, measurements)
     env = xrlflow.RewriteEnv(game.terms, game.roots, budget, cost=cost, settings=settings)
     return Seat(game, budget, env)
 
 
 def start(seat: Seat) -> Reached:
-    """Returns the program as it is."""
+    """Return the program as it is."""
     return Reached([], 1.0, seat.budget.name(seat.game.roots))
 
 
 def likeliest(seat: Seat, params: Any) -> Reached:
-    """Returns what an agent makes of a program at once, by its likeliest rewrites; measured once.
+    """Return what an agent makes of a program at once, by its likeliest rewrites; measured once.
 
     If nothing may be measured any longer, that is the program as it is.
     """
@@ -124,7 +124,7 @@ def play(
     folder: Path,
     known: Mapping[str, Sequence[Reached]] | None = None,
 ) -> Played:
-    """Plays games in turn, and learns from them if it is to.
+    """Play games in turn, and learn from them if it is to.
 
     Resumes from the newest checkpoint in `folder`, if there is one; what comes of it is the same as
     without an interruption, if programs take the same.
@@ -145,7 +145,7 @@ def play(
         **dataclasses.asdict(settings),
         **dataclasses.asdict(playing),
         "games": [[each.game.name, each.budget.name(each.game.roots)] for each in seats],
-        "begun": common.digest(params),
+        "begun": store.digest(params),
     }
     checkpoints = Checkpoints(folder, described)
     state = xrlflow.TrainState(params, xrlflow.optimizer(settings).init(params))
@@ -198,7 +198,7 @@ def _round(
     best: dict[str, list[Reached]],
     returns: dict[str, list[float]],
 ) -> tuple[list[tuple[xrlflow.Episode, xrlflow.Size]], list[dict[str, Any]]]:
-    """Returns the episodes of a round, which games have in turn, and a row for each game."""
+    """Return the episodes of a round, which games have in turn, and a row for each game."""
     played: dict[str, list[xrlflow.Episode]] = {}
     taken = dict.fromkeys((each.game.name for each in seats), 0.0)
     episodes: list[tuple[xrlflow.Episode, xrlflow.Size, str]] = []
@@ -242,12 +242,12 @@ def _round(
 
 
 def _measured(actions: Sequence[int], settings: xrlflow.Settings) -> list[int]:
-    """Returns actions until the last measurement but that at their end, which may be for good."""
+    """Return actions until the last measurement but that at their end, which may be for good."""
     return list(actions[: (len(actions) - 1) // settings.every * settings.every if actions else 0])
 
 
 def scaled(episode: xrlflow.Episode, returns: Sequence[float]) -> xrlflow.Episode:
-    """Returns an episode whose rewards are shares of what episodes of its game have gained.
+    """Return an episode whose rewards are shares of what episodes of its game have gained.
 
     So a game whose programs become five times as fast counts as much as one that gains a
     hundredth. What they gain is the root mean square of their returns, 1 at least.
@@ -266,10 +266,10 @@ def _keep(
     returns: dict[str, list[float]],
     history: list[dict[str, Any]],
 ) -> None:
-    """Writes what it takes to go on; the checkpoint last, which says that all is there."""
+    """Write what it takes to go on; the checkpoint last, which says that all is there."""
     known = {each.game.name: each.budget.known for each in seats}
     kept = {"history": history, "best": best, "returns": returns, "known": known}
-    common.save_json(folder / f"{done}.json", kept)
+    store.save_json(folder / f"{done}.json", kept)
     checkpoints.save(done, (state, np.array([each.env.size for each in seats])))
     (folder / f"{done - 2}.json").unlink(missing_ok=True)
 
@@ -279,7 +279,7 @@ def _described(playing: Playing, told: Sequence[str]) -> str:
 
 
 def program_of(seat: Seat, actions: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
-    """Returns the results of the program that some actions lead to, and the rules that do."""
+    """Return the results of the program that some actions lead to, and the rules that do."""
     game, _, env = seat
     unmeasured = xrlflow.RewriteEnv(
         game.terms, game.roots, lambda _: 1.0, cost=env.cost, settings=env.settings

@@ -11,13 +11,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import apply, cases, common, exact, large, placement, prediction, wired, workloads
+from experiments import apply, large, placement, prediction, wired, workloads
+from experiments.harness import cases, command_line, statistics, store, tables
 from gopt.graph.graph import is_input
 from gopt.graph.tracing import trace
+from gopt.heuristics.solvers.exact_peak import least_peak
 from gopt.learning.graphs import to_graphs_tuple
 from gopt.sources.synthetic import layered
 from gopt.systems import go, regal
 from gopt.workloads import WORKLOADS
+from gopt.workloads.cases import forward
+from gopt.workloads.recommendation.towers import towers
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices and cache are as the tests have set them up."""
-    monkeypatch.setattr(common, "start", lambda: None)
+    monkeypatch.setattr(command_line, "start", lambda: None)
 
 
 # What the experiments share.
@@ -33,23 +37,23 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_interval_is_that_of_a_t_test():
     values = np.random.default_rng(0).normal(3, 2, 7)
-    mean, half = common.mean_interval(values)
+    mean, half = statistics.mean_interval(values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     np.testing.assert_allclose([mean - half, mean + half], [expected.low, expected.high])
     assert mean == pytest.approx(values.mean())
-    assert common.mean_interval([5, 5, 5]) == (5, 0)
-    mean, half = common.mean_interval([4.0])
+    assert statistics.mean_interval([5, 5, 5]) == (5, 0)
+    mean, half = statistics.mean_interval([4.0])
     assert mean == 4 and np.isnan(half)
 
 
 def test_tables_in_markdown():
-    assert common.markdown(("name", "x"), [("a", 1), ("b", "+2.0")]) == (
+    assert tables.markdown(("name", "x"), [("a", 1), ("b", "+2.0")]) == (
         "| name | x |\n| --- | ---: |\n| a | 1 |\n| b | +2.0 |\n"
     )
 
 
 def test_a_table_is_printed_and_saved(tmp_path, capsys):
-    common.show("Some title", ("name", "x"), [("a", 1)], tmp_path / "deep" / "table.md")
+    tables.show("Some title", ("name", "x"), [("a", 1)], tmp_path / "deep" / "table.md")
     assert "Some title" in capsys.readouterr().out
     text = (tmp_path / "deep" / "table.md").read_text()
     assert text == "Some title\n\n| name | x |\n| --- | ---: |\n| a | 1 |\n"
@@ -57,18 +61,18 @@ def test_a_table_is_printed_and_saved(tmp_path, capsys):
 
 def test_figures_are_json_values(tmp_path):
     path = tmp_path / "a.json"
-    common.save_json(path, {"a": np.float32([1, 2]), "b": jnp.int32(3), "c": Path("x")})
+    store.save_json(path, {"a": np.float32([1, 2]), "b": jnp.int32(3), "c": Path("x")})
     assert json.loads(path.read_text()) == {"a": [1, 2], "b": 3, "c": "x"}
-    common.save_json(path, {"a": np.float32([[1, np.inf], [np.nan, 2]]), "b": np.float32(np.inf)})
+    store.save_json(path, {"a": np.float32([[1, np.inf], [np.nan, 2]]), "b": np.float32(np.inf)})
     assert json.loads(path.read_text()) == {"a": [[1, None], [None, 2]], "b": None}
-    common.save_json(path, {"b": 3})
+    store.save_json(path, {"b": 3})
     with pytest.raises(TypeError, match="object is no JSON value"):
-        common.save_json(path, object())
+        store.save_json(path, object())
     assert json.loads(path.read_text())["b"] == 3
 
 
 def test_versions_name_what_figures_depend_on():
-    assert {"gopt-jax", "jax", "numpy", "python", "machine"} <= set(common.versions())
+    assert {"gopt-jax", "jax", "numpy", "python", "machine"} <= set(store.versions())
 
 
 def test_figures_tell_the_commit_of_the_code(tmp_path, monkeypatch):
@@ -79,16 +83,16 @@ def test_figures_tell_the_commit_of_the_code(tmp_path, monkeypatch):
         )
         return done.stdout.strip()
 
-    monkeypatch.setattr(common, "__file__", str(tmp_path / "common.py"))
+    monkeypatch.setattr(store, "__file__", str(tmp_path / "store.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert common.versions()["revision"] == "unknown"
+    assert store.versions()["revision"] == "unknown"
     git("init")
-    (tmp_path / "common.py").write_text("1")
+    (tmp_path / "store.py").write_text("1")
     git("add", ".")
     git("commit", "-m", "one")
-    assert common.versions()["revision"] == git("rev-parse", "--short=12", "HEAD")
-    (tmp_path / "common.py").write_text("2")
-    assert common.versions()["revision"].endswith("-dirty")
+    assert store.versions()["revision"] == git("rev-parse", "--short=12", "HEAD")
+    (tmp_path / "store.py").write_text("2")
+    assert store.versions()["revision"].endswith("-dirty")
 
 
 # Workloads.
@@ -123,7 +127,7 @@ def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
 
 
 def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(large, "apart", large.run)
+    monkeypatch.setattr(large, "apart", lambda call, *args, cached: call(*args))
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
     sizes = dict(width=8, rounds=1, own=0, heads=2, levels=(8,))
     monkeypatch.setattr(large.go, "Settings", functools.partial(go.Settings, **sizes))
@@ -133,15 +137,12 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     )
     learned = regal.init(jax.random.key(0), read, settings=few), few
     monkeypatch.setattr(large.regal, "load", lambda *_, **__: learned)
-    large.main(
-        large.Settings(
-            ops=(30,), candidates=2, population=10, evaluations=10, samples=2, folder=tmp_path
-        )
-    )
+    small = {"candidates": 2, "population": 10, "evaluations": 10, "samples": 2}
+    large.main(large.Settings(ops=(30,), **small, folder=tmp_path))
     assert "gradient step" in capsys.readouterr().out
     found = json.loads((tmp_path / "large.json").read_text())
     assert [record["stage"] for record in found] == list(large.STAGES)
-    some = large.Settings(stages=("prepare", "features"), ops=(30, 40), folder=tmp_path)
+    some = large.Settings(stages=("prepare", "features"), ops=(30, 40), **small, folder=tmp_path)
     large.main(some)
     again = json.loads((tmp_path / "large.json").read_text())
     measured = [(record["stage"], record["ops"]) for record in again]
@@ -150,7 +151,7 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     for record in found:
         assert record["running"] > 0 and record["peak"] > 2**20
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("settings.json", "large.json", "table.md"),
+        *("settings.json", "large.json", "table.md", "rows"),
     }
 
 
@@ -161,7 +162,7 @@ def test_a_stage_that_is_not_known_is_refused():
 
 def test_a_stage_runs_in_a_process_of_its_own(monkeypatch):
     monkeypatch.undo()  # what is patched cannot be sent to a process
-    found = large.apart("prepare", "layered", 30, large.Settings())
+    found = command_line.apart(large.run, "prepare", "layered", 30, large.Settings(), cached=False)
     assert found["graph"] == "layered" and found["running"] > 0
 
 
@@ -222,7 +223,7 @@ def test_each_model_of_the_table_can_be_made():
 
 
 def test_towers_rank_impressions():
-    fn, args, _ = cases.towers(batch=3, groups=3, width=4)
+    fn, args, _ = towers(batch=3, groups=3, width=4)
     rng = np.random.default_rng(0)
     draw = functools.partial(rng.normal, 0, 0.1)
     scores = fn(*jax.tree.map(lambda s: jnp.asarray(draw(s.shape), s.dtype), args))
@@ -237,15 +238,15 @@ def test_the_least_peak_is_that_of_instances_with_known_optima():
             reads[v].append(u)
         kept = set(range(len(reads))) - {u for u, *_ in row["edges"]}
         assert row["optimal"]
-        assert exact.least_peak(row["sizes"], reads, kept) == row["best"]
+        assert least_peak(row["sizes"], reads, kept) == row["best"]
 
 
 def test_what_is_written_over_takes_no_room():
     # 1 and 2 read 0, and 3 reads both: 2 may write over 0, and 3 over 1, which are as large.
     reads = [[], [0], [0], [1, 2]]
-    assert exact.least_peak([4, 4, 4, 4], reads, [3]) == 12
-    assert exact.least_peak([4, 4, 4, 4], reads, [3], over=[1, 2, 3]) == 8
-    assert exact.least_peak([4, 4, 4, 3], reads, [3], over=[1, 2, 3]) == 11
+    assert least_peak([4, 4, 4, 4], reads, [3]) == 12
+    assert least_peak([4, 4, 4, 4], reads, [3], over=[1, 2, 3]) == 8
+    assert least_peak([4, 4, 4, 3], reads, [3], over=[1, 2, 3]) == 11
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_equations_make_tensors_of_their_own():
 
 def test_placements_are_measured(tmp_path, capsys, monkeypatch):
     """With as many devices as there are; each device holds what was predicted."""
-    tables = functools.partial(cases.forward, "dlrm", rows=(10_000,) * 8)  # of 2 GiB otherwise
+    tables = functools.partial(forward, "dlrm", rows=(10_000,) * 8)  # of 2 GiB otherwise
     monkeypatch.setitem(placement.MODELS, "dlrm forward", tables)
     settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)
     placement.main(settings)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from experiments import fuse, fused_time
-from experiments.cases import Case, floats
 from experiments.fused_time import Settings, drawn, main, measure, summary, typical
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.hardware import unit_rate_devices
@@ -17,6 +16,7 @@ from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.graph.tracing import trace
 from gopt.measure.timing import Times
 from gopt.program.program import trace_program
+from gopt.workloads.cases import Case, floats
 from tests.measure.cache_files import stored_rows
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def layers(x, w):
 @pytest.fixture
 def tiny(monkeypatch):
     case = Case(layers, (floats(32, 16), floats(16, 16)))
-    monkeypatch.setattr(fused_time, "BLOCKS", {"tiny": lambda: case})
+    monkeypatch.setitem(fused_time.BLOCKS, "tiny", lambda: case)
 
 
 def test_a_run(tiny, tmp_path, capsys):
@@ -122,7 +122,6 @@ def test_values_that_differ_are_an_error(tiny, tmp_path, monkeypatch):
 
 
 def test_blocks_are_fused_and_compared(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(fuse, "BLOCKS", fused_time.BLOCKS)
     fuse.main(fuse.Settings(blocks=("tiny",), evaluations=3, repeats=2, folder=tmp_path))
     rows = json.loads((tmp_path / "fuse.json").read_text())
     assert [row["program"] for row in rows][:2] == ["XLA", "XLA, memory scheduler"]

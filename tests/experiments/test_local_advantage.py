@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import common
-from experiments.cases import forward
+from experiments.harness import command_line
+from experiments.harness.graphs import Spec
 from experiments.local_advantage import __main__ as experiment
 from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
-from experiments.regal.graphs import Spec
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.learning.checkpoints import Checkpoints
 from gopt.systems import local_advantage
+from gopt.workloads.cases import forward
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def small():
         patch.setitem(graphs.SPLITS, "test", TEST)
         patch.setattr(ablation, "PATHS", 20)
         patch.setattr("gopt.cost.fusion.problem.fusion_bucket", lambda *_: ROWS)
-        patch.setattr(common, "start", lambda: None)
+        patch.setattr(command_line, "start", lambda: None)
         patch.setattr(jax, "clear_caches", lambda: None)
         yield
 
@@ -70,7 +70,15 @@ def test_a_run_trains_searches_and_saves(first):
     saved = {path.name for path in first.iterdir()}
     assert saved == {
         *("settings.json", "runs.json", "improvement.md", "evaluations.md", "seconds.md"),
-        *("default.png", "random.png", "network.npz", "network.json", "checkpoints", "data"),
+        *(
+            "default.png",
+            "random.png",
+            "network.npz",
+            "network.json",
+            "checkpoints",
+            "data",
+            "rows",
+        ),
     }
     for path in first.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000

@@ -13,7 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import common
+from experiments.harness import command_line, statistics
+from experiments.harness import graphs as programs
 from experiments.regal import __main__ as regal
 from experiments.regal import graphs, methods, report, runs, training, tuned, tuning, variants
 from gopt.cost.schedule.objectives import OBJECTIVES
@@ -33,12 +34,12 @@ TRAINING = training.Training(
 )
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (
-    graphs.Spec("rnnlm", {"length": 1, **LSTM}, True),
-    graphs.Spec("rnnlm", {"length": 2, **LSTM}, False),
+    programs.Spec("rnnlm", {"length": 1, **LSTM}, True),
+    programs.Spec("rnnlm", {"length": 2, **LSTM}, False),
 )
 TEST = (
-    graphs.Spec("rnnlm", {"length": 3, **LSTM}, False),
-    graphs.Spec("squeezenet", {"batch": 2, "size": 32}, False),
+    programs.Spec("rnnlm", {"length": 3, **LSTM}, False),
+    programs.Spec("squeezenet", {"batch": 2, "size": 32}, False),
 )
 # Of `methods.SEARCHES`, each of which compiles for seconds.
 METHODS = ("random search", "BRKGA", "REGAL untrained", "REGAL", "best of gopt")
@@ -53,7 +54,7 @@ def small() -> Iterator[None]:
         patch.setitem(graphs.SPLITS, "train", TRAIN[:1])
         patch.setitem(graphs.SPLITS, "test", TEST)
         patch.setattr(runs, "SMALLEST", Shape(192, 192, 256))  # one shape for both
-        patch.setattr(common, "start", lambda: None)
+        patch.setattr(command_line, "start", lambda: None)
         yield
 
 
@@ -78,7 +79,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     assert saved == {
         *("settings.json", "table.md", "graphs.md", "runs.json", "training.json"),
         *("convergence.png", "seconds.png", "tradeoff.png", "gantt.png", "memory.png"),
-        *("peak_memory.npz", "checkpoints"),
+        *("peak_memory.npz", "checkpoints", "rows"),
     }
     for path in folder.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
@@ -100,7 +101,7 @@ def test_a_run_trains_evaluates_and_saves(first):
 
     results = json.loads((folder / "runs.json").read_text())
     assert [result["graph"] for result in results] == [
-        graphs.name(spec, graphs.build(spec)) for spec in TEST
+        programs.name(spec, programs.build(spec)) for spec in TEST
     ]
     for graph in results:
         assert set(graph["found"]) == {*METHODS, *HEURISTICS}
@@ -117,7 +118,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     assert by_method["BRKGA"][0] == "0"
     cost = {m: np.array([np.mean(g["found"][m]["cost"]) for g in results]) for m in METHODS}
     # The two graphs are of two families.
-    gain, error = common.mean_interval(100 * (1 - cost["REGAL"] / cost["BRKGA"]))
+    gain, error = statistics.mean_interval(100 * (1 - cost["REGAL"] / cost["BRKGA"]))
     assert by_method["REGAL"][0] == f"{gain:+.2f} ± {error:.2f}"
     by_graph = (folder / "graphs.md").read_text().splitlines()
     assert len(by_graph) == 4 + len(TEST)
@@ -167,7 +168,7 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     assert [row[0] for row in rows] == list(few)
     standard, last, first = (np.array(x) for x in (costs["BRKGA"], costs[few[0]], before[few[0]]))
     for column, gain in ((2, 1 - last / standard), (4, (first - last) / standard)):
-        middle, error = common.mean_interval(100 * gain)
+        middle, error = statistics.mean_interval(100 * gain)
         assert rows[0][column] == f"{middle:+.2f} ± {error:.2f}"
     trained = folder / "graph_as_sequence_(GAS)" / "peak_memory.npz"
     _, sizes = policies.load(trained, objective="peak_memory", devices=2)
@@ -225,7 +226,7 @@ def test_tables_are_of_these_objectives_and_splits(table, expected, tmp_path, mo
 
 
 def test_capacities_bind_where_they_are_part_of_the_objective():
-    graph = graphs.build(TEST[0])
+    graph = programs.build(TEST[0])
     free, tight = (runs.case(graph, name) for name in ("makespan", "capped_makespan"))
     costs = [
         jax.device_get(runs._costs(case.host, case.heuristics.value)) for case in (free, tight)
@@ -265,7 +266,7 @@ def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypat
     monkeypatch.setattr(training, "pools", made)
     monkeypatch.setitem(graphs.SPLITS, "validation", TEST)
     regal.policy(settings(tmp_path, train=True, training=both))
-    every = [graphs.build(spec) for spec in (*TRAIN[:1], *TEST)]
+    every = [programs.build(spec) for spec in (*TRAIN[:1], *TEST)]
     assert [int(graph.num_ops) for graph in seen] == [int(graph.num_ops) for graph in every]
     weights = tmp_path / "peak_memory.npz"
     regal.policy(settings(tmp_path, weights=weights))
@@ -298,7 +299,7 @@ def test_the_variants_are_not_compared_where_brkga_need_not_fit(tmp_path):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objective, monkeypatch):
-    case = runs.case(graphs.build(TEST[0]), objective)
+    case = runs.case(programs.build(TEST[0]), objective)
     learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
     starts = runs.starts(case, learned, 0)
     minimize, relaxed = brkga.minimize, []
@@ -319,7 +320,7 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
 
 def test_untrained_is_where_training_starts(tmp_path, unlearned):
     params, _ = train(tmp_path, seed=3)
-    case = runs.case(graphs.build(TEST[0]), "makespan")
+    case = runs.case(programs.build(TEST[0]), "makespan")
     starts = runs.starts(case, (params, POLICY), 3)
     jax.tree.map(
         np.testing.assert_array_equal, starts["REGAL untrained"].value, starts["REGAL"].value
@@ -330,8 +331,8 @@ def test_untrained_is_where_training_starts(tmp_path, unlearned):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_least_budget_is_enough_for_every_search(objective):
-    case = runs.case(graphs.build(TEST[0]), objective)
-    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
+    case = runs.case(programs.build(TEST[0]), objective)
+    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY).params, POLICY
     starts = runs.starts(case, learned, 0)
     for name, search in methods.searches(objective, methods.LEAST, POLICY).items():
         found = jax.eval_shape(search, jax.random.key(0), case.problem, starts[name].value)
@@ -364,12 +365,12 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     assert list(cells) == ["XLA's order, split", "best heuristic", "BRKGA", "REGAL", "tuned BRKGA"]
     # Gains of the graphs are 10, 0 and 20 %, of 50, 0 and 50 %; the gaps of BRKGA 25, 0 and 25 %,
     # of REGAL 12.5, 0 and 0 %.
-    _, error = common.mean_interval([5, 20])
+    _, error = statistics.mean_interval([5, 20])
     assert cells["REGAL"][0] == f"+12.50 ± {error:.2f}"
     assert all(row[1] == "" for row in cells.values())  # none was run for as long as others
     assert cells["REGAL"][3:] == ["+33", "3.12", "+83", "1.5"]
     # 180 and 200 against 220, 80 against 110.
-    middle, error = common.mean_interval([100 * (1 - 190 / 220), 100 * (1 - 80 / 110)])
+    middle, error = statistics.mean_interval([100 * (1 - 190 / 220), 100 * (1 - 80 / 110)])
     assert cells["REGAL"][2] == f"{middle:+.2f} ± {error:.2f}"
     assert cells["BRKGA"][:2] == ["0", ""] and cells["BRKGA"][3:] == ["0", "18.75", "0", "1.5"]
     assert cells["BRKGA"][2].startswith("+9.09") and cells["tuned BRKGA"][2] == "0"
@@ -395,7 +396,7 @@ def test_the_table_tells_what_is_reached_in_equal_seconds(tmp_path):
     report.report("title", rows, tmp_path, objective="peak_memory")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     reached = {r[1].strip(): r[3].strip() for r in (line.split("|") for line in table)}
-    middle, error = common.mean_interval([10, 20])
+    middle, error = statistics.mean_interval([10, 20])
     assert reached == {
         **{"XLA's order, split": "-12.50 ± 0.00", "best heuristic": "-12.50 ± 0.00"},
         **{"BRKGA": "", "REGAL": f"{middle:+.2f} ± {error:.2f}", "CP-SAT": ""},
@@ -471,7 +472,7 @@ def test_the_tradeoff_is_of_gaps_and_seconds(tmp_path, monkeypatch):
 
     drawn = {}
     monkeypatch.setattr(report.plots, "tradeoff", lambda points, **_: drawn.update(points))
-    monkeypatch.setattr(report.common, "save_figure", lambda *_: None)
+    monkeypatch.setattr(report, "save_figure", lambda *_: None)
     rows = [row("a", 100.0, 1.0, 0.2), row("a", 10.0, 3.0, 0.4), row("b", 10.0, 5.0, 0.9)]
     report.draw_tradeoff(rows, tmp_path, objective="capped_makespan")
     assert drawn == {
@@ -542,7 +543,7 @@ def test_memory_is_exact_where_it_is_the_objective():
 @cache
 def pools() -> list[policies.Example]:
     return training.pools(
-        [graphs.build(spec) for spec in TRAIN],
+        [programs.build(spec) for spec in TRAIN],
         objective="makespan",
         training=TRAINING,
         seed=1,
@@ -734,7 +735,7 @@ def test_the_transfer_set_is_what_xla_makes_of_the_test_set(monkeypatch):
     assert [spec[:3] for spec in graphs.TRANSFER] == [spec[:3] for spec in graphs.TEST]
     spec = TEST[1]
     traced, optimised = (
-        graphs.build(spec._replace(is_optimised=optimised)) for optimised in (False, True)
+        programs.build(spec._replace(is_optimised=optimised)) for optimised in (False, True)
     )
     check(optimised)
     assert "fusion" in {KINDS[kind] for kind in optimised.kind[: int(optimised.num_ops)]}
@@ -747,12 +748,12 @@ def test_the_transfer_set_is_what_xla_makes_of_the_test_set(monkeypatch):
 def test_the_table_of_graphs(tmp_path, monkeypatch, capsys):
     splits = {"train": TRAIN[:1], "test": TEST[1:]}
     monkeypatch.setattr(graphs, "SPLITS", splits)
-    graphs.main(tmp_path)
+    graphs.main(graphs.Settings(folder=tmp_path))
     assert "Graphs of the REGAL experiment" in capsys.readouterr().out
     lines = (tmp_path / "table.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
     assert [row[:2] for row in rows] == [["train", "rnnlm"], ["test", "squeezenet"]]
-    built = graphs.build(TEST[1])
+    built = programs.build(TEST[1])
     assert rows[1][2:4] == ["batch=2, size=32", "forward"]
     assert rows[1][4:7] == [str(int(count)) for count in built[-3:]]
     pinned = built.size[built.pinned].sum() / 2**30
@@ -760,7 +761,7 @@ def test_the_table_of_graphs(tmp_path, monkeypatch, capsys):
 
 
 def test_noise_changes_sizes_and_costs_and_nothing_else():
-    graph = graphs.build(TRAIN[0])
+    graph = programs.build(TRAIN[0])
     noisy = graphs.noisy(np.random.default_rng(0), graph, 0.1)
     check(noisy)
     changed = {f for f, a, b in zip(graph._fields, graph, noisy, strict=True) if (a != b).any()}

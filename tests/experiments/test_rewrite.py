@@ -9,15 +9,16 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.cases import Case, floats
 from experiments.rewrite import __main__ as experiment
-from experiments.rewrite import batches, measuring, networks, peers, searching, transformers
+from experiments.rewrite import batches, measuring, peers, searching
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import MODELS
 from gopt.fusion import KernelTimes
 from gopt.measure.equality import is_telling, random_arguments
 from gopt.program.program import trace_program
 from gopt.rewriting import footprint, roofline
+from gopt.workloads.cases import Case, floats
+from gopt.workloads.rewriting import networks, transformers
 
 pytestmark = pytest.mark.slow
 
@@ -103,9 +104,8 @@ def test_a_causal_transformer_does_not_see_what_comes_later():
 
 @pytest.mark.parametrize("cost", experiment.COSTS)
 def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
-    for names in ("MODELS", "EVERY"):
-        monkeypatch.setattr(experiment, names, {"bare": TINY["bare"]})
-    settings = experiment.Settings(repeats=1, cost=cost, folder=tmp_path)
+    monkeypatch.setitem(experiment.EVERY, "bare", TINY["bare"])
+    settings = experiment.Settings(models=("bare",), repeats=1, cost=cost, folder=tmp_path)
     with redirect_stdout(StringIO()) as printed:
         experiment.main(settings)
     assert "turns are too few" in printed.getvalue()
@@ -164,8 +164,10 @@ def test_networks_are_measured_by_batches_and_sizes(tmp_path, monkeypatch):
 
         return Case(run, (floats(3, 3, 4, 4), floats(batch, size, size, 4)))
 
-    monkeypatch.setattr(batches, "NETWORKS", {"tiny": tiny})
-    settings = batches.Settings(batches=(1,), sizes=(6,), turns=1, repeats=1, folder=tmp_path)
+    monkeypatch.setitem(batches.NETWORKS, "tiny", tiny)
+    settings = batches.Settings(
+        models=("tiny",), batches=(1,), sizes=(6,), turns=1, repeats=1, folder=tmp_path
+    )
     with redirect_stdout(StringIO()):
         batches.main(settings)
     rows = json.loads((tmp_path / "batches.json").read_text())
@@ -176,7 +178,7 @@ def test_networks_are_measured_by_batches_and_sizes(tmp_path, monkeypatch):
     assert forms["cost"][1] <= rules["cost"][1]
     assert forms["difference"] <= forms["tolerance"]
     assert (tmp_path / "table.md").read_text().count("tiny") == 3
-    with pytest.raises(ValueError, match="batches has 0: expected 1 at least"):
+    with pytest.raises(ValueError, match=r"batches is \(0,\): expected numbers, 1"):
         batches.Settings(batches=(0,))
 
 

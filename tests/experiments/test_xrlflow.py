@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.cases import Case, floats
+from experiments.rewrite.models import EVERY
 from experiments.xrlflow import __main__ as table
 from experiments.xrlflow import (
     ablation,
@@ -27,6 +27,7 @@ from experiments.xrlflow.comparing import compare
 from gopt.rewriting import roofline
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
+from gopt.workloads.cases import Case, floats
 from tests.measure.cache_files import stored_rows
 
 pytestmark = pytest.mark.slow
@@ -54,9 +55,9 @@ def layers():
 @pytest.fixture
 def models(monkeypatch):
     known = {"attention": attention, "layers": layers}
-    for module in (table, shapes, speed, pretraining, ablation, discrepancy):
-        monkeypatch.setattr(module, "EVERY", known)
-    monkeypatch.setattr(shapes, "SHAPES", {"attention": ("rows", (4,))})
+    for name, make in known.items():
+        monkeypatch.setitem(EVERY, name, make)
+    monkeypatch.setitem(shapes.SHAPES, "attention", ("rows", (4,)))
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
     return known
 
@@ -397,7 +398,7 @@ def test_what_is_kept_of_a_gain_is_told_turn_by_turn():
 
 def test_what_many_models_have_trained_is_checked_on_others(tmp_path, models, monkeypatch):
     sizes = {"batch": 1, "source_length": 8, "target_length": 4, "layers": 1, "vocabulary": 16}
-    monkeypatch.setattr(pretraining, "MODELS", {"t5": sizes | {"hidden": 16, "heads": 2}})
+    monkeypatch.setitem(pretraining.MODELS, "t5", sizes | {"hidden": 16, "heads": 2})
     settings = pretraining.Settings(
         models=("t5",),
         reward="analytic",

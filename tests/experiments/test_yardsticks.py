@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import common
+from experiments.harness import command_line
 from experiments.yardsticks import METHODS, Settings, main, read_cases
 from gopt.graph import padding
 from gopt.heuristics import HEURISTICS
@@ -61,7 +61,7 @@ def tangle(count):
 @pytest.fixture(autouse=True)
 def settled(monkeypatch):
     """Devices and cache are as the tests have set them up; no line of a table is broken."""
-    monkeypatch.setattr(common, "start", lambda: None)
+    monkeypatch.setattr(command_line, "start", lambda: None)
     monkeypatch.setenv("COLUMNS", "160")
 
 
@@ -210,7 +210,7 @@ def test_bad_files(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "magic"}, "method is 'magic': expected one of heft, etf"),
+        ({"method": "magic"}, "method has 'magic': expected some of heft, etf"),
         ({"every": 0}, "every is 0: expected 1 at least"),
         ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
     ],

@@ -1,1 +1,1 @@
-"""What gopt is compared with: the same costs by other means, the same search by other packages."""
+"""Peers of gopt: the same costs by other means, the same search by other packages."""

@@ -58,7 +58,7 @@ class Tables(NamedTuple):
 
 
 def tables(problem: Problem) -> Tables:
-    """Returns what the decoder reads of a problem, computed once."""
+    """Return what the decoder reads of a problem, computed once."""
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     producer, size, pinned = problem.producer[:t], problem.size[:t], problem.pinned[:t]
     unread = (np.diff(problem.first_use[: t + 1]) == 0) & ~pinned
@@ -99,7 +99,7 @@ def evaluate(
     peak: bool = True,
     threads: int | None = None,
 ) -> Cost:
-    """Returns the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
+    """Return the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
 
     Args:
       problem: see `tables`.
@@ -121,7 +121,7 @@ def evaluate(
 def _decoder(
     queue: str, num_devices: int, with_makespan: bool, with_peak: bool
 ) -> Callable[..., None]:
-    """Returns a function that costs candidates `low` to `high` of a population, in one thread.
+    """Return a function that costs candidates `low` to `high` of a population, in one thread.
 
     Numba takes the arguments of this function as constants and drops what they rule out.
     """

@@ -46,7 +46,7 @@ class Tables(NamedTuple):
 
 
 def tables(problem: Problem) -> Tables:
-    """Returns what the dispatcher reads of a problem, computed once."""
+    """Return what the dispatcher reads of a problem, computed once."""
     found = compiled.tables(problem)
     reads_nothing = found.degree == 0
     return Tables(
@@ -57,7 +57,7 @@ def tables(problem: Problem) -> Tables:
 
 
 def evaluate(problem: Tables, keys: Keys, *, threads: int | None = None) -> Cost:
-    """Returns the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
+    """Return the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
 
     Args:
       problem: see `tables`.
@@ -81,7 +81,7 @@ def evaluate(problem: Tables, keys: Keys, *, threads: int | None = None) -> Cost
 
 @cache
 def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
-    """Returns a function that costs candidates `low` to `high` of a population, in one thread.
+    """Return a function that costs candidates `low` to `high` of a population, in one thread.
 
     Numba takes the arguments of this function as constants and drops what they rule out.
     """
@@ -126,7 +126,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
 
     @njit
     def next_start(on: Any, free: Any, num_ready: Any, num_late: Any, first_late: Any) -> Any:
-        """Returns the event of the best op that starts on a device, which is free at a time."""
+        """Return the event of the best op that starts on a device, which is free at a time."""
         time = free if num_ready != _ZERO else max(free, np.int64(first_late >> _KEY))
         event = time << _TIME | _IS_START | np.int64(on)
         return event if (num_ready | num_late) != _ZERO else _NEVER

@@ -15,7 +15,7 @@ Cost = Callable[[Keys], np.ndarray]  # float32 keys [P, ...] to costs [P]
 
 
 def as_keys(genes: np.ndarray, template: Keys) -> Keys:
-    """Returns rows of genes `[P, L]` as float32 keys `[P, ...]` of the shapes of `template`."""
+    """Return rows of genes `[P, L]` as float32 keys `[P, ...]` of the shapes of `template`."""
     ends = np.cumsum([np.prod(leaf.shape, dtype=int) for leaf in template])[:-1]
     parts = np.split(genes.astype(np.float32), ends, axis=1)
     pairs = zip(parts, template, strict=True)
@@ -23,14 +23,14 @@ def as_keys(genes: np.ndarray, template: Keys) -> Keys:
 
 
 def num_genes(template: Keys) -> int:
-    """Returns how many numbers a candidate is, `L`."""
+    """Return how many numbers a candidate is, `L`."""
     return sum(int(np.prod(leaf.shape)) for leaf in template)
 
 
 def pymoo(
     cost: Cost, template: Keys, *, settings: Settings, bias: float, generations: int, seed: int
 ) -> float:
-    """Returns the best cost that pymoo's BRKGA finds; it costs whole populations.
+    """Return the best cost that pymoo's BRKGA finds; it costs whole populations.
 
     Without its elimination of duplicates, which gopt has not either and which would take most
     of the time.
@@ -70,7 +70,7 @@ def pymoo(
 def brkga_mp_ipr(
     cost: Cost, template: Keys, *, settings: Settings, bias: float, generations: int, seed: int
 ) -> float:
-    """Returns the best cost that brkga-mp-ipr finds; it decodes one candidate after another.
+    """Return the best cost that brkga-mp-ipr finds; it decodes one candidate after another.
 
     This is the package in Python; its authors have others in C++ and Julia.
     """
@@ -100,7 +100,7 @@ def brkga_mp_ipr(
 
 
 def _put_in_order(population: Any) -> None:
-    """Sorts chromosomes by fitness: release 0.9.1 takes the first of them to be the elites."""
+    """Sort chromosomes by fitness: release 0.9.1 takes the first of them to be the elites."""
     population.chromosomes = [population.chromosomes[index] for _, index in population.fitness]
     population.fitness = [(value, k) for k, (value, _) in enumerate(population.fitness)]
 

@@ -41,7 +41,7 @@ class Tables(NamedTuple):
 
 
 def tables(problem: FusionProblem) -> Tables:
-    """Returns what the compiled functions read."""
+    """Return what the compiled functions read."""
     found = problem._asdict() | problem.reach._asdict()
     columns = {field: np.asarray(found[field]) for field in Tables._fields}
     return Tables(**{k: v if v.ndim else v.item() for k, v in columns.items()})
@@ -55,7 +55,7 @@ def _time(compute: Any, memory: Any, launch: int, overlap: int) -> Any:
 
 @njit(parallel=True, nogil=True)
 def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
-    """Returns the costs of configurations `[P, N]`, int64 `[P]`."""
+    """Return the costs of configurations `[P, N]`, int64 `[P]`."""
     count, n = fuse.shape
     costs = np.empty(count, np.int64)
     for candidate in prange(count):
@@ -102,7 +102,7 @@ def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
 
 @njit(parallel=True, nogil=True)
 def as_words(p: Tables, fuse: np.ndarray) -> np.ndarray:
-    """Returns the costs of configurations `[P, N]`, int64 `[P]`."""
+    """Return the costs of configurations `[P, N]`, int64 `[P]`."""
     count, n = fuse.shape
     costs = np.zeros(count, np.int64)
     none, all_ = np.uint64(0), ~np.uint64(0)

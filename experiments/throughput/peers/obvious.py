@@ -29,7 +29,7 @@ class _State(NamedTuple):
 
 
 def evaluate(problem: Problem, keys: Keys) -> Cost:
-    """Returns the cost of one candidate; for up to some thousand ops: tables are `[N, N]`."""
+    """Return the cost of one candidate; for up to some thousand ops: tables are `[N, N]`."""
     problem = jax.tree.map(jnp.asarray, problem)
     (n, t, e), d = problem.shape, problem.num_devices
     devices, real = jnp.arange(d), jnp.arange(e) < problem.num_uses

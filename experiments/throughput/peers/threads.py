@@ -14,7 +14,7 @@ _PARTS = 4  # calls for each thread: whoever is done early takes another
 
 
 def in_parts(run: Callable[[int, int], Any], count: int, threads: int | None = None) -> None:
-    """Calls `run(low, high)` for parts of `range(count)` and waits for all.
+    """Call `run(low, high)` for parts of `range(count)` and wait for all.
 
     Args:
       run: costs candidates `low` to `high` of a population.

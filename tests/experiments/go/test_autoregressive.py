@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import common
 from experiments.go import autoregressive, training
 from experiments.go.case import OBJECTIVE
+from experiments.harness import command_line
 from gopt.systems import go
 
 pytestmark = pytest.mark.slow
@@ -117,7 +117,7 @@ def test_one_after_another_a_move_is_made_up_alone(pool, params):
 
 def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "VALIDATION", MODELS)
-    monkeypatch.setattr(common, "start", lambda: None)
+    monkeypatch.setattr(command_line, "start", lambda: None)
     go.save(tmp_path / "policy.npz", params, POLICY)
     settings = autoregressive.Settings(
         tmp_path / "policy.npz",
@@ -157,8 +157,8 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (dict(ops=()), r"ops is \(\): expected sizes of graphs"),
-        (dict(ops=(10, 0)), r"ops is \(10, 0\): expected sizes of graphs, 1 at least"),
+        (dict(ops=()), r"ops is \(\): expected numbers"),
+        (dict(ops=(10, 0)), r"ops is \(10, 0\): expected numbers, 1 at least"),
         (dict(rounds=0), "rounds is 0: expected 1 at least"),
     ],
 )

@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import common
 from experiments.go import __main__ as table
 from experiments.go import ablations, heuristics, methods, report, runs, tables, training, validate
 from experiments.go import case as cases
 from experiments.go.rows import ROWS, Published, Row, build, profiled
+from experiments.harness import command_line, statistics
+from experiments.harness.runs import Found, Runs, kept_runs
+from experiments.harness.store import Store
 from gopt.cost.joint.problem import schedule_of
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import MAX_TICKS
@@ -64,7 +66,7 @@ def small():
         patch.setattr(placeto, "Settings", partial(placeto.Settings, groups=4, rounds=1))
         patch.setitem(ROWS, "small", ROW)
         patch.setattr(table, "build", padded)
-        patch.setattr(common, "start", lambda: None)
+        patch.setattr(command_line, "start", lambda: None)
         yield
 
 
@@ -108,13 +110,13 @@ def check(folder, known):
         history = np.array(found["history"])
         assert (np.diff(history, axis=1) <= 0).all()
         np.testing.assert_allclose(history[:, 0], known.given[row["begun"]].makespan, rtol=1e-6)
-        np.testing.assert_allclose(history[:, -1], found["makespan"])
+        np.testing.assert_allclose(history[:, -1], found["cost"])
         with np.load(folder / "small" / f"{method}.npz") as saved:
             decision = go.Decision(*(saved[task] for task in go.TASKS))
             assert json.loads(str(saved["about"]))["evaluations"] == 31
         ticks = float(cost_of(known.problem, decision, known.given[row["begun"]].order))
         assert tables.seconds_of(known.problem, ticks) == pytest.approx(
-            min(found["makespan"]), rel=1e-6
+            min(found["cost"]), rel=1e-6
         )
 
 
@@ -290,7 +292,7 @@ def test_searches_keep_within_the_budget(name, policy, monkeypatch):
     step = len(one.reads.placeto.about) if name == "Placeto" else step
     known = 1 if "turn" in name else 0  # the start of a task is costed again, and counts once
     assert 29 - step < sum(spent) - known <= 29
-    again = tables.simulated(one.problem, found.decision, one.order)
+    again = tables.simulated(one.problem, found.best, one.order)
     assert again == found.cost == found.history[-1]
     assert found.evaluations[-1] == sum(spent) - known
     assert found.evaluations[0] == (4 if name == "HDP" else 1)
@@ -349,7 +351,7 @@ def measured(name, expert, start, found):
         for method, step in (("expert", expert), ("METIS", start))
     }
     history = np.array([[step, step] for step in found])
-    found = runs.Runs(np.array(found), history, np.array([1, 21]), 2.0)
+    found = Runs(np.array(found), np.array([1, 21]), history, seconds=2.0)
     return report.Measured(name, 10, placed, "expert", "METIS", {"GO": found}, 0.1, 0.08, "a")
 
 
@@ -378,14 +380,14 @@ def test_gains_are_geometric_means_of_each_run(tmp_path, monkeypatch):
 def test_convergence_is_over_rows_whose_figures_come_after_other_evaluations(tmp_path, monkeypatch):
     rows = [measured("a", 1.0, 2.0, [0.5]), measured("b", 1.0, 2.0, [0.5])]
     history = np.array([[4.0, 2.0, 1.0]])
-    found = runs.Runs(history[:, -1], history, np.array([1, 11, 31]), 2.0)
+    found = Runs(history[:, -1], np.array([1, 11, 31]), history, seconds=2.0)
     drawn = {}
 
     def draw(each, label, across=None):
         if not across:
             drawn.update(each)
 
-    monkeypatch.setattr(report.common, "save_figure", lambda *_: None)
+    monkeypatch.setattr(report, "save_figure", lambda *_: None)
     monkeypatch.setattr(report.plots, "convergence", draw)
     report.draw([rows[0], rows[1]._replace(found={"GO": found})], tmp_path)
     evaluations, shares = drawn["GO"]
@@ -407,7 +409,7 @@ def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):
         row = measured("small", 4.0, 2.0, [step])
         evaluations = np.array([1, 10, 20, 40])
         history = np.array([[8.0, 2.0, 1.0, 0.5], [8.0, 4.0, 1.0, 1.0]])
-        slow = runs.Runs(history[:, -1], history, evaluations, 8.0)
+        slow = Runs(history[:, -1], evaluations, history, seconds=8.0)
         return row._replace(found={"GO": row.found["GO"], "slow": slow})
 
     one = row(1.0)
@@ -426,7 +428,7 @@ def test_in_equal_seconds_the_slower_search_makes_fewer_evaluations(tmp_path):
 def test_a_policy_is_compared_with_those_trained_on_a_row_by_family(tmp_path):
     def row(family, *steps):
         found = {
-            method: runs.Runs(np.array(x), np.array(x)[:, None], np.array([1]), 1.0)
+            method: Runs(np.array(x), np.array([1]), np.array(x)[:, None], seconds=1.0)
             for method, x in zip(("GO", "GO-one", "GO fine-tuned"), steps, strict=True)
         }
         return measured("a", 4.0, 2.0, [1.0])._replace(found=found, family=family)
@@ -474,7 +476,7 @@ def test_profiled_networks_may_be_the_rows(tmp_path):
     assert json.loads((folder / "settings.json").read_text())["rows"] == names[:1]
     assert row["given"]["one device"]["makespan"] == pytest.approx(372e-3, rel=1e-6)
     # Both branches at once, and what is sent: about 10 µs each time.
-    for step in (row["given"]["HEFT"]["makespan"], *row["found"]["GO"]["makespan"]):
+    for step in (row["given"]["HEFT"]["makespan"], *row["found"]["GO"]["cost"]):
         assert 188e-3 < step < 188.2e-3
     with pytest.raises(ValueError, match="of measured times: expected no table with fusion"):
         table.main(dataclasses.replace(settings, table="joint", train=True))
@@ -505,7 +507,7 @@ def test_who_is_sooner_is_told_by_what_the_other_ends_with(tmp_path):
     def row(histories):
         evaluations = np.array([1, 10, 100])
         found = {
-            name: runs.Runs(history[:, -1], history, evaluations, 1.0)
+            name: Runs(history[:, -1], evaluations, history, seconds=1.0)
             for name, history in histories.items()
         }
         return measured("small", 4.0, 2.0, [1.0])._replace(found=found)
@@ -555,7 +557,7 @@ def test_headroom_is_what_is_captured_of_what_experts_leave():
 
 def test_a_search_that_reports_a_wrong_cost_is_refused():
     def wrong(key, case, params):
-        return methods.Found(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
+        return Found(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
 
     with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its decision costs"):
         runs.run(wrong, jax.random.split(jax.random.key(0), 2), case(PLACING), jnp.zeros(2))
@@ -564,8 +566,11 @@ def test_a_search_that_reports_a_wrong_cost_is_refused():
 def test_what_a_search_reached_is_kept(tmp_path):
     decision = go.Decision(*np.arange(9, dtype=np.int32).reshape(3, 3))
     history = np.array([[3.0, np.nan], [3.0, 2.0]])
-    reached = runs.Runs(history[:, 1], history, np.array([1, 21], np.int32), 0.5), decision
-    path, calls = tmp_path / "row" / "GO.npz", []
+    reached = Runs(history[:, 1], np.array([1, 21], np.int32), history, decision, 0.5)
+    folder, calls = tmp_path / "row", []
+
+    def kept(about):
+        return kept_runs(Store(folder, about), "GO", lambda: {"GO": search()}, go.Decision)["GO"]
 
     def search():
         calls.append(1)
@@ -574,23 +579,24 @@ def test_what_a_search_reached_is_kept(tmp_path):
         return reached
 
     with pytest.raises(KeyboardInterrupt):
-        runs.kept(path, {"seeds": 2}, search)
+        kept({"seeds": 2})
     for _ in range(2):
-        found, decided = runs.kept(path, {"seeds": 2, "sizes": (1,)}, search)
-        jax.tree.map(np.testing.assert_array_equal, (found, decided), reached)
+        found = kept({"seeds": 2, "sizes": (1,)})
+        jax.tree.map(np.testing.assert_array_equal, found, reached)
         assert type(found.seconds) is float
     assert len(calls) == 2
-    with pytest.raises(ValueError, match=r"GO\.npz is about seeds = 2: expected 3; use another"):
-        runs.kept(path, {"seeds": 3, "sizes": (1,)}, search)
-    with pytest.raises(ValueError, match="is about alone = None: expected 1; use another folder"):
-        runs.kept(path, {"seeds": 2, "sizes": (1,), "alone": 1}, search)
+    with pytest.raises(ValueError, match=r"GO\.npz is of other .*, seeds = 2: expected 3; use"):
+        kept({"seeds": 3, "sizes": (1,)})
+    with pytest.raises(ValueError, match="alone = None: expected 1; use another folder"):
+        kept({"seeds": 2, "sizes": (1,), "alone": 1})
+    path = folder / "GO.npz"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"GO\.npz does not hold what was found"):
-        runs.kept(path, {"seeds": 2, "sizes": (1,)}, search)
+    with pytest.raises(ValueError, match=r"GO\.npz is unreadable"):
+        kept({"seeds": 2, "sizes": (1,)})
 
 
 def test_what_heuristics_place_is_kept(tmp_path, monkeypatch):
-    problem, path, calls = case(PLACING).problem, tmp_path / "row" / "heuristics.npz", []
+    problem, folder, calls = case(PLACING).problem, tmp_path / "row", []
     device = np.arange(problem.shape.ops, dtype=np.int32) % 3
     places = {
         "expert": heuristics.Placed(device, 0.5, True, 2, 1.5),
@@ -598,13 +604,13 @@ def test_what_heuristics_place_is_kept(tmp_path, monkeypatch):
     }
     monkeypatch.setattr(heuristics, "placed", lambda *_: calls.append(1) or places)
     for _ in range(2):
-        found = heuristics.kept(path, problem, None, ROW, 1)
+        found = heuristics.kept(folder, problem, None, ROW, 1)
         jax.tree.map(np.testing.assert_array_equal, found, places)
         assert list(map(type, found["METIS"])) == [np.ndarray, float, bool, int, float]
     assert list(found) == ["expert", "METIS"] and len(calls) == 1
     other = problem._replace(capacity=problem.capacity - 1)
-    with pytest.raises(ValueError, match=r"heuristics\.npz is about problem = '\w+': expected"):
-        heuristics.kept(path, other, None, ROW, 1)
+    with pytest.raises(ValueError, match=r"heuristics\.npz is of .* problem = '\w+': expected"):
+        heuristics.kept(folder, other, None, ROW, 1)
 
 
 def test_settings_that_mean_nothing_raise(tmp_path):
@@ -678,10 +684,10 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     assert not np.allclose(one, two) and not np.allclose(two, three)
     for k, (name, x) in enumerate(found.items()):
         row = (tmp_path / "found" / "table.md").read_text().splitlines()[4 + k].split("|")
-        mean, error = common.mean_interval(100 * (1 - np.exp(x[:, 1::2, 1].mean(1))))
+        mean, error = statistics.mean_interval(100 * (1 - np.exp(x[:, 1::2, 1].mean(1))))
         assert row[1].strip() == name and row[5].strip() == f"{mean:.1f} ± {error:.1f}"
     lines = (tmp_path / "found" / "models.md").read_text().splitlines()[4:]
-    mean, error = common.mean_interval(100 * (1 - np.exp(two[:, 2, 1])))
+    mean, error = statistics.mean_interval(100 * (1 - np.exp(two[:, 2, 1])))
     assert lines[2].split("|")[5].strip() == f"{mean:.1f} ± {error:.1f}" and len(lines) == 4
 
 

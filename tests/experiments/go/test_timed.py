@@ -1,17 +1,18 @@
 """Schedules that are timed on the devices at hand, beside the model."""
 
 import json
-from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.cases import Case, floats, towers
 from experiments.go import timed
 from gopt.cost.hardware import check_hardware, unit_rate_devices
 from gopt.measure.timing import Times
+from gopt.workloads.cases import Case, floats
+from gopt.workloads.recommendation.towers import towers
 
 pytestmark = pytest.mark.slow
 
@@ -27,19 +28,25 @@ def training():
     return Case(step, (floats(4, 4), floats(3, 4)), (0,))
 
 
-SETTINGS = timed.Settings(models=("toy", "step"), methods=("heft",), devices=2, repeats=6)
+SETTINGS: dict[str, Any] = {
+    "models": ("toy", "step"),
+    "methods": ("heft",),
+    "devices": 2,
+    "repeats": 6,
+}
 
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
-    monkeypatch.setattr(timed, "MODELS", {"toy": TOY, "step": training})
+    monkeypatch.setitem(timed.MODELS, "toy", TOY)
+    monkeypatch.setitem(timed.MODELS, "step", training)
 
 
 def test_a_schedule_is_timed_beside_what_the_model_says(tmp_path, capsys, monkeypatch):
     links = {"flop_rate": 1e9, "memory_bandwidth": 1e9, "latency": 1e-7, "bandwidth": 1e9}
     machine = unit_rate_devices(2, launch=1e-5, capacity=1e9, **links)
     monkeypatch.setattr(timed, "machine", lambda devices: machine)
-    timed.main(replace(SETTINGS, folder=tmp_path))
+    timed.main(timed.Settings(**SETTINGS, folder=tmp_path))
     found = json.loads((tmp_path / "timed.json").read_text())
     assert found["models"]["step"]["heft"]["difference"] < 1e-5
     row = found["models"]["toy"]["heft"]
@@ -108,4 +115,4 @@ def test_what_is_measured_sends_arrays_from_the_first_device_to_the_last(monkeyp
 )
 def test_settings_are_checked(changed, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        timed.main(replace(SETTINGS, folder=tmp_path, **changed))
+        timed.main(timed.Settings(**SETTINGS | changed, folder=tmp_path))

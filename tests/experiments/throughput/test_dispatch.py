@@ -134,9 +134,10 @@ def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {
         "dispatch.json",
         "settings.json",
+        "rows",
         "table.md",
     }
-    found = json.loads((tmp_path / "dispatch.json").read_text())["rows"]
+    found = json.loads((tmp_path / "dispatch.json").read_text())
     assert [(r["graph"], r["ops"], r["devices"]) for r in found] == [
         ("small", 40, 1),
         ("small", 40, 3),

@@ -42,5 +42,6 @@ def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {
         "fusion.json",
         "settings.json",
+        "rows",
         "table.md",
     }

@@ -22,7 +22,6 @@ from tests.strategies import HUBS, LARGE, NASTY, SMALL, WIDE, Case
 
 pytest.importorskip("numba")
 
-from experiments import common
 from experiments.throughput import __main__ as throughput
 from experiments.throughput import evaluations, timing
 from experiments.throughput import report as throughput_report
@@ -208,7 +207,6 @@ def test_the_first_compilation_is_timed_in_a_new_process():
 def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     for peer in ("pymoo", "brkga_mp_ipr"):
         pytest.importorskip(peer)
-    monkeypatch.setattr(common, "start", lambda: None)
     monkeypatch.setattr(
         throughput, "GRAPHS", {throughput.SEARCH_GRAPH: lambda: synthetic.layered(0, 40)}
     )
@@ -233,7 +231,7 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     names = ("workloads", "graphs", "sizes", "populations", "exponents", "searches", "compilation")
     assert {path.name for path in tmp_path.iterdir()} == {
         *(f"{name}.md" for name in names),
-        *("sizes.png", "populations.png", "settings.json", "throughput.json"),
+        *("sizes.png", "populations.png", "settings.json", "throughput.json", "rows"),
     }
     found = json.loads((tmp_path / "throughput.json").read_text())
     assert found["machine"] and len(found["graphs"]) == 3

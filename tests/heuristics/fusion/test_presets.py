@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.cases import forward
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
@@ -20,6 +19,7 @@ from gopt.heuristics.fusion.presets import (
     within_devices,
 )
 from gopt.program.program import trace_program
+from gopt.workloads.cases import forward
 from gopt.xla import materialised, merge_duplicates
 
 X = jax.ShapeDtypeStruct((64, 64), jnp.float32)

@@ -4,16 +4,16 @@ from typing import Any
 
 import jax
 
-from experiments.cases import floats
+from gopt.workloads.cases import floats
 
 Weights = dict[str, Any]
 
 
 def dense(inputs: int, outputs: int) -> Weights:
-    """Returns the weights of a dense layer."""
+    """Return the weights of a dense layer."""
     return {"kernel": floats(inputs, outputs), "bias": floats(outputs)}
 
 
 def apply(weights: Weights, x: jax.Array) -> jax.Array:
-    """Returns what a dense layer makes of `[..., inputs]`."""
+    """Return what a dense layer makes of `[..., inputs]`."""
     return x @ weights["kernel"] + weights["bias"]

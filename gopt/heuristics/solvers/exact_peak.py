@@ -12,7 +12,7 @@ def least_peak(
     kept: Collection[int],
     over: Collection[int] = (),
 ) -> int:
-    """Returns the least peak over all orders of steps, of which each makes one tensor.
+    """Return the least peak over all orders of steps, of which each makes one tensor.
 
     A step holds what it reads and what it makes; a tensor goes with its last reader. Takes seconds
     for some sixty steps of a randomly wired network, and longer the more orders come close.
@@ -50,7 +50,7 @@ class _Search:
         self.kept = set(kept)
 
     def beyond(self, bound: int) -> int:
-        """Returns the bound if some order keeps to it, else the least peak that exceeds it."""
+        """Return the bound if some order keeps to it, else the least peak that exceeds it."""
         every, least = (1 << len(self.sizes)) - 1, sum(self.sizes)
         seen, waiting = set[int](), [(0, 0)]
         while waiting:
@@ -77,7 +77,7 @@ class _Search:
         return max(least, bound + 1)
 
     def _run(self, step: int, done: int, live: int) -> tuple[int, int]:
-        """Returns the bytes held during a step and after it."""
+        """Return the bytes held during a step and after it."""
         left = ~(done | 1 << step)
         freed = [
             self.sizes[u]

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from experiments.cases import Case, floats
-from experiments.rewrite.layers import Weights, apply, dense
+from gopt.workloads.cases import Case, floats
+from gopt.workloads.rewriting.dense import Weights, apply, dense
 
 
 def nas_rnn(*, steps: int, hidden: int) -> Case:
-    """Returns the cell that Zoph and Le found, "Neural Architecture Search", ICLR 2017, unrolled.
+    """Return the cell that Zoph and Le found, "Neural Architecture Search", ICLR 2017, unrolled.
 
     Its eight gates read the input and the state by matrices of their own. The graph of TASO that
     has this name combines the gates otherwise, and has no memory.
@@ -55,7 +55,7 @@ def nas_rnn(*, steps: int, hidden: int) -> Case:
 
 
 def _conv(x: jax.Array, kernel: jax.Array, strides: int = 1) -> jax.Array:
-    """Pads as much on both sides, so that strides of 1 keep the size."""
+    """Pad as much on both sides, so that strides of 1 keep the size."""
     padding = [(n // 2, n // 2) for n in kernel.shape[:2]]
     numbers = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(
@@ -82,7 +82,7 @@ def _conv_norm(weights: Weights, x: jax.Array, strides: int = 1) -> jax.Array:
 
 
 def resnet18(*, batch: int = 1, size: int = 224) -> Case:
-    """Returns ResNet-18: He et al., "Deep Residual Learning", CVPR 2016, table 1."""
+    """Return ResNet-18: He et al., "Deep Residual Learning", CVPR 2016, table 1."""
 
     def block(weights: Weights, x: jax.Array, strides: int) -> jax.Array:
         y = jax.nn.relu(_conv_norm(weights["first"], x, strides))
@@ -112,7 +112,7 @@ def resnet18(*, batch: int = 1, size: int = 224) -> Case:
 
 
 def vgg19(*, batch: int = 1, size: int = 224) -> Case:
-    """Returns VGG-19: Simonyan and Zisserman, ICLR 2015, table 1, column E."""
+    """Return VGG-19: Simonyan and Zisserman, ICLR 2015, table 1, column E."""
     stages = ((2, 64), (2, 128), (4, 256), (4, 512), (4, 512))
 
     def run(weights: Weights, x: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.cases import Case
+from gopt.workloads.cases import Case
 
 NAMES = {
     "AlexNet": "bvlc_alexnet",
@@ -28,7 +28,7 @@ NAMES = {
 
 
 def model(name: str) -> Any:
-    """Returns a model as a `onnx.ModelProto` with zeros as weights, without its last softmax."""
+    """Return a model as a `onnx.ModelProto` with zeros as weights, without its last softmax."""
     import onnx
 
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -52,7 +52,7 @@ def model(name: str) -> Any:
 
 
 def with_weights(given: Any, weights: Mapping[str, Any]) -> Any:
-    """Returns a model with other weights.
+    """Return a model with other weights.
 
     Args:
       given: the model.
@@ -70,7 +70,7 @@ def with_weights(given: Any, weights: Mapping[str, Any]) -> Any:
 
 
 def forward(name: str) -> Case:
-    """Returns a model as a function of its weights and its input."""
+    """Return a model as a function of its weights and its input."""
     from gopt.sources.onnx import read_onnx
 
     found = read_onnx(model(name))

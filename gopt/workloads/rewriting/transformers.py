@@ -14,17 +14,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from experiments.cases import Case, floats
-from experiments.rewrite.layers import Weights, apply, dense
+from gopt.workloads.cases import Case, floats
+from gopt.workloads.rewriting.dense import Weights, apply, dense
 
 
 def _heads(x: jax.Array, heads: int) -> jax.Array:
-    """Returns `[heads, length, width]` of `[length, hidden]`."""
+    """Return `[heads, length, width]` of `[length, hidden]`."""
     return x.reshape(len(x), heads, -1).transpose(1, 0, 2)
 
 
 def _mixed(query: jax.Array, key: jax.Array, value: jax.Array, heads: int, scores: Any) -> Any:
-    """Returns what each query gathers, `[length, hidden]`, by a function of its products."""
+    """Return what each query gathers, `[length, hidden]`, by a function of its products."""
     query, key, value = (_heads(x, heads) for x in (query, key, value))
     weights = scores(query @ key.transpose(0, 2, 1))
     return (weights @ value).transpose(1, 0, 2).reshape(len(query[0]), -1)
@@ -47,7 +47,7 @@ def _bare_attention(weights: Weights, x: jax.Array, heads: int, mask: Any = 0.0)
 
 
 def bare_attention(*, layers: int, length: int, hidden: int, heads: int) -> Case:
-    """Returns layers of attention, one after another: X-RLflow's BERT."""
+    """Return layers of attention, one after another: X-RLflow's BERT."""
 
     def run(weights: list[Weights], x: jax.Array) -> jax.Array:
         for layer in weights:
@@ -66,7 +66,7 @@ def bare_transformer(
     heads: int,
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
 ) -> Case:
-    """Returns layers of attention and of two matrices, each added to what it reads."""
+    """Return layers of attention and of two matrices, each added to what it reads."""
 
     def run(weights: list[Weights], x: jax.Array) -> jax.Array:
         for layer in weights:
@@ -81,7 +81,7 @@ def bare_transformer(
 def bare_gated_transformer(
     *, layers: int, length: int, hidden: int, inner: int, heads: int
 ) -> Case:
-    """Returns layers with a mask on their scores and a gate beside their activation: its DALL-E."""
+    """Return layers with a mask on their scores and a gate beside their activation: its DALL-E."""
 
     def run(weights: list[Weights], x: jax.Array) -> jax.Array:
         mask = jnp.tril(jnp.full((length, length), 1 / length))
@@ -98,7 +98,7 @@ def bare_gated_transformer(
 def bare_transducer(
     *, layers: int, labels: int, length: int, hidden: int, inner: int, heads: int, outputs: int
 ) -> Case:
-    """Returns encoders of sound and of labels, side by side before two matrices: its T-T."""
+    """Return encoders of sound and of labels, side by side before two matrices: its T-T."""
     sizes: dict[str, Any] = {"length": length, "hidden": hidden, "inner": inner, "heads": heads}
     sound = bare_transformer(layers=layers, **sizes)
     words = bare_transformer(layers=labels, **sizes)
@@ -162,7 +162,7 @@ def transformer(
     causal: bool = False,
     gated: bool = False,
 ) -> Case:
-    """Returns a transformer whose layers normalise what they read."""
+    """Return a transformer whose layers normalise what they read."""
 
     def run(weights: list[Weights], x: jax.Array) -> jax.Array:
         mask = jnp.triu(jnp.full((length, length), -1e9), 1) if causal else 0.0
@@ -184,7 +184,7 @@ def transducer(
     predicted: int,
     vocabulary: int,
 ) -> Case:
-    """Returns a transformer transducer: encoders, and logits for each frame and each label.
+    """Return a transformer transducer: encoders, and logits for each frame and each label.
 
     Zhang et al., "Transformer Transducer", ICASSP 2020, section 3, without its input features.
     """

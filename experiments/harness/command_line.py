@@ -1,0 +1,206 @@
+"""Settings from the command line, and how JAX is set up for an experiment."""
+
+import contextlib
+import ctypes
+import dataclasses
+import multiprocessing
+import os
+import resource
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tyro
+
+from gopt.measure.timing import cores as available_cores
+
+Result = TypeVar("Result")
+Known = Collection[str] | Callable[[], Collection[str]]
+
+
+def start(devices: int | None = None) -> None:
+    """Set JAX up for an experiment; call it before anything is computed.
+
+    Makes one CPU device for each core that this process may use, and caches compiled programs in
+    the user's cache folder.
+    """
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", devices or available_cores())
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "gopt" / "jax"
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def keep_memory() -> bool:
+    """Ask the allocator of glibc to keep what is freed, and return whether it does.
+
+    What a program frees after each call, and needs again in the next, it gives back to the system
+    or not by where it lies. If it does, page faults take as long as the program itself: some
+    programs then seem twice as slow as others, which are as fast. Threads keep heaps of their own:
+    in one heap for all, which compilation has cut to pieces, to find memory can take as long as to
+    compute. Blocks of 64 MiB or more, which no heap of a thread can hold, are given back all the
+    same. Call it before JAX computes.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # no glibc
+        return False
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # of malloc.h
+    # glibc deletes an empty heap of a thread unless less than top_pad would be left: two heaps of
+    # 64 MiB at most.
+    settings = {trim_threshold: 2**31 - 1, top_pad: 2**28, mmap_max: 0}
+    return all(mallopt(*setting) for setting in settings.items())
+
+
+def choice(known: Known, default: str | Iterable[str] | None = None) -> Any:
+    """Return a field of settings that holds one name, or several.
+
+    Args:
+      known: names to choose from, or a function that returns them; help texts list them.
+      default: one name, or several; all of them if it is left out.
+    """
+    if not isinstance(default, str):
+        default = tuple(_names(known) if default is None else default)
+    return dataclasses.field(default=default, metadata={"choices": known})
+
+
+def at_least(least: float, default: Any) -> Any:
+    """Return a field of settings that holds a number, or several, none of them below a bound."""
+    return dataclasses.field(default=default, metadata={"least": least})
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Base class of settings that are checked against what their fields declare.
+
+    Raises:
+      UsageError: a name is unknown, or a number is too small; the message says which.
+    """
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            values = value if isinstance(value, tuple) else (value,)
+            if "choices" in field.metadata:
+                check_names(field.name, values, _names(field.metadata["choices"]))
+            if "least" in field.metadata:
+                least = field.metadata["least"]
+                if not values or min(values) < least:
+                    what = "numbers, " if value is values else ""
+                    raise UsageError(f"{field.name} is {value}: expected {what}{least} at least")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedSettings(Settings):
+    """Base class of settings of experiments that evaluate a policy or a network.
+
+    Attributes:
+      train: train it first, instead of loading `weights`.
+      weights: file to evaluate; by default the one that ships.
+      seed: seed of everything random.
+    """
+
+    train: bool = False
+    weights: Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train and self.weights is not None:
+            raise UsageError("weights are given, and train is set: expected one of them")
+
+
+def _names(known: Known) -> Collection[str]:
+    return known() if callable(known) else known
+
+
+class UsageError(ValueError):
+    """A wrong setting, which is reported without a traceback."""
+
+
+def check_names(field: str, names: Sequence[str], known: Collection[str]) -> None:
+    """Raise a `UsageError` that names the field if one of its names is unknown."""
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise UsageError(f"{field} has {unknown[0]!r}: expected some of {', '.join(known)}")
+
+
+def run(
+    main: Callable[[Any], Any],
+    settings: type[Any],
+    description: str | None,
+    *,
+    devices: int | None = None,
+    cores: int | None = None,
+    keeps_memory: bool = False,
+) -> None:
+    """Run an experiment with the settings of the command line.
+
+    Args:
+      main: experiment, a function of its settings.
+      settings: dataclass of these.
+      description: docstring of its module.
+      devices: CPU devices of JAX, by default one for each core.
+      cores: cores that this process keeps to, by default all that it may use.
+      keeps_memory: whether to call `keep_memory`.
+    """
+    spec = sys.modules["__main__"].__spec__
+    name = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
+    with _listed_choices(settings):
+        given = tyro.cli(settings, description=description, prog=f"python -m {name}")
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    start(devices)
+    if keeps_memory:
+        keep_memory()
+    try:
+        main(given)
+    except UsageError as error:
+        sys.exit(f"python -m {name}: {error}")
+
+
+@contextlib.contextmanager
+def _listed_choices(settings: type[Any]) -> Iterator[None]:
+    """Declare the names that fields may hold as their types, from which help texts are made."""
+    before = dict(settings.__annotations__)
+    for field in dataclasses.fields(settings):
+        if "choices" in field.metadata:
+            one: Any = Literal[tuple(_names(field.metadata["choices"]))]
+            is_one = isinstance(field.default, str)
+            settings.__annotations__[field.name] = one if is_one else tuple[one, ...]  # type: ignore[valid-type]
+    try:
+        yield
+    finally:
+        settings.__annotations__.clear()
+        settings.__annotations__.update(before)
+
+
+def apart(call: Callable[..., Result], *args: Any, cached: bool = True) -> Result:
+    """Return the result of a call in a new process.
+
+    Args:
+      call: function of a module.
+      *args: its arguments.
+      cached: whether programs that were compiled before are used again.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=_start_apart, initargs=(cached,)) as pool:
+        return pool.submit(call, *args).result()
+
+
+def _start_apart(cached: bool) -> None:
+    import jax
+
+    start()
+    if not cached:
+        jax.config.update("jax_enable_compilation_cache", False)
+
+
+def peak_bytes() -> int:
+    """Return the most host memory that this process has used so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

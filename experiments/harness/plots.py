@@ -1,0 +1,12 @@
+"""Figures as files."""
+
+from pathlib import Path
+from typing import Any
+
+from gopt.files import write_whole
+
+
+def save_figure(path: Path, figure: Any) -> None:
+    """Write a matplotlib figure, whole or not at all."""
+    with write_whole(path) as temporary:
+        figure.savefig(temporary, dpi=200)

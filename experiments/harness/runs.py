@@ -1,0 +1,139 @@
+"""One record of searches and their runs, and how they are compiled and timed."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.harness.store import Store
+from gopt.search.parallel import shard_candidates
+
+
+class Found(NamedTuple):
+    """Result of one run of a search.
+
+    Attributes:
+      best: best candidate, any pytree.
+      cost: its cost, `[]`.
+      history: lowest cost so far, `[K]`.
+      evaluations: evaluations until then, those before the search included, int32 `[K]`.
+    """
+
+    best: Any
+    cost: Any
+    history: Any
+    evaluations: Any
+
+
+class Runs(NamedTuple):
+    """Results of `S` runs of a method on one case.
+
+    Attributes:
+      cost: lowest cost of each run, `[S]`.
+      evaluations: evaluations by entry of the history, `[K]`.
+      history: lowest cost so far, `[S, K]`.
+      best: best candidate of all runs, any pytree.
+      seconds: float, process time of a run, without compilation, s; None if it was not timed.
+      ready: how many of these pass before the search begins.
+    """
+
+    cost: np.ndarray
+    evaluations: np.ndarray
+    history: np.ndarray
+    best: Any = None
+    seconds: Any = None
+    ready: float = 0.0
+
+    def after(self, evaluations: Any) -> np.ndarray:
+        """Return the cost of each run after numbers of evaluations, `[S, ...]`.
+
+        The first entry counts from the beginning.
+        """
+        place = np.searchsorted(self.evaluations, evaluations, "right") - 1
+        return self.history[:, np.maximum(place, 0)]
+
+    def within(self, seconds: float) -> np.ndarray:
+        """Return the cost of each run after some seconds, `[S]`; NaN if it is unknown.
+
+        Evaluations are taken to last equally long, those before the search included.
+        """
+        if self.seconds is None or seconds <= self.ready:
+            return np.full(len(self.cost), np.nan)
+        share = min(1.0, (seconds - self.ready) / (self.seconds - self.ready))
+        done = share * self.evaluations[-1]
+        return self.after(done) if done >= self.evaluations[0] else np.full(len(self.cost), np.nan)
+
+
+def kept_runs(
+    store: Store, name: str, make: Callable[[], Mapping[str, Runs]], best: Any = None
+) -> dict[str, Runs]:
+    """Return runs by method, from the store if it has them; else they are made and written.
+
+    Args:
+      store: rows.
+      name: name of the row.
+      make: function that returns the runs.
+      best: type of the best candidates, a `NamedTuple` of arrays; None if they are not kept.
+    """
+    plain = [field for field in Runs._fields if field != "best"]
+    inner = best._fields if best else ()
+
+    def arrays() -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for method, runs in make().items():
+            found |= {f"{method}|{field}": getattr(runs, field) for field in plain}
+            found |= {f"{method}|best {field}": getattr(runs.best, field) for field in inner}
+        return {key: np.nan if value is None else value for key, value in found.items()}
+
+    read = store.arrays(name, arrays)
+    found = {}
+    for method in dict.fromkeys(key.split("|")[0] for key in read):
+        fields: dict[str, Any] = {field: read[f"{method}|{field}"] for field in plain}
+        seconds, ready = (float(fields.pop(field)) for field in ("seconds", "ready"))
+        candidate = best(*(read[f"{method}|best {field}"] for field in inner)) if best else None
+        timing = None if np.isnan(seconds) else seconds
+        found[method] = Runs(**fields, best=candidate, seconds=timing, ready=ready)
+    return found
+
+
+def over_runs(search: Callable[..., Found]) -> Any:
+    """Return a search over rows `[S, ...]`, one after another on each device; jitted."""
+    return jax.jit(shard_candidates(lambda *args: jax.lax.map(lambda row: search(*row), args)))
+
+
+def alike(runs: int, tree: Any) -> Any:
+    """Return arguments that are the same for all runs, `[S, ...]`."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (runs, *jnp.shape(x))), tree)
+
+
+def timed_runs(ready: Any, keys: jax.Array, *rows: Any) -> tuple[Found, float]:
+    """Return the results of a search from random keys, and the process time of a run in s.
+
+    Args:
+      ready: compiled search over rows.
+      keys: random keys, `[S]`.
+      *rows: further arguments, `[S, ...]`.
+    """
+    found, seconds = timed(lambda: ready(keys, *rows))
+    return jax.device_get(found), seconds / len(keys)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of a call, and the process time that it takes in s."""
+    began = time.process_time()
+    result = jax.block_until_ready(call())
+    return result, time.process_time() - began
+
+
+def top(found: Found) -> Any:
+    """Return the best candidate of all runs of a search."""
+    return jax.tree.map(lambda x: x[int(np.argmin(found.cost))], found.best)
+
+
+def check_cost(cost: Any, again: Any) -> None:
+    """Raise a `RuntimeError` if a candidate does not cost what its search reports."""
+    if float(again) != float(cost):
+        raise RuntimeError(f"a search reports {cost}, its decision costs {again}")

@@ -1,0 +1,55 @@
+"""Means and ratios with their intervals."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from gopt.measure.timing import median_ratio, turns
+
+
+def mean_interval(values: Any) -> tuple[float, float]:
+    """Return the mean of a sample and half of its 95 % interval, by Student's t."""
+    values = np.asarray(values, np.float64)
+    mean = float(values.mean())
+    if values.size < 2:
+        return mean, float("nan")
+    return mean, float(stats.t.ppf(0.975, values.size - 1) * stats.sem(values))
+
+
+def plus_minus(values: Any, digits: int = 2, sign: str = "") -> str:
+    """Return a cell: the mean of a sample and half of its interval, if it has one.
+
+    Args:
+      values: sample.
+      digits: digits behind the point.
+      sign: "+" for positive means to have a sign.
+    """
+    mean, half = mean_interval(values)
+    return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
+
+
+def compare_in_turns(
+    calls: Mapping[str, Callable[[], Any]], base: str, *, repeats: int
+) -> dict[str, dict[str, Any]]:
+    """Return the times of calls, and their ratios to those of one of them, turn by turn.
+
+    Args:
+      calls: calls by name.
+      base: name of the call that others are compared with.
+      repeats: turns.
+
+    Returns:
+      By name, "times" (see `gopt.measure.timing.Times`), and "ratio" and "wall ratio" with their
+      95 % intervals.
+    """
+    taken = turns(calls, repeats=repeats)
+    return {
+        name: {
+            "times": times._asdict(),
+            "ratio": median_ratio(times.process, taken[base].process),
+            "wall ratio": median_ratio(times.wall, taken[base].wall),
+        }
+        for name, times in taken.items()
+    }

@@ -1,0 +1,209 @@
+"""Rows, figures and settings of a run in its folder, and what they were made with."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from experiments.harness.command_line import UsageError
+from gopt.files import write_whole
+from gopt.measure.timing import conditions
+
+
+class Store:
+    """Rows of a table, each in a file, so that an interrupted run goes on with the missing ones.
+
+    Each file says which settings and `gopt.measure.timing.conditions` its row was made under, and
+    with which versions. Rows of other versions are kept.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]):
+        """Open a folder.
+
+        Args:
+          folder: where the files are.
+          about: settings that its rows share, as JSON values.
+
+        Raises:
+          UsageError: the folder has a row of other settings or conditions.
+        """
+        self._folder = folder
+        self._about = _plain_values({**about, "conditions": conditions()})
+        for path in sorted(folder.glob("*.json")):
+            self._check(path, json.loads(path.read_text())["about"])
+
+    def row(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return a row of JSON values as it is read; a missing one is made and written first."""
+        if self.find(name) is None:
+            self.keep(name, make())
+        return self.find(name)
+
+    def rows(
+        self,
+        makes: Mapping[str, Callable[[], Any]],
+        tell: Callable[[list[Any]], None] = lambda found: None,
+    ) -> list[Any]:
+        """Return several rows, as `row` does.
+
+        Args:
+          makes: functions that make a row, or a list of rows, by name.
+          tell: function that is given all rows so far whenever one is done.
+        """
+        found = list[Any]()
+        for name, make in track(makes.items(), "rows", len(makes)):
+            row = self.row(name.replace("/", "-"), make)
+            found += row if isinstance(row, list) else [row]
+            tell(found)
+        return found
+
+    def find(self, name: str) -> Any:
+        """Return a row of JSON values, or None if it is missing."""
+        path = self._folder / f"{name}.json"
+        return json.loads(path.read_text())["row"] if path.exists() else None
+
+    def keep(self, name: str, row: Any) -> None:
+        """Write a row of JSON values, whole or not at all."""
+        kept = {"about": self._about, "versions": versions(), "row": row}
+        save_json(self._folder / f"{name}.json", kept)
+
+    def arrays(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """Return arrays by name; missing ones are made and written first.
+
+        Raises:
+          UsageError: the file is about something else, or unreadable.
+        """
+        path = self._folder / f"{name}.npz"
+        words = {"about": self._about, "versions": versions()}
+        if not path.exists():
+            arrays = {key: np.asarray(value) for key, value in make().items()}
+            texts = {key: json.dumps(value) for key, value in words.items()}
+            with write_whole(path) as temporary, open(temporary, "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays, **texts)
+            return arrays
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                arrays = {key: file[key] for key in file.files if key not in words}
+        except Exception as error:
+            raise UsageError(f"{path} is unreadable: {error}") from error
+        self._check(path, about)
+        return arrays
+
+    def _check(self, path: Path, about: Mapping[str, Any]) -> None:
+        for name in sorted(about.keys() | self._about.keys()):
+            if about.get(name) != self._about.get(name):
+                raise UsageError(
+                    f"{path} is of other settings or conditions, {name} = {about.get(name)!r}: "
+                    f"expected {self._about.get(name)!r}; use another folder, or the old settings"
+                )
+
+
+def collect(
+    settings: Any,
+    file: str,
+    rows: Mapping[str, Callable[[], Any]],
+    *others: str,
+    about: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """Return the rows of a table, each made only if the folder of the settings lacks it.
+
+    Each is written as soon as it is done, and all so far are in one file for readers. The settings
+    are saved, too.
+
+    Args:
+      settings: dataclass with a `folder`.
+      file: name of the file with all rows.
+      rows: functions that make a row of JSON values, or a list of rows, by name.
+      *others: names of the settings that may differ between rows of one folder.
+      about: further JSON values that all rows share.
+    """
+    save_settings(settings.folder, settings)
+    store = Store(settings.folder / "rows", {**described(settings, *others), **(about or {})})
+    return store.rows(rows, lambda found: save_json(settings.folder / file, found))
+
+
+def described(settings: Any, *others: str) -> dict[str, Any]:
+    """Return settings as JSON values, without their folder and others."""
+    plain: dict[str, Any] = _plain_values(dataclasses.asdict(settings))
+    return {name: value for name, value in plain.items() if name not in (*others, "folder")}
+
+
+def _plain_values(tree: Any) -> Any:
+    return json.loads(json.dumps(tree, default=str))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions and the machine that figures depend on."""
+    names = ("gopt-jax", "jax", "jaxlib", "flax", "optax", "jraph", "numpy")
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return {
+        **found,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def _revision() -> str:
+    """Return the commit of this code, marked if files that it has were changed."""
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(describe, cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"  # not a checkout, or there is no git
+    return found.stdout.strip()
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Write JSON, whole or not at all."""
+    with write_whole(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def save_settings(folder: Path, settings: Any) -> None:
+    """Write the settings of a run and the versions it ran with to `settings.json`."""
+    save_json(folder / "settings.json", {**dataclasses.asdict(settings), "versions": versions()})
+
+
+def origin(settings: Any, **more: Any) -> dict[str, Any]:
+    """Return how something was made, as JSON values: settings, further values, versions."""
+    return dict(_plain_values({**dataclasses.asdict(settings), **more, "versions": versions()}))
+
+
+def digest(tree: Any) -> str:
+    """Return a hash of arrays, of parameters or a problem, say."""
+    import jax
+
+    every = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        every.update(np.asarray(leaf).tobytes())
+    return every.hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            is_known = np.isfinite(array)
+            array = array.astype(object)
+            array[~is_known] = None  # JSON has no infinite numbers
+        return array.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value")

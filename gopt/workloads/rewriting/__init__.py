@@ -1,0 +1,1 @@
+"""Models of the papers on rewriting, as functions of weights and inputs."""
