@@ -1,7 +1,6 @@
 """Graphs of JAX functions: what becomes an op, what it costs, and the way back."""
 
 import functools
-import importlib
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from gopt import workloads
 from gopt.graph.graph import DTYPES, check
 from gopt.graph.kinds import KINDS
 from gopt.graph.tracing import trace
@@ -299,7 +299,7 @@ def bitcasts(program):
 @pytest.mark.parametrize("name", MODELS)
 def test_whole_models_agree_with_xla(name):
     settings, (low, high) = MODELS[name]
-    workload = getattr(importlib.import_module(f"gopt.workloads.{name}"), name)(**settings)
+    workload = getattr(workloads, name)(**settings)
     for step, donated in ((workload.forward(), ()), (workload.train_step(), (0, 1))):
         fn, args = step
         traced = trace(fn, *args, donate_argnums=donated)
