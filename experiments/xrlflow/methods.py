@@ -179,7 +179,7 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
     """
     if weights == "random":
         key = jax.random.key(seed)
-        return xrlflow.init_params(key, xrlflow.smallest(), settings=settings), settings
+        return xrlflow.init(key, xrlflow.smallest(), settings=settings), settings
     params, found = xrlflow.load(None if weights == "shipped" else weights)
     names = ("width", "layers", "summary", "hidden", "sizes", "largest", "pooling", "hints")
     kept = {name: getattr(found, name) for name in (*names, "head", "slots", "unit")}

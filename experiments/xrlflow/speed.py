@@ -68,8 +68,8 @@ def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
 def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
     """Return what steps take in a model, by patches and by whole candidates."""
     terms, roots = played.terms, played.roots
-    agent, price = settings.agent, TermCosts(terms, roofline()).term
-    params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=agent)
+    agent, price = settings.agent, Prices(terms, roofline()).term
+    params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=agent)
     choose, rows = xrlflow.policy(agent), []
     for how, reach in (("patches", agent.layers), ("whole", None)):
 
@@ -85,10 +85,10 @@ def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
         if len(seen.kind) > settings.largest:
             continue
         padded = xrlflow.pad(seen, xrlflow.Size().holding(xrlflow.size_of(seen)))
-        state = xrlflow.TrainState(params, xrlflow.optimizer(agent).init(params))
+        state = xrlflow.start(params, settings=agent)
         batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], _decision(padded))
         row["choosing s"] = _least(partial(choose, params, padded), settings.repeats)
-        learn = partial(step, state, batch, settings=dataclasses.replace(agent, batch=1))
+        learn = partial(step, state, None, batch, settings=dataclasses.replace(agent, batch=1))
         row["learning s"] = _least(learn, settings.repeats)
     return rows
 

@@ -1,7 +1,6 @@
 """Agents that play: training, and what they find while they do."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from rich.progress import Progress
 
 from experiments.harness import store
 from experiments.xrlflow.games import Budget, Game, Seconds
-from gopt.learning.checkpoints import Checkpoints
+from gopt.learning.train import run
 from gopt.rewriting import OpCost
 from gopt.systems import xrlflow
 
@@ -147,45 +145,73 @@ def play(
         "games": [[each.game.name, each.budget.name(each.game.roots)] for each in seats],
         "begun": store.digest(params),
     }
-    checkpoints = Checkpoints(folder, described)
-    state = xrlflow.TrainState(params, xrlflow.optimizer(settings).init(params))
-    rooms = np.array([each.env.size for each in seats])
-    done, (state, rooms) = checkpoints.restore((state, rooms))
-    returns = dict[str, list[float]]()
-    history, best = list[dict[str, Any]](), {each.game.name: [start(each)] for each in seats}
+    notes = _Notes(seats, {each.game.name: [start(each)] for each in seats})
     for name, reached in (known or {}).items():
         for one in reached:
-            best[name] = fastest(best[name], one)
-    if done:
-        kept = json.loads((folder / f"{done}.json").read_text())
-        history, returns = kept["history"], kept["returns"]
-        best = {name: [Reached(*one) for one in own] for name, own in kept["best"].items()}
-        for each, room in zip(seats, rooms, strict=True):
-            each.budget.known.update(kept["known"][each.game.name])
-            each.env.make_room(xrlflow.Size(*map(int, room)))
-    learning = {row["update"]: row.get("learning s", 0.0) for row in history}
-    resumed = sum(row["playing s"] for row in history) + sum(learning.values())
+            notes.best[name] = fastest(notes.best[name], one)
     choose = xrlflow.policy(settings)
-    with Progress() as progress:
-        task = progress.add_task(_described(playing, names), total=playing.updates)
-        for update in range(done, playing.updates):
-            if all(each.budget.is_spent for each in seats):
-                break
-            episodes, rows = _round(
-                seats, choose, state.params, settings, playing, update, best, returns
-            )
-            begin = time.perf_counter()
-            told: dict[str, Any] = {}
-            if playing.learning and episodes:
-                rng = np.random.default_rng((playing.seed, update))
-                state, watched = xrlflow.improve(state, episodes, rng, settings=settings)
-                told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
-            history += [{**row, **told} for row in rows]
-            _keep(checkpoints, folder, update + 1, state, seats, best, returns, history)
-            shares = [f"{row['game']} {row['best']:.3f}" for row in rows]
-            progress.update(task, completed=update + 1, description=_described(playing, shares))
-    checkpoints.close()
-    return Played(jax.device_get(state.params), best, history, resumed)
+
+    def update(index: int, state: xrlflow.TrainState) -> tuple[xrlflow.TrainState, dict[str, Any]]:
+        best, returns = notes.best, notes.returns
+        args = seats, choose, state.params, settings, playing, index, best, returns
+        episodes, rows = _round(*args)
+        begin = time.perf_counter()
+        told: dict[str, Any] = {}
+        if playing.learning and episodes:
+            rng = np.random.default_rng((playing.seed, index))
+            state, watched = xrlflow.improve(state, episodes, rng, settings=settings)
+            told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
+        notes.history += [{**row, **told} for row in rows]
+        return state, {}
+
+    state, _ = run(
+        xrlflow.start(params, settings=settings),
+        update,
+        steps=playing.updates,
+        folder=folder,
+        described=described,
+        checkpoint_every=1,
+        notes=notes,
+        is_over=lambda: all(each.budget.is_spent for each in seats),
+        label=f"{'learning' if playing.learning else 'playing'}: {', '.join(names)}",
+    )
+    return Played(jax.device_get(state.params), notes.best, notes.history, notes.resumed)
+
+
+@dataclasses.dataclass
+class _Notes:
+    """What games have come to, which is kept with each checkpoint.
+
+    Attributes:
+      seats: games.
+      best: by game, the fastest programs.
+      returns: by game, returns of its episodes.
+      history: a row for each round and game.
+      resumed: s, that rounds took before an interruption.
+    """
+
+    seats: Sequence[Seat]
+    best: dict[str, list[Reached]]
+    returns: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    resumed: float = 0.0
+
+    def dump(self) -> dict[str, Any]:
+        """Return all that an interrupted run goes on from, as JSON values."""
+        known = {each.game.name: each.budget.known for each in self.seats}
+        rooms = [[int(count) for count in each.env.size] for each in self.seats]
+        kept = {"history": self.history, "best": self.best, "returns": self.returns}
+        return {**kept, "known": known, "rooms": rooms}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Take what `dump` returned."""
+        self.history, self.returns = values["history"], values["returns"]
+        self.best = {name: [Reached(*one) for one in own] for name, own in values["best"].items()}
+        for each, room in zip(self.seats, values["rooms"], strict=True):
+            each.budget.known.update(values["known"][each.game.name])
+            each.env.make_room(xrlflow.Size(*room))
+        learning = {row["update"]: row.get("learning s", 0.0) for row in self.history}
+        self.resumed = sum(row["playing s"] for row in self.history) + sum(learning.values())
 
 
 def _round(
@@ -254,28 +280,6 @@ def scaled(episode: xrlflow.Episode, returns: Sequence[float]) -> xrlflow.Episod
     """
     most = max(1.0, float(np.sqrt(np.mean(np.square(returns)))))
     return episode._replace(reward=(episode.reward / most).astype(np.float32))
-
-
-def _keep(
-    checkpoints: Checkpoints,
-    folder: Path,
-    done: int,
-    state: xrlflow.TrainState,
-    seats: Sequence[Seat],
-    best: dict[str, list[Reached]],
-    returns: dict[str, list[float]],
-    history: list[dict[str, Any]],
-) -> None:
-    """Write what it takes to go on; the checkpoint last, which says that all is there."""
-    known = {each.game.name: each.budget.known for each in seats}
-    kept = {"history": history, "best": best, "returns": returns, "known": known}
-    store.save_json(folder / f"{done}.json", kept)
-    checkpoints.save(done, (state, np.array([each.env.size for each in seats])))
-    (folder / f"{done - 2}.json").unlink(missing_ok=True)
-
-
-def _described(playing: Playing, told: Sequence[str]) -> str:
-    return f"{'learning' if playing.learning else 'playing'}: {', '.join(told)}"
 
 
 def program_of(seat: Seat, actions: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:

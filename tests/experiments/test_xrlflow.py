@@ -24,6 +24,7 @@ from experiments.xrlflow import (
 )
 from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.comparing import compare
+from gopt.learning.checkpoints import Checkpoints
 from gopt.rewriting import roofline
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
@@ -69,7 +70,7 @@ def seat(made=layers, settings=AGENT, measurements=10**9):
 
 
 def begin(settings=AGENT):
-    return xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=settings)
+    return xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=settings)
 
 
 def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
@@ -77,7 +78,7 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     made = (attention, layers)
     whole = training.play([seat(one) for one in made], begin(), AGENT, playing, tmp_path / "whole")
 
-    keep, calls = training._keep, []
+    keep, calls = Checkpoints.save, []
 
     def interrupted(*args):
         keep(*args)
@@ -85,7 +86,7 @@ def test_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "_keep", interrupted)
+    monkeypatch.setattr(Checkpoints, "save", interrupted)
     folder = tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
         training.play([seat(one) for one in made], begin(), AGENT, playing, folder)

@@ -24,7 +24,7 @@ from tests.reference import xrlflow as reference
 COST = roofline()
 SMALL = xrlflow.Settings(width=8, layers=2, summary=4, hidden=(8,), every=1, horizon=12, episodes=4)
 ROOM = xrlflow.Size(nodes=192, edges=256, left=192, slots=16)  # for all programs but the hub
-say = jax.jit(xrlflow.say, static_argnames="settings")
+say = jax.jit(xrlflow.apply, static_argnames="settings")
 choose = xrlflow.policy(SMALL)
 
 
@@ -125,7 +125,7 @@ def environment(name, settings=SMALL, seconds=None, **kwargs):
 
 def random_params(settings=SMALL, seed=0):
     """All of them at random, also those that are zero, or nearly, in the beginning."""
-    params = xrlflow.init_params(jax.random.key(seed), xrlflow.smallest(), settings=settings)
+    params = xrlflow.init(jax.random.key(seed), xrlflow.smallest(), settings=settings)
     leaves, tree = jax.tree.flatten(params)
     rng = np.random.default_rng(seed)
     drawn = [np.float32(x + 0.3 * rng.standard_normal(x.shape)) for x in leaves]
@@ -306,7 +306,7 @@ def test_the_checker_of_gymnasium_passes():
 
 def test_rewards_add_up_to_what_was_gained():
     env = environment("layers")
-    params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
+    params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
     for seed in range(3):
         played = xrlflow.play(env, choose, params, np.random.default_rng(seed))
         gained = 100 * (env.first - played.seconds[-1]) / env.first
@@ -448,7 +448,7 @@ def test_what_could_not_be_measured_is_worth_getting_rid_of():
 
 def test_the_agent_is_a_search():
     terms, roots, _ = program("layers")
-    params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
+    params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
     found = xrlflow.agent(params, SMALL, episodes=2)(terms, roots, COST, RULES)
     prices = TermCosts(terms, COST)
     assert found.cost == prices.program(found.roots) < prices.program(roots)

@@ -23,7 +23,7 @@ def played(settings=SMALL, count=3, name="layers", params=None):
 
 def test_advantages_are_those_of_the_reference_also_where_an_episode_was_cut_off():
     short = dataclasses.replace(SMALL, horizon=2)
-    params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
+    params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
     episodes = [pair for each in (short, SMALL) for pair in played(each, 4, params=params)[0]]
     lasts = {episode.last != 0 for episode, _ in episodes}
     assert lasts == {False, True}
@@ -39,12 +39,12 @@ def test_advantages_are_those_of_the_reference_also_where_an_episode_was_cut_off
 def test_a_policy_that_is_no_number_is_taken_back(monkeypatch):
     (episodes, params), calls = played(count=1), []
 
-    def broken(state, batch, *, settings):
+    def broken(state, key, batch, *, settings):
         calls.append(1)
         wrong = jax.tree.map(lambda leaf: leaf * np.nan, state)
         return wrong, dict.fromkeys(("loss", "divergence", "entropy", "error"), np.nan)
 
-    state = xrlflow.TrainState(params, optimizer(SMALL).init(params))
+    state = xrlflow.start(params, settings=SMALL)
     rng, once = np.random.default_rng(0), dataclasses.replace(SMALL, epochs=1, batch=64)
     infinite = [(one._replace(reward=one.reward + np.inf), size) for one, size in episodes]
     after, watched = xrlflow.improve(state, infinite, rng, settings=once)
@@ -89,9 +89,9 @@ def test_a_step_is_along_the_mean_of_the_gradients_without_padding():
     slope = jax.jit(jax.grad(lambda p, one: loss(p, one, settings=settings)[0]))
     slopes = [slope(params, jax.tree.map(lambda leaf, k=k: leaf[k], batch)) for k in range(count)]
     mean = jax.tree.map(lambda *leaves: sum(leaves) / count, *slopes)
-    state = xrlflow.TrainState(params, optimizer(settings).init(params))
-    updates, _ = optimizer(settings).update(mean, state.optimizer, params)
-    after, _ = step(state, batch, settings=settings)
+    state = xrlflow.start(params, settings=settings)
+    updates, _ = optimizer(settings).update(mean, state.opt_state, params)
+    after, _ = step(state, None, batch, settings=settings)
     moved = 0.0
     for new, old, update in zip(
         *map(jax.tree.leaves, (after.params, params, updates)), strict=True
@@ -123,7 +123,8 @@ def test_it_learns_what_pays():
         SMALL, hints=False, learning_rate=1e-2, entropy=0.0, episodes=6, horizon=6, divergence=1.0
     )
     env, tell = environment("attention", settings), xrlflow.policy(settings)
-    state = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=settings)
+    params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=settings)
+    state = xrlflow.start(params, settings=settings)
     gained = []
     for update in range(7):
         rngs = [np.random.default_rng((update, k)) for k in range(settings.episodes)]
@@ -142,7 +143,7 @@ def test_it_learns_what_pays():
 def test_epochs_end_where_the_policy_has_gone_too_far():
     episodes, params = played()
     far = dataclasses.replace(SMALL, learning_rate=0.5, divergence=1e-4, epochs=4, batch=4)
-    state = xrlflow.TrainState(params, optimizer(far).init(params))
+    state = xrlflow.start(params, settings=far)
     stayed, watched = xrlflow.improve(state, episodes, np.random.default_rng(0), settings=far)
     near = dataclasses.replace(far, divergence=1e6)
     _, whole = xrlflow.improve(state, episodes, np.random.default_rng(0), settings=near)
@@ -171,6 +172,6 @@ def test_agents_are_saved_and_found_again(tmp_path):
 
 
 def test_what_is_smallest_gives_the_shapes_of_all():
-    params = xrlflow.init_params(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
+    params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
     episodes, _ = played(params=params)
     assert np.isfinite(episodes[0][0].value).all()

@@ -22,46 +22,56 @@ transformation", MLSys 2023, and its public code. What is ours:
 Needs the extra `xrlflow`.
 """
 
+from gopt.learning.train import TrainState
 from gopt.rewriting.cost.program_times import ProgramTimes, end_to_end
 from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
 from gopt.systems.xrlflow.environment import NOTHING, RewriteEnv
-from gopt.systems.xrlflow.episodes import Episode, Policy, play, policy, uniform
-from gopt.systems.xrlflow.network import Said, init_params, say
+from gopt.systems.xrlflow.episodes import Decisions, Episode, Policy, batches, play, policy, uniform
+from gopt.systems.xrlflow.inputs import Rewriting, inputs
+from gopt.systems.xrlflow.network import PolicyOutput, act, apply, init
 from gopt.systems.xrlflow.observation import Observation, Size, observe, pad, size_of
-from gopt.systems.xrlflow.search import agent
+from gopt.systems.xrlflow.search import agent, search
 from gopt.systems.xrlflow.settings import Settings
-from gopt.systems.xrlflow.training import TrainState, Watched, improve, init, optimizer
+from gopt.systems.xrlflow.training import Watched, improve, loss, optimizer, start, step
 from gopt.systems.xrlflow.weights import load, save, smallest
 
 __all__ = [
     "NOTHING",
     "Candidate",
+    "Decisions",
     "Episode",
     "Observation",
     "Policy",
+    "PolicyOutput",
     "ProgramTimes",
     "RewriteEnv",
-    "Said",
+    "Rewriting",
     "Settings",
     "Size",
     "TrainState",
     "Watched",
+    "act",
     "agent",
+    "apply",
+    "batches",
     "candidates",
     "end_to_end",
     "improve",
     "in_order",
     "init",
-    "init_params",
+    "inputs",
     "load",
+    "loss",
     "observe",
     "optimizer",
     "pad",
     "play",
     "policy",
     "save",
-    "say",
+    "search",
     "size_of",
     "smallest",
+    "start",
+    "step",
     "uniform",
 ]

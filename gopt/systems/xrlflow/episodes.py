@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.learning import losses
-from gopt.systems.xrlflow.network import say
+from gopt.systems.xrlflow.network import apply
 from gopt.systems.xrlflow.observation import Observation, Size, pad
 from gopt.systems.xrlflow.settings import Settings
 
@@ -43,7 +43,7 @@ def policy(settings: Settings) -> Policy:
 
     @jax.jit
     def told(params: Tree, seen: Observation) -> tuple[jax.Array, jax.Array]:
-        said = say(params, seen, settings=settings)
+        said = apply(params, seen, settings=settings)
         return jax.nn.softmax(said.logits), said.value
 
     return told

@@ -1,4 +1,4 @@
-"""The network: which candidate to take, and what an episode will still gain.
+"""The network scores the candidates, and predicts the further gain of an episode.
 
 A graph attention network reads the program and all candidates at once, as one graph. What is said
 of each as a whole goes to an actor, which scores it, and to a critic.
@@ -21,8 +21,8 @@ Tree = Any
 NEVER = -1e10  # the logit of a slot that is not there
 
 
-class Said(NamedTuple):
-    """What is said of a program and its candidates."""
+class PolicyOutput(NamedTuple):
+    """The policy at a program, and its value."""
 
     logits: jax.Array  # float32 [S], of slots; `NEVER` for those that are not there
     value: jax.Array  # float32 [], what an episode gains from here, in rewards
@@ -43,12 +43,12 @@ class MLP(nn.Module):
 
 
 class Network(nn.Module):
-    """The network; call it through `say`."""
+    """The network; call it through `apply`."""
 
     settings: Settings
 
     @nn.compact
-    def __call__(self, seen: Observation) -> Said:
+    def __call__(self, seen: Observation) -> PolicyOutput:
         """Returns what is said of a program and its candidates."""
         graphs = self._graphs(self._nodes(seen), seen)
         first = jnp.broadcast_to(graphs[0], graphs.shape)
@@ -65,7 +65,7 @@ class Network(nn.Module):
             # An agent begins with what the cost model says, and learns where that is wrong.
             scores -= self.param("trust", nn.initializers.ones, ()) * _logarithm(seen.change)
         there = seen.mask & (jnp.arange(len(scores)) < self._slots(len(scores)))
-        return Said(jnp.where(there, scores, NEVER), self.settings.unit * value)
+        return PolicyOutput(jnp.where(there, scores, NEVER), self.settings.unit * value)
 
     def _nodes(self, seen: Observation) -> jax.Array:
         """Returns what each node has heard, float32 `[N, width]`."""
@@ -112,18 +112,37 @@ def _logarithm(change: jax.Array) -> jax.Array:
     return jnp.arcsinh(1e4 * jnp.asarray(change))
 
 
-def say(params: Tree, seen: Observation, *, settings: Settings) -> Said:
-    """Returns what is said of a program and its candidates.
+def apply(params: Tree, inputs: Observation, *, settings: Settings) -> PolicyOutput:
+    """Return the policy at a program, and its value.
 
     Args:
-      params: of the network.
-      seen: as of `gopt.systems.xrlflow.observation.observe`.
-      settings: of the network.
+      params: parameters of the network.
+      inputs: observation of the program, see `gopt.systems.xrlflow.observation.observe`.
+      settings: settings of the agent.
     """
-    return cast(Said, Network(settings).apply(params, seen))
+    return cast(PolicyOutput, Network(settings).apply(params, inputs))
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
-def init_params(key: jax.Array, seen: Observation, *, settings: Settings) -> Tree:
-    """Returns random parameters; `seen` only gives shapes."""
-    return Network(settings).init(key, seen)
+def init(key: jax.Array, inputs: Observation, *, settings: Settings) -> Tree:
+    """Return random parameters. The inputs only give shapes."""
+    return Network(settings).init(key, inputs)
+
+
+def act(
+    key: jax.Array | None, params: Tree, inputs: Observation, *, settings: Settings
+) -> jax.Array:
+    """Return the action at a program, int32 `[]`: 0 ends the episode, k takes candidate k.
+
+    Episodes in an environment are played by `play`, which draws on the host.
+
+    Args:
+      key: random key; None for the likeliest action.
+      params: parameters of the network.
+      inputs: observation of the program.
+      settings: settings of the agent.
+    """
+    logits = apply(params, inputs, settings=settings).logits
+    if key is None:
+        return jnp.argmax(logits).astype(jnp.int32)
+    return jax.random.categorical(key, logits).astype(jnp.int32)

@@ -1,10 +1,11 @@
-"""The agent as a search of `gopt.rewrite`."""
+"""Searches by the agent: one for `gopt.rewrite`, and one of the form of all learned systems."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from gopt.rewriting.cost.costs import OpCost
@@ -12,8 +13,10 @@ from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.result import Found, Search
+from gopt.search.result import SearchResult
 from gopt.systems.xrlflow.environment import RewriteEnv
 from gopt.systems.xrlflow.episodes import play, policy
+from gopt.systems.xrlflow.inputs import Rewriting
 from gopt.systems.xrlflow.settings import Settings
 
 Tree = Any
@@ -60,3 +63,49 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
         return best._replace(visited=visited, stopped=f"{episodes} episodes are played")
 
     return search
+
+
+def search(
+    key: jax.Array,
+    problem: Rewriting,
+    params: Tree,
+    *,
+    objective: str,
+    evaluations: int,
+    settings: Settings,
+) -> SearchResult:
+    """Return the cheapest program of some episodes: its results, a tuple of terms.
+
+    In the first episode the likeliest rewrites are taken, in the others they are drawn. Inputs are
+    read on the way, from each program that is reached.
+
+    Args:
+      key: random key.
+      problem: the program, costs and rules.
+      params: parameters of the network.
+      objective: "makespan", the sum of the costs of ops.
+      evaluations: number of programs that are costed; the last episode is played to its end.
+      settings: settings of the agent.
+
+    Raises:
+      ValueError: the objective is another one, or the program as it is has no positive cost.
+    """
+    if objective != "makespan":
+        raise ValueError(f"objective is {objective!r}: expected 'makespan'")
+    terms, roots, cost, rules = problem
+    every = dataclasses.replace(settings, every=1)
+    seconds = Prices(terms, cost).program
+    env = RewriteEnv(terms, roots, seconds, cost=cost, rules=rules, settings=every)
+    choose, seed = policy(settings), np.asarray(jax.random.key_data(key)).tolist()
+    best, least, used = tuple(roots), env.first, 1
+    history, evaluated = [least], [used]
+    while used < evaluations:
+        rng = np.random.default_rng((*seed, len(history)))
+        played = play(env, choose, params, rng, greedy=len(history) == 1)
+        used += len(played.action)
+        step = played.best()
+        if step is not None and played.seconds[step] < least:
+            best, least = played.roots[step], float(played.seconds[step])
+        history.append(least)
+        evaluated.append(used)
+    return SearchResult(best, least, np.array(history), np.array(evaluated))

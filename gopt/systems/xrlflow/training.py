@@ -4,7 +4,7 @@ Source: Schulman et al., arXiv:1707.06347, with the settings of the public code 
 `gopt.systems.xrlflow.settings.Settings`.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,24 +13,18 @@ import numpy as np
 import optax
 from jax import lax
 
-from gopt.learning import losses
+from gopt.learning import losses, train
+from gopt.learning.train import TrainState
 from gopt.systems.xrlflow.episodes import Decisions, Episode, batches
-from gopt.systems.xrlflow.network import init_params, say
-from gopt.systems.xrlflow.observation import Observation, Size
+from gopt.systems.xrlflow.network import apply
+from gopt.systems.xrlflow.observation import Size
 from gopt.systems.xrlflow.settings import Settings
 
 Tree = Any
 
 
-class TrainState(NamedTuple):
-    """What training carries from update to update."""
-
-    params: Tree
-    optimizer: Tree
-
-
 class Watched(NamedTuple):
-    """What an update was like, on average."""
+    """Means over the batches of an update."""
 
     loss: float
     divergence: float  # nats, of the policy from the one that drew
@@ -39,26 +33,32 @@ class Watched(NamedTuple):
     batches: int  # that were looked at; the last one may have been left out
 
 
+@cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Returns Adam, with gradients clipped."""
+    """Return the optimizer: Adam with the gradient clipped."""
     return optax.chain(optax.clip_by_global_norm(0.5), optax.adam(settings.learning_rate, eps=1e-5))
 
 
-def init(key: jax.Array, seen: Observation, *, settings: Settings) -> TrainState:
-    """Returns the state before the first update; `seen` only gives shapes."""
-    params = init_params(key, seen, settings=settings)
-    return TrainState(params, optimizer(settings).init(params))
+def start(params: Tree, *, settings: Settings) -> TrainState:
+    """Return the state of training before the first update."""
+    return train.start(params, optimizer(settings))
 
 
 def loss(
-    params: Tree, decision: Decisions, *, settings: Settings
+    params: Tree, batch: Decisions, *, settings: Settings
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the loss of one decision, `[]`, and what it is made of.
+    """Return the loss of one decision, `[]`, and metrics.
 
     J = L_clip + c1 (V(s) - V_target)² - c2 H: the clipped surrogate, the error of the value in
     units (`Settings.unit`), and the entropy.
+
+    Args:
+      params: parameters of the network.
+      batch: one decision, without an axis: observations of a batch would need a lot of memory.
+      settings: settings of the training.
     """
-    said = say(params, decision.seen, settings=settings)
+    decision = batch
+    said = apply(params, decision.seen, settings=settings)
     log_prob = losses.categorical_log_prob(said.logits, decision.action)
     surrogate = losses.ppo(log_prob, decision.log_prob, decision.advantage, clip=settings.clip)
     error = (said.value - lax.stop_gradient(decision.target)) / settings.unit
@@ -75,9 +75,17 @@ def loss(
 
 @partial(jax.jit, static_argnames="settings")
 def step(
-    state: TrainState, batch: Decisions, *, settings: Settings
+    state: TrainState, key: jax.Array | None, batch: Decisions, *, settings: Settings
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-    """Returns the state after a step of the optimizer on a batch, and what it was like."""
+    """Return the state after a step of the optimizer on a batch, and metrics.
+
+    Args:
+      state: state before the step.
+      key: not used, as nothing is drawn: `play` has drawn the decisions.
+      batch: decisions, `[B, ...]`, see `batches`.
+      settings: settings of the training.
+    """
+    del key
     slope = jax.grad(partial(loss, settings=settings), has_aux=True)
     total = jnp.maximum(batch.weight.sum(), 1)
 
@@ -91,8 +99,7 @@ def step(
     shapes = jax.eval_shape(slope, state.params, first)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     (gradient, parts), _ = lax.scan(add, zeros, batch)
-    updates, moments = optimizer(settings).update(gradient, state.optimizer, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), moments), parts
+    return state.apply_gradients(grads=gradient), parts
 
 
 def improve(
@@ -102,7 +109,7 @@ def improve(
     *,
     settings: Settings,
 ) -> tuple[TrainState, Watched]:
-    """Returns the state after an update on some episodes, and what it was like.
+    """Return the state after an update on some episodes, and its metrics.
 
     Epochs end as soon as a step has taken the policy too far, see `Settings.divergence`, or to what
     is not finite; that step is taken back.
@@ -122,7 +129,7 @@ def improve(
     before = state
     for _ in range(settings.epochs):
         for batch in batches(episodes, rng, settings):
-            after, parts = step(state, batch, settings=settings)
+            after, parts = step(state, None, batch, settings=settings)
             watched.append({name: float(value) for name, value in parts.items()})
             if not watched[-1]["divergence"] <= settings.divergence:
                 return before, _mean(watched)

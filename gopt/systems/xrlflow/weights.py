@@ -11,7 +11,7 @@ import numpy as np
 
 from gopt.learning.weights import Format
 from gopt.rewriting.ir.terms import Terms
-from gopt.systems.xrlflow.network import init_params
+from gopt.systems.xrlflow.network import init
 from gopt.systems.xrlflow.observation import NODE_KINDS, Observation, observe
 from gopt.systems.xrlflow.settings import Settings
 
@@ -27,7 +27,7 @@ def smallest() -> Observation:
 
 
 def _init(settings: Settings, _: Tree) -> Callable[[], Tree]:
-    return partial(init_params, jax.random.key(0), smallest(), settings=settings)
+    return partial(init, jax.random.key(0), smallest(), settings=settings)
 
 
 FORMAT = Format(
