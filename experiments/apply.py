@@ -91,19 +91,19 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     )
     needs = {c.name: c.memory for c in result.candidates if c.memory is not None}
     own = needs["XLA"]
-    ours = [candidate for candidate in result.candidates if candidate.options is None]
+    ours = [c for c in result.candidates if c.decision.options is None and not is_nested(c)]
     best = min(ours, key=lambda candidate: needs[candidate.name].beside)
     ran = run(result, case, settings.repeats)
     return Measured(
         name=name,
         equations=len(result.program.equations),
-        kernels=sum(index >= 0 for index in result.before.traced.equations),
+        kernels=sum(index >= 0 for index in result.before.decision.traced.equations),
         arguments=own.arguments,
         default=own.beside,
         memory_scheduler=needs.get("XLA, memory scheduler", own).beside,
         program_order=needs["program order"].beside,
         found=needs[best.name].beside,
-        predicted=best.peak[0] - own.arguments,
+        predicted=best.decision.peak[0] - own.arguments,
         chosen=result.after.name,
         default_seconds=ran.own,
         found_seconds=ran.chosen,
@@ -114,6 +114,11 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
 def measure_model(name: str, settings: Settings) -> dict[str, Any]:
     """Return what the programs of a model need, as JSON values."""
     return measure(name, MODELS[name](), settings)._asdict()
+
+
+def is_nested(candidate: gopt.Candidate) -> bool:
+    """Return whether a candidate is the chosen one as it is inside other functions."""
+    return candidate.name.endswith(", nested")
 
 
 def measure_wired(kind: str, seed: int, settings: Settings) -> dict[str, Any]:
@@ -131,7 +136,7 @@ class Ran(NamedTuple):
     difference: float  # of the values, the largest, as a share of the largest of the same array
 
 
-def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
+def run(result: gopt.Result, case: Case, repeats: int) -> Ran:
     """Return how long both programs take, and how far their values are apart."""
     if not repeats:
         return Ran(float("nan"), float("nan"), float("nan"))
@@ -143,7 +148,7 @@ def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
             jax.tree.map(jnp.copy, arg) if k in case.donated else arg for k, arg in enumerate(args)
         )
 
-    functions = {"own": result.before.function, "chosen": result.after.function}
+    functions = {"own": result.before.executable.function, "chosen": result.apply()}
     values = [function(*fresh()) for function in functions.values()]
     apart = largest_difference(*values)
     del values

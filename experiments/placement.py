@@ -73,8 +73,8 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "kernels": len(result.plan.groups),
         "stages": stages,
         "transfers": len(staged.actions) - stages,
-        "alone": result.before.peak[0],  # on one device, by the model of schedules
-        "schedule": result.after.peak,
+        "alone": result.before.decision.peak[0],  # on one device, by the model of schedules
+        "schedule": result.after.decision.peak,
         "predicted": staged.predicted,
         "planned": staged.memory,
         "difference": largest_difference(values, expected),

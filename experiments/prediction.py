@@ -125,7 +125,7 @@ def drawn(
         turns = (1 - share) * good.priority + share * rng.random(len(good.priority))
         turns[inputs] = 0  # no op waits for them
         keys = good._replace(priority=np.float32(turns))
-        yield share, modelled("", kernels, graph, problem, keys).order
+        yield share, modelled(kernels, graph, problem, keys).order
 
 
 def peak_beside_inputs(graph: Graph) -> int:

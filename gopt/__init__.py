@@ -25,17 +25,14 @@ from gopt.cost.schedule.execution import evaluate, simulate
 from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
 from gopt.cost.schedule.problem import Problem, prepare, to_bytes, to_seconds
 from gopt.fusion.api import fuse
-from gopt.fusion.comparison import Fusing
 from gopt.graph.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.graph.padding import pad
 from gopt.graph.tracing import Traced, trace
 from gopt.heuristics import HEURISTICS
 from gopt.learning import losses
-from gopt.rewriting.api import Rewriting, rewrite
-from gopt.scheduling.api import Scheduling, schedule
-from gopt.scheduling.candidate import Candidate
-from gopt.scheduling.plan import Plan, load_plan
-from gopt.scheduling.staged import Staged
+from gopt.result import Candidate, Result, load
+from gopt.rewriting.api import rewrite
+from gopt.scheduling.api import schedule
 
 __version__ = "0.2.0"
 
@@ -46,18 +43,14 @@ __all__ = (
     "Candidate",
     "Cost",
     "Decision",
-    "Fusing",
     "Graph",
     "Hardware",
     "Keys",
     "Op",
     "Output",
-    "Plan",
     "Problem",
-    "Rewriting",
+    "Result",
     "Schedule",
-    "Scheduling",
-    "Staged",
     "Traced",
     "cost",
     "decode",
@@ -67,7 +60,7 @@ __all__ = (
     "fuse",
     "heuristics",
     "keys_shape",
-    "load_plan",
+    "load",
     "losses",
     "pad",
     "population_cost",

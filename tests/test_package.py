@@ -52,10 +52,11 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert "XLA needs" in printed and "peak memory" in printed
     assert (tmp_path / "schedule.png").stat().st_size > 1000
     assert (tmp_path / "memory.png").stat().st_size > 1000
-    np.testing.assert_allclose(names["staged"].memory, names["placement"].after.peak, 0.01)
+    np.testing.assert_allclose(names["staged"].memory, names["placement"].after.decision.peak, 0.01)
     assert names["ordering"].after.memory.beside < 0.8 * names["ordering"].before.memory.beside
     args = names["args"]
     np.testing.assert_allclose(names["fastest"](*args), names["step"](*args), rtol=1e-4, atol=1e-6)
     assert names["result"].evaluations[-1] == 5000
+    assert (tmp_path / "order.json").exists()
     np.testing.assert_allclose(names["y"], names["model"](names["layers"], args[1]), rtol=1e-4)
     jax.tree.map(np.testing.assert_array_equal, names["result_on_all_devices"], names["result"])

@@ -143,7 +143,7 @@ def measure(
             seed=settings.seed,
             donate_argnums=case.donated,
         )
-        staged[method] = found[method].apply(devices)
+        staged[method] = found[method].apply(devices=devices)
     alone = jax.jit(case.fn, donate_argnums=case.donated)
     given = random_arguments(case.args)
 
@@ -165,8 +165,8 @@ def measure(
         method: Timed(
             stages=sum(isinstance(action.what, Stage) for action in staged[method].actions),
             transfers=sum(not isinstance(action.what, Stage) for action in staged[method].actions),
-            alone=found[method].before.makespan,
-            predicted=found[method].after.makespan,
+            alone=found[method].before.decision.makespan,
+            predicted=found[method].after.decision.makespan,
             measured=float(np.median(times[method].wall)),
             ratio=median_ratio(times[method].wall, times[""].wall),
             difference=differ[method],

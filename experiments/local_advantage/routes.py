@@ -14,13 +14,7 @@ from experiments.harness import store
 from experiments.harness.runs import Found
 from experiments.local_advantage import training
 from experiments.local_advantage.graphs import Case
-from experiments.local_advantage.methods import (
-    Learned,
-    Task,
-    costs,
-    found_after_each,
-    guided_by,
-)
+from experiments.local_advantage.methods import Learned, Task, costs, found_after_each, guided_by
 from gopt.search.population import DecisionResult
 from gopt.systems import local_advantage
 from gopt.systems.local_advantage import cost_model, policy

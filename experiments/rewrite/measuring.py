@@ -16,7 +16,6 @@ from gopt.program.program import Program, trace_program
 from gopt.rewriting import (
     Found,
     OpCost,
-    Rewriting,
     Search,
     Terms,
     footprint,
@@ -63,24 +62,26 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
         seed=seed,
     )
     plain = _plain(case, rewriting, repeats, seed)
-    seconds = {of: getattr(rewriting, of).times for of in ("before", "folded", "found")}
+    names = {"before": "XLA", "folded": "XLA, folded", "found": "rewritten, folded"}
+    seconds = {of: rewriting[name].times for of, name in names.items()}
+    report, found = rewriting.report, rewriting["rewritten, folded"]
     return {
         "terms": watched.terms,
         "visited": watched.found.visited,
         "stopped": watched.found.stopped,
         "search s": watched.seconds,
         "measuring s": watched.measuring,
-        "cost": (rewriting.before.cost, rewriting.found.cost),
+        "cost": report.costs,
         "seconds": {of: times._asdict() for of, times in seconds.items()},
         "plain seconds": {of: row["times"] for of, row in plain.items()},
-        "ratio": rewriting.ratio(),
+        "ratio": found.ratio(),
         "plain ratio": plain["found"]["ratio"],
-        "wall ratio": rewriting.ratio("wall"),
-        "folded ratio": rewriting.ratio(of=rewriting.folded),
-        "difference": rewriting.difference,
-        "tolerance": rewriting.tolerance,
-        "refused": rewriting.refused,
-        "rules": Counter(rewriting.rules),
+        "wall ratio": found.ratio("wall"),
+        "folded ratio": rewriting["XLA, folded"].ratio(),
+        "difference": report.difference,
+        "tolerance": report.tolerance,
+        "refused": "" if rewriting.after_folded is found else rewriting.reason_folded,
+        "rules": Counter(report.rules),
     }
 
 
@@ -94,10 +95,10 @@ def rules(counts: Mapping[str, int]) -> str:
     return "; ".join(f"{count} × {rule}" for rule, count in counts.items())
 
 
-def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[str, Any]:
+def _plain(case: Case, rewriting: gopt.Result, repeats: int, seed: int) -> dict[str, Any]:
     """Return the times of a model, and of what was found, without YNNPACK."""
     weights, *others = random_arguments(case.args, seed)
-    found = rewriting.found.written
+    found = rewriting["rewritten, folded"].decision
     before, after = (jax.jit(fn, compiler_options=PLAIN) for fn in (case.fn, found.run))
     calls = {
         "before": partial(before, weights, *others),

@@ -68,7 +68,7 @@ def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
 def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
     """Return what steps take in a model, by patches and by whole candidates."""
     terms, roots = played.terms, played.roots
-    agent, price = settings.agent, Prices(terms, roofline()).term
+    agent, price = settings.agent, TermCosts(terms, roofline()).term
     params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=agent)
     choose, rows = xrlflow.policy(agent), []
     for how, reach in (("patches", agent.layers), ("whole", None)):

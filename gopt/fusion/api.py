@@ -2,27 +2,84 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.fusion import CPU, KernelTimes, Rates, fused, groups_of, members, own_fusion
-from gopt.fusion.comparison import FusedProgram, Fusing
+from gopt.fusion import CPU, KernelTimes, Rates, groups_of, members, own_fusion
+from gopt.fusion.plan import Fusion, FusionPlan, executable_of, make_plan
 from gopt.fusion.search import search
 from gopt.graph.tracing import Traced, from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
+from gopt.measure.comparison import choose
 from gopt.measure.isolated_kernel import values_of
-from gopt.measure.timing import Times, turns
+from gopt.measure.timing import memory, turns
 from gopt.program.program import Program, check_one_device, trace_program
+from gopt.result import Candidate, Result, flag_note
 from gopt.search import guided
 from gopt.xla import Group, simplify
+from gopt.xla.applied import executable
 from gopt.xla.ordered import MEMORY_SCHEDULER
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FusionReport:
+    """Details of a search for kernels.
+
+    Attributes:
+      traced: the function as it was traced; `Result.program` is simplified.
+      searched: seconds of the best configuration after each evaluation, by the sum of its kernels;
+        empty where no op can be fused. `[evaluations]`
+      failures: kernels that could not be compiled or timed, and why.
+    """
+
+    traced: Program
+    searched: np.ndarray
+    failures: dict[str, str]
+
+    verb = "fuse"
+    unit = "s"
+
+    def header(self, result: Result) -> str:
+        """Return the line above the table."""
+        kernels = (f"{c.name} {c.decision.kernels}" for c in result.candidates if c.predicted)
+        counts = ", ".join(kernels)
+        return f"{len(result.program.equations)} equations; kernels: {counts or 'as XLA decides'}"
+
+    def notes(self, result: Result) -> list[str]:
+        """Return a line if kernels failed."""
+        del result
+        return [f"{len(self.failures)} kernels failed, see `failures`"] if self.failures else []
+
+    def plan(self, result: Result) -> FusionPlan:
+        """Return the decision as a plan."""
+        return make_plan(self.traced, result.after.decision)
+
+    def plot(self, result: Result) -> "Figure":
+        """Return the time of the best configuration against evaluations of the search.
+
+        Raises:
+          ValueError: nothing was searched.
+        """
+        del result
+        if not len(self.searched):
+            raise ValueError("nothing was searched: the function has no op that can be fused")
+        from gopt import plots
+
+        steps = np.arange(1, len(self.searched) + 1)
+        return plots.convergence(
+            {"sum of kernels": (steps, 1e3 * self.searched[None])}, label="time, ms"
+        )
 
 
 def fuse(
@@ -35,8 +92,8 @@ def fuse(
     times: str | os.PathLike[str] | None = None,
     rates: Rates = CPU,
     weights: str | os.PathLike[str] | None = None,
-) -> Fusing:
-    """Returns ways to fuse the ops of `fn(*args)` on this CPU, each compiled and measured.
+) -> Result:
+    """Return the fastest way to fuse the ops of `fn(*args)` on this CPU, as measured.
 
     XLA's own program is compared with XLA's program of the simplified equations, if these differ
     (see `gopt.xla.simplify`); with the kernels that XLA makes of them, each kept apart; with those
@@ -46,8 +103,9 @@ def fuse(
     says which op to try next. Kernels that are new to it are timed in turn, on one core each.
 
     Programs run on as many cores as XLA uses. They are compared by process time, which is that of
-    all cores and on which others on the machine have little influence. Time on the wall is shown
-    beside it, and what surely takes longer on the wall than XLA's own program is not chosen.
+    all cores and on which others on the machine have little influence. Wall time is shown beside
+    it. XLA's own program is chosen unless another one is significantly faster, see
+    `gopt.measure.comparison`.
 
     The function is run to be timed; so are its kernels. Where no op of it can be fused into
     another, there are XLA's own programs only.
@@ -57,8 +115,8 @@ def fuse(
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
         last, numbers are drawn, and predicates are true.
       evaluations: how many configurations the search may try.
-      repeats: turns in which whole programs are timed; with fewer than 12, too few to tell what is
-        faster, XLA's own program is chosen.
+      repeats: rounds in which whole programs are timed; with fewer than 12, too few to tell what
+        is faster, XLA's own program is chosen.
       seed: of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
       times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.
@@ -83,15 +141,46 @@ def fuse(
     check_one_device(args, traced)
     program = simplify(traced)
     found, searched = _searched(program, kernels, network, rates, evaluations, seed)
-    functions = {"XLA": fn}
-    if program.equations != traced.equations:
-        functions["XLA, simplified"] = program.as_function()
-    ways = list(_ways(functions, program, found, donate_argnums))
-    measured = turns(
-        {way.name: way.function for way in ways}, lambda: _arguments(args), repeats=repeats
+    decisions = _decisions(program.equations != traced.equations, found)
+    candidates = []
+    for name, decision in decisions.items():
+        run = executable_of(
+            decision, fn, program if decision.simplified else traced, donate_argnums
+        )
+        needs = memory(run.function.lower(*args).compile())
+        predicted = found[name].seconds if decision.groups is not None else None
+        candidates.append(Candidate(name, decision, predicted, needs, executable=run))
+    candidates = _timed(candidates, args, repeats)
+    choice = choose({c.name: c.times for c in candidates if c.times})
+    chosen = list(decisions).index(choice.name)
+    after = candidates[chosen]
+    reason = choice.reason
+    if after.decision.groups is None and not after.decision.simplified:
+        reason += flag_note(after.decision.options)
+    if after.executable is not None and after.decision.options:
+        candidates.append(_nested(candidates[0], after, args, repeats))
+    report = FusionReport(traced, searched, dict(kernels.failures))
+    return Result(program, tuple(candidates), chosen, reason, report)
+
+
+def _timed(candidates: Sequence[Candidate], args: tuple[Any, ...], repeats: int) -> list[Candidate]:
+    """Return candidates with their times, in interleaved rounds."""
+    functions = {c.name: c.executable.function for c in candidates if c.executable}
+    times = turns(functions, lambda: _arguments(args), repeats=repeats)
+    base = times[candidates[0].name]
+    return [c._replace(times=times[c.name], base_times=base) for c in candidates]
+
+
+def _nested(before: Candidate, after: Candidate, args: tuple[Any, ...], repeats: int) -> Candidate:
+    """Return a candidate as it is inside other functions, without compiler options; timed."""
+    run = executable(after.executable.nested, None, function=after.executable.nested)
+    nested = after._replace(
+        name=f"{after.name}, nested",
+        decision=after.decision._replace(options={}),
+        memory=memory(run.function.lower(*args).compile()),
+        executable=run,
     )
-    candidates = tuple(way._replace(times=measured[way.name]) for way in ways)
-    return Fusing(program, candidates, searched, dict(kernels.failures))
+    return _timed([before, nested], args, repeats)[1]
 
 
 def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
@@ -173,29 +262,23 @@ def _guide(
     return guide, (guided.flip, *local_advantage.shifts(graphs, problem.configurable))
 
 
-def _ways(
-    functions: dict[str, Callable[..., Any]],
-    program: Program,
-    found: dict[str, _Found],
-    donate_argnums: int | Sequence[int],
-) -> Iterator[FusedProgram]:
-    """Yields XLA's programs of functions, then those of configurations that differ; not timed."""
+def _decisions(has_simpler: bool, found: dict[str, _Found]) -> dict[str, Fusion]:
+    """Return XLA's programs, and configurations that differ, by name.
+
+    Args:
+      has_simpler: whether the simplified equations differ from the traced ones.
+      found: configurations by name.
+    """
     saving = MEMORY_SCHEDULER["cpu"]
-    nothing = Times(np.zeros(0), np.zeros(0))
-    for name, function in functions.items():
+    decisions = {}
+    for name in ("XLA", "XLA, simplified") if has_simpler else ("XLA",):
         for scheduler, options in (("", {}), (", memory scheduler", saving)):
-            own = jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
-            yield FusedProgram(name + scheduler, own, None, None, None, nothing)
-    seen = set()
-    for name, (fuse, parts, seconds) in found.items():
-        if parts in seen:
-            continue
-        seen.add(parts)
-        # With the memory scheduler kernels run one after another, as they were timed.
-        function = jax.jit(
-            fused(program, parts), donate_argnums=donate_argnums, compiler_options=saving
-        )
-        yield FusedProgram(name, function, fuse, len(parts), seconds, nothing)
+            decisions[name + scheduler] = Fusion(name != "XLA", None, None, options)
+    for name, (fuse, parts, _) in found.items():
+        if all(parts != decision.groups for decision in decisions.values()):
+            # With the memory scheduler kernels run one after another, as they were timed.
+            decisions[name] = Fusion(True, fuse, parts, saving)
+    return decisions
 
 
 def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -4,7 +4,16 @@ Figures are made without pyplot: nothing is shown, and no global state is kept. 
 of a paper column (3.5 in).
 """
 
+from gopt.plots.comparison import time_ratios
 from gopt.plots.schedules import confirmed_memory, gantt, memory_profile, overview
 from gopt.plots.searches import convergence, tradeoff
 
-__all__ = ["confirmed_memory", "convergence", "gantt", "memory_profile", "overview", "tradeoff"]
+__all__ = [
+    "confirmed_memory",
+    "convergence",
+    "gantt",
+    "memory_profile",
+    "overview",
+    "time_ratios",
+    "tradeoff",
+]

@@ -25,6 +25,7 @@ CALLS = frozenset(
         *("jit", "closed_call", "core_closed_call", "call", "core_call"),
         *("custom_jvp_call", "custom_vjp_call", "custom_vmap_call"),
         *("remat", "remat2", "checkpoint"),
+        "xla_metadata_call",  # of `gopt.xla.fused`: another decision may fuse otherwise
     }
 )
 

@@ -1,6 +1,6 @@
 """Rewrite programs into equal ones that are measured to be faster: terms, rules and searches."""
 
-from gopt.rewriting.api import Rewriting, rewrite
+from gopt.rewriting.api import RewriteReport, rewrite
 from gopt.rewriting.cost.costs import OpCost, footprint, measured, roofline
 from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Term, Terms
@@ -19,7 +19,7 @@ __all__ = [
     "Match",
     "Matcher",
     "OpCost",
-    "Rewriting",
+    "RewriteReport",
     "RewrittenProgram",
     "Rule",
     "Search",

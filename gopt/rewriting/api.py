@@ -5,129 +5,123 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
-from gopt.measure.timing import FEWEST_TURNS, Times, check_repeats, median_ratio, turns
-from gopt.plots.units import format_seconds
+from gopt.measure.timing import check_repeats, turns
 from gopt.program.program import Program, check_one_device, trace_program
+from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
 from gopt.rewriting.cost.pricing import TermCosts
-from gopt.rewriting.ir.from_program import count_unknown_primitives, terms_of_program
+from gopt.rewriting.ir.from_program import count_unknown_primitives
 from gopt.rewriting.ir.terms import Terms
-from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
+from gopt.rewriting.ir.to_function import RewrittenProgram
+from gopt.rewriting.plan import (
+    FOLDED,
+    OWN,
+    OWN_FOLDED,
+    WHOLE,
+    RewritePlan,
+    executable_of,
+    known_leaves,
+    make_plan,
+    measured_candidate,
+)
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.result import Search
 from gopt.rewriting.search.taso import backtracking
 
-
-class Measured(NamedTuple):
-    """A program as it was measured."""
-
-    written: TracedProgram
-    cost: float  # s, by the model, of what does not depend on constants alone
-    times: Times  # of a call in each turn
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rewriting:
-    """A function, and the cheapest equal one that was found. Print it for a table.
+class RewriteReport:
+    """Details of a rewriting.
 
     Attributes:
-      program: the function as equations.
-      before: the function as it is, with all of its arguments; its cost is that of its terms, as
-        `gopt.rewriting.ir.from_program.terms_of_program` makes them.
-      folded: its terms, where what depends on constants alone is computed before.
-      found: the cheapest program, folded as well.
-      rules: names of those that led there, as the search tells them.
+      rules: names of the rules that led to the rewritten program, as the search tells them.
       difference: of its values from those of the function, as a share of the largest of an array.
-      tolerance: what that may be by rounding, see `gopt.measure.equality.tolerance`.
-      tells: whether random values can tell functions apart: those that the search has changed, and
-        one at least of what depends on arguments that are not constant.
+      folded_difference: the same of the function whose constants are folded, without rewriting.
+      tolerance: largest difference by rounding, see `gopt.measure.equality.tolerance`.
+      is_telling: whether random values can tell functions apart: those that the search has changed,
+        and one at least of what depends on arguments that are not constant.
+      costs: seconds by the model of the function and of the rewritten program, without what depends
+        on constants alone.
       stopped: why the search ended.
-      unknown: what rules know nothing of, and how often the function has it.
+      unknown: primitives that no rule knows, and how often the function has each.
+      constant_argnums: positions of the constant arguments.
+      terms: terms of the function, then those of the search.
+      num_terms: number of those of the function.
+      roots: results of the rewritten program.
     """
 
-    program: Program
-    before: Measured
-    folded: Measured
-    found: Measured
     rules: tuple[str, ...]
     difference: float
+    folded_difference: float
     tolerance: float
-    tells: bool
+    is_telling: bool
+    costs: tuple[float, float]
     stopped: str
     unknown: Counter[str]
+    constant_argnums: tuple[int, ...]
+    terms: Terms
+    num_terms: int
+    roots: tuple[int, ...]
+
+    verb = "rewrite"
+    unit = "s"
 
     @property
-    def after(self) -> Measured:
-        """What was found, if it has the same values and is surely faster; else what was there.
+    def refused(self) -> dict[str, str]:
+        """Candidates that must not be chosen, and why."""
+        found: dict[str, str] = {}
+        if not self.is_telling:
+            why = "its values tell nothing: one is not finite, or all of an array are the same"
+            found |= {WHOLE: why, FOLDED: why}
+        elif not self.difference <= self.tolerance:
+            why = f"its values differ by {self.difference:.0e}"
+            found |= {WHOLE: why, FOLDED: why}
+        if not self.folded_difference <= self.tolerance:
+            found[OWN_FOLDED] = f"its values differ by {self.folded_difference:.0e}"
+        return found
 
-        That is with 95 % confidence, by the time that the process spends on all cores. What surely
-        takes longer on the wall is not chosen either.
-        """
-        return self.before if self.refused else self.found
+    def header(self, result: Result) -> str:
+        """Return the line above the table."""
+        return f"{len(result.program.equations)} equations; {self.stopped}"
 
-    @property
-    def refused(self) -> str:
-        """Why what was found is not chosen; empty if it is."""
-        if not self.tells:
-            return "its values tell nothing: one is not finite, or all of an array are the same"
-        if not self.difference <= self.tolerance:
-            return f"its values differ by {self.difference:.0e}"
-        if len(self.found.times.process) < FEWEST_TURNS:
-            return f"turns are too few to tell what is faster: {FEWEST_TURNS} at least"
-        if not self.ratio()[2] < 1:
-            return "it is not surely faster"
-        if self.ratio("wall")[1] > 1:
-            return "it surely takes longer on the wall"
-        return ""
-
-    def ratio(
-        self, clock: Literal["process", "wall"] = "process", of: Measured | None = None
-    ) -> tuple[float, float, float]:
-        """Returns the time of what was found as a share of that before, and its 95 % interval.
-
-        Args:
-          clock: by which, see `gopt.measure.timing.Times`.
-          of: another one of the three programs.
-        """
-        times = (of or self.found).times
-        return median_ratio(getattr(times, clock), getattr(self.before.times, clock))
-
-    def apply(self) -> TracedProgram:
-        """Returns what was chosen: same arguments, same values.
-
-        What was found was measured as `fold` and `run` do it, see
-        `gopt.rewriting.ir.to_function.TracedProgram`; a call computes what depends on constants
-        alone each time. If it was not chosen, this is the function, equation by equation, and
-        nothing is computed before.
-        """
-        return self.after.written
-
-    def __str__(self) -> str:
-        lines = [
-            f"{len(self.program.equations)} equations; process time of the best of "
-            f"{len(self.before.times.process)} turns; {self.stopped}",
-            f"{'':8}{'by the model':>14}{'measured':>12}{'of before':>11}  {'95 %':11}",
-        ]
-        for name in ("before", "folded", "found"):
-            each: Measured = getattr(self, name)
-            measured, (middle, low, high) = float(each.times.process.min()), self.ratio(of=each)
-            lines.append(
-                f"{name:8}{format_seconds(each.cost):>14}{format_seconds(measured):>12}"
-                f"{middle:>11.3f}  {f'{low:.3f}-{high:.3f}':11}"
-            )
-        lines += [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
+    def notes(self, result: Result) -> list[str]:
+        """Return the rules that were applied, and the primitives that no rule knows."""
+        del result
+        lines = [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
         if self.unknown:
             names = (f"{count} × {name}" for name, count in self.unknown.most_common())
             lines.append(f"no rule knows: {', '.join(names)}")
-        chosen = f"before ({self.refused})" if self.refused else "found"
-        return "\n".join([*lines, f"chosen: {chosen}"])
+        return lines
+
+    def plan(self, result: Result) -> RewritePlan:
+        """Return the decision as a plan."""
+        folded = result.after_folded
+        return make_plan(
+            result.program,
+            self.constant_argnums,
+            result.after.name,
+            folded and folded.name,
+            self.terms,
+            self.num_terms,
+            self.roots,
+        )
+
+    def plot(self, result: Result) -> "Figure":
+        """Return the measured times of the candidates as shares of the first one's."""
+        from gopt import plots
+
+        return plots.time_ratios({c.name: c.ratio() for c in result.candidates if c.times})
 
 
 def rewrite(
@@ -135,35 +129,37 @@ def rewrite(
     *args: Any,
     constant_argnums: int | Sequence[int] = (),
     cost: OpCost | None = None,
-    rules: Sequence[Rule] = RULES,
+    rules: Sequence[Rule] | None = None,
     search: Search = backtracking,
     repeats: int = 20,
     seed: int = 0,
-) -> Rewriting:
-    """Returns an equal function that costs less, and what both take on this machine.
+) -> Result:
+    """Return an equal function that costs less, measured against the function on this machine.
 
     Programs are rewritten by rules, and the one that costs least is compared with the function: its
     values on random arguments, and on those that are given, and its time through XLA on these. It
-    is chosen only if it has the same values, and is surely faster. To differentiate, rewrite the
-    gradient: derivatives of what comes back may be others.
+    is chosen only if it has the same values and is significantly faster, see
+    `gopt.measure.comparison`. To differentiate, rewrite the gradient: derivatives of the rewritten
+    function may be others.
 
-    What depends on constant arguments alone, as weights that are joined, can be computed once:
+    `apply()` returns a function of the same arguments. All that depends on constant arguments
+    alone, such as joined weights, can be computed once:
 
-        faster = gopt.rewrite(model, weights, x, constant_argnums=0).apply()
-        folded = faster.fold(weights)
-        y = jax.jit(faster.run)(folded, x)
+        result = gopt.rewrite(model, weights, x, constant_argnums=0)
+        infer = result.apply(constants={0: weights})
+        y = infer(x)
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
         last, numbers are drawn.
-      constant_argnums: positions in `args` of what is known before the function runs.
-      cost: of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
-      rules: what may be put in the place of what.
+      constant_argnums: positions in `args` of arguments that are known before the function runs.
+      cost: cost of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
+      rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
       search: how programs are rewritten: as TASO does it, as PET does,
         `gopt.rewriting.partial_equivalence`, or as Tensat does, `saturation` of the module
         `gopt.rewriting.search.saturation`. Bind options of these with `functools.partial`.
-      repeats: turns in which both are timed; fewer than 6 are too few to tell what is faster.
+      repeats: rounds in which programs are timed; fewer than 12 are too few to tell what is faster.
       seed: of the numbers that are drawn.
 
     Raises:
@@ -172,63 +168,121 @@ def rewrite(
         rule puts something of another shape or dtype somewhere.
     """
     check_repeats(repeats)
-    if isinstance(constant_argnums, int | np.integer):
-        constant_argnums = (int(constant_argnums),)
-    constant = set(constant_argnums)
-    for position in sorted(constant):
-        if not 0 <= position < len(args):
-            raise ValueError(f"constant_argnums has {position}, expected 0..{len(args) - 1}")
+    constant = _positions(constant_argnums, len(args))
     program = trace_program(fn, *args)
     check_one_device(args, program)
     terms, cost = Terms(), cost or roofline()
-    known = [k in constant for k, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
-    roots = terms_of_program(terms, program, known)
+    roots = terms_of_program(terms, program, known_leaves(program, constant))
+    num_terms = len(terms)
     cost_before = TermCosts(terms, cost).program(roots)
     if not math.isfinite(cost_before):
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
-    found = search(terms, roots, cost, rules)
+    found = search(terms, roots, cost, RULES if rules is None else rules)
 
-    written = {
-        "before": TracedProgram(program, constant),
-        "folded": RewrittenProgram(terms, roots, program, constant),
-        "found": RewrittenProgram(terms, found.roots, program, constant),
-    }
+    has_constants = bool(constant or program.values)
+    own = RewrittenProgram(terms, roots, program, set(constant))
+    rewritten = RewrittenProgram(terms, found.roots, program, set(constant))
     draws = [_drawn(args, program, seed + k) for k in range(2)]
     given = _given(args, draws[0])
     draws.append(given)  # which may be larger, or smaller, than random numbers are
-    expected = [jax.tree.leaves(jax.jit(fn)(*drawn)) for drawn in draws]
-    ours = [jax.tree.leaves(jax.jit(written["found"])(*drawn)) for drawn in draws]
+    expected = _values(fn, draws)
     changed = [k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new]
     made = [k for k, root in enumerate(found.roots) if not _is_given(terms, root)]
-    times = _times(fn, written, given, constant, repeats)
-    costs = {"before": cost_before, "folded": cost_before, "found": found.cost}
-    return Rewriting(
-        program=program,
-        **{name: Measured(written[name], costs[name], times[name]) for name in written},
+    report = RewriteReport(
         rules=found.rewrites,
-        difference=largest_difference(ours, expected),
+        difference=largest_difference(_values(rewritten, draws), expected),
+        folded_difference=largest_difference(_values(own, draws), expected)
+        if has_constants
+        else 0.0,
         tolerance=tolerance(expected),
-        tells=is_telling(*([values[k] for k in changed] for values in expected[:2]))
+        is_telling=is_telling(*([values[k] for k in changed] for values in expected[:2]))
         and (not made or any(is_telling(*(values[k] for values in expected[:2])) for k in made)),
+        costs=(cost_before, found.cost),
         stopped=found.stopped,
         unknown=count_unknown_primitives(terms, roots),
+        constant_argnums=constant,
+        terms=terms,
+        num_terms=num_terms,
+        roots=found.roots,
     )
+    programs = {OWN: own, WHOLE: rewritten}
+    if has_constants:
+        programs |= {OWN_FOLDED: own, FOLDED: rewritten}
+    candidates = _measured(fn, programs, report, program, given, repeats)
+    return _result(program, candidates, report)
 
 
-def _times(
+def _positions(constant_argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the positions of constant arguments, sorted."""
+    if isinstance(constant_argnums, int | np.integer):
+        constant_argnums = (int(constant_argnums),)
+    positions = tuple(sorted(set(map(int, constant_argnums))))
+    for position in positions:
+        if not 0 <= position < count:
+            raise ValueError(f"constant_argnums has {position}, expected 0..{count - 1}")
+    return positions
+
+
+def _values(fn: Callable[..., Any], draws: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Return the values of a function on several arguments, as leaves."""
+    function = jax.jit(fn)
+    return [jax.tree.leaves(function(*drawn)) for drawn in draws]
+
+
+def _measured(
     fn: Callable[..., Any],
-    written: dict[str, TracedProgram],
+    programs: dict[str, RewrittenProgram],
+    report: RewriteReport,
+    program: Program,
     args: tuple[Any, ...],
-    constant: set[int],
     repeats: int,
-) -> dict[str, Times]:
-    """Returns what the function takes, and what others do after constants were folded."""
-    others = [arg for k, arg in enumerate(args) if k not in constant]
-    calls: dict[str, Callable[[], Any]] = {"before": partial(jax.jit(fn), *args)}
-    for name in ("folded", "found"):
-        folded = written[name].fold(*(args[k] for k in sorted(constant)))
-        calls[name] = partial(jax.jit(written[name].run), folded, *others)
-    return turns(calls, repeats=repeats)
+) -> tuple[Candidate, ...]:
+    """Return the function and its equal programs, each compiled and timed.
+
+    Args:
+      fn: the function.
+      programs: by name.
+      report: details of the rewriting.
+      program: the equations of the function.
+      args: arrays.
+      repeats: rounds.
+    """
+    constants = [args[k] for k in report.constant_argnums]
+    others = [arg for k, arg in enumerate(args) if k not in report.constant_argnums]
+    costs = dict.fromkeys((OWN, OWN_FOLDED), report.costs[0])
+    costs |= dict.fromkeys((WHOLE, FOLDED), report.costs[1])
+    if len(programs) > 2:  # the model leaves out what depends on constants alone
+        costs.pop(OWN), costs.pop(WHOLE)
+    found, calls = [], {}
+    for name, written in programs.items():
+        run = executable_of(name, fn, written, program)
+        folded = run.fold(*constants) if run.fold else ()
+        values = (folded, *others) if run.fold else args
+        calls[name] = partial(run.function, *values)
+        decision = None if name == OWN else written
+        found.append(
+            measured_candidate(
+                name, run, values, folded=folded, decision=decision, predicted=costs.get(name)
+            )
+        )
+    times = turns(calls, repeats=repeats)
+    return tuple(c._replace(times=times[c.name], base_times=times[OWN]) for c in found)
+
+
+def _result(program: Program, candidates: tuple[Candidate, ...], report: RewriteReport) -> Result:
+    """Return what is chosen, with all arguments and with folded constants."""
+    times = {c.name: c.times for c in candidates if c.times is not None}
+    index = {c.name: k for k, c in enumerate(candidates)}
+
+    def chosen(*names: str) -> tuple[int, str]:
+        refused = {name: why for name, why in report.refused.items() if name in names}
+        choice = choose({name: times[name] for name in names}, refused)
+        return index[choice.name], choice.reason
+
+    whole = chosen(OWN, WHOLE)
+    if FOLDED not in index:
+        return Result(program, candidates, *whole, report)
+    return Result(program, candidates, *whole, report, *chosen(OWN, OWN_FOLDED, FOLDED))
 
 
 def _is_given(terms: Terms, number: int) -> bool:

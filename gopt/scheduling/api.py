@@ -3,10 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import jax
 
 from gopt.cost.hardware import PRESETS, Hardware
 from gopt.cost.schedule.objectives import OBJECTIVES
@@ -16,10 +13,11 @@ from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.program import Program, check_one_device, trace_program, unroll
-from gopt.scheduling.candidate import Candidate, kernels_of, modelled
+from gopt.result import Candidate, Result, flag_note
+from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
 from gopt.scheduling.methods import LEARNED, METHODS, find
-from gopt.scheduling.on_this_device import through_xla
-from gopt.scheduling.plan import Plan, make_plan
+from gopt.scheduling.on_this_device import nested, through_xla
+from gopt.scheduling.plan import SchedulePlan, make_plan
 from gopt.xla.buffers import unshared_graph
 
 if TYPE_CHECKING:
@@ -37,62 +35,34 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scheduling:
-    """Ways to run a function, and what each costs. Print it for a table.
+class ScheduleReport:
+    """Details of a search for a schedule.
 
     Attributes:
-      program: the function as equations.
+      objective: cost that was minimised.
+      method: name of the search.
       max_trips: every `scan` of at most so many iterations was unrolled.
-      objective: what was minimised.
-      method: what found the schedule.
-      candidates: what was compared, as it is without gopt first: XLA's own program on this machine;
-        on another, all kernels on device 0 in the order of the program.
+      schedules: of all kernels on device 0 in the order of the program, and the chosen one.
+      is_measured: whether candidates were compiled for this machine.
     """
 
-    program: Program
-    max_trips: int
     objective: str
     method: str
-    candidates: tuple[Candidate, ...]
+    max_trips: int
+    schedules: tuple[KernelSchedule, KernelSchedule]
+    is_measured: bool
+
+    verb = "schedule"
 
     @property
-    def before(self) -> Candidate:
-        """What there is without gopt."""
-        return self.candidates[0]
-
-    @cached_property
-    def after(self) -> Candidate:
-        """What was chosen: through XLA what needs least memory, its own program where none less."""
-        measured = [(c.memory.total, k) for k, c in enumerate(self.candidates) if c.memory]
-        return self.candidates[min(measured)[1] if measured else -1]
-
-    @cached_property
-    def plan(self) -> Plan:
-        """What was chosen as a plan, to be saved."""
-        return make_plan(self.after, self.program, self.max_trips)
-
-    def apply(self, devices: Sequence[jax.Device] | None = None) -> Any:
-        """Returns the function as scheduled: same arguments, same values.
-
-        On one device that is a jitted function. On several it is a `gopt.scheduling.staged.Staged`.
-
-        Args:
-          devices: for each device of a machine that was given one to run on, by default the first
-            ones of JAX. One may stand for several. What was compiled runs where its arguments are.
-
-        Raises:
-          ValueError: a device is missing, or devices are given for what was compiled; the message
-            says which.
-        """
-        if self.after.function is not None:
-            if devices is not None:
-                raise ValueError("devices are given: expected none, the arguments say where to run")
-            return self.after.function
-        return self.plan.carry_out(self.program, devices)
+    def unit(self) -> str:
+        """Unit of predicted costs, "B" or "s"."""
+        return "B" if self.objective == "peak_memory" else "s"
 
     def rows(self) -> list[Row]:
-        """Returns kernels, inputs and transfers in the order in which they are issued."""
-        traced, problem, schedule = self.after.traced, self.after.problem, self.after.schedule
+        """Return kernels, inputs and transfers in the order in which they are issued."""
+        _, chosen = self.schedules
+        traced, problem, schedule = chosen.traced, chosen.problem, chosen.schedule
         n, d = problem.shape.ops, problem.num_devices
         items = schedule.order[: int(schedule.num_items)]
         start = to_seconds(problem, schedule.start[items]).tolist()
@@ -108,56 +78,56 @@ class Scheduling:
             rows.append(Row(*what, begin, finish))
         return rows
 
-    def plot(self) -> "Figure":
-        """Returns the memory in use before and after; on several devices below a Gantt chart."""
+    def plan(self, result: Result) -> SchedulePlan:
+        """Return the decision as a plan."""
+        return make_plan(result.after.decision, result.program, self.max_trips)
+
+    def plot(self, result: Result) -> "Figure":
+        """Return the memory in use before and after; on several devices below a Gantt chart."""
         from gopt import plots
 
-        chosen = {"before": self.before, "after": self.after}
-        if self.before.memory is None:
-            schedules = {name: candidate.schedule for name, candidate in chosen.items()}
-            return plots.overview(self.after.problem, schedules, names=self.after.traced.names)
+        before, after = self.schedules
+        if not self.is_measured:
+            schedules = {"before": before.schedule, "after": after.schedule}
+            return plots.overview(after.problem, schedules, names=after.traced.names)
+        chosen = {"before": result.before, "after": result.after}
         return plots.confirmed_memory(
-            {name: (c.problem, c.schedule) for name, c in chosen.items()},
+            {name: (c.decision.problem, c.decision.schedule) for name, c in chosen.items()},
             {name: c.memory.total for name, c in chosen.items() if c.memory},
         )
 
-    def __str__(self) -> str:
-        return self._on_a_machine() if self.before.memory is None else self._through_xla()
+    def header(self, result: Result) -> str:
+        """Return the line above the table."""
+        before, after = self.schedules
+        if not self.is_measured:
+            count, devices = int(after.problem.num_ops), after.problem.num_devices
+            return f"{self.objective} of {count} ops on {devices} devices, by {self.method}"
+        kernels = sum(index >= 0 for index in before.traced.equations)
+        return (
+            f"{len(result.program.equations)} equations, {kernels} kernels; bytes beside the "
+            "arguments, predicted and as XLA plans them"
+        )
 
-    def _through_xla(self) -> str:
-        """A line for each candidate: memory beside the arguments, predicted and planned by XLA."""
-        width = 2 + max(len(candidate.name) for candidate in self.candidates)
-        arguments, before = _beside(self.before)[0], _beside(self.before)[2]
+    def notes(self, result: Result) -> list[str]:
+        """Return costs by the model, if candidates were not compiled."""
+        del result
+        if self.is_measured:
+            return []
+        before, after = self.schedules
         lines = [
-            f"{len(self.program.equations)} equations, {_num_kernels(self.candidates)} kernels; "
-            f"{format_bytes(arguments)} of arguments, and beside them:",
-            f"{'':{width}}{'predicted':>12}{'XLA needs':>12}{'change':>10}",
-        ]
-        for candidate in self.candidates:
-            _, predicted, needs = _beside(candidate)
-            texts = format_bytes(predicted), format_bytes(needs), _change(before, needs)
-            lines.append(f"{candidate.name:{width}}{texts[0]:>12}{texts[1]:>12}{texts[2]:>10}")
-        kept = " (nothing needs less)" if self.after is self.before else ""
-        return "\n".join([*lines, f"chosen: {self.after.name}{kept}"])
-
-    def _on_a_machine(self) -> str:
-        """A line for each cost before and after, by the model."""
-        before, after = self.before, self.after
-        count, devices = int(after.problem.num_ops), after.problem.num_devices
-        lines = [
-            f"{self.objective} of {count} ops on {devices} devices, by {self.method}",
             f"{'':14}{'before':>12}{'after':>12}{'change':>10}",
             _line("makespan", before.makespan, after.makespan, format_seconds),
             _line("peak memory", max(before.peak), max(after.peak), format_bytes),
         ]
         for device, peaks in enumerate(zip(before.peak, after.peak, strict=True)):
             lines.append(_line(f"  device {device}", *peaks, format_bytes))
-        sent = [int(candidate.schedule.num_items) - count for candidate in (before, after)]
+        count = int(after.problem.num_ops)
+        sent = [int(each.schedule.num_items) - count for each in (before, after)]
         lines.append(_line("transfers", sent[0], sent[1], str))
-        for name, candidate in (("before", before), ("after", after)):
-            if not candidate.fits:
+        for name, each in (("before", before), ("after", after)):
+            if not each.fits:
                 lines.append(f"{name}: needs more memory than the devices have")
-        return "\n".join(lines)
+        return lines
 
 
 def schedule(
@@ -172,8 +142,8 @@ def schedule(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     weights: str | os.PathLike[str] | None = None,
-) -> Scheduling:
-    """Returns a schedule of the kernels of `fn(*args)`, to be looked at and to be applied.
+) -> Result:
+    """Return the best schedule found of the kernels of `fn(*args)`.
 
     The function is compiled for the default backend to see what XLA fuses; what it fuses is one
     kernel, and kernels are what is scheduled. Nothing is run or allocated.
@@ -248,7 +218,7 @@ def schedule(
             seed=seed,
             weights=weights,
         )
-        return Scheduling(program, max_trips, objective, method, tuple(ways))
+        return _least_memory(args, program, list(ways), method, max_trips)
     kernels = kernels_of(program, merged=True)
     traced = unshared_graph(kernels.program, kernels.workspace)
     graph = pad(traced.graph)
@@ -262,23 +232,38 @@ def schedule(
         seed=seed,
         weights=weights,
     )
-    in_order = keys_in_order(problem)
-    candidates = (
-        modelled("program order", kernels, traced, problem, in_order),
-        modelled(method, kernels, traced, problem, found),
+    before = modelled(kernels, traced, problem, keys_in_order(problem))
+    after = modelled(kernels, traced, problem, found)
+    report = ScheduleReport(objective, method, max_trips, (before, after), is_measured=False)
+    candidates = tuple(
+        Candidate(name, each, max(each.peak) if report.unit == "B" else each.makespan)
+        for name, each in (("program order", before), (method, after))
     )
-    return Scheduling(program, max_trips, objective, method, candidates)
+    return Result(program, candidates, 1, "as the performance model says", report)
 
 
-def _num_kernels(candidates: Sequence[Candidate]) -> int:
-    return sum(index >= 0 for index in candidates[0].traced.equations)
-
-
-def _beside(candidate: Candidate) -> tuple[int, int, int]:
-    """Returns bytes of arguments, and what is predicted and what XLA needs beside them."""
-    assert candidate.memory is not None  # all candidates of this machine are compiled
-    arguments = candidate.memory.arguments
-    return arguments, candidate.peak[0] - arguments, candidate.memory.beside
+def _least_memory(
+    args: tuple[Any, ...],
+    program: Program,
+    candidates: list[Candidate],
+    method: str,
+    max_trips: int,
+) -> Result:
+    """Return the compiled candidate that needs least memory; the first one of equals."""
+    before = candidates[0]
+    total = [c.memory.total for c in candidates if c.memory]
+    chosen = total.index(min(total))
+    after = candidates[chosen]
+    reason = "nothing needs less"
+    if chosen:
+        less = 100 * (1 - after.memory.beside / before.memory.beside)
+        reason = f"it needs {less:.1f} % less than {before.name}"
+    reason += flag_note(after.decision.options or {})
+    if after.decision.options is None and after.executable.options:
+        candidates.append(nested(after, args))
+    schedules = before.decision, after.decision
+    report = ScheduleReport("peak_memory", method, max_trips, schedules, is_measured=True)
+    return Result(program, tuple(candidates), chosen, reason, report)
 
 
 def _line(name: str, before: Any, after: Any, text: Callable[[Any], str]) -> str:

@@ -1,4 +1,4 @@
-"""Ways to run a function: the kernels of it, what the model says of an order, what XLA needs."""
+"""Schedules of the kernels of a function, and their cost by the model."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -10,7 +10,6 @@ from gopt.cost.schedule.decoding import Keys, Schedule, decode
 from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem, to_bytes, to_seconds
 from gopt.graph.tracing import Traced
-from gopt.measure.timing import Memory
 from gopt.program.equations import variables
 from gopt.program.program import Program
 from gopt.search.parallel import on_host
@@ -88,19 +87,26 @@ def kernels_of(program: Program, *, merged: bool) -> Kernels:
     )
 
 
-class Candidate(NamedTuple):
-    """A schedule of the kernels of a function."""
+class KernelSchedule(NamedTuple):
+    """A schedule of the kernels of a function.
 
-    name: str
+    Attributes:
+      kernels: the program as kernels.
+      traced: the graph of the kernels.
+      problem: the graph on a machine, quantised.
+      keys: random keys that decode to the schedule.
+      schedule: order, start, end and memory of all items.
+      peak: bytes that each device holds by the model, arguments included. `[D]`
+      options: compiler options, if it is XLA's own program; `None` for an order of gopt.
+    """
+
     kernels: Kernels
-    traced: Traced  # the graph of the kernels
-    problem: Problem  # the graph on a machine, quantised
-    keys: Keys  # that decode to the schedule
+    traced: Traced
+    problem: Problem
+    keys: Keys
     schedule: Schedule
-    peak: tuple[int, ...]  # bytes that each device holds by the model, arguments included
-    function: Any = None  # jitted, of the traced arguments; `None` if it was not compiled
-    memory: Memory | None = None  # as XLA plans it; `None` if it was not compiled
-    options: dict[str, Any] | None = None  # of the compiler, if it is XLA's own program
+    peak: tuple[int, ...]
+    options: dict[str, Any] | None = None
 
     @property
     def makespan(self) -> float:
@@ -119,13 +125,11 @@ class Candidate(NamedTuple):
         return self.traced.with_order([item for item in items if item < self.problem.shape.ops])
 
 
-def modelled(
-    name: str, kernels: Kernels, traced: Traced, problem: Problem, keys: Keys
-) -> Candidate:
-    """Returns the schedule that keys decode to, and its peak as the model has it."""
+def modelled(kernels: Kernels, traced: Traced, problem: Problem, keys: Keys) -> KernelSchedule:
+    """Return the schedule that keys decode to, and its peak by the model."""
     schedule = replay(problem, keys)
     peak = tuple(to_bytes(problem, schedule.peak).tolist())
-    return Candidate(name, kernels, traced, problem, jax.device_get(keys), schedule, peak)
+    return KernelSchedule(kernels, traced, problem, jax.device_get(keys), schedule, peak)
 
 
 @on_host

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -16,12 +16,14 @@ from gopt.graph.tracing import Traced
 from gopt.heuristics import HEURISTICS, keys_in_order
 from gopt.measure.timing import memory
 from gopt.program.program import Program
-from gopt.scheduling.candidate import Candidate, Kernels, kernels_of, modelled
+from gopt.result import Candidate
+from gopt.scheduling.candidate import Kernels, KernelSchedule, kernels_of, modelled
 from gopt.scheduling.methods import find
 from gopt.search.parallel import on_host
 from gopt.xla import chains, group, kernel_graph, materialised
+from gopt.xla.applied import Executable, executable
 from gopt.xla.buffers import overwritten
-from gopt.xla.ordered import MEMORY_SCHEDULER, jit_ordered, written_over
+from gopt.xla.ordered import COMPILER_OPTIONS, MEMORY_SCHEDULER, jit_ordered, ordered, written_over
 
 
 def through_xla(
@@ -52,20 +54,20 @@ def through_xla(
       seed: of each search.
       weights: file with a policy.
     """
-    found: list[Candidate] = []
+    found: list[tuple[str, KernelSchedule]] = []
     for kernels in _variants(program):
         if kernels.merged:
             yield from _own(fn, args, donate_argnums, kernels)
         if not kernels.program.equations:
             return
         suffix = "" if kernels.merged else ", duplicates apart"
-        first = candidate_of(f"program order{suffix}", kernels, kernels.program)
-        yield _confirmed(first, kernels.function, kernels.compiled)
+        first = schedule_of(kernels, kernels.program)
+        yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
         for name, other in _orders(kernels, method, evaluations, seed, weights).items():
-            found.append(candidate_of(f"{name}{suffix}", kernels, other))
-    for candidate in sorted(found, key=attrgetter("peak"))[:confirm]:
-        function = jit_ordered(candidate.traced.program)
-        yield _confirmed(candidate, function, function.lower(*args).compile())
+            found.append((f"{name}{suffix}", schedule_of(kernels, other)))
+    for name, schedule in sorted(found, key=lambda each: each[1].peak)[:confirm]:
+        function = jit_ordered(schedule.traced.program)
+        yield _confirmed(name, schedule, function, function.lower(*args).compile())
 
 
 def _variants(program: Program) -> list[Kernels]:
@@ -88,10 +90,11 @@ def _own(
     """Yields XLA's own program, with its default scheduler and with the one that saves memory."""
 
     def own(name: str, written: tuple[int, ...], options: dict[str, Any]) -> Candidate:
-        candidate = candidate_of(name, kernels, kernels.in_order_of_xla(written))
+        schedule = schedule_of(kernels, kernels.in_order_of_xla(written))
         function = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
         compiled = function.lower(*args).compile()
-        return _confirmed(candidate._replace(options=options), function, compiled)
+        run = executable(fn, options, function=function)
+        return _measured(name, schedule._replace(options=options), run, compiled)
 
     yield own("XLA", kernels.written, {})
     saving = MEMORY_SCHEDULER.get(jax.default_backend())
@@ -99,19 +102,43 @@ def _own(
         yield own("XLA, memory scheduler", materialised(kernels.source, saving), saving)
 
 
-def candidate_of(name: str, kernels: Kernels, program: Program) -> Candidate:
-    """Returns kernels in the order of a program as a candidate; its peak is without arguments."""
+def schedule_of(kernels: Kernels, program: Program) -> KernelSchedule:
+    """Return kernels in the order of a program as a schedule; its peak is without arguments."""
     traced = kernel_graph(program, kernels.workspace, written_over(program))
     problem = _on_one_device(traced)
-    candidate = modelled(name, kernels, traced, problem, keys_in_order(problem))
-    return candidate._replace(peak=(packed_bytes(problem, candidate.schedule.order),))
+    schedule = modelled(kernels, traced, problem, keys_in_order(problem))
+    return schedule._replace(peak=(packed_bytes(problem, schedule.schedule.order),))
 
 
-def _confirmed(candidate: Candidate, function: Any, compiled: jax.stages.Compiled) -> Candidate:
-    """Returns a candidate with what XLA needs, and a peak with the arguments that XLA has."""
+def nested(candidate: Candidate, args: tuple[Any, ...]) -> Candidate:
+    """Return a candidate as it is inside other functions, without compiler options; compiled."""
+    if candidate.executable is None:
+        raise ValueError(f"candidate {candidate.name!r} was not compiled")
+    run = candidate.executable.nested
+    return candidate._replace(
+        name=f"{candidate.name}, nested",
+        memory=memory(run.lower(*args).compile()),
+        executable=executable(run, None, function=run),
+    )
+
+
+def _confirmed(
+    name: str, schedule: KernelSchedule, function: Any, compiled: jax.stages.Compiled
+) -> Candidate:
+    """Return an order of gopt as a candidate."""
+    options = COMPILER_OPTIONS.get(jax.default_backend())
+    run = executable(ordered(schedule.traced.program), options, function=function)
+    return _measured(name, schedule, run, compiled)
+
+
+def _measured(
+    name: str, schedule: KernelSchedule, run: Executable, compiled: jax.stages.Compiled
+) -> Candidate:
+    """Return a candidate with its bytes by XLA, and a peak with the arguments that XLA has."""
     needs = memory(compiled)
-    (packed,) = candidate.peak
-    return candidate._replace(peak=(needs.arguments + packed,), function=function, memory=needs)
+    (packed,) = schedule.peak
+    decision = schedule._replace(peak=(needs.arguments + packed,))
+    return Candidate(name, decision, packed, needs, executable=run)
 
 
 def _orders(
@@ -139,7 +166,7 @@ def _orders(
             seed=seed,
             weights=weights,
         )
-        return {method: modelled(method, kernels, graph, problem, keys).order}
+        return {method: modelled(kernels, graph, problem, keys).order}
     parts = chains(program)
     coarse = group(program, parts)
     # What kernels before the last of a chain take for a moment is left out here, not in the peak
@@ -177,7 +204,7 @@ def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> l
         given=given,
     )
     others = [jax.tree.map(itemgetter(k), given.keys) for k in range(len(HEURISTICS))]
-    return [modelled("", kernels, graph, problem, keys).order for keys in (found.keys, *others)]
+    return [modelled(kernels, graph, problem, keys).order for keys in (found.keys, *others)]
 
 
 def _on_one_device(graph: Traced) -> Problem:

@@ -1,35 +1,27 @@
 """Plans: decisions on the kernels of a function, kept in a file and carried out again."""
 
 import dataclasses
-import hashlib
-import json
 import math
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jax.sharding import SingleDeviceSharding
 
-from gopt.files import write_whole
+from gopt.program.fingerprint import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program, unroll
-from gopt.scheduling.candidate import Candidate
+from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.staged import Staged
 from gopt.scheduling.stages import Transfer
 from gopt.xla import Group, group, merge_duplicates
+from gopt.xla.applied import apply_executable, executable
 from gopt.xla.buffers import unshared_graph
-from gopt.xla.ordered import check_order, jit_ordered
-
-_FORMAT = 1
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered, ordered
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class SchedulePlan:
     """How a function should run: its kernels in order, and on which devices.
 
     Attributes:
@@ -56,17 +48,28 @@ class Plan:
     peak: tuple[int, ...]
     options: dict[str, Any] | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<SchedulePlan of {len(self.groups)} kernels on {len(self.peak)} {self.platform} "
+            f"devices, program {self.fingerprint}>"
+        )
+
+    def row(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return dataclasses.asdict(self)
+
     def apply(
         self,
         fn: Callable[..., Any],
         *args: Any,
         donate_argnums: int | Sequence[int] = (),
         devices: Sequence[jax.Device] | None = None,
+        nested: bool = False,
     ) -> Any:
-        """Returns `fn` as planned; it has the signature and the values of `fn`.
+        """Return `fn` as planned; it has the signature and the values of `fn`.
 
         A plan for one device gives a jitted function, whose order was checked; one for several
-        gives a `gopt.scheduling.staged.Staged`.
+        gives a function that is driven from the host, and refuses tracers.
 
         Args:
           fn: the function that was planned, or one that is traced to the same equations.
@@ -74,6 +77,7 @@ class Plan:
           donate_argnums: positions of the arguments whose buffers may be reused.
           devices: for each device of the plan one to run on, by default the first ones of JAX. One
             may stand for several. A plan for one device may leave it to the arguments.
+          nested: whether to leave compiler options out always; see `gopt.result.Result.apply`.
 
         Raises:
           ValueError: the plan is of another program or backend, a device is missing, or XLA does
@@ -81,29 +85,39 @@ class Plan:
         """
         program = trace_program(fn, *args, donate_argnums=donate_argnums)
         program = unroll(program, max_trips=self.max_trips) if self.max_trips else program
-        if fingerprint(program) != self.fingerprint:
-            raise ValueError(
-                f"the plan is of another program: fn has {len(program.equations)} equations on "
-                f"{len(program.inputs)} arrays, fingerprint {fingerprint(program)}, "
-                f"expected {self.fingerprint}"
-            )
-        if self.options is not None:
-            first = self._devices(devices)[0]
-            return jax.jit(
-                fn,
-                donate_argnums=donate_argnums,
-                compiler_options=self.options,
-                out_shardings=SingleDeviceSharding(first) if first else None,
-            )
-        return self.carry_out(program, devices)
+        check_fingerprint(program, self.fingerprint)
+        if self.options is None:
+            return self.carry_out(program, devices, nested=nested)
+        first = self._devices(devices)[0]
+        function = jax.jit(
+            fn,
+            donate_argnums=donate_argnums,
+            compiler_options=self.options,
+            out_shardings=SingleDeviceSharding(first) if first else None,
+        )
+        run = executable(fn, self.options, function=function)
+        return apply_executable(run, name=repr(self), nested=nested)
 
-    def carry_out(self, program: Program, devices: Sequence[jax.Device] | None = None) -> Any:
-        """Returns the function of the program that was planned, as in `apply`."""
+    def carry_out(
+        self,
+        program: Program,
+        devices: Sequence[jax.Device] | None = None,
+        *,
+        nested: bool = False,
+    ) -> Any:
+        """Return the function of the program that was planned, as in `apply`."""
         kernels, found = self.kernels(program), self._devices(devices)
         if len(self.peak) == 1:
             function = jit_ordered(kernels, found[0])
             check_order(kernels, function.lower(*program.arguments()).compile())
-            return function
+            options = COMPILER_OPTIONS.get(self.platform)
+            run = executable(ordered(kernels), options, function=function)
+            return apply_executable(run, name=repr(self), nested=nested)
+        if nested:
+            raise ValueError(
+                f"nested is given: expected False, a function on {len(self.peak)} devices is "
+                "driven from the host"
+            )
         ends = (kernel.outvars[0] for kernel in kernels.equations)
         workspace = dict(zip(ends, self.workspace, strict=True))
         traced = unshared_graph(kernels, workspace)
@@ -137,41 +151,29 @@ class Plan:
                 raise ValueError(f"groups[{k}] is {part}: expected equations of the program")
         return group(source, self.groups)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan to a JSON file, whole or not at all."""
-        with write_whole(path) as temporary:
-            row = {"format": _FORMAT, **dataclasses.asdict(self)}
-            temporary.write_text(json.dumps(row) + "\n")
 
-
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Returns the plan in a file that `Plan.save` wrote.
+def read_plan(row: dict[str, Any]) -> SchedulePlan:
+    """Return a plan from its JSON values.
 
     Raises:
-      ValueError: the file is no plan, or of another version.
+      ValueError: a field is out of range.
     """
-    try:
-        row = json.loads(Path(path).read_text())
-        if row.pop("format") != _FORMAT:
-            raise ValueError("another version")
-        plan = Plan(
-            **{
-                **row,
-                "max_trips": int(row["max_trips"]),
-                "groups": tuple(tuple(map(int, part)) for part in row["groups"]),
-                "workspace": tuple(map(float, row["workspace"])),
-                "device": tuple(map(int, row["device"])),
-                "transfers": tuple(Transfer(*map(int, sent)) for sent in row["transfers"]),
-                "peak": tuple(map(int, row["peak"])),
-            }
-        )
-        _check(plan)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no plan of gopt, format {_FORMAT}: {error}") from error
+    plan = SchedulePlan(
+        **{
+            **row,
+            "max_trips": int(row["max_trips"]),
+            "groups": tuple(tuple(map(int, part)) for part in row["groups"]),
+            "workspace": tuple(map(float, row["workspace"])),
+            "device": tuple(map(int, row["device"])),
+            "transfers": tuple(Transfer(*map(int, sent)) for sent in row["transfers"]),
+            "peak": tuple(map(int, row["peak"])),
+        }
+    )
+    _check(plan)
     return plan
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: SchedulePlan) -> None:
     devices = range(len(plan.peak))
     if len(plan.workspace) != len(plan.groups):
         raise ValueError(
@@ -188,13 +190,13 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"device[{op}] is {on}: expected 0..{len(devices) - 1}")
 
 
-def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:
-    """Returns the plan that carries a candidate out.
+def make_plan(candidate: KernelSchedule, program: Program, max_trips: int) -> SchedulePlan:
+    """Return the plan that carries a schedule out.
 
     Args:
       candidate: a schedule of the kernels of the program.
       program: as it was traced, with every `scan` of at most `max_trips` iterations unrolled.
-      max_trips: see `Plan`.
+      max_trips: see `SchedulePlan`.
     """
     kernels, schedule = candidate.kernels, candidate.schedule
     groups = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
@@ -212,7 +214,7 @@ def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:
             output = tensor - int(candidate.problem.first_tensor[op])
             transfers.append(Transfer(ran, number[op], output, device))
         ran += item in number and number[item] >= len(sources)
-    return Plan(
+    return SchedulePlan(
         fingerprint=fingerprint(program),
         platform=jax.default_backend(),
         max_trips=max_trips,
@@ -224,52 +226,3 @@ def make_plan(candidate: Candidate, program: Program, max_trips: int) -> Plan:
         peak=candidate.peak,
         options=candidate.options,
     )
-
-
-def fingerprint(program: Program) -> str:
-    """Returns a hash of a program: equal for functions that are traced to the same equations.
-
-    Captured arrays count by shape and dtype.
-    """
-    digest = hashlib.sha256()
-    for line in _lines(program.jaxpr().jaxpr):
-        digest.update(line.encode())
-    digest.update(repr(program.donated).encode())
-    return digest.hexdigest()[:16]
-
-
-def _lines(jaxpr: Jaxpr) -> Iterator[str]:
-    """Yields what makes a jaxpr what it is: no names, no addresses of objects."""
-    number: dict[Var, int] = {}
-
-    def name(atom: Any) -> str:
-        if isinstance(atom, Literal):
-            return f"{atom.val!r}:{atom.aval.str_short()}"
-        return f"{number.setdefault(atom, len(number))}:{atom.aval.str_short()}"
-
-    yield " ".join(map(name, (*jaxpr.constvars, *jaxpr.invars)))
-    for equation in jaxpr.eqns:
-        reads, makes = (" ".join(map(name, atoms)) for atoms in (equation.invars, equation.outvars))
-        yield f"\n{makes} = {equation.primitive.name} {reads}"
-        for key, value in sorted(equation.params.items()):
-            if key != "name":  # of what is called
-                yield f"\n {key}"
-                yield from _value(value)
-    yield "\n" + " ".join(map(name, jaxpr.outvars))
-
-
-def _value(value: Any) -> Iterator[str]:
-    """Yields the value of a parameter of an equation."""
-    if isinstance(value, ClosedJaxpr):
-        value = value.jaxpr
-    if isinstance(value, Jaxpr):
-        yield from _lines(value)
-    elif isinstance(value, tuple | list):
-        yield "("
-        for part in value:
-            yield from _value(part)
-        yield ")"
-    elif isinstance(value, frozenset):
-        yield from sorted(map(repr, value))
-    else:
-        yield f" {_ADDRESS.sub('', repr(value))}"

@@ -139,9 +139,10 @@ class Staged:
         """Returns the value of the function, each array on the device that makes it.
 
         Raises:
-          ValueError: the arguments differ from the traced ones in structure, shape or dtype, or one
-            that is donated is passed twice or was deleted.
+          ValueError: an argument is a tracer, or differs from the traced one in structure, shape or
+            dtype, or one that is donated is passed twice or was deleted.
         """
+        _refuse_tracers(args)
         # No other name than that in `held` keeps an array.
         held = self._take(args)
         for what, compiled, dead in self.actions:
@@ -194,6 +195,17 @@ class Staged:
         alone = len(set(self.devices)) == len(self.devices)
         if alone and tensor < self._tensors.num_sources and on == self._device[tensor]:
             array.delete()
+
+
+def _refuse_tracers(args: tuple[Any, ...]) -> None:
+    """Raise ValueError if an argument is a tracer."""
+    for path, leaf in jax.tree.leaves_with_path(args):
+        if isinstance(leaf, jax.core.Tracer):
+            raise ValueError(
+                f"args{jax.tree_util.keystr(path)} is a tracer: a function in stages on several "
+                "devices is driven from the host, and runs inside no other function; schedule the "
+                "outer function instead"
+            )
 
 
 def _on(program: Program, device: jax.Device) -> list[jax.ShapeDtypeStruct]:

@@ -21,12 +21,7 @@ class OnnxModel(NamedTuple):
     It can be traced, scheduled and rewritten like any function:
 
         model = read_onnx("model.onnx")
-        faster = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0)
-
-    Attributes:
-      fn: function of `weights` and `*inputs` that returns the outputs, in order.
-      weights: arrays by name; `fn` has the shapes and axes among them built in.
-      inputs: shape and dtype of each input, in order.
+        result = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0)
     """
 
     fn: Callable[..., tuple[jax.Array, ...]]

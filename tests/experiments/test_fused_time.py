@@ -12,10 +12,11 @@ from experiments.fused_time import Settings, drawn, main, measure, summary, typi
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion import CPU
-from gopt.fusion.comparison import FusedProgram, Fusing
+from gopt.fusion.plan import Fusion
 from gopt.graph.tracing import trace
 from gopt.measure.timing import Times
 from gopt.program.program import trace_program
+from gopt.result import Candidate, Result
 from gopt.workloads.cases import Case, floats
 from tests.measure.cache_files import stored_rows
 
@@ -137,19 +138,20 @@ def test_blocks_are_fused_and_compared(tiny, tmp_path, monkeypatch):
 def test_programs_are_compared_with_the_faster_of_the_same_equations():
     def made(name, seconds, kernels=None):
         times = Times(np.array(seconds), np.array(seconds))
-        return FusedProgram(name, lambda: None, None, kernels, None, times)
+        groups = None if kernels is None else ((0,),) * kernels
+        return Candidate(name, Fusion(True, None, groups, {}), times=times, base_times=times)
 
     own = [made("XLA", [1.0] * 24), made("XLA, memory scheduler", [0.9] * 24)]
-    ours = made("searched", [0.5] * 12 + [0.6] * 12, 3)
+    ours = made("searched", [0.5, 0.6] * 12, 3)
     program = trace_program(jnp.sin, 1.0)
 
     def ratio(*candidates):
-        return fuse._of_same_equations(Fusing(program, candidates, np.ones(1), {}), ours)
+        return fuse._of_same_equations(Result(program, candidates, 0, "", None), ours)
 
     assert ratio(*own, ours) == pytest.approx((2 / 3,) * 3)
-    # Of the simplified equations, the faster by the first half; the other half is compared.
-    first = made("XLA, simplified", [0.4] * 12 + [1.2] * 12)
-    second = made("XLA, simplified, memory scheduler", [0.5] * 12 + [0.3] * 12)
+    # Of the simplified equations, the faster by even rounds; odd rounds are compared.
+    first = made("XLA, simplified", [0.4, 1.2] * 12)
+    second = made("XLA, simplified, memory scheduler", [0.5, 0.3] * 12)
     assert ratio(*own, first, second, ours) == pytest.approx((0.5,) * 3)
 
 

@@ -1,19 +1,21 @@
 """From a function to the fastest of several programs that compute the same."""
 
 import math
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import gopt
 from gopt.fusion import api
 from gopt.fusion.api import fuse
-from gopt.fusion.comparison import FusedProgram, Fusing
 from gopt.fusion.search import search
 from gopt.measure import isolated_kernel, kernel_times
-from gopt.measure.timing import Times, median_ratio
-from gopt.program.program import trace_program
+from gopt.measure.comparison import Choice
+from gopt.measure.timing import median_ratio
+from gopt.result import load
 from gopt.search import guided
 from tests.measure.cache_files import stored_rows
 
@@ -50,7 +52,7 @@ def test_all_programs_have_the_values_of_the_function(found):
     names = [candidate.name for candidate in found.candidates]
     assert names[:5] == [*OWN, "XLA's kernels, apart"]
     for candidate in found.candidates:
-        for ours, theirs in zip(candidate.function(W, X), step(W, X), strict=True):
+        for ours, theirs in zip(candidate.executable.function(W, X), step(W, X), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -58,17 +60,26 @@ def test_the_table_has_a_line_for_each_and_says_what_was_chosen(found):
     lines = str(found).splitlines()
     assert len(lines) == 3 + len(found.candidates)
     assert lines[-1].startswith(f"chosen: {found.after.name}")
-    assert found.apply() is found.after.function
+    assert found.apply()(W, X)[0].shape == W.shape
+    assert (
+        repr(found)
+        == f"<Result of gopt.fuse: {found.after.name!r} of {len(found.candidates)} candidates>"
+    )
+    assert all(c.name in found._repr_html_() for c in found.candidates if "'" not in c.name)
+    assert [row["name"] for row in found.table()] == [c.name for c in found.candidates]
     for line, candidate in zip(lines[2:], found.candidates, strict=False):
         assert line.startswith(candidate.name)
-        assert candidate.kernels is None or f" {candidate.kernels} " in line
+        kernels = candidate.decision.kernels
+        assert kernels is None or f"{candidate.name} {kernels}" in lines[0]
 
 
 def test_the_search_never_loses_what_it_has(found):
-    assert len(found.searched) == 6 and not found.failures
-    assert (np.diff(found.searched) <= 0).all()
-    starts = [c.predicted for c in found.candidates if c.fuse is not None and c.name != "searched"]
-    assert found.searched[0] == min(starts)
+    assert len(found.report.searched) == 6 and not found.report.failures
+    assert (np.diff(found.report.searched) <= 0).all()
+    starts = [
+        c.predicted for c in found.candidates if c.predicted is not None and c.name != "searched"
+    ]
+    assert found.report.searched[0] == min(starts)
 
 
 def test_the_plot_shows_the_search(found):
@@ -96,7 +107,7 @@ def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
 
     monkeypatch.setattr(isolated_kernel, "timed", fails)
     result = fuse(step, W, X, evaluations=3, repeats=1)
-    assert list(result.failures.values()) == ["TimeoutError: too long"]
+    assert list(result.report.failures.values()) == ["TimeoutError: too long"]
     assert "1 kernels failed" in str(result)
     np.testing.assert_allclose(result.apply()(W, X)[0], step(W, X)[0], rtol=1e-4, atol=1e-5)
 
@@ -111,7 +122,7 @@ def test_shapes_stand_for_arrays_and_arguments_may_be_donated():
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (W, X)]
     result = fuse(step, *shapes, evaluations=1, repeats=1, donate_argnums=0)
     w = jnp.copy(W)
-    result.candidates[-1].function(w, X)
+    result.candidates[-1].executable.function(w, X)
     assert w.is_deleted()
 
 
@@ -124,7 +135,7 @@ def test_what_cannot_be_fused_has_the_programs_of_xla_only(function, args):
     assert [c.name for c in result.candidates] == OWN[:2]  # nor is there anything to simplify
     np.testing.assert_allclose(result.apply()(*args), function(*args), rtol=1e-6)
     assert str(result).count("\n") == 4
-    assert result.searched.shape == (0,)
+    assert result.report.searched.shape == (0,)
     with pytest.raises(ValueError, match="nothing was searched"):
         result.plot()
 
@@ -155,54 +166,68 @@ def test_bad_arguments_are_refused_before_anything_is_traced(options, error, mat
         fuse(lambda _: pytest.fail("it was traced"), W, **options)
 
 
-def candidate(name, process, wall=None):
-    times = Times(np.array(process), np.array(process if wall is None else wall))
-    return FusedProgram(name, lambda: None, None, None, None, times)
+@pytest.fixture
+def fused_result(monkeypatch):
+    """A result in which the configuration of instruction fusion was chosen."""
+    monkeypatch.setattr(
+        api, "choose", lambda times: Choice("XLA's kernels, apart", "it is significantly faster")
+    )
+    return fuse(step, W, X, evaluations=1, repeats=1)
 
 
-@pytest.mark.parametrize(
-    ("ratios", "chosen", "why"),
-    [
-        ([0.9] * 12, "ours", ""),  # in each turn, however they differ
-        # Of six turns, the interval is all of them.
-        ([0.9] * 11 + [1.1], "XLA", " (ours is not surely faster)"),
-        ([1.1] + [0.9] * 11, "ours", ""),  # the other half says whether it is faster
-        ([1.1] * 12, "XLA", " (nothing is faster)"),
-    ],
-)
-def test_what_is_not_surely_faster_is_not_chosen(ratios, chosen, why):
-    base = np.arange(1.0, 13)
-    ways = (candidate("XLA", base), candidate("ours", ratios * base))
-    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
-    assert result.after.name == chosen
-    assert str(result).endswith(f"chosen: {chosen}{why}")
+def test_the_chosen_program_is_measured_without_options_too(fused_result):
+    *_, nested = fused_result.candidates
+    assert nested.name == "XLA's kernels, apart, nested"
+    assert nested.times is not None and nested.memory is not None
+    assert nested.executable.function is fused_result.apply(nested=True)
+    assert f"chosen: {fused_result.after.name} (it is" in str(fused_result)
 
 
-@pytest.mark.parametrize(
-    ("wall", "chosen"),
-    [
-        ([1.2] * 12, "XLA"),
-        ([1.2] * 11 + [0.9], "ours"),  # not surely slower
-        ([0.9] * 6 + [1.2] * 6, "XLA"),  # the other half says so, here too
-        ([1.2] * 6 + [1.0] * 6, "ours"),
-    ],
-)
-def test_what_is_surely_slower_on_the_wall_is_not_chosen(wall, chosen):
-    base = np.arange(1.0, 13)
-    ways = (candidate("XLA", base, 2 * base), candidate("ours", 0.5 * base, 2 * base * wall))
-    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
-    assert result.after.name == chosen
-    assert ("(ours surely takes longer on the wall)" in str(result)) == (chosen == "XLA")
-    (line,) = (line for line in str(result).splitlines() if line.startswith("ours"))
-    assert line.split()[-3:] == ["0.500", "0.500-0.500", f"{np.median(wall):.3f}"]
+def test_tracers_have_the_same_equations_and_one_warning(fused_result):
+    function = fused_result.apply()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        value = jax.jit(function)(W, X)
+        gradient = jax.grad(lambda x: function(W, x)[1])(X)
+        batch = jax.vmap(function, (None, 0))(W, X[None])
+    assert [w.category for w in caught] == [UserWarning]
+    assert "without the compiler options" in str(caught[0].message)
+    assert caught[0].filename == __file__ or "jax" in caught[0].filename
+    close(value, step(W, X))
+    close(gradient, jax.grad(lambda x: step(W, x)[1])(X))
+    close(jax.tree.map(lambda x: x[0], batch), step(W, X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        close(jax.jit(fused_result.apply(nested=True))(W, X), step(W, X))
 
 
-def test_of_few_turns_nothing_but_xla_is_chosen_and_the_table_says_why():
-    ways = (candidate("XLA", [1.0] * 11), candidate("ours", [0.1] * 11))
-    result = Fusing(trace_program(step, W, X), ways, np.ones(1), {})
-    assert result.after is result.before
-    why = "turns are too few to tell what is faster: 12 at least"
-    assert str(result).splitlines()[-1] == f"chosen: XLA ({why})"
+def test_what_was_fused_is_saved_and_loaded(fused_result, tmp_path):
+    path = tmp_path / "fusion.json"
+    fused_result.save(path)
+    plan = load(path)
+    assert plan == fused_result.plan and "\n" not in repr(plan)
+    function = plan.apply(step, W, X)
+    assert function.lower(W, X).as_text() == fused_result.apply().lower(W, X).as_text()
+    close(function(W, X), step(W, X))
+    with pytest.raises(ValueError, match="the plan is of another program"):
+        plan.apply(lambda w, x: w, W, X)
+
+
+def test_what_was_fused_can_be_scheduled(fused_result):
+    with pytest.warns(UserWarning, match="without the compiler options"):
+        result = gopt.schedule(fused_result.apply(), W, X, evaluations=10, confirm=1)
+    close(result.apply()(W, X), step(W, X))
+
+
+def test_a_fused_function_has_no_constants_nor_devices(found):
+    with pytest.raises(ValueError, match="constants are given: expected none"):
+        found.apply(constants={0: W})
+    with pytest.raises(ValueError, match="devices are given: expected none"):
+        found.apply(devices=jax.devices())
+
+
+def close(ours, theirs):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), ours, theirs)
 
 
 def test_the_interval_of_a_median_holds_it_19_times_of_20():

@@ -14,7 +14,7 @@ from gopt.learning.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.scheduling import best
 from gopt.scheduling.api import METHODS
-from gopt.scheduling.candidate import Candidate
+from gopt.scheduling.candidate import KernelSchedule
 from gopt.systems import go, regal
 from gopt.systems.go import scheduling as go_scheduling
 from tests.reference import execution as reference
@@ -34,7 +34,7 @@ GRADIENT = jax.grad(loss)
 def kernels():
     """The padded graph that is scheduled."""
     result = gopt.schedule(GRADIENT, *arguments(), hardware="2xh100", method="heft")
-    return gopt.pad(result.after.traced.graph)
+    return gopt.pad(result.after.decision.traced.graph)
 
 
 def arguments(rows=256):
@@ -68,30 +68,32 @@ def run(weights):
 @pytest.fixture(scope="module")
 def by_heuristics(run):
     """What each heuristic finds, whatever the objective."""
-    return [run(name).after for name in gopt.HEURISTICS]
+    return [run(name).after.decision for name in gopt.HEURISTICS]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_costs_are_those_of_the_plain_reference(run, method):
     result = run(method)
-    problem, count = result.after.problem, int(result.after.problem.num_ops)
+    before, after = result.before.decision, result.after.decision
+    problem, count = after.problem, int(after.problem.num_ops)
     in_order = keys_from_items(problem, [0] * count, range(count))
-    for costs, keys in ((result.before, in_order), (result.after, result.after.keys)):
+    for costs, keys in ((before, in_order), (after, after.keys)):
         expected = reference.run(problem, keys)
         assert costs.makespan == expected.makespan * float(problem.tick)
         assert costs.peak == tuple(peak * int(problem.unit) for peak in expected.peak)
-    assert all(type(peak) is int for peak in result.after.peak)
-    assert type(result.after.makespan) is float
+    assert all(type(peak) is int for peak in after.peak)
+    assert type(after.makespan) is float
 
 
 def test_before_is_the_program_on_device_0(run):
     result = run("heft", hardware=unit_rate_devices(2, channel=no_channels))
-    graph, reference = result.before.traced.graph, result.before.schedule
+    before = result.before.decision
+    graph, reference = before.traced.graph, before.schedule
     assert reference.order[: graph.num_ops].tolist() == list(range(graph.num_ops))
     assert reference.num_items == graph.num_ops
-    assert result.before.peak[1] == 0
-    assert result.before.makespan == pytest.approx(np.maximum(graph.flops, graph.bytes).sum())
+    assert before.peak[1] == 0
+    assert before.makespan == pytest.approx(np.maximum(graph.flops, graph.bytes).sum())
 
 
 @pytest.mark.slow
@@ -110,14 +112,14 @@ def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
 
     monkeypatch.setattr(go_scheduling, "_search", watched)
 
-    def measure(costs: Candidate) -> float:
+    def measure(costs: KernelSchedule) -> float:
         return max(costs.peak) if objective == "peak_memory" else costs.makespan
 
     best_of_others = min(map(measure, by_heuristics))
     for seed in range(3):
         result = run(method, objective=objective, seed=seed)
-        assert measure(result.after) <= best_of_others
-        assert measure(result.after) <= measure(result.before)
+        assert measure(result.after.decision) <= best_of_others
+        assert measure(result.after.decision) <= measure(result.before.decision)
     assert len(searched) == (3 if method == "go" else 0) and 0 not in searched  # not starts alone
 
 
@@ -126,7 +128,9 @@ def test_searches_lower_their_objective(run):
         made = [jnp.tanh(x @ (w + k)) for k in range(20)]
         return [a.T @ b for a, b in zip(made, made[3:] + made[:3], strict=True)]
 
-    few, many = (max(run("brkga", fn=branches, evaluations=n).after.peak) for n in (100, 3000))
+    few, many = (
+        max(run("brkga", fn=branches, evaluations=n).after.decision.peak) for n in (100, 3000)
+    )
     assert many < few
 
 
@@ -134,7 +138,7 @@ def test_searches_lower_their_objective(run):
     ("method", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99), ("go", 1)]
 )
 def test_budgets_may_be_smaller_than_a_population(run, method, evaluations):
-    assert max(run(method, evaluations=evaluations).after.peak) > 0
+    assert max(run(method, evaluations=evaluations).after.decision.peak) > 0
 
 
 def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch):
@@ -146,21 +150,21 @@ def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch)
         return search(*args, evaluations=evaluations, **settings)
 
     monkeypatch.setattr(regal, "search_from", record)
-    problem = run("regal", evaluations=98).after.problem
+    problem = run("regal", evaluations=98).after.decision.problem
     assert spent == [98 - len(memory_orders.ORDERS) - baselines.tried(problem)]
 
 
 def test_objectives_differ(run):
     slow, fast = run("brkga"), run("brkga", objective="makespan")
-    assert fast.after.makespan < slow.after.makespan
-    assert max(slow.after.peak) < max(fast.after.peak)
+    assert fast.after.decision.makespan < slow.after.decision.makespan
+    assert max(slow.after.decision.peak) < max(fast.after.decision.peak)
 
 
 @pytest.mark.parametrize("method", ["brkga", "regal"])
 def test_seed_decides(run, method, monkeypatch):
     # Else a heuristic is the best of this small graph, whatever the seed.
     monkeypatch.setattr(best, "heuristic_keys", lambda problem: worst(problem))
-    one, same, other = (run(method, seed=seed).after.keys.priority for seed in (0, 0, 1))
+    one, same, other = (run(method, seed=seed).after.decision.keys.priority for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
@@ -204,8 +208,8 @@ def test_donated_arguments_are_freed():
         gopt.schedule(jnp.sin, jnp.zeros(9), hardware="2xh100", method="heft", donate_argnums=d)
         for d in ((), 0)
     )
-    assert kept.after.traced.graph.pinned.tolist() == [True, True]
-    assert donated.after.traced.graph.pinned.tolist() == [False, True]
+    assert kept.after.decision.traced.graph.pinned.tolist() == [True, True]
+    assert donated.after.decision.traced.graph.pinned.tolist() == [False, True]
 
 
 def test_scans_are_unrolled_on_request():
@@ -215,7 +219,7 @@ def test_scans_are_unrolled_on_request():
     rolled, unrolled = (
         gopt.schedule(
             fn, jnp.ones((8, 8)), hardware="2xh100", method="heft", max_trips=trips
-        ).after.traced
+        ).after.decision.traced
         for trips in (0, 5)
     )
     assert len(rolled.names) == 2
@@ -226,16 +230,16 @@ def test_rows_name_all_ops_and_transfers(run):
     result = run(
         "etf", objective="makespan", hardware=unit_rate_devices(2, flop_rate=1e3, bandwidth=1e6)
     )
-    rows = result.rows()
+    rows = result.report.rows()
     ops = [row for row in rows if row.kind != "transfer"]
-    assert sorted(row.name for row in ops) == sorted(result.after.traced.names)
+    assert sorted(row.name for row in ops) == sorted(result.after.decision.traced.names)
     sent = [row for row in rows if row.kind == "transfer"]
     assert sent
     home = {row.name: row.device for row in ops}
-    unique = [row for row in sent if result.after.traced.names.count(row.name) == 1]
+    unique = [row for row in sent if result.after.decision.traced.names.count(row.name) == 1]
     assert unique
     assert all(home[row.name] != row.device for row in unique)
-    assert max(row.end for row in rows) == result.after.makespan
+    assert max(row.end for row in rows) == result.after.decision.makespan
     assert all(0 <= row.start <= row.end for row in rows)
     assert all(row.start == row.end for row in rows if row.kind == "input")
 
@@ -245,15 +249,41 @@ def test_summary_names_what_it_says(run):
     text = str(result)
     assert "peak_memory of" in text
     assert "by greedy_release" in text
-    assert format_seconds(result.before.makespan) in text
-    assert format_bytes(max(result.after.peak)) in text
+    assert format_seconds(result.before.decision.makespan) in text
+    assert format_bytes(max(result.after.decision.peak)) in text
     assert "more memory" not in text
 
 
 def test_summary_says_what_does_not_fit(run):
     result = run("heft", hardware=unit_rate_devices(2, capacity=2.0**18))
-    assert not result.before.fits
+    assert not result.before.decision.fits
     assert "before: needs more memory than the devices have" in str(result)
+
+
+def test_the_table_has_costs_by_the_model(run):
+    result = run("greedy_release")
+    peaks = [max(candidate.decision.peak) for candidate in result.candidates]
+    assert [row["predicted"] for row in result.table()] == peaks
+    assert repr(result) == "<Result of gopt.schedule: 'greedy_release' of 2 candidates>"
+    assert "<td>greedy_release</td>" in result._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "trace", [jax.jit, lambda f: jax.grad(lambda *args: f(*args).sum()), jax.vmap]
+)
+def test_a_function_on_several_devices_refuses_tracers_by_name(run, trace):
+    placed = run("heft").apply(devices=2 * jax.devices()[:1])
+    args = jnp.ones((1, 128, 128)), jnp.ones((1, 256, 128))
+    args = args if trace is jax.vmap else [x[0] for x in args]
+    with pytest.raises(ValueError, match=r"args\[0\] is a tracer: a function in stages on several"):
+        trace(placed)(*args)
+
+
+def test_a_function_on_several_devices_is_not_nested(run):
+    with pytest.raises(ValueError, match="nested is given: expected False, a function on 2"):
+        run("heft").apply(nested=True)
+    with pytest.raises(ValueError, match="constants are given: expected none"):
+        run("heft").apply(constants={})
 
 
 def test_plot_shows_before_and_after(run, tmp_path):
@@ -270,8 +300,8 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         result = run(method, seed=1)
         other = run(method, fn=lambda w, x: jax.grad(loss)(w, jnp.exp(x)), rows=512)
-    assert other.after.problem.shape == result.after.problem.shape
-    assert other.after.traced.graph.num_ops != result.after.traced.graph.num_ops
+    assert other.after.decision.problem.shape == result.after.decision.problem.shape
+    assert other.after.decision.traced.graph.num_ops != result.after.decision.traced.graph.num_ops
     compiled = [r.message for r in caplog.records if r.message.startswith("Compiling")]
     # What is scheduled is compiled itself, to see what XLA fuses.
     assert [message for message in compiled if "jit(function)" not in message] == []

@@ -11,8 +11,9 @@ import pytest
 import gopt
 from gopt.cost.hardware import unit_rate_devices
 from gopt.measure.timing import memory
+from gopt.program.fingerprint import fingerprint
 from gopt.program.program import trace_program
-from gopt.scheduling.plan import fingerprint, load_plan
+from gopt.result import load
 from tests.scheduling.test_on_this_device import S, W, wired
 
 X = jnp.linspace(0, 1, 64).reshape(8, 8)
@@ -33,10 +34,11 @@ def loop(x):
 @pytest.mark.parametrize("hardware", [unit_rate_devices(1), unit_rate_devices(2)])
 def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
     settings = {"hardware": hardware, "method": "brkga", "evaluations": 1, "max_trips": 3}
-    plan = gopt.schedule(fn, X, **settings).plan
-    plan.save(tmp_path / "plan.json")
-    again = load_plan(tmp_path / "plan.json")
-    assert again == plan
+    result = gopt.schedule(fn, X, **settings)
+    result.save(tmp_path / "plan.json")
+    again = load(tmp_path / "plan.json")
+    assert again == result.plan
+    assert repr(again).startswith("<SchedulePlan of ") and "\n" not in repr(again)
     function = again.apply(fn, X)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), function(X), fn(X))
 
@@ -51,8 +53,8 @@ def test_a_plan_needs_the_memory_that_was_confirmed():
 def test_xlas_own_program_is_a_plan_too(tmp_path):
     result = gopt.schedule(jnp.sin, X, method="depth_first")
     assert result.after.name == "XLA"
-    result.plan.save(tmp_path / "plan.json")
-    function = load_plan(tmp_path / "plan.json").apply(jnp.sin, X)
+    result.save(tmp_path / "plan.json")
+    function = load(tmp_path / "plan.json").apply(jnp.sin, X)
     assert function.lower(X).as_text() == jax.jit(jnp.sin).lower(X).as_text()
     device = jax.devices()[3]
     assert result.plan.apply(jnp.sin, X, devices=[device])(np.asarray(X)).devices() == {device}
@@ -103,10 +105,13 @@ def test_fingerprints_are_those_of_equations():
 
 def test_files_that_are_no_plans_are_refused(tmp_path):
     path = tmp_path / "plan.json"
-    for text in ("", "[]", "{}", '{"format": 0}', '{"format": 1}'):
+    for text in ("", "[]", "{}", '{"format": 0}', '{"format": 2}'):
         path.write_text(text)
-        with pytest.raises(ValueError, match="is no plan of gopt"):
-            load_plan(path)
+        with pytest.raises(ValueError, match="is not a plan of gopt"):
+            load(path)
+    path.write_text('{"format": 2, "verb": "guess"}')
+    with pytest.raises(ValueError, match="verb is 'guess': expected schedule, fuse or rewrite"):
+        load(path)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +119,7 @@ def saved(tmp_path_factory):
     """What a plan for two devices is in its file."""
     path = tmp_path_factory.mktemp("saved") / "plan.json"
     machine = unit_rate_devices(2)
-    gopt.schedule(branches, X, hardware=machine, method="brkga", evaluations=1).plan.save(path)
+    gopt.schedule(branches, X, hardware=machine, method="brkga", evaluations=1).save(path)
     return json.loads(path.read_text())
 
 
@@ -122,20 +127,20 @@ def saved(tmp_path_factory):
     ("field", "value", "message"),
     [
         ("device", [0] * 99, r"the plan has devices for 99 ops: expected"),
-        ("device", [0, 7], r"is no plan of gopt.*device\[1\] is 7: expected 0..1"),
+        ("device", [0, 7], r"is not a plan of gopt.*device\[1\] is 7: expected 0..1"),
         ("groups", lambda groups: [[99], *groups[1:]], r"groups\[0\] is \(99,\)"),
         ("groups", lambda groups: groups[::-1], "reads a"),
-        ("groups", [[0]], "is no plan of gopt.*workspace has"),
-        ("groups", 3, "is no plan of gopt"),
-        ("peak", [], "is no plan of gopt.*peak is empty"),
-        ("max_trips", "x", "is no plan of gopt"),
+        ("groups", [[0]], "is not a plan of gopt.*workspace has"),
+        ("groups", 3, "is not a plan of gopt"),
+        ("peak", [], "is not a plan of gopt.*peak is empty"),
+        ("max_trips", "x", "is not a plan of gopt"),
         ("transfers", [[1, 99, 0, 1]], r"transfers\[0\] is \(1, 99, 0, 1\)"),
         ("transfers", [], "reads tensor"),
         ("transfers", lambda sent: sent[::-1], "out of order, or not needed"),
         ("transfers", lambda sent: [*sent, sent[-1]], "out of order, or not needed"),
         ("transfers", lambda sent: [[*sent[0][:2], 5, sent[0][3]]], "has no such output"),
-        ("options", 5, "is no plan of gopt.*options is 5"),
-        ("peak", [-1, 5], "is no plan of gopt.*no number of bytes"),
+        ("options", 5, "is not a plan of gopt.*options is 5"),
+        ("peak", [-1, 5], "is not a plan of gopt.*no number of bytes"),
         ("platform", "abacus", "the plan is for the kernels of abacus, not of cpu"),
     ],
 )
@@ -144,16 +149,16 @@ def test_files_with_a_wrong_field_are_refused(tmp_path, saved, field, value, mes
     value = value(saved[field]) if callable(value) else value
     path.write_text(json.dumps({**saved, field: value}))
     with pytest.raises(ValueError, match=message):
-        load_plan(path).apply(branches, X)
+        load(path).apply(branches, X)
 
 
 def test_a_plan_for_one_device_runs_where_it_is_told():
     result = gopt.schedule(branches, X, hardware=unit_rate_devices(1), method="depth_first")
     device = jax.devices()[2]
-    found = result.apply([device])(np.asarray(X))
+    found = result.apply(devices=[device])(np.asarray(X))
     assert found.devices() == {device}
     np.testing.assert_allclose(found, branches(X), rtol=1e-5)
     with pytest.raises(ValueError, match="device 0 is missing"):
-        result.apply([])
+        result.apply(devices=[])
     with pytest.raises(ValueError, match="devices are given"):
-        gopt.schedule(branches, X, method="depth_first").apply([device])
+        gopt.schedule(branches, X, method="depth_first").apply(devices=[device])

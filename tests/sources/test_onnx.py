@@ -71,9 +71,9 @@ def test_values_are_those_of_onnx(open_, tmp_path):
 def test_a_model_is_rewritten():
     model = read_onnx(network())
     found = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0, repeats=1)
-    assert "xa + xb = x(a + b)" in found.rules
-    assert found.difference <= found.tolerance and found.tells
-    assert found.found.cost < found.before.cost
+    assert "xa + xb = x(a + b)" in found.report.rules
+    assert found.report.difference <= found.report.tolerance and found.report.is_telling
+    assert found.report.costs[1] < found.report.costs[0]
 
 
 def small(*nodes, **inputs):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gopt.rewriting.cost.costs import OpCost
-from gopt.rewriting.cost.pricing import Prices
+from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Matcher
 from gopt.rewriting.rules.rule import Rule
@@ -41,5 +41,5 @@ def inputs(graph: Terms, problem: Rewriting, *, settings: Settings) -> Observati
     order = in_order(graph, problem.roots)
     most = 2 * len(graph.live(problem.roots))
     found = candidates(Matcher(graph, problem.rules), problem.roots, order, most)
-    price = Prices(graph, problem.cost).term
+    price = TermCosts(graph, problem.cost).term
     return observe(graph, problem.roots, order, found, price, reach=settings.layers)

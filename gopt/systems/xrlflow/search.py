@@ -94,7 +94,7 @@ def search(
         raise ValueError(f"objective is {objective!r}: expected 'makespan'")
     terms, roots, cost, rules = problem
     every = dataclasses.replace(settings, every=1)
-    seconds = Prices(terms, cost).program
+    seconds = TermCosts(terms, cost).program
     env = RewriteEnv(terms, roots, seconds, cost=cost, rules=rules, settings=every)
     choose, seed = policy(settings), np.asarray(jax.random.key_data(key)).tolist()
     best, least, used = tuple(roots), env.first, 1

@@ -273,9 +273,9 @@ def test_programs_of_forms_are_equal_and_cost_less():
         cost=many_images_cost,
         repeats=1,
     )
-    assert "all images in rows, zeros between" in found.rules
-    assert found.found.cost < found.before.cost
-    assert found.tells and found.difference <= found.tolerance
+    assert "all images in rows, zeros between" in found.report.rules
+    assert found.report.costs[1] < found.report.costs[0]
+    assert found.report.is_telling and found.report.difference <= found.report.tolerance
 
 
 def test_it_finds_nothing_worse_than_backtracking():

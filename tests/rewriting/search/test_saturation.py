@@ -377,6 +377,7 @@ def test_negative_limits_raise(name):
 def test_rewriting_searches_by_it():
     search = partial(saturation, nodes=1000)
     result = gopt.rewrite(three, *THREE, constant_argnums=0, search=search, repeats=2)
-    assert result.stopped.startswith("nothing is left to be rewritten")
-    assert set(result.rules) == {"(xa)b = x(ab)", "xa + xb = x(a + b)"}
-    assert result.difference < 1e-5
+    report = result.report
+    assert report.stopped.startswith("nothing is left to be rewritten")
+    assert set(report.rules) == {"(xa)b = x(ab)", "xa + xb = x(a + b)"}
+    assert report.difference < 1e-5

@@ -1,0 +1,132 @@
+"""Plans of fusion: the kernels of a function in a file."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gopt.program.fingerprint import check_fingerprint, fingerprint
+from gopt.program.program import Program, trace_program
+from gopt.xla import Group, simplify
+from gopt.xla.applied import Executable, apply_executable, executable
+from gopt.xla.fused import fused
+
+
+class Fusion(NamedTuple):
+    """A decision on the kernels of a function.
+
+    Attributes:
+      simplified: whether the equations are simplified first, see `gopt.xla.simplify`.
+      fuse: bool `[N]`, whether each op is fused into its readers; `None` if XLA fuses.
+      groups: equations of each kernel; `None` if XLA fuses.
+      options: compiler options.
+    """
+
+    simplified: bool
+    fuse: np.ndarray | None
+    groups: tuple[Group, ...] | None
+    options: dict[str, Any]
+
+    @property
+    def kernels(self) -> int | None:
+        """Number of kernels; `None` if XLA fuses."""
+        return None if self.groups is None else len(self.groups)
+
+
+@dataclass(frozen=True, repr=False)
+class FusionPlan:
+    """Kernels of a function.
+
+    Attributes:
+      fingerprint: of the function's program.
+      simplified: whether the equations are simplified first, see `gopt.xla.simplify`.
+      groups: equations of each kernel; `None` if XLA fuses.
+      options: compiler options.
+    """
+
+    fingerprint: str
+    simplified: bool
+    groups: tuple[Group, ...] | None
+    options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        kernels = "XLA's kernels" if self.groups is None else f"{len(self.groups)} kernels"
+        return f"<FusionPlan of {kernels}, program {self.fingerprint}>"
+
+    def row(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def apply(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        donate_argnums: int | Sequence[int] = (),
+        nested: bool = False,
+    ) -> Any:
+        """Return `fn` as fused; see `gopt.result.Result.apply`.
+
+        Args:
+          fn: the function that was fused, or one that is traced to the same equations.
+          *args: as it was fused for; shapes are enough.
+          donate_argnums: positions of the arguments whose buffers may be reused.
+          nested: whether compiler options are always left out.
+
+        Raises:
+          ValueError: the plan is of another program.
+        """
+        traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+        check_fingerprint(traced, self.fingerprint)
+        program = simplify(traced) if self.simplified else traced
+        decision = Fusion(self.simplified, None, self.groups, self.options)
+        found = executable_of(decision, fn, program, donate_argnums)
+        return apply_executable(found, name=repr(self), nested=nested)
+
+
+def executable_of(
+    decision: Fusion,
+    fn: Callable[..., Any],
+    program: Program,
+    donate_argnums: int | Sequence[int] = (),
+) -> Executable:
+    """Return a decision as an executable.
+
+    Args:
+      decision: kernels of the program.
+      fn: the function itself.
+      program: its equations, simplified if the decision says so.
+      donate_argnums: positions of the arguments whose buffers may be reused.
+    """
+    if decision.groups is not None:
+        fn = fused(program, decision.groups)
+    elif decision.simplified:
+        fn = program.as_function()
+    return executable(fn, decision.options, donate_argnums=donate_argnums)
+
+
+def make_plan(traced: Program, decision: Fusion) -> FusionPlan:
+    """Return the plan of a decision.
+
+    Args:
+      traced: the function as it was traced, not simplified.
+      decision: kernels of it.
+    """
+    return FusionPlan(
+        fingerprint(traced), decision.simplified, decision.groups, dict(decision.options)
+    )
+
+
+def read_plan(row: dict[str, Any]) -> FusionPlan:
+    """Return a plan from its JSON values.
+
+    Raises:
+      ValueError: a field has another type.
+    """
+    groups = row["groups"]
+    if groups is not None:
+        groups = tuple(tuple(map(int, group)) for group in groups)
+    plan = FusionPlan(**{**row, "groups": groups})
+    if not isinstance(plan.options, dict) or not isinstance(plan.simplified, bool):
+        raise ValueError(f"options is {plan.options!r}, simplified {plan.simplified!r}")
+    return plan

@@ -1,0 +1,341 @@
+"""`Result`: the decision of a verb, the programs that were compared, and how to apply it."""
+
+import html
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from gopt.files import write_whole
+from gopt.measure.timing import Memory, Times, median_ratio
+from gopt.plots.units import format_bytes, format_seconds
+from gopt.program.program import Program
+from gopt.xla.applied import Executable, apply_executable, fold_constants
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT = 2  # of files with decisions
+
+
+class Candidate(NamedTuple):
+    """One way to run a function, as predicted and as measured.
+
+    Attributes:
+      name: as in the table.
+      decision: what was decided, a record of the verb; `None` where XLA decides.
+      predicted: cost by the model, in bytes beside the arguments or in s, as the report says;
+        `None` if the model says nothing.
+      memory: bytes as XLA plans them; `None` if it was not compiled. Folded constants are among
+        the arguments.
+      folded_bytes: bytes of folded constants.
+      times: process and wall seconds per call, by round; `None` if it was not timed.
+      base_times: those of the first candidate in the same rounds.
+      executable: the program that was measured; `None` if it was not compiled.
+    """
+
+    name: str
+    decision: Any = None
+    predicted: float | None = None
+    memory: Memory | Any = None  # `Any`: callers know which candidates were compiled and timed
+    folded_bytes: int = 0
+    times: Times | Any = None
+    base_times: Times | Any = None
+    executable: Executable | Any = None
+
+    def ratio(self, clock: Literal["process", "wall"] = "process") -> tuple[float, float, float]:
+        """Return the median time as a share of the first candidate's, and its 95 % interval.
+
+        Args:
+          clock: "process" for the time of all cores, "wall" for elapsed time.
+
+        Raises:
+          ValueError: the candidate was not timed.
+        """
+        if self.times is None or self.base_times is None:
+            raise ValueError(f"candidate {self.name!r} was not timed")
+        return median_ratio(getattr(self.times, clock), getattr(self.base_times, clock))
+
+
+class Plan(Protocol):
+    """A decision without the function: it can be saved, and applied to the function again."""
+
+    def apply(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Return `fn` as decided."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the decision as JSON values, without weights."""
+
+
+class Report(Protocol):
+    """The parts of a result that differ between verbs.
+
+    Attributes:
+      verb: "schedule", "fuse" or "rewrite".
+      unit: of predicted costs, "B" or "s".
+    """
+
+    verb: str
+    unit: str
+
+    def header(self, result: "Result") -> str:
+        """Return the line above the table."""
+
+    def notes(self, result: "Result") -> list[str]:
+        """Return lines below the table."""
+
+    def plan(self, result: "Result") -> Any:
+        """Return the decision as a plan."""
+
+    def plot(self, result: "Result") -> "Figure":
+        """Return the picture of the result."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """The decision of `gopt.schedule`, `gopt.fuse` or `gopt.rewrite`. Print it for a table.
+
+    Attributes:
+      program: the function as equations.
+      candidates: all that was compared. The first one is the function without gopt.
+      chosen: index of the candidate that `apply()` returns.
+      reason: why it was chosen, in words.
+      report: details of the verb, such as the rules that were applied.
+      chosen_folded: index of the candidate that `apply(constants=...)` returns, if there is one.
+      reason_folded: why that one was chosen.
+    """
+
+    program: Program
+    candidates: tuple[Candidate, ...]
+    chosen: int
+    reason: str
+    report: Any
+    chosen_folded: int | None = None
+    reason_folded: str = ""
+
+    @property
+    def before(self) -> Candidate:
+        """The function without gopt."""
+        return self.candidates[0]
+
+    @property
+    def after(self) -> Candidate:
+        """The candidate that was chosen."""
+        return self.candidates[self.chosen]
+
+    @property
+    def after_folded(self) -> Candidate | None:
+        """The candidate that was chosen for folded constants, if there is one."""
+        return None if self.chosen_folded is None else self.candidates[self.chosen_folded]
+
+    def __getitem__(self, name: str) -> Candidate:
+        """Return a candidate by its name."""
+        for candidate in self.candidates:
+            if candidate.name == name:
+                return candidate
+        names = ", ".join(repr(candidate.name) for candidate in self.candidates)
+        raise KeyError(f"no candidate is named {name!r}: expected one of {names}")
+
+    @cached_property
+    def plan(self) -> Any:
+        """The decision without the function, see `save`."""
+        return self.report.plan(self)
+
+    def apply(
+        self,
+        *,
+        constants: Mapping[int, Any] | None = None,
+        nested: bool = False,
+        devices: Sequence[Any] | None = None,
+    ) -> Any:
+        """Return the function as decided: the program that was measured, of the same arguments.
+
+        Inside `jax.jit`, `jax.grad`, `jax.vmap` or another verb it traces the same equations
+        without compiler options, and warns once that measured bytes and times do not hold there.
+        A function for several devices is driven from the host, and refuses tracers.
+
+        Args:
+          constants: values of the constant arguments by position, as `constant_argnums` of
+            `gopt.rewrite` has them. The function of the other arguments is returned; all that
+            depends on constants alone is computed once, here.
+          nested: whether to leave compiler options out always, without the warning.
+          devices: for each device of the given hardware one of JAX to run on, by default the first
+            ones. One may stand for several.
+
+        Raises:
+          ValueError: constants, `nested` or devices are given for a result that has none; or a
+            device is missing.
+        """
+        if self.after.executable is None:
+            if constants is not None:
+                raise ValueError("constants are given: expected none, nothing was decided for them")
+            return self.plan.carry_out(self.program, devices, nested=nested)
+        if devices is not None:
+            raise ValueError("devices are given: expected none, the arguments say where to run")
+        if constants is None:
+            return apply_executable(
+                self.after.executable, name=f"candidate {self.after.name!r}", nested=nested
+            )
+        if self.after_folded is None or self.after_folded.executable is None:
+            raise ValueError("constants are given: expected none, nothing was decided for them")
+        check_constants(constants, self.report.constant_argnums)
+        return fold_constants(self.after_folded.executable, constants, nested=nested)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the decision to a JSON file, whole or not at all; weights are not in it.
+
+        `gopt.load(path).apply(fn, *args)` returns the function as decided.
+        """
+        save_plan(path, self.report.verb, self.plan)
+
+    def plot(self) -> "Figure":
+        """Return the picture of the result; see the report of the verb."""
+        return self.report.plot(self)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a row for each candidate: bytes, least seconds, and ratios to the first one."""
+        return [_row(candidate) for candidate in self.candidates]
+
+    def __str__(self) -> str:
+        rows = _cells(self)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if k else cell.ljust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self.report.header(self), *lines, *self._last_lines()])
+
+    def __repr__(self) -> str:
+        return (
+            f"<Result of gopt.{self.report.verb}: {self.after.name!r} "
+            f"of {len(self.candidates)} candidates>"
+        )
+
+    def _repr_html_(self) -> str:
+        first, *others = (list(map(html.escape, row)) for row in _cells(self))
+        head = "".join(f"<th>{cell}</th>" for cell in first)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in others)
+        last = "<br>".join(map(html.escape, self._last_lines()))
+        return (
+            f"<p>{html.escape(self.report.header(self))}</p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{last}</p>"
+        )
+
+    def _last_lines(self) -> list[str]:
+        """Return the lines below the table."""
+        lines = [*self.report.notes(self), f"chosen: {self.after.name} ({self.reason})"]
+        if self.after_folded is not None:
+            lines.append(
+                f"chosen for apply(constants=...): {self.after_folded.name} ({self.reason_folded})"
+            )
+        return lines
+
+
+def check_constants(constants: Mapping[int, Any], positions: Sequence[int]) -> None:
+    """Check that constant arguments are given by their positions.
+
+    Raises:
+      ValueError: there is another position, or one is missing.
+    """
+    if not isinstance(constants, Mapping) or set(constants) != set(positions):
+        given = sorted(constants) if isinstance(constants, Mapping) else type(constants).__name__
+        raise ValueError(
+            f"constants has {given}: expected values by position, for {sorted(positions)}"
+        )
+
+
+def save_plan(path: str | os.PathLike[str], verb: str, plan: Plan) -> None:
+    """Write a plan to a JSON file, whole or not at all."""
+    with write_whole(path) as temporary:
+        temporary.write_text(json.dumps({"format": FORMAT, "verb": verb, **plan.row()}) + "\n")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Return the plan in a file that `Result.save` wrote; `apply(fn, *args)` carries it out.
+
+    Raises:
+      ValueError: the file holds no plan, or one of another version.
+    """
+    try:
+        row = json.loads(Path(path).read_text())
+        if row.pop("format") != FORMAT:
+            raise ValueError("another version")
+        return _reader(row.pop("verb"))(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a plan of gopt, format {FORMAT}: {error}") from error
+
+
+def _reader(verb: str) -> Callable[[dict[str, Any]], Any]:
+    """Return the function that makes a plan of a row; verbs import this module."""
+    if verb == "schedule":
+        from gopt.scheduling.plan import read_plan
+
+        return read_plan
+    if verb == "fuse":
+        from gopt.fusion.plan import read_plan as read_fusion_plan
+
+        return read_fusion_plan
+    if verb == "rewrite":
+        from gopt.rewriting.plan import read_plan as read_rewrite_plan
+
+        return read_rewrite_plan
+    raise ValueError(f"verb is {verb!r}: expected schedule, fuse or rewrite")
+
+
+def flag_note(options: Mapping[str, Any]) -> str:
+    """Return a sentence that names XLA's own flags, where these are what helped."""
+    flags = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"; XLA's own program with its flag {flags}, without a decision of gopt" if flags else ""
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    """Return the figures of a candidate, `None` where there are none."""
+    memory, times = candidate.memory, candidate.times
+    row: dict[str, Any] = {"name": candidate.name, "predicted": candidate.predicted}
+    row["arguments"] = memory and memory.arguments - candidate.folded_bytes
+    row["folded"] = candidate.folded_bytes if memory else None
+    for field in ("temporaries", "outputs", "aliases", "beside"):
+        row[field] = memory and getattr(memory, field)
+    for clock in ("process", "wall"):
+        row[f"{clock} s"] = times and float(getattr(times, clock).min())
+        row[f"{clock} ratio"] = times and candidate.ratio(clock)
+    return row
+
+
+def _cells(result: Result) -> list[list[str]]:
+    """Return the table as text, without columns that are empty."""
+    predicted = format_bytes if result.report.unit == "B" else format_seconds
+    rows = result.table()
+    columns = {
+        "": [row["name"] for row in rows],
+        "predicted": [_text(predicted, row["predicted"]) for row in rows],
+        "XLA needs": [_text(format_bytes, row["beside"]) for row in rows],
+        "change": [_change(rows[0]["beside"], row["beside"]) for row in rows],
+        "temporaries": [_text(format_bytes, row["temporaries"]) for row in rows],
+        "outputs": [_text(format_bytes, row["outputs"]) for row in rows],
+        "arguments": [_text(format_bytes, row["arguments"]) for row in rows],
+        "folded": [_text(format_bytes, row["folded"]) for row in rows],
+        "process": [_text(format_seconds, row["process s"]) for row in rows],
+        "of first": [_text(lambda r: f"{r[0]:.3f}", row["process ratio"]) for row in rows],
+        "95 %": [_text(lambda r: f"{r[1]:.3f}-{r[2]:.3f}", row["process ratio"]) for row in rows],
+        "wall, of first": [_text(lambda r: f"{r[0]:.3f}", row["wall ratio"]) for row in rows],
+    }
+    if not any(row["folded"] for row in rows):
+        del columns["folded"]
+    shown = {title: cells for title, cells in columns.items() if any(cells)}
+    return [list(shown), *map(list, zip(*shown.values(), strict=True))]
+
+
+def _text(format_: Callable[[Any], str], value: Any) -> str:
+    return "" if value is None else format_(value)
+
+
+def _change(before: int | None, after: int | None) -> str:
+    """Return the relative change of bytes in percent."""
+    return f"{100 * (after / before - 1):+.1f} %" if before and after is not None else ""

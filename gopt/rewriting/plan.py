@@ -1,0 +1,233 @@
+"""Plans of rewritings: the terms of an equal program in a file, without weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gopt.measure.timing import memory
+from gopt.program.fingerprint import check_fingerprint, fingerprint
+from gopt.program.program import Program, trace_program
+from gopt.result import Candidate, check_constants
+from gopt.rewriting.ir.from_program import terms_of_program
+from gopt.rewriting.ir.operators import Literal
+from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
+from gopt.xla.applied import (
+    Executable,
+    apply_executable,
+    executable,
+    fold_constants,
+    with_weak_types,
+)
+
+WHOLE, FOLDED = "rewritten", "rewritten, folded"
+OWN, OWN_FOLDED = "XLA", "XLA, folded"
+
+
+@dataclass(frozen=True, repr=False)
+class RewritePlan:
+    """An equal program of a function, as terms.
+
+    Attributes:
+      fingerprint: of the function's program.
+      constant_argnums: positions of the constant arguments.
+      chosen: name of the candidate that `apply(fn, *args)` returns.
+      chosen_folded: name of the candidate for `apply(..., constants=...)`, or `None`.
+      num_terms: number of terms of the function itself, which are read from it again.
+      terms: operator, attributes and inputs of each further term; attributes are encoded.
+      roots: results of the rewritten program. A number below `num_terms` is a term of the function.
+    """
+
+    fingerprint: str
+    constant_argnums: tuple[int, ...]
+    chosen: str
+    chosen_folded: str | None
+    num_terms: int
+    terms: tuple[Any, ...]
+    roots: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"<RewritePlan of {len(self.terms)} new terms, program {self.fingerprint}>"
+
+    def row(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def apply(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        constants: Mapping[int, Any] | None = None,
+        nested: bool = False,
+    ) -> Any:
+        """Return `fn` as rewritten; see `gopt.result.Result.apply`.
+
+        Args:
+          fn: the function that was rewritten, or one that is traced to the same equations.
+          *args: as it was rewritten for; shapes are enough.
+          constants: values of the constant arguments by position.
+          nested: whether compiler options are always left out; there are none here.
+
+        Raises:
+          ValueError: the plan is of another program, or constants are missing.
+        """
+        program = trace_program(fn, *args)
+        check_fingerprint(program, self.fingerprint)
+        name = self.chosen if constants is None else self.chosen_folded
+        if name is None:
+            raise ValueError("constants are given: expected none, nothing was decided for them")
+        terms, before, after = self._read(program)
+        written = RewrittenProgram(
+            terms, before if name == OWN_FOLDED else after, program, set(self.constant_argnums)
+        )
+        found = executable_of(name, fn, written, program)
+        if constants is None:
+            return apply_executable(found, name=name, nested=nested)
+        check_constants(constants, self.constant_argnums)
+        return fold_constants(found, constants, nested=nested)
+
+    def _read(self, program: Program) -> tuple[Terms, tuple[int, ...], tuple[int, ...]]:
+        """Return the terms, the results of the function, and those of the rewritten program."""
+        terms = Terms()
+        before = terms_of_program(terms, program, known_leaves(program, self.constant_argnums))
+        if len(terms) != self.num_terms:
+            raise ValueError(f"fn has {len(terms)} terms: expected {self.num_terms}")
+        number = dict(enumerate(range(self.num_terms)))
+        for k, (operator, attributes, inputs) in enumerate(self.terms, self.num_terms):
+            decoded = {name: _decode(value, terms) for name, value in attributes.items()}
+            number[k] = terms.add(operator, [number[i] for i in inputs], **decoded)
+        return terms, before, tuple(number[root] for root in self.roots)
+
+
+def read_plan(row: dict[str, Any]) -> RewritePlan:
+    """Return a plan from its JSON values."""
+    names = ("constant_argnums", "terms", "roots")
+    return RewritePlan(**{**row, **{name: tuple(row[name]) for name in names}})
+
+
+def make_plan(
+    program: Program,
+    constant_argnums: Sequence[int],
+    chosen: str,
+    chosen_folded: str | None,
+    terms: Terms,
+    num_terms: int,
+    roots: Sequence[int],
+) -> RewritePlan:
+    """Return the plan of a rewritten program.
+
+    Args:
+      program: the function as equations.
+      constant_argnums: positions of the constant arguments.
+      chosen: name of the chosen candidate.
+      chosen_folded: name of the one chosen for folded constants, or `None`.
+      terms: those of the function first, then others.
+      num_terms: number of those of the function.
+      roots: results of the rewritten program.
+    """
+    live = terms.live(roots)
+    new = [k for k in live if k >= num_terms]
+    number = dict(enumerate(range(num_terms)))
+    number |= {k: position for position, k in enumerate(new, num_terms)}
+    rows = []
+    for k in new:
+        operator, attributes, inputs = terms[k]
+        encoded = {name: _encode(value, terms, num_terms) for name, value in attributes}
+        rows.append([operator, encoded, [number[i] for i in inputs]])
+    return RewritePlan(
+        fingerprint=fingerprint(program),
+        constant_argnums=tuple(sorted(constant_argnums)),
+        chosen=chosen,
+        chosen_folded=chosen_folded,
+        num_terms=num_terms,
+        terms=tuple(rows),
+        roots=tuple(number[root] for root in roots),
+    )
+
+
+def known_leaves(program: Program, constant_argnums: Sequence[int]) -> list[bool]:
+    """Return of each flat argument whether it is constant."""
+    args = enumerate(program.arguments())
+    return [k in constant_argnums for k, arg in args for _ in jax.tree.leaves(arg)]
+
+
+def executable_of(
+    name: str, fn: Callable[..., Any], written: TracedProgram, program: Program
+) -> Executable:
+    """Return a candidate as an executable.
+
+    Args:
+      name: of the candidate.
+      fn: the function itself.
+      written: its terms, or those of the rewritten program.
+      program: its equations.
+    """
+    if name == OWN:
+        return executable(fn, None)
+    if name == WHOLE:
+        return executable(with_weak_types(written, program), None)
+    found = executable(with_weak_types(written.run, program), None)
+    return found._replace(fold=written.fold)
+
+
+def measured_candidate(
+    name: str, found: Executable, args: Sequence[Any], *, folded: Any = (), **fields: Any
+) -> Candidate:
+    """Return a candidate with its bytes; it is compiled.
+
+    Args:
+      name: of the candidate.
+      found: its program.
+      args: arguments of that program.
+      folded: folded constants among these.
+      **fields: other fields of the candidate.
+    """
+    needs = memory(found.function.lower(*args).compile())
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(folded))
+    return Candidate(name, memory=needs, folded_bytes=size, executable=found, **fields)
+
+
+def _encode(value: Any, terms: Terms, num_terms: int) -> Any:
+    """Return an attribute as JSON values.
+
+    Attributes of other kinds, such as equations, refer to a term of the function that has them.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    if type(value) is tuple:
+        return {"tuple": [_encode(part, terms, num_terms) for part in value]}
+    if isinstance(value, jax.lax.Precision):
+        return {"precision": value.name}
+    if isinstance(value, Literal):
+        dtype, shape = value.value.dtype, value.value.shape
+        return {"literal": value.value.tobytes().hex(), "dtype": dtype.name, "shape": shape}
+    for k in range(num_terms):
+        for name, other in terms[k].attributes:
+            if type(other) is type(value) and other == value:
+                return {"term": k, "attribute": name}
+    try:
+        return {"dtype": jnp.dtype(value).name}
+    except TypeError as error:
+        raise ValueError(f"the plan has an attribute that cannot be saved: {value!r}") from error
+
+
+def _decode(value: Any, terms: Terms) -> Any:
+    """Return an attribute from its JSON values."""
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_decode(part, terms) for part in value["tuple"])
+    if "precision" in value:
+        return jax.lax.Precision[value["precision"]]
+    if "literal" in value:
+        array = np.frombuffer(bytes.fromhex(value["literal"]), jnp.dtype(value["dtype"]))
+        return Literal(array.reshape(value["shape"]).copy())
+    if "term" in value:
+        return terms[value["term"]].attribute(value["attribute"])
+    return jnp.dtype(value["dtype"])
