@@ -13,15 +13,7 @@ from experiments.harness.statistics import compare_in_turns
 from gopt.fusion import KernelTimes
 from gopt.measure.equality import random_arguments
 from gopt.program.program import Program, trace_program
-from gopt.rewriting import (
-    Found,
-    OpCost,
-    Search,
-    Terms,
-    footprint,
-    measured,
-    terms_of_program,
-)
+from gopt.rewriting import Found, OpCost, Search, Terms, footprint, measured, terms_of_program
 from gopt.workloads.cases import Case
 
 # XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That

@@ -17,7 +17,7 @@ from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
 from gopt.rewriting.cost.pricing import TermCosts
-from gopt.rewriting.ir.from_program import count_unknown_primitives
+from gopt.rewriting.ir.from_program import count_unknown_primitives, terms_of_program
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram
 from gopt.rewriting.plan import (

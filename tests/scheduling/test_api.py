@@ -328,7 +328,7 @@ def test_bad_input(settings, message):
 
 
 def test_policy_of_another_number_of_devices(run):
-    with pytest.raises(ValueError, match="holds a policy with devices 2: expected 4"):
+    with pytest.raises(ValueError, match="holds weights with devices 2: expected 4"):
         run("regal", hardware="4xh100")
 
 
