@@ -15,8 +15,8 @@ import pytest
 
 import gopt
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.hardware import homogeneous
-from gopt.cost.schedule import dispatch, execution
+from gopt.cost.hardware import unit_rate_devices
+from gopt.cost.schedule import decoding, dispatch, execution, objectives
 from gopt.cost.schedule.problem import prepare, stack
 from gopt.graph import padding
 from gopt.graph.graph import Shape
@@ -102,7 +102,7 @@ def graphs() -> tuple[Any, Any]:
 
 @cache
 def problems() -> tuple[Any, Any]:
-    machine = homogeneous(2, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
+    machine = unit_rate_devices(2, flop_rate=1e3, memory_bandwidth=1e3, bandwidth=1e4)
     return tuple(prepare(graph, machine) for graph in graphs())
 
 
@@ -191,7 +191,7 @@ def local_advantage_case(system: Any) -> Case:
     square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     functions = (lambda x: jnp.tanh(jnp.exp(x) + x) * x, lambda x: jnp.exp(x @ x) - jnp.sin(x))
     for graph in (padding.pad(trace(fn, square).graph, SHAPE) for fn in functions):
-        problem = prepare_fusion(graph, homogeneous(1))
+        problem = prepare_fusion(graph, unit_rate_devices(1))
         fusion.append(problem)
         inputs.append(system.inputs(graph, problem, settings=settings))
         sampling = system.Sampling(chains=2, records=2)
@@ -291,8 +291,8 @@ def test_a_system_trains_ten_steps_on_two_graphs_is_saved_loaded_and_acts(name, 
     )
     assert np.isfinite(result.cost) and result.cost == np.asarray(result.history)[-1]
     assert (np.diff(np.asarray(result.history, np.float64)) <= 0).all()
-    if isinstance(result.best, execution.Keys):
-        again = execution.objective(
+    if isinstance(result.best, decoding.Keys):
+        again = objectives.objective(
             case.problem, execution.evaluate(case.problem, result.best), "makespan"
         )
         assert again == result.cost
