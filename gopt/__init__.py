@@ -24,13 +24,14 @@ from gopt.cost.schedule.decoding import Cost, Decision, Keys, Schedule, decode, 
 from gopt.cost.schedule.execution import evaluate, simulate
 from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
 from gopt.cost.schedule.problem import Problem, prepare, to_bytes, to_seconds
+from gopt.decisions import load
 from gopt.fusion.api import fuse
 from gopt.graph.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.graph.padding import pad
 from gopt.graph.tracing import Traced, trace
 from gopt.heuristics import HEURISTICS
 from gopt.learning import losses
-from gopt.result import Candidate, Result, load
+from gopt.result import Candidate, Result
 from gopt.rewriting.api import rewrite
 from gopt.scheduling.api import schedule
 

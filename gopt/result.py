@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gopt.files import write_whole
@@ -254,38 +253,6 @@ def save_plan(path: str | os.PathLike[str], verb: str, plan: Plan) -> None:
     """Write a plan to a JSON file, whole or not at all."""
     with write_whole(path) as temporary:
         temporary.write_text(json.dumps({"format": FORMAT, "verb": verb, **plan.row()}) + "\n")
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Return the plan in a file that `Result.save` wrote; `apply(fn, *args)` carries it out.
-
-    Raises:
-      ValueError: the file holds no plan, or one of another version.
-    """
-    try:
-        row = json.loads(Path(path).read_text())
-        if row.pop("format") != FORMAT:
-            raise ValueError("another version")
-        return _reader(row.pop("verb"))(row)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a plan of gopt, format {FORMAT}: {error}") from error
-
-
-def _reader(verb: str) -> Callable[[dict[str, Any]], Any]:
-    """Return the function that makes a plan of a row; verbs import this module."""
-    if verb == "schedule":
-        from gopt.scheduling.plan import read_plan
-
-        return read_plan
-    if verb == "fuse":
-        from gopt.fusion.plan import read_plan as read_fusion_plan
-
-        return read_fusion_plan
-    if verb == "rewrite":
-        from gopt.rewriting.plan import read_plan as read_rewrite_plan
-
-        return read_rewrite_plan
-    raise ValueError(f"verb is {verb!r}: expected schedule, fuse or rewrite")
 
 
 def flag_note(options: Mapping[str, Any]) -> str:

@@ -19,16 +19,18 @@ ALLOWED = {
     "graph": "files program",
     "xla": "program graph",
     "cost": "program graph xla",
-    "measure": "files program graph xla",
+    "measure": "program graph xla",
     "heuristics": "search cost",
     "plots": "cost",
     "sources": "program graph xla cost",
     "learning": "files graph cost heuristics",
-    "rewriting": "program graph cost measure plots",
+    "result": "files program xla measure plots",
     "workloads": "sources",
+    "rewriting": "program graph xla cost measure plots result",
     "systems": "files program search graph cost heuristics learning rewriting",
-    "fusion": "program search graph xla cost measure heuristics plots systems",
-    "scheduling": "files program search graph xla cost measure heuristics plots systems",
+    "fusion": "program search graph xla cost measure heuristics plots result systems",
+    "scheduling": "program search graph xla cost measure heuristics plots result systems",
+    "decisions": "result rewriting fusion scheduling",
 }
 
 

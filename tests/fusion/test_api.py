@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import gopt
+from gopt.decisions import load
 from gopt.fusion import api
 from gopt.fusion.api import fuse
 from gopt.fusion.search import search
 from gopt.measure import isolated_kernel, kernel_times
 from gopt.measure.comparison import Choice
 from gopt.measure.timing import median_ratio
-from gopt.result import load
 from gopt.search import guided
 from tests.measure.cache_files import stored_rows
 

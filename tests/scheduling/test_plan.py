@@ -10,10 +10,10 @@ import pytest
 
 import gopt
 from gopt.cost.hardware import unit_rate_devices
+from gopt.decisions import load
 from gopt.measure.timing import memory
 from gopt.program.fingerprint import fingerprint
 from gopt.program.program import trace_program
-from gopt.result import load
 from tests.scheduling.test_on_this_device import S, W, wired
 
 X = jnp.linspace(0, 1, 64).reshape(8, 8)
@@ -110,7 +110,9 @@ def test_files_that_are_no_plans_are_refused(tmp_path):
         with pytest.raises(ValueError, match="is not a plan of gopt"):
             load(path)
     path.write_text('{"format": 2, "verb": "guess"}')
-    with pytest.raises(ValueError, match="verb is 'guess': expected schedule, fuse or rewrite"):
+    with pytest.raises(
+        ValueError, match="verb is 'guess': expected one of schedule, fuse, rewrite"
+    ):
         load(path)
 
 
