@@ -73,7 +73,7 @@ def test_all_models_are_read_as_terms(name):
 def test_models_of_onnx_have_the_values_that_onnxruntime_gives_them(tmp_path):
     settings = peers.Settings(models=("SqueezeNet",), repeats=1, folder=tmp_path)
     rows = peers.measure("SqueezeNet", {"gopt": lambda _: roofline()}, settings)
-    with redirect_stdout(StringIO()):
+    with redirect_stdout(StringIO()) as printed:
         peers.show(rows, settings)
     by_way = {row["way"]: row for row in rows}
     assert list(by_way) == [
@@ -106,7 +106,7 @@ def test_a_causal_transformer_does_not_see_what_comes_later():
 def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
     monkeypatch.setitem(experiment.EVERY, "bare", TINY["bare"])
     settings = experiment.Settings(models=("bare",), repeats=1, cost=cost, folder=tmp_path)
-    with redirect_stdout(StringIO()) as printed:
+    with redirect_stdout(StringIO()):
         experiment.main(settings)
     rows = json.loads((tmp_path / "rewrite.json").read_text())
     assert [row["search"] for row in rows] == list(experiment.SEARCHES)
