@@ -50,7 +50,6 @@ class Format:
         params: Tree,
         settings: Any,
         origin: Mapping[str, Any] | None = None,
-        **labels: Any,
     ) -> None:
         """Write parameters to one `.npz`, whole or not at all.
 
@@ -59,24 +58,39 @@ class Format:
           params: nested dict of arrays.
           settings: the settings of the policy.
           origin: how it was trained, as JSON values, for readers of the file.
-          labels: what else the parameters are for, as JSON values; `load` compares them.
         """
+        self.save_labelled(path, params, settings, origin, {})
+
+    def save_labelled(
+        self,
+        path: str | os.PathLike[str],
+        params: Tree,
+        settings: Any,
+        origin: Mapping[str, Any] | None,
+        labels: Mapping[str, Any],
+    ) -> None:
+        """Write parameters like `save`, with JSON values that `load_labelled` compares."""
         record = {"system": self.system, "version": self.version, **self.reads, **labels}
         record |= {"settings": dataclasses.asdict(settings), "origin": dict(origin or {})}
         save_weights(path, params, record)
 
-    def load(self, path: str | os.PathLike[str] | None = None, **labels: Any) -> tuple[Tree, Any]:
+    def load(self, path: str | os.PathLike[str] | None = None) -> tuple[Tree, Any]:
         """Return the parameters and settings of a file.
 
         Args:
           path: a file of `save`, or the label of a file that ships; by default the first of these.
-          labels: values that the file must have been saved with.
 
         Raises:
-          ValueError: no such policy ships, or the file is truncated, or of another system, version,
-            label or shape.
+          ValueError: no such policy ships, or the file is truncated, or of another system, version
+            or shape.
           FileNotFoundError: there is no such file.
         """
+        return self.load_labelled(path, {})
+
+    def load_labelled(
+        self, path: str | os.PathLike[str] | None, labels: Mapping[str, Any]
+    ) -> tuple[Tree, Any]:
+        """Return parameters and settings like `load`, of a file with the same labels."""
         path = self.find(path)
         params, record = load_weights(path)
         expected = {"system": self.system, **labels, "version": self.version}

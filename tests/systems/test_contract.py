@@ -24,7 +24,7 @@ from gopt.graph.tracing import trace
 from gopt.learning import train
 from gopt.program.program import trace_program
 from gopt.rewriting.cost.costs import roofline
-from gopt.rewriting.ir.from_program import read
+from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Terms
 from gopt.sources.synthetic import layered
 
@@ -219,7 +219,9 @@ def xrlflow_case(system: Any) -> Case:
     envs, rewritings = [], []
     for fn in (one, other):
         terms = Terms()
-        roots = read(terms, trace_program(fn, [square] * 2, square), [True, True, False])
+        roots = terms_of_program(
+            terms, trace_program(fn, [square] * 2, square), [True, True, False]
+        )
         rewritings.append(system.Rewriting(terms, tuple(roots), roofline()))
         terms, roots, cost, rules = rewritings[-1]
         env = system.RewriteEnv(terms, roots, lambda _: 1.0, cost=cost, rules=rules)

@@ -1,6 +1,5 @@
 """Policies of GO as files. One ships, for any number of devices."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -38,33 +37,4 @@ FORMAT = Format(
     shipped={"policy": Path(__file__).parent / "policy.npz"},
 )
 
-
-def save(
-    path: str | os.PathLike[str],
-    params: Tree,
-    settings: Settings,
-    origin: dict[str, Any] | None = None,
-) -> None:
-    """Write a policy to one `.npz`, whole or not at all.
-
-    Args:
-      path: the file.
-      params: parameters of the policy.
-      settings: settings of the policy.
-      origin: how it was trained, as JSON values, for readers of the file.
-    """
-    FORMAT.save(path, params, settings, origin)
-
-
-def load(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settings]:
-    """Return the parameters and settings of a policy. It decides for any number of devices.
-
-    Args:
-      path: a file of `save`; by default the policy that ships.
-
-    Raises:
-      ValueError: the file is truncated, foreign, or of another version of gopt or shape.
-      FileNotFoundError: there is no such file.
-    """
-    params, settings = FORMAT.load(path)
-    return params, settings
+save, load = FORMAT.save, FORMAT.load

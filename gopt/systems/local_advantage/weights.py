@@ -1,6 +1,5 @@
 """Networks of local advantages as files. One ships."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -36,33 +35,4 @@ FORMAT = Format(
     shipped={"network": Path(__file__).parent / "network.npz"},
 )
 
-
-def save(
-    path: str | os.PathLike[str],
-    params: Tree,
-    settings: Settings,
-    origin: dict[str, Any] | None = None,
-) -> None:
-    """Write a network to one `.npz`, whole or not at all.
-
-    Args:
-      path: the file.
-      params: parameters of the network.
-      settings: settings of the network.
-      origin: how it was trained, as JSON values, for readers of the file.
-    """
-    FORMAT.save(path, params, settings, origin)
-
-
-def load(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settings]:
-    """Return the parameters and settings of a network.
-
-    Args:
-      path: a file of `save`; by default the network that ships.
-
-    Raises:
-      ValueError: the file is truncated, foreign, or of another version of gopt or shape.
-      FileNotFoundError: there is no such file.
-    """
-    params, settings = FORMAT.load(path)
-    return params, settings
+save, load = FORMAT.save, FORMAT.load

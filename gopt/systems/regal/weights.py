@@ -53,7 +53,8 @@ def save(
       objective: objective that it was trained for.
       devices: number of devices that it was trained for.
     """
-    FORMAT.save(path, params, settings, origin, objective=objective, devices=devices)
+    labels = {"objective": objective, "devices": devices}
+    FORMAT.save_labelled(path, params, settings, origin, labels)
 
 
 def load(
@@ -74,7 +75,8 @@ def load(
         another objective, number of devices, version of gopt, or shape.
       FileNotFoundError: there is no such file.
     """
-    return FORMAT.load(_find(path, objective), objective=objective, devices=devices)
+    labels = {"objective": objective, "devices": devices}
+    return FORMAT.load_labelled(_find(path, objective), labels)
 
 
 def load_origin(path: str | os.PathLike[str] | None = None, *, objective: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Agents of X-RLflow as files. One ships, which whole programs of ten small models have trained."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,33 +38,4 @@ FORMAT = Format(
     shipped={"agent": Path(__file__).parent / "agent.npz"},
 )
 
-
-def save(
-    path: str | os.PathLike[str],
-    params: Tree,
-    settings: Settings,
-    origin: dict[str, Any] | None = None,
-) -> None:
-    """Write an agent to one `.npz`, whole or not at all.
-
-    Args:
-      path: the file.
-      params: parameters of the network.
-      settings: settings of the agent.
-      origin: how it was trained, as JSON values, for readers of the file.
-    """
-    FORMAT.save(path, params, settings, origin)
-
-
-def load(path: str | os.PathLike[str] | None = None) -> tuple[Tree, Settings]:
-    """Return the parameters and settings of an agent.
-
-    Args:
-      path: a file of `save`; by default the agent that ships.
-
-    Raises:
-      ValueError: the file is truncated, foreign, or of another version of gopt or shape.
-      FileNotFoundError: there is no such file.
-    """
-    params, settings = FORMAT.load(path)
-    return params, settings
+save, load = FORMAT.save, FORMAT.load
