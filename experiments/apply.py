@@ -1,10 +1,10 @@
-"""Memory and time of models through XLA, in its own orders and in those that gopt finds.
+"""Compare memory and time of models through XLA, in XLA's own orders and in gopt's.
 
     python -m experiments.apply
 
-Memory is what XLA plans beside the arguments: outputs and temporaries, less what is written over
-donated arguments. Time is process time of all cores, the least of several runs in turn. Randomly
-wired networks are also compared with the least that any order needs (see `experiments.wired`).
+Memory is planned by XLA: outputs and temporaries, without outputs that reuse donated arguments.
+Time is CPU time of all cores, the least of several interleaved runs. Randomly wired networks are
+also compared with the least memory that any order needs (see `experiments.wired`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from gopt.workloads.cases import Case
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Seeds of the wirings that are measured; none is used to choose anything.
+# Seeds of the wirings that are measured. No choice was made with them.
 FIRST_SEEDS = {"plain": 1000, "convolutional": 2000}
 
 
@@ -41,13 +41,13 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `experiments.harness.cases.MODELS`.
-      wirings: how many randomly wired networks of each kind, besides.
-      evaluations: of each search.
+      models: models from `experiments.harness.cases.MODELS`.
+      wirings: additional randomly wired networks of each kind.
+      evaluations: budget of each search.
       confirm: orders that are compiled for each model.
-      repeats: how often each program is timed; 0 for not at all.
-      seed: of the searches.
-      folder: where the run is saved.
+      repeats: times that each program is timed; 0 to skip timing.
+      seed: seed of the searches.
+      folder: folder of the run.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -60,7 +60,25 @@ class Settings(command_line.Settings):
 
 
 class Measured(NamedTuple):
-    """Memory beside the arguments, in bytes, and process time, in s."""
+    """Memory without arguments in bytes, and CPU time in s, of one model.
+
+    Attributes:
+      name: name of the model.
+      equations: number of equations.
+      kernels: number of kernels.
+      arguments: bytes of the arguments.
+      default: memory of XLA's program.
+      memory_scheduler: memory with XLA's memory scheduler.
+      program_order: memory with kernels in program order, behind barriers.
+      found: memory of gopt's best order.
+      predicted: predicted memory of that order.
+      chosen: name of the best order, XLA's included; it is timed.
+      default_seconds: CPU time of XLA's program.
+      found_seconds: CPU time of the chosen program.
+      difference: difference of the values of the two programs that are timed, see `Ran`.
+      group: group of randomly wired networks whose mean is reported.
+      optimum: least memory that any order needs, where it is known.
+    """
 
     name: str
     equations: int
@@ -68,19 +86,19 @@ class Measured(NamedTuple):
     arguments: int
     default: int
     memory_scheduler: int
-    program_order: int  # of the kernels, behind barriers
-    found: int  # by the best of all orders of gopt
-    predicted: int  # for that order
-    chosen: str  # the best of all, XLA's included: what is timed
+    program_order: int
+    found: int
+    predicted: int
+    chosen: str
     default_seconds: float
     found_seconds: float
-    difference: float  # of the values of the two that are timed, see `Ran`
-    group: str = ""  # whose mean is reported, of randomly wired networks
-    optimum: int | None = None  # the least that any order needs, where that is known
+    difference: float
+    group: str = ""
+    optimum: int | None = None
 
 
 def measure(name: str, case: Case, settings: Settings) -> Measured:
-    """Return what XLA's program and the one that gopt chooses need."""
+    """Return memory and time of XLA's program and of the program that gopt chooses."""
     result = gopt.schedule(
         case.fn,
         *case.args,
@@ -112,7 +130,7 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
 
 
 def measure_model(name: str, settings: Settings) -> dict[str, Any]:
-    """Return what the programs of a model need, as JSON values."""
+    """Return memory and time of the programs of a model, as JSON values."""
     return measure(name, MODELS[name](), settings)._asdict()
 
 
@@ -122,28 +140,34 @@ def is_nested(candidate: gopt.Candidate) -> bool:
 
 
 def measure_wired(kind: str, seed: int, settings: Settings) -> dict[str, Any]:
-    """Return what the programs of a randomly wired network need, and its optimum."""
+    """Return memory and time of the programs of a randomly wired network, and its optimum."""
     case = wired.KINDS[kind](seed)
     row = measure(f"{kind} {seed}", case, settings)
     return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))._asdict()
 
 
 class Ran(NamedTuple):
-    """XLA's own program and the chosen one, on the same random arguments."""
+    """Times of XLA's own program and the chosen one, on the same random arguments.
 
-    own: float  # s
-    chosen: float  # s
-    difference: float  # of the values, the largest, as a share of the largest of the same array
+    Attributes:
+      own: CPU time of XLA's own program, s.
+      chosen: CPU time of the chosen program, s.
+      difference: largest difference of values, as a share of the largest value of the same array.
+    """
+
+    own: float
+    chosen: float
+    difference: float
 
 
-def run(result: gopt.Result, case: Case, repeats: int) -> Ran:
-    """Return how long both programs take, and how far their values are apart."""
+def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
+    """Return the times of both programs, and the difference of their values."""
     if not repeats:
         return Ran(float("nan"), float("nan"), float("nan"))
     args = random_arguments(case.args)
 
     def fresh() -> tuple[Any, ...]:
-        """Return arguments of which those that are donated may be consumed."""
+        """Return arguments whose donated ones may be consumed."""
         return tuple(
             jax.tree.map(jnp.copy, arg) if k in case.donated else arg for k, arg in enumerate(args)
         )
@@ -188,7 +212,7 @@ def report(found: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Mapping[str, Measured]) -> "Figure":
-    """Return what XLA's other scheduler and gopt need of each model, in % of XLA's default."""
+    """Return a figure of the memory with XLA's other scheduler and gopt, in % of XLA's default."""
     figure, (axes,) = style.new_figure([0.8 + 0.17 * len(rows)])
     heights = np.arange(len(rows))
     drawn = (
@@ -227,7 +251,7 @@ def _row(name: str, row: Measured) -> tuple[Any, ...]:
 
 
 def _mean(rows: Sequence[Measured]) -> Measured:
-    """Return the geometric means of randomly wired networks; of differences the largest."""
+    """Return geometric means over randomly wired networks; the largest of the differences."""
 
     def mean(field: str) -> float:
         return float(np.exp(np.mean(np.log([getattr(row, field) for row in rows]))))

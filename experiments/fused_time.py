@@ -1,17 +1,21 @@
-"""Costs of fusion, and sums of kernels, against the measured time of XLA's programs on this CPU.
+"""Compare fusion costs and sums of kernel times with measured times of XLA's programs on this CPU.
 
     python -m experiments.fused_time
 
-Random configurations of blocks of models become programs, whose kernels XLA keeps apart, and whose
-values are compared. Their process time in turns, relative to each other in each, is compared with
-the sum of the times of their kernels, each measured once, and with the cost by the model: with the
-rates of `gopt.fusion.CPU`, and with rates fitted to every other configuration of the block; of the
-latter, rank correlations are over those held out. The more is fused, the faster, mostly: so beside
-the rank correlation of sums is what is left of it without what the share of fused decisions
-explains.
+Random configurations of blocks of models become programs. XLA keeps their kernels apart, and their
+values are compared. The CPU time of each program, relative to the others in each round, is compared
+with three predictions:
 
-Everything runs on one core, on which the time of a program is the sum of those of its kernels, and
-with an allocator that keeps what programs free (`experiments.harness.command_line.keep_memory`).
+- the sum of the times of its kernels, each measured once;
+- the modelled cost with the rates of `gopt.fusion.CPU`;
+- the modelled cost with rates fitted to every other configuration of the block. Its rank
+  correlations are over the configurations that were held out.
+
+More fusion mostly makes programs faster. So the rank correlation of sums is also given as a partial
+correlation, without what the share of fused decisions explains.
+
+Everything runs on one core, where the time of a program is the sum of the times of its kernels. The
+allocator keeps the memory that programs free (`experiments.harness.command_line.keep_memory`).
 """
 
 from collections.abc import Callable
@@ -41,7 +45,7 @@ from gopt.xla import simplify
 from gopt.xla.grouping import Group
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
-# Narrow, so that products do not hide the rest.
+# Narrow models, so that matrix products do not dominate the time.
 BLOCKS: dict[str, Callable[[], Case]] = {
     "bert step": partial(
         step, "bert", layers=1, batch=4, length=64, hidden=192, inner=768, vocabulary=1000
@@ -97,10 +101,10 @@ BLOCKS: dict[str, Callable[[], Case]] = {
     ),
 }
 SEMANTICS = {"joined": replace(RULES["cpu"], clones=False), "cloned": RULES["cpu"]}
-# What one core roughly takes; costs by it are not reported.
+# Rough rates of one core; costs with these rates are not reported.
 GUESS = Rates(byte=5e-11, flop=5e-11, function=1e-9, product=2e-11, kernel=1e-6)
 
-TOLERANCE = 1e-4  # of the largest value of an array
+TOLERANCE = 1e-4  # relative to the largest value of an array
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,11 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      blocks: of `BLOCKS`; each takes about ten minutes.
-      configurations: of each block, half of them joined, half cloned.
-      repeats: how often each program is timed in each half; its kernels as often in all.
-      seed: of the configurations.
-      folder: where figures, tables and times of kernels are saved.
+      blocks: blocks from `BLOCKS`; each takes about ten minutes.
+      configurations: configurations of each block, half of them joined, half cloned.
+      repeats: times that each program is timed in each half; its kernels are timed as often in all.
+      seed: seed of the configurations.
+      folder: folder of figures, tables and times of kernels.
     """
 
     blocks: tuple[str, ...] = choice(BLOCKS)
@@ -128,7 +132,7 @@ class Settings(command_line.Settings):
 
 
 def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
-    """Return configurations: XLA's own, and random ones from nothing fused to everything."""
+    """Return configurations: XLA's own, and random ones from nothing fused to everything fused."""
     rng = np.random.default_rng(seed)
     shares = np.linspace(0, 1, count)[:, None]
     fuse = rng.random((count, len(problem.compute))) < shares
@@ -137,7 +141,7 @@ def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
 
 
 def measure(name: str, settings: Settings) -> dict[str, Any]:
-    """Return the times of the configurations of one block, and what predicts them."""
+    """Return the times of the configurations of one block, and their predictors."""
     case = BLOCKS[name]()
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
@@ -172,27 +176,27 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "block": name,
         "ops": int(problem.num_ops),
         "configurable": int(problem.num_choices),
-        "seconds": seconds[1:],  # [configurations, turns]
+        "seconds": seconds[1:],  # [configurations, rounds]
         "own": float(typical(seconds)[0]),
         "sums": sums,
         "counts": np.concatenate(counts),
-        "shares": np.concatenate(shares),  # of decisions, what is fused
+        "shares": np.concatenate(shares),  # share of decisions that fuse
         "difference": max(differences),
     }
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Return the times of the configurations of one block, and how well they are predicted."""
+    """Return the times of the configurations of one block, and the quality of their predictions."""
     row = measure(name, settings)
     return row | summary(row)
 
 
 def typical(seconds: np.ndarray) -> np.ndarray:
-    """Return what each program takes, s `[P]`, of its times in all turns `[P, T]`.
+    """Return the typical time of each program, s `[P]`, from its times in all rounds `[P, T]`.
 
-    That is the median of its times as shares of what the programs took in the same turn, times what
-    they took in the fastest turn. For where the speed of a machine changes from turn to turn, the
-    least time of a program is that of the turn in which it was lucky.
+    This is the median of its relative times, scaled to the fastest round. A relative time is a
+    share of the time of all programs in the same round. The least time would depend on luck where
+    the speed of a machine changes between rounds.
     """
     turn = np.median(seconds, 0)
     return np.asarray(np.median(seconds / turn, 1) * turn.min())
@@ -202,7 +206,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
     """Return the rank correlations of one block."""
     seconds = row["seconds"]
     measured, middle = typical(seconds), seconds.shape[1] // 2
-    # Both semantics begin with the same configurations, and share what is held out.
+    # Both semantics start with the same configurations, and hold out the same ones.
     half = len(measured) // len(SEMANTICS)
     held = np.arange(len(measured)) % half % 2 == 1
     rates = fit(row["counts"][~held], measured[~held])
@@ -226,10 +230,10 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _partial(a: np.ndarray, b: np.ndarray, shares: np.ndarray) -> float:
-    """Return the rank correlation without what shares and semantics explain of it.
+    """Return the rank correlation without the part that shares and semantics explain.
 
-    Both kinds of semantics are one half of the configurations each; within each, ranks are taken
-    without the parabola that fits them best by the ranks of the shares.
+    Each semantics covers one half of the configurations. Within each half, a parabola is fitted to
+    the ranks by the ranks of the shares, and subtracted.
     """
     halves = np.repeat(np.eye(len(SEMANTICS)), len(a) // len(SEMANTICS), 0)
     by = stats.rankdata(shares)[:, None] / len(shares)

@@ -1,11 +1,11 @@
-"""Seconds and peak memory of graphs of 80 000 ops, stage by stage.
+"""Measure seconds and peak memory of each stage on graphs of 80 000 ops.
 
     python -m experiments.large
     python -m experiments.large --stages "GO: policy" --ops 10000 20000 40000 80000
 
-Each stage runs in a process of its own, after what it needs of the others, so that its peak memory
-is its own: that of the host, of which Python with what is imported takes 0.3 GiB. Nothing that was
-compiled before is used again.
+Each stage runs in its own process, after the stages that it needs, so that peak memory is measured
+for it alone. This is host memory, of which Python and its imports take 0.3 GiB. Earlier compiled
+programs are not used again.
 """
 
 import time
@@ -44,14 +44,14 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      ops: of the graphs, one size after another.
-      stages: what is measured, of `STAGES`; by default all.
-      candidates: how many are evaluated at once.
-      population: of the searches; more candidates are evaluated at once with more memory.
+      ops: sizes of the graphs, one after another.
+      stages: stages to measure, from `STAGES`; by default all.
+      candidates: candidates that are evaluated at once.
+      population: population of the searches; larger populations need more memory.
       evaluations: budget of a search.
       samples: actions in a gradient step.
-      seed: of graphs, keys and actions.
-      folder: where the run is saved.
+      seed: seed of graphs, keys and actions.
+      folder: folder of the run.
     """
 
     ops: tuple[int, ...] = at_least(1, (80_000,))
@@ -65,33 +65,38 @@ class Settings(command_line.Settings):
 
 
 class Spent(NamedTuple):
-    """Time of a stage."""
+    """Time of a stage.
 
-    compiling: float  # s
-    running: float  # s
+    Attributes:
+      compiling: compilation time, s.
+      running: run time, s.
+    """
+
+    compiling: float
+    running: float
 
 
 Draw = Callable[[], Graph]
 
 
 def drawing(settings: Settings, draw: Draw) -> Spent:
-    """Return what it takes to draw the graph."""
+    """Measure drawing the graph."""
     return _on_host(draw)
 
 
 def preparation(settings: Settings, draw: Draw) -> Spent:
-    """Return what it takes to quantise the graph."""
+    """Measure quantising the graph."""
     return _on_host(partial(_problem, draw()))
 
 
 def heuristics(settings: Settings, draw: Draw) -> Spent:
-    """Return what all heuristics take."""
+    """Measure all heuristics."""
     problem = _problem(draw())
     return _on_host(lambda: [heuristic(problem) for heuristic in HEURISTICS.values()])
 
 
 def evaluation(settings: Settings, draw: Draw) -> Spent:
-    """Return what it takes to draw candidates, and to find their whole costs."""
+    """Measure drawing candidates and computing their complete costs."""
 
     def run(key: jax.Array, problem: Problem) -> Any:
         keys = uniforms(key, keys_shape(problem), settings.candidates)
@@ -101,25 +106,25 @@ def evaluation(settings: Settings, draw: Draw) -> Spent:
 
 
 def search(settings: Settings, draw: Draw) -> Spent:
-    """Return what a run of BRKGA takes."""
+    """Measure a run of BRKGA."""
     run = partial(_minimize, settings, brkga.uniform)
     return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
 
 
 def features(settings: Settings, draw: Draw) -> Spent:
-    """Return what it takes to find the features that the policy reads."""
+    """Measure computing the features that the policy reads."""
     return _on_host(partial(to_graphs_tuple, draw()))
 
 
 def policy(settings: Settings, draw: Draw) -> Spent:
-    """Return what the policy takes to say where the genes of each op should lie."""
+    """Measure the policy, which proposes a distribution of the genes of each op."""
     params, sizes = _policy()
     act = partial(regal.act, None, settings=sizes)
     return _on_devices(act, params, regal.on_devices(to_graphs_tuple(draw()), DEVICES))
 
 
 def guided_search(settings: Settings, draw: Draw) -> Spent:
-    """Return what a run of REGAL takes, the policy included."""
+    """Measure a run of REGAL, including the policy."""
     graph = draw()
     params, sizes = _policy()
 
@@ -132,7 +137,7 @@ def guided_search(settings: Settings, draw: Draw) -> Spent:
 
 
 def gradient_step(settings: Settings, draw: Draw) -> Spent:
-    """Return what a step of training takes, without the searches that give the rewards."""
+    """Measure a training step, without the searches that give the rewards."""
     params, sizes = _policy()
     state = regal.start(params, settings=sizes)
     rewards = -jnp.linspace(0.9, 1.1, settings.samples)
@@ -148,19 +153,19 @@ def gradient_step(settings: Settings, draw: Draw) -> Spent:
 
 
 def go_features(settings: Settings, draw: Draw) -> Spent:
-    """Return what it takes to find the features that the policy of GO reads."""
+    """Measure computing the features that the policy of GO reads."""
     graph = draw()
     return _on_host(partial(go.inputs, graph, _problem(graph), settings=go.Settings()))
 
 
 def go_policy(settings: Settings, draw: Draw) -> Spent:
-    """Return what a forward pass of GO's network over all ops takes."""
+    """Measure a forward pass of GO's network over all ops."""
     _, inputs, state = _go(settings, draw())
     return _on_devices(partial(go.embed, settings=go.Settings()), state.params, inputs)
 
 
 def go_step(settings: Settings, draw: Draw) -> Spent:
-    """Return what a step of GO's training takes, with what is drawn and costed for it."""
+    """Measure a training step of GO, including its draws and costs."""
     problem, inputs, state = _go(settings, draw())
 
     def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
@@ -188,7 +193,7 @@ STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
 
 
 def run(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
-    """Return what one stage takes on one graph, and the peak memory of this process so far."""
+    """Return the time of one stage on one graph, and the peak memory of this process so far."""
     spent = STAGES[stage](settings, partial(FAMILIES[family], settings.seed, ops))
     return {"graph": family, "ops": ops, "stage": stage, **spent._asdict(), "peak": peak_bytes()}
 

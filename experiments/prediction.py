@@ -1,10 +1,10 @@
-"""Memory of many orders of kernels, as gopt predicts it and as XLA plans it.
+"""Compare memory predicted by gopt with memory planned by XLA, for many orders of kernels.
 
     python -m experiments.prediction
 
-Each model is compiled in orders between a good heuristic one and random ones. For each order, the
-memory beside arguments is predicted twice: from all equations, each of which makes tensors of its
-own, and from kernels, with the buffers that XLA shares and the addresses that it gives.
+Each model is compiled in orders between a good heuristic one and random ones. For each order,
+memory without arguments is predicted twice. One prediction uses equations, each with tensors of its
+own. The other uses kernels, with XLA's shared buffers and addresses.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ from gopt.workloads.recommendation.towers import towers
 from gopt.xla import Group, kernel_graph
 from gopt.xla.ordered import jit_ordered
 
-# Small, because each is compiled once for every order. No wiring is one that `apply` measures.
+# Small, because each is compiled once for every order. `apply` measures other wirings.
 MODELS: dict[str, Callable[[], Case]] = {
     "wired, plain, 3000": partial(wired.plain, 3000),
     "wired, plain, 3001": partial(wired.plain, 3001),
@@ -51,7 +51,8 @@ MODELS: dict[str, Callable[[], Case]] = {
     "bert step": partial(step, "bert", layers=1, batch=8),
 }
 
-RESOLUTION = 0.005  # of the least measured: tables of barriers, say, which nobody plans for
+# Share of the least measured; covers unplanned memory, such as tables of barriers.
+RESOLUTION = 0.005
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `MODELS`.
-      orders: of each model, 2 at least.
-      seed: of the orders.
-      folder: where the run is saved.
+      models: models from `MODELS`.
+      orders: orders of each model, at least 2.
+      seed: seed of the orders.
+      folder: folder of the run.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -72,16 +73,30 @@ class Settings(command_line.Settings):
 
 
 class Order(NamedTuple):
-    """Bytes that one order of kernels needs beside the arguments."""
+    """Bytes that one order of kernels needs, without arguments.
 
-    share: float  # of chance in it: 0 is the best heuristic order, 1 an order drawn at random
+    Attributes:
+      share: share of chance in the order: 0 is the best heuristic order, 1 a random order.
+      measured: bytes that XLA plans.
+      equations: bytes predicted from equations.
+      kernels: bytes predicted from kernels.
+    """
+
+    share: float
     measured: int
-    equations: int  # predicted from equations
-    kernels: int  # predicted from kernels
+    equations: int
+    kernels: int
 
 
 class Row(NamedTuple):
-    """A model in several orders."""
+    """A model in several orders.
+
+    Attributes:
+      name: name of the model.
+      equations: number of equations.
+      kernels: number of kernels.
+      orders: bytes of each order.
+    """
 
     name: str
     equations: int
@@ -90,7 +105,7 @@ class Row(NamedTuple):
 
 
 def measure(name: str, case: Case, settings: Settings) -> Row:
-    """Return what a model needs in several orders, and what is predicted."""
+    """Return measured and predicted memory of a model in several orders."""
     traced = trace_program(case.fn, *case.args, donate_argnums=case.donated)
     kernels = kernels_of(traced, merged=True)
     part_of = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
@@ -113,9 +128,10 @@ def measure(name: str, case: Case, settings: Settings) -> Row:
 def drawn(
     kernels: Kernels, graph: Traced, count: int, seed: int
 ) -> Iterator[tuple[float, Program]]:
-    """Return orders of a graph's program, from the best heuristic one to one drawn at random.
+    """Yield orders of a graph's program, from the best heuristic one to a random one.
 
-    The turn of an op is drawn, for a growing share; the rest is its turn in the heuristic order.
+    The priority of an op is a mixture of its heuristic priority and a random number. The share of
+    the random number grows.
     """
     problem, rng = prepare(pad(graph.graph), unit_rate_devices(1)), np.random.default_rng(seed)
     ops = int(problem.num_ops)
@@ -123,13 +139,13 @@ def drawn(
     good = keys_from_items(problem, [0] * ops, [*inputs, *lowest_order(problem)])
     for share in np.linspace(0, 1, count).tolist():
         turns = (1 - share) * good.priority + share * rng.random(len(good.priority))
-        turns[inputs] = 0  # no op waits for them
+        turns[inputs] = 0  # inputs come first
         keys = good._replace(priority=np.float32(turns))
         yield share, modelled(kernels, graph, problem, keys).order
 
 
 def peak_beside_inputs(graph: Graph) -> int:
-    """Returns the most bytes in use when ops run as they are listed, less those of all inputs."""
+    """Return the peak memory in bytes when ops run in listed order, without all inputs."""
     problem = prepare(pad(graph), unit_rate_devices(1))
     tensors, schedule = int(problem.num_tensors), replay(problem, keys_in_order(problem))
     is_given = np.asarray(problem.is_input)[np.asarray(problem.producer)[:tensors]]
@@ -138,7 +154,7 @@ def peak_beside_inputs(graph: Graph) -> int:
 
 
 def _expanded(program: Program, parts: Sequence[Group]) -> Program:
-    """Return a program in the order of its groups; what is in several runs with the first."""
+    """Return a program in the order of its groups; a shared equation runs with its first group."""
     order = dict.fromkeys(index for part in parts for index in part)
     return replace(program, equations=tuple(program.equations[index] for index in order))
 
@@ -146,8 +162,8 @@ def _expanded(program: Program, parts: Sequence[Group]) -> Program:
 def agreement(row: Row, field: str) -> tuple[float, float]:
     """Return the rank correlation of predicted and measured bytes, and the error, in %.
 
-    The correlation is Spearman's, not a number where all orders need the same; what differs by less
-    than `RESOLUTION` is a tie. The error is the median of absolute values.
+    The correlation is Spearman's; NaN if all orders need the same memory. Differences below
+    `RESOLUTION` count as ties. The error is the median of absolute values.
     """
     measured = np.array([order.measured for order in row.orders], np.float64)
     predicted = np.array([getattr(order, field) for order in row.orders], np.float64)
@@ -159,7 +175,7 @@ def agreement(row: Row, field: str) -> tuple[float, float]:
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Return what orders of a model need, as JSON values."""
+    """Return measured and predicted memory of a model in several orders, as JSON values."""
     row = measure(name, MODELS[name](), settings)
     return {**row._asdict(), "orders": [order._asdict() for order in row.orders]}
 

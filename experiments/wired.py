@@ -1,6 +1,6 @@
-"""Randomly wired networks, all of whose tensors have one size, and the least that any order needs.
+"""Randomly wired networks with tensors of one size, and the least memory that any order needs.
 
-Wirings are those of `gopt.sources.synthetic.small_world`, as in RandWire (Xie et al., 2019).
+Wirings come from `gopt.sources.synthetic.small_world`, as in RandWire (Xie et al., 2019).
 """
 
 import itertools
@@ -17,13 +17,18 @@ from gopt.workloads.cases import Case, floats
 
 NODES, NEIGHBOURS, REWIRING = 32, 4, 0.75
 
-# Activations outweigh by far what XLA needs beside them: 64 KiB of rows, 128 KiB of an image.
+# Large activations, so that XLA's other memory is small: 64 KiB of rows, 128 KiB of an image.
 ROWS, COLUMNS = 256, 64
 SIDE, CHANNELS = 32, 32
 
 
 class Wiring(NamedTuple):
-    """Nodes that each node reads (none: the input), and the nodes that are returned."""
+    """Connections of a network's nodes.
+
+    Attributes:
+      reads: nodes that each node reads; empty for nodes that read the input.
+      ends: nodes whose tensors are returned.
+    """
 
     reads: tuple[tuple[int, ...], ...]
     ends: tuple[int, ...]
@@ -51,12 +56,12 @@ KINDS: dict[str, Callable[[int], Case]] = {"plain": plain, "convolutional": conv
 
 
 def optimum(seed: int, case: Case) -> int:
-    """Return the bytes beside arguments that the network of a seed needs in its best order.
+    """Return the bytes, without arguments, that the network of a seed needs in its best order.
 
-    A node is two steps: a sum, which may write over what it is the last to read, and a product,
-    which may not. Nodes that read the same may share their sum, all or none of them; in the first
-    case those that begin with the same may share what it adds up to. What XLA needs while it
-    computes a product is left out, and so are vectors of single channels.
+    A node is two steps: a sum and a product. The sum may write over a tensor that it reads last;
+    the product may not. Nodes that read the same tensors may share their sum, either all such nodes
+    or none. If they share, nodes whose reads start alike may also share the partial sum. Temporary
+    memory of XLA's products and vectors of single channels are left out.
     """
     shape, read_by = case.args[0], wiring(seed)
     size = shape.size * shape.dtype.itemsize
@@ -72,7 +77,7 @@ def optimum(seed: int, case: Case) -> int:
 
 
 def _network(seed: int, layer: Callable[..., jax.Array], shape: Any, weights: Any) -> Case:
-    """Return the network of a seed, with a layer behind the sum of each node."""
+    """Return the network of a seed, with a layer after the sum of each node."""
     reads, ends = wiring(seed)
 
     def network(x: jax.Array, weights: Sequence[Any]) -> list[jax.Array]:
@@ -94,19 +99,19 @@ def _convolution(x: jax.Array, weights: Sequence[jax.Array]) -> jax.Array:
 
 
 def _least_tensors(wiring: Wiring, shared: bool, begun: Collection[tuple[int, ...]]) -> int:
-    """Return the most tensors that are held at once in the best order.
+    """Return the peak number of tensors held at once in the best order.
 
     Args:
-      wiring: of the network.
-      shared: whether nodes that read the same share their sum.
-      begun: beginnings of what nodes read that are added up once for all of them.
+      wiring: wiring of the network.
+      shared: whether nodes that read the same tensors share their sum.
+      begun: prefixes of reads that are summed once for all nodes.
     """
-    reads: list[list[int]] = []  # of steps
-    sums: dict[Any, int] = {}  # steps
-    product: list[int] = []  # steps, by node
+    reads: list[list[int]] = []  # reads of each step
+    sums: dict[Any, int] = {}  # sum steps
+    product: list[int] = []  # product step of each node
 
     def add(read: tuple[int, ...], most: int) -> int:
-        """Append the step that adds up some nodes, of which `most` may have been begun."""
+        """Append a step that sums nodes; the first `most` may be a shared partial sum."""
         length = next((k for k in range(most, 1, -1) if read[:k] in begun), 0)
         begin = [begin_with(read[:length])] if length else []
         reads.append(begin + [product[u] for u in read[length:]])

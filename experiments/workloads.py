@@ -1,4 +1,4 @@
-"""The workloads and what they trace to: parameters, ops, tensors, uses, flop.
+"""Print a table of the workloads and their traces: parameters, ops, tensors, uses, flop.
 
 python -m experiments.workloads
 """
@@ -19,7 +19,7 @@ class Settings:
     """Settings of the table.
 
     Attributes:
-      folder: where the table is saved.
+      folder: folder of the table.
     """
 
     folder: Path = Path("runs/workloads")

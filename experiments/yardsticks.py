@@ -1,10 +1,10 @@
-"""Solves scheduling instances of known value with one method, and writes the schedules.
+"""Solve scheduling instances of known value with one method, and write the schedules.
 
     python -m experiments.yardsticks INSTANCES.json --solutions OUT.json --method best
 
-An instance of makespan has "tasks", "edges" and "processors", or "results" with a key for each
-number of processors; one of peak memory has "sizes" and "edges" (see `gopt.sources.instances`).
-A solution is {"name", "processors", "device", "start"} or {"name", "order"}.
+A makespan instance has "tasks", "edges" and "processors", or "results" with a key for each number
+of processors. A peak-memory instance has "sizes" and "edges" (see `gopt.sources.instances`). A
+solution is {"name", "processors", "device", "start"} or {"name", "order"}.
 """
 
 import json
@@ -43,12 +43,12 @@ class Settings(command_line.Settings):
     """Settings of the solver.
 
     Attributes:
-      instances: JSON file to read, a list of instances.
-      solutions: JSON file to write, a list of solutions.
+      instances: JSON file of a list of instances, to read.
+      solutions: JSON file of a list of solutions, to write.
       method: heft, etf, critical_path, depth_first, breadth_first, greedy_release, xla or
         spectral_cut (heuristics), brkga (with uniform keys) or best.
-      evaluations: budget of a search for each instance; a heuristic takes what it needs.
-      seed: of everything random.
+      evaluations: budget of a search for each instance; heuristics ignore it.
+      seed: seed of everything random.
       every: solve every n-th instance only.
     """
 
@@ -61,13 +61,21 @@ class Settings(command_line.Settings):
 
 
 class Case(NamedTuple):
-    """One instance on one number of processors."""
+    """One instance on one number of processors.
+
+    Attributes:
+      name: name of the instance.
+      processors: number of processors; None for peak memory.
+      instance: the instance.
+      objective: objective to minimise.
+      known: best known value, in s or bytes.
+    """
 
     name: str
-    processors: int | None  # None for peak memory
+    processors: int | None
     instance: Instance
     objective: str
-    known: float | None  # best value known, in s or bytes
+    known: float | None
 
 
 def read_cases(path: Path, *, every: int = 1) -> list[Case]:
@@ -116,8 +124,8 @@ def solve(
     """Return the problem and the keys of a schedule for each case.
 
     They depend on the case and the seed alone: a case has its own padding and its own random key.
-    Cases of one shape and number of devices are solved together; `advance` is called with the
-    number of those that have just been solved.
+    Cases of one shape and number of devices are solved together. `advance` is called with the
+    number of cases solved since the last call.
     """
     prepared = [_problem(case.instance) for case in cases]
     groups = defaultdict(list)
@@ -142,7 +150,7 @@ def _problem(instance: Instance) -> Problem:
 
 
 def _random_key(case: Case, seed: int) -> jax.Array:
-    # Python's own hash of a string differs from run to run.
+    # Python's own hash of a string differs between runs.
     name = zlib.crc32(f"{case.name} {case.processors}".encode())
     return jax.random.fold_in(jax.random.key(seed), name)
 
@@ -154,7 +162,7 @@ def search(
     method: str,
     evaluations: int,
 ) -> list[Keys]:
-    """Return the keys that a search finds for each of some problems of one shape."""
+    """Return the keys that a search finds for each of several problems of one shape."""
 
     def find_best(key: jax.Array, problem: Problem, given: best.Starts) -> Keys:
         return best.improve(key, problem, given, objective=objective, evaluations=evaluations).keys
@@ -174,9 +182,9 @@ def search(
 
 
 def spent_on(case: Case, method: str, evaluations: int) -> int:
-    """Return how many candidates a method decodes and simulates on one case.
+    """Return the number of candidates that a method decodes and simulates on one case.
 
-    A search takes its budget.
+    A search uses its whole budget.
     """
     if method not in HEURISTICS:
         return evaluations
@@ -184,7 +192,7 @@ def spent_on(case: Case, method: str, evaluations: int) -> int:
 
 
 def solution(case: Case, problem: Problem, keys: Keys) -> tuple[dict[str, Any], float]:
-    """Return the solution of a case as it is written, and its value in s or bytes."""
+    """Return the solution of a case in its file format, and its value in s or bytes."""
     schedule = _carry_out(problem, keys)
     task = case.instance.task
     if case.objective == "peak_memory":
@@ -210,7 +218,7 @@ def _carry_out(problem: Problem, keys: Keys) -> Schedule:
 
 
 def main(settings: Settings) -> None:
-    """Solve the instances, write the solutions and print how far from the best known."""
+    """Solve the instances, write the solutions and print the gaps to the best known values."""
     began = time.perf_counter()
     cases = read_cases(settings.instances, every=settings.every)
     with Progress() as progress:

@@ -1,1 +1,1 @@
-"""GO: one policy for placement, scheduling and fusion, and what it is compared with."""
+"""GO, one policy for placement, scheduling and fusion, compared with other methods."""

@@ -1,4 +1,4 @@
-"""GO on the fourteen rows of its placement table, against searches, heuristics and experts.
+"""Compare GO with searches, heuristics and experts on the fourteen rows of its placement table.
 
     python -m experiments.go --train                      # trains a policy, and places all rows
     python -m experiments.go --weights POLICY             # with one that was trained
@@ -6,11 +6,10 @@
     python -m experiments.go --rows "RNNLM, 2 layers" --weights POLICY    # one of the rows
     python -m experiments.go --profiled FILE --weights POLICY             # rows from profiles
 
-Step times are simulated: P100s, as in the paper (see `gopt.cost.schedule.dispatch`). Searches begin
-with the best decision of the heuristics, experts left out, and evaluate no more than a number of
-decisions. Prints a table and saves it with settings, versions and the figures of every run. What
-each search reaches on a row is kept: if it is interrupted, or asked for other rows and searches, it
-goes on.
+Step times are simulated on P100s, as in the paper (see `gopt.cost.schedule.dispatch`). Searches
+start from the best heuristic decision, without experts, and have one budget of evaluations. Prints
+a table. Saves it with settings, versions and the figures of every run. Results of each search on a
+row are kept. An interrupted run, or a run with other rows and searches, continues from them.
 """
 
 import dataclasses
@@ -42,29 +41,29 @@ class Settings(command_line.Settings):
     """Settings of the experiment.
 
     Attributes:
-      table: what is decided, see `experiments.go.tables`.
-      rows: of the table, by name; by default all.
-      profiled: a JSON file of profiled networks (see `gopt.sources.instances.profiled_step`), which
-        are the rows instead, each on 2 and on 4 devices.
-      searches: by name, see `experiments.go.methods`; by default all.
-      evaluations: of each search at most, that of the decision it begins with included.
+      table: table to make, which says what is decided; see `experiments.go.tables`.
+      rows: names of rows of the table; by default all.
+      profiled: JSON file of profiled networks, which replace the rows, each on 2 and on 4 devices;
+        see `gopt.sources.instances.profiled_step`.
+      searches: names of searches, see `experiments.go.methods`; by default all.
+      evaluations: budget of each search, including the evaluation of its start.
       seeds: runs of each search, and of METIS.
-      alone: searches begin with the first of what they may begin with, instead of the best: but for
-        scheduling and fusion, all on one device.
+      alone: start searches from the first possible start, not from the best one. This is one
+        device, except where ops are scheduled or fused.
       train: train a policy first, instead of loading `weights`.
-      weights: a policy that was trained with `--train`.
-      folder: where runs are saved, each table in a folder of its own, and so with `alone`.
-      seed: of everything random.
-      policy: sizes of a policy that is trained, how it searches, and is fine-tuned; one that is
-        loaded has its own, and its tasks are those of the table.
-      training: how it is trained; what it says of that goes before what `policy` says.
+      weights: policy that was trained with `--train`.
+      folder: folder of runs, with a subfolder for each table and for `alone`.
+      seed: seed of everything random.
+      policy: settings of a policy that is trained now: sizes, search, fine-tuning. A loaded policy
+        has its own settings, with the tasks of the table.
+      training: settings of the training; they take precedence over the training fields of `policy`.
     """
 
     table: str = choice(TABLES, "placement")
     rows: tuple[str, ...] = ()
     profiled: Path | None = None
     searches: tuple[str, ...] = ()
-    evaluations: int = 3601  # 12 steps of training after the start, of two tasks
+    evaluations: int = 3601  # the start, and 12 training steps of two tasks
     seeds: int = 3
     alone: bool = False
     train: bool = False
@@ -79,7 +78,7 @@ def policy(settings: Settings) -> tuple[Any, go.Settings]:
     """Return the parameters and settings of the policy: trained now, or loaded.
 
     Raises:
-      UsageError: there is none, or it does not decide what the table is about.
+      UsageError: no policy is given, or it does not decide the tasks of the table.
     """
     tasks = TABLES[settings.table][1]
     if settings.train:
@@ -97,8 +96,8 @@ def policy(settings: Settings) -> tuple[Any, go.Settings]:
 def measure(
     name: str, row: Row, settings: Settings, trained: Any, policy: go.Settings
 ) -> report.Measured:
-    """Return what each method finds on a row, with trained parameters of the policy."""
-    jax.clear_caches()  # programs of several rows at once are more than a process may map
+    """Return the results of each method on a row, with trained parameters of the policy."""
+    jax.clear_caches()  # the programs of several rows exceed the memory maps of a process
     step, folder = build(row), settings.folder / name
     place = partial(heuristics.kept, folder, step=step, row=row, seeds=settings.seeds)
     make = TABLES[settings.table][0]
@@ -128,7 +127,7 @@ def measure(
 def search(
     name: str, row: Row, case: cases.Case, settings: Settings, trained: Any, policy: go.Settings
 ) -> dict[str, Runs]:
-    """Return what each search reaches on a row; what is in its folder is not searched again."""
+    """Return the results of each search on a row; results in its folder are read instead."""
     to_init, to_run = jax.random.split(jax.random.key(settings.seed))
     keys = jax.random.split(to_run, settings.seeds)
     init = jax.vmap(partial(go.init, settings=policy), (0, None))

@@ -1,13 +1,16 @@
-"""Ablation of GO: policies trained without some part, on models that none was trained on.
+"""Ablate GO: compare policies trained without some part, on models that none was trained on.
 
     python -m experiments.go.ablations
 
-Each policy is trained as the one that ships, but for fewer steps, some times; all of them search
-the models of `experiments.go.validate`, with the same random keys. Two more ways to search with the
-policy as it is are compared: one group changed in each decision, and all decisions of a budget at
-once from the start. Two parts change what training begins with, and take as many steps more, before
-it: a policy that was taught by heuristics (`experiments.go.imitation`), or a network that was
-trained where only priorities are decided.
+Each policy is trained several times, like the one that ships, but for fewer steps. All search the
+models of `experiments.go.validate`, with the same random keys.
+
+Two more searches use the unchanged policy: one moves one group in each decision, the other draws
+all decisions of a budget at once from the start.
+
+Two variants change the initial parameters, and train for as many steps beforehand. One policy
+imitates heuristics first (`experiments.go.imitation`); the other starts from a network trained on
+priorities alone.
 """
 
 import dataclasses
@@ -30,7 +33,7 @@ from gopt.systems import go
 
 
 def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
-    """Return what comes of decisions but for when ops run: all at once, none of them critical."""
+    """Return a simulator that hides run times: all ops run at once, and none is critical."""
 
     def timing(decision: go.Decision) -> Timing:
         device, zeros = decision.placement, jnp.zeros_like(decision.placement)
@@ -49,7 +52,7 @@ def scheduled_before(
     folder: Path,
     every: Sequence[go.Searches],
 ) -> Any:
-    """Return random heads on a network that was trained, as long, where only priorities matter."""
+    """Return random heads on a network that was trained for as many steps on priorities alone."""
     alone = dataclasses.replace(policy, tasks=("scheduling",))
     trained, _ = trainer.train(training, alone, seed, folder)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
@@ -61,12 +64,19 @@ def scheduled_before(
 
 
 class Part(NamedTuple):
-    """Differences of a policy from the one that ships."""
+    """Differences of a policy from the one that ships.
 
-    changes: dict[str, Any]  # of its settings
-    simulate: trainer.Simulate = go.simulator_of  # what it is told of its decisions
-    before: Callable[..., Any] | None = None  # returns parameters that training begins with
-    searches_before: bool = False  # they say something about moves: they search, too
+    Attributes:
+      changes: changed settings.
+      simulate: function that makes the simulator that the policy observes.
+      before: function that returns initial parameters for training.
+      searches_before: whether the policy also searches with these initial parameters.
+    """
+
+    changes: dict[str, Any]
+    simulate: trainer.Simulate = go.simulator_of
+    before: Callable[..., Any] | None = None
+    searches_before: bool = False
 
 
 AS_IT_IS = "as it is"
@@ -79,7 +89,7 @@ PARTS = {
     "warm start": Part({}, before=imitation.imitated, searches_before=True),
     "priorities first": Part({}, before=scheduled_before),
 }
-ONE_GROUP, ONE_SHOT = "one group at a time", "one shot"  # ways to search
+ONE_GROUP, ONE_SHOT = "one group at a time", "one shot"  # variants of the search
 
 
 @dataclass(frozen=True)
@@ -87,15 +97,15 @@ class Settings(command_line.Settings):
     """Settings of the comparison.
 
     Attributes:
-      parts: what is different, by name, see `PARTS`; by default each of them.
-      trainings: of each policy.
+      parts: names of variants from `PARTS`; by default all.
+      trainings: trainings of each policy.
       devices: numbers of devices.
-      iterations: of a search, after which gains are shown.
+      iterations: iterations of a search after which gains are shown.
       seeds: searches of each graph and start, with the same random keys for each policy.
-      seed: of everything random.
-      folder: where policies, the table and all gains are saved.
-      policy: the policy as it is.
-      training: how all are trained.
+      seed: seed of everything random.
+      folder: folder of policies, the table and all gains.
+      policy: settings of the unchanged policy.
+      training: settings of all trainings.
     """
 
     parts: tuple[str, ...] = choice(PARTS)
@@ -117,11 +127,11 @@ Search = Callable[..., np.ndarray]  # parameters, policy and simulator to log ra
 
 
 def searches(settings: Settings) -> dict[str, Search]:
-    """Return ways to search all validation models, by name."""
+    """Return searches of all validation models, by name."""
     starts = settings.training.starts
     pools = trainer.pools(trainer.VALIDATION, settings.devices, settings.policy, starts)
     key = jax.random.key(settings.seed)
-    only_one = settings.policy.changes * 1e-6  # of several that could be moved, one always is
+    only_one = settings.policy.changes * 1e-6  # one of several movable groups always moves
 
     def gains(
         params: Any, policy: go.Settings, simulate: trainer.Simulate, iterations: Sequence[int]
@@ -168,7 +178,7 @@ def main(settings: Settings) -> None:
             for way, search in ways.items() if part == AS_IT_IS else [(part, ways[AS_IT_IS])]:
                 found.setdefault(way, []).append(search(params, policy, simulate))
             report(settings, found)
-        jax.clear_caches()  # programs of several policies at once are more than a process may map
+        jax.clear_caches()  # the programs of several policies exceed the memory maps of a process
     first = jax.tree.map(lambda x: x[0], every[0].inputs)
     params = go.init(jax.random.key(settings.seed), first, settings=settings.policy)
     found["untrained"] = [ways[AS_IT_IS](params, settings.policy, go.simulator_of)]
@@ -177,7 +187,7 @@ def main(settings: Settings) -> None:
 
 
 def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
-    """Print and save what policies gained, for each training `[S, R, T]`, logarithms."""
+    """Print and save the gains of policies, log ratios `[S, R, T]` for each training."""
     each = settings.policy.evaluations_per_iteration
     evaluations = [1 + steps * each for steps in settings.iterations]
     starts = settings.training.starts

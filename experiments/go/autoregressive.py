@@ -1,17 +1,19 @@
-"""Decisions one group after another, as an autoregressive policy makes them, and all at once.
+"""Compare decisions drawn group after group, as by an autoregressive policy, with joint draws.
 
     python -m experiments.go.autoregressive --weights gopt/systems/go/policy.npz
 
-Both draw from one policy, which was trained to decide all at once, and only for groups of its
-coarsest level. At once, each group knows where all are in the best decision so far; one after
-another, it also knows what those before it were just given: p(y^t | G) = Π_g p(y_g^t | h_G, y_<g^t,
-y^(t-1)). When ops run in the best decision is simulated once in each iteration, for both. Searches
-are those of `experiments.go.validate`; the default iterations take as many evaluations as 5 and 20
-of the whole policy. How many groups a draw moves is counted where searches begin.
+Both ways draw from one policy, only for groups of its coarsest level. The policy was trained to
+decide all groups at once. In a joint draw, each group observes the best decision so far. In a
+sequential draw, each group also observes the new values of the groups before it: p(y^t | G) = Π_g
+p(y_g^t | h_G, y_<g^t, y^(t-1)). Both simulate the best decision once in each iteration.
 
-Drawing one decision is timed on random graphs. These have no weights, and so one group on the
-coarsest level: the other levels are timed. Whoever decides groups one after another reads the
-features of the whole graph again for each. Simulation and embedding are not in these times.
+Searches are as in `experiments.go.validate`. The default iterations cost as many evaluations as 5
+and 20 iterations of the whole policy. The groups that a draw moves are counted at the start of
+searches.
+
+The time to draw one decision is measured on random graphs. These have no weights, and so only one
+group on the coarsest level; the other levels are timed. A sequential draw reads the features of the
+whole graph again for each group. Times exclude simulation and embedding.
 """
 
 from collections.abc import Callable
@@ -37,7 +39,7 @@ from gopt.cost.schedule.timing import Timing
 from gopt.sources import synthetic
 from gopt.systems import go
 
-DRAWN = 16  # decisions, of each row, in which groups that are moved are counted
+DRAWN = 16  # decisions of each row in which moved groups are counted
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,14 @@ class Settings(command_line.Settings):
     """Settings of the comparison.
 
     Attributes:
-      weights: of a policy that places ops.
+      weights: weights of a policy that places ops.
       devices: numbers of devices.
-      iterations: of a search, after which gains are shown.
-      seeds: searches of each graph and start, with the same random keys for both.
-      ops: of the graphs on which drawing is timed, on two devices.
-      rounds: how often it is timed; the least counts.
-      seed: of everything random.
-      folder: where tables and all figures are saved.
+      iterations: iterations of a search after which gains are shown.
+      seeds: searches of each graph and start, with the same random keys for both ways.
+      ops: sizes of the graphs on which drawing is timed, on two devices.
+      rounds: rounds of timing; the least time counts.
+      seed: seed of everything random.
+      folder: folder of tables and all figures.
     """
 
     weights: Path
@@ -66,7 +68,14 @@ class Settings(command_line.Settings):
 
 
 class Seen(NamedTuple):
-    """Observation of a policy, without its earlier decisions."""
+    """Observation of a policy, without its earlier decisions.
+
+    Attributes:
+      params: parameters of the policy.
+      embedding: embedding of the graph.
+      inputs: inputs of GO.
+      timing: simulated times of ops in the best decision so far.
+    """
 
     params: Any
     embedding: go.Embedding
@@ -75,8 +84,9 @@ class Seen(NamedTuple):
 
 
 def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> jax.Array:
-    """Return what the policy says of a kind of moves around a decision, `[K, 1 + V]`."""
-    timing = seen.timing._replace(device=decision.placement)  # when ops run is not simulated anew
+    """Return the policy's logits for a kind of moves around a decision, `[K, 1 + V]`."""
+    # Run times of ops are not simulated again.
+    timing = seen.timing._replace(device=decision.placement)
     groups = go.observe(seen.inputs, decision, timing, settings=policy)
     return go.moves(seen.params, seen.embedding, groups, settings=policy)[kind].logits
 
@@ -84,7 +94,7 @@ def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> j
 def at_once(
     key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
 ) -> go.Decision:
-    """Return a decision with other values for groups that are drawn independently, `[N]`."""
+    """Return a decision with new values for groups that are drawn independently, `[N]`."""
     task, level = policy.moves[kind]
     action = go.sample(key, said(seen, decision, kind, policy), 1)
     return _one(
@@ -95,9 +105,10 @@ def at_once(
 def in_sequence(
     key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
 ) -> go.Decision:
-    """Return a decision with other values for groups, each drawn after those before it, `[N]`.
+    """Return a decision with new values for groups, each drawn given those before it, `[N]`.
 
-    If none is moved in the end, a move is drawn by the probabilities of moves, as in `go.sample`.
+    If no group is moved in the end, one move is drawn by the probabilities of moves, as in
+    `go.sample`.
     """
     (task, level), to_move = policy.moves[kind], jax.random.fold_in(key, 0)
     name = policy.tasks[task]
@@ -111,7 +122,8 @@ def in_sequence(
 
     rows = jnp.arange(count), jax.random.split(jax.random.fold_in(key, 1), count)
     drawn, chosen = jax.lax.scan(visit, decision, rows)
-    settled = said(seen, decision, kind, policy).at[:, 0].set(-go.NEVER)  # all stay, but for one
+    # All groups stay, except for one.
+    settled = said(seen, decision, kind, policy).at[:, 0].set(-go.NEVER)
     action = go.sample(to_move, settled, 1)
     other = _one(go.apply_action(seen.inputs, decision, action, name=name, level=level))
     return jax.tree.map(lambda x, y: jnp.where((chosen == 0).all(), y, x), drawn, other)
@@ -132,9 +144,9 @@ def rollout(
     settings: go.Settings,
     draw: Draw,
 ) -> tuple[go.State, None, jax.Array]:
-    """Return the best decision after iterations, nothing, and costs after each, as `go.rollout`.
+    """Return the best decision after iterations, None, and costs after each, as `go.rollout`.
 
-    In each, samples of all tasks are drawn on the coarsest level around the best decision so far.
+    Each iteration draws samples of all tasks on the coarsest level around the best decision so far.
     """
     embedding = go.embed(params, inputs, settings=settings)
     kinds = [kind for kind, (_, level) in enumerate(settings.moves) if level == 0]
@@ -155,7 +167,7 @@ def rollout(
 
 
 def moved(params: Any, pool: go.Searches, draw: Draw, policy: go.Settings) -> float:
-    """Returns how many groups a draw of a placement moves on average where searches begin."""
+    """Return the mean number of groups that a placement draw moves at the start of searches."""
     task = policy.tasks.index("placement")
     kind = policy.moves.index((task, 0))
 
@@ -174,7 +186,7 @@ def moved(params: Any, pool: go.Searches, draw: Draw, policy: go.Settings) -> fl
 
 
 def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> dict[str, float]:
-    """Return s of CPU time to draw one decision on a graph, however it is drawn, by name."""
+    """Return the CPU time of drawing one decision on a graph, s, by kind and way of drawing."""
     graph = synthetic.layered(settings.seed, ops)
     problem = prepare(graph, p100s(2))
     inputs = jax.tree.map(jnp.asarray, go.inputs(graph, problem, settings=policy))
@@ -202,8 +214,8 @@ def policy_of(path: Path) -> tuple[Any, go.Settings]:
     """Return a policy.
 
     Raises:
-      ValueError: it does not place, it fuses, so that ops are where their kernels are, or it has
-        only one level.
+      ValueError: the policy does not place ops, it fuses ops, so that ops follow their kernels, or
+        it has only one level.
     """
     params, policy = go.load(path)
     if "placement" not in policy.tasks or "fusion" in policy.tasks or len(policy.levels) < 2:
@@ -215,7 +227,7 @@ def policy_of(path: Path) -> tuple[Any, go.Settings]:
 
 
 def main(settings: Settings) -> None:
-    """Compare both, and print and save what they gain, what they move, and what they take."""
+    """Compare both ways, and print and save their gains, moved groups and times."""
     params, policy = policy_of(settings.weights)
     same = {name: getattr(settings, name) for name in ("devices", "iterations", "seeds", "seed")}
     starts, folder = trainer.STARTS[:2], settings.folder
@@ -247,7 +259,7 @@ def main(settings: Settings) -> None:
     title = f"s of CPU time to draw one decision; {machine()}"
     tables.show(title, ("drawn", "s"), rows, folder / "seconds.md")
     store.save_json(folder / "drawn.json", {"groups": groups, "seconds": taken})
-    store.save_settings(folder, settings)  # instead of those of the search
+    store.save_settings(folder, settings)  # instead of the search's own settings
 
 
 def _one(decisions: go.Decision) -> go.Decision:

@@ -1,4 +1,4 @@
-"""A row of a table as searches take it, and a move in it."""
+"""Prepare a row of a table for searches, and draw random moves in it."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,32 +14,48 @@ from gopt.heuristics.schedule.readiness import followed_ops
 from gopt.systems import go, hdp, placeto, regal
 
 OBJECTIVE = "capped_makespan"
-REGAL_DEVICES = 2  # that its policy is trained for; it says where in a plane devices are
+REGAL_DEVICES = 2  # devices that its policy is trained for; sets their positions in a plane
 
 
 class Reads(NamedTuple):
-    """Inputs of other systems, for a row where placement is all that is decided."""
+    """Inputs of other systems, for a row where only placement is decided.
+
+    Attributes:
+      hdp: inputs of HDP.
+      placeto: inputs of Placeto.
+      regal: action of REGAL's policy.
+    """
 
     hdp: hdp.Inputs
     placeto: placeto.Inputs
-    regal: regal.Action  # what its policy says
+    regal: regal.Action
 
 
 class Case(NamedTuple):
-    """A row of a table on its machine, as searches take it. There are `K` tasks."""
+    """A row of a table on its machine, as searches take it. It has `K` tasks.
+
+    Attributes:
+      problem: problem.
+      inputs: inputs of GO.
+      order: float32 [N], priorities to which shifts are added; None for first come, first served.
+      start: initial decision.
+      group: for each task, int32 [L + 1, N], group of each op at each level of GO, and of each op
+        alone; input ops are marked as in `Inputs`.
+      count: for each task, int32 [L + 1], number of groups.
+      reads: inputs of other systems if only placement is decided, else None.
+    """
 
     problem: Problem | JointProblem
     inputs: go.Inputs
-    order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
-    start: go.Decision  # to begin with
-    group: Any  # of each task, int32 [L + 1, N], of each op at each level of GO, and alone; inputs
-    # as in `Inputs`
-    count: Any  # of each task, int32 [L + 1], groups of each
-    reads: Reads | None  # where placement is all that is decided
+    order: Any
+    start: go.Decision
+    group: Any
+    count: Any
+    reads: Reads | None
 
     @property
     def schedule(self) -> Problem:
-        """The problem of ops that are not fused."""
+        """Problem without fusion."""
         return schedule_of(self.problem)
 
     @property
@@ -49,7 +65,7 @@ class Case(NamedTuple):
 
     @property
     def first(self) -> go.State:
-        """The decision to begin with, and its cost."""
+        """Initial decision and its cost."""
         return go.State(self.start, self.simulator.cost(row_of(self.start))[0])
 
 
@@ -65,7 +81,7 @@ def case(
     order: Any,
     policy: go.Settings,
 ) -> Case:
-    """Returns a row of a table, ready for every search; on the host."""
+    """Return a row of a table, ready for every search; on the host."""
     schedule, inputs = schedule_of(problem), go.inputs(graph, problem, settings=policy)
     none = schedule.shape.ops
     alone = np.full((1, none), none)
@@ -90,7 +106,7 @@ def _read(graph: Graph, problem: Problem) -> Reads:
 
 
 def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return groups at each level, of some ops only, numbered anew, and how many there are."""
+    """Return groups of some ops, renumbered at each level, and the number of groups."""
     of_ops = np.full(groups.shape, groups.shape[1], np.int32)
     count = []
     for level, group in enumerate(groups):
@@ -100,14 +116,14 @@ def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def values_of(case: Case, task: str) -> int:
-    """Return how many values there are for an op."""
+    """Return the number of values that an op can take."""
     return go.task_of(task, case.inputs, case.start).may.shape[1]
 
 
 def move(key: jax.Array, case: Case, decision: go.Decision, tasks: tuple[str, ...]) -> go.Decision:
     """Return a decision with another value for one group, of a random task and level, `[N]`.
 
-    "Another" is as seen from the first op of the group.
+    The new value differs from the value of the group's first op.
     """
     to_task, *keys = jax.random.split(key, 1 + len(tasks))
     chosen = jax.random.randint(to_task, (), 0, len(tasks))

@@ -1,8 +1,8 @@
-"""Splits of each model of the table as practitioners make them: by layer, and by time step.
+"""Split each model of the table as practitioners do: by layer, and by time step.
 
-Ops are told apart by the modules that they come from, forwards and backwards. What has no module,
-such as a loss or the update of a weight, goes where the largest of what it reads is made, the last
-on ties: a residual sum is of the layer that ends with it. Where inputs go is left to
+Ops are distinguished by the modules that they come from, forwards and backwards. Ops without a
+module (a loss, the update of a weight) follow the producer of the largest tensor that they read,
+the last one on ties. So a residual sum belongs to the layer that it ends. Input ops are placed by
 `gopt.cost.schedule.dispatch.settled`.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from experiments.go.rows import Step
 from gopt.cost.schedule.problem import Problem
 
-# Which layer a module belongs to, by family; the first pattern that matches counts. `last` stands
+# Layer of a module, by family; the first pattern that matches counts. `last` stands
 # for the last layer.
 _LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
     "rnnlm": (
@@ -42,16 +42,16 @@ _LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
 
 
 def by_layer(step: Step, problem: Problem, family: str, layers: int) -> np.ndarray:
-    """Return the split by layers, each device as many, or, in models of cells, as much time.
+    """Return the split by layers: equally many per device, or of equal time in models of cells.
 
     Args:
-      step: the training step of a row.
-      problem: the same on its machine.
-      family: of the row.
-      layers: of the row.
+      step: training step of a row.
+      problem: problem of the step on its machine.
+      family: model family of the row.
+      layers: number of layers of the row.
 
     Returns:
-      The device of each op, int64 `[n]`.
+      Device of each op, int64 `[n]`.
     """
     layer = layers_of(step, family, layers)
     count = problem.num_devices
@@ -67,13 +67,13 @@ def by_layer(step: Step, problem: Problem, family: str, layers: int) -> np.ndarr
 
 
 def by_step(step: Step, problem: Problem) -> np.ndarray:
-    """Return the split of a recurrent model by time step, each device as many steps, int64 `[n]`.
+    """Return the split of a recurrent model by time steps, equally many per device, int64 `[n]`.
 
-    The ops of a module are a copy for each step, forwards in order, backwards in reverse.
+    The ops of a module are one copy for each time step, forwards in order, backwards in reverse.
 
     Args:
-      step: the training step of a row.
-      problem: the same on its machine.
+      step: training step of a row.
+      problem: problem of the step on its machine.
     """
     count = problem.num_devices
     device = np.full(len(step.names), -1)
@@ -92,9 +92,9 @@ def by_step(step: Step, problem: Problem) -> np.ndarray:
 
 
 def layers_of(step: Step, family: str, layers: int) -> np.ndarray:
-    """Return the layer of each op, -1 where it has none, int64 `[n]`.
+    """Return the layer of each op, -1 for ops without a layer, int64 `[n]`.
 
-    In models of cells or blocks each module at the top is a layer, in the order of their first ops.
+    In models of cells or blocks each top-level module is a layer, in the order of their first ops.
     """
     modules = [_module(name) for name in step.names]
     if family not in _LAYERS:
@@ -112,11 +112,11 @@ def layers_of(step: Step, family: str, layers: int) -> np.ndarray:
 
 
 def follow(problem: Problem, device: np.ndarray) -> np.ndarray:
-    """Return devices with every op placed that has none, -1, int64 `[n]`.
+    """Return devices with all unplaced ops (-1) placed, int64 `[n]`.
 
-    It goes where the largest of what it reads is made by an op with a place, the last on ties, or
-    else where the first of its readers with a place goes. Inputs do not count; they are put on the
-    first device.
+    An unplaced op goes to the placed producer of the largest tensor that it reads, the last one on
+    ties. Without such a producer, it goes to its first placed consumer. Input ops do not count;
+    they are put on the first device.
     """
     device = device.copy()
     is_input = np.asarray(problem.is_input)

@@ -1,4 +1,4 @@
-"""Placements of the rows of the table without a search: experts, METIS, list scheduling."""
+"""Place the rows of the table without a search: experts, METIS, list scheduling."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,23 +22,31 @@ from gopt.heuristics.solvers.metis import partition_by_time
 
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
-IMBALANCES = (1.03, 1.2, 1.6)  # that METIS may leave
-PARTITIONED = {"METIS": "op", "METIS, by weight": "weight"}  # what METIS places
+IMBALANCES = (1.03, 1.2, 1.6)  # imbalances that METIS may leave
+PARTITIONED = {"METIS": "op", "METIS, by weight": "weight"}  # units that METIS places
 OWN_ORDER = ", own order"
 
 
 class Placed(NamedTuple):
-    """A placement, and what it took to find it."""
+    """A placement, and the effort of finding it.
 
-    device: np.ndarray  # int32 [N]
-    makespan: float  # s
-    fits: bool  # the memory of all devices
-    tried: int  # how many placements it is the best of
-    seconds: float  # to find them all, without what they cost
+    Attributes:
+      device: int32 [N], device of each op.
+      makespan: makespan, s.
+      fits: whether the memory of all devices suffices.
+      tried: number of placements of which it is the best.
+      seconds: time of finding them all, without evaluating their costs, s.
+    """
+
+    device: np.ndarray
+    makespan: float
+    fits: bool
+    tried: int
+    seconds: float
 
 
 def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
-    """Return what `placed` does: what is kept in a folder, or what it does now.
+    """Return the result of `placed`, read from a folder if it is there.
 
     Raises:
       ValueError: the file is about something else, or cannot be read.
@@ -58,14 +66,15 @@ def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> di
 
 
 def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
-    """Return the placement of each heuristic; where one has settings, the best of those tried.
+    """Return the placement of each heuristic, the best over the settings that are tried.
 
-    The expert is the better one of the splits by layer and, of recurrent models, by time step.
-    METIS is that of `partitioned`, of single ops, and, "by weight", of groups of ops that read a
-    weight. m-ETF, HEFT and critical path have these groups, as they are and joined, and single ops
-    joined (`gopt.heuristics.schedule.placement.groups`), and HEFT each op alone, too. Ops are
-    served first come, first served; what list schedulers decide is also executed in their own
-    order, which a placement alone does not have.
+    The expert is the better split, by layer or, for recurrent models, by time step. METIS is
+    `partitioned` on single ops; "by weight", on groups of ops that read a weight.
+
+    m-ETF, HEFT and critical path place these groups, unjoined and joined, and single ops joined
+    (`gopt.heuristics.schedule.placement.groups`). HEFT also places each op alone. Ops are
+    dispatched first come, first served. Decisions of list schedulers are also executed in their own
+    order, which is not part of a placement.
     """
     layers = row.sizes.get("layers", 1)
     by_weight = weight_groups(problem)
@@ -113,7 +122,7 @@ def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Place
 
 
 def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
-    """Return a placement with groups of ops moved until it fits, if it can; see `fit_memory`."""
+    """Return a placement with groups of ops moved until it fits, if possible; see `fit_memory`."""
     began = time.perf_counter()
     device = fit_memory(problem, placed.device, join_groups(problem, group, 256))
     seconds = placed.seconds + time.perf_counter() - began
@@ -133,7 +142,7 @@ def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:
 def _least(
     problem: Problem, devices: Sequence[np.ndarray], costs: Sequence[Cost], seconds: float
 ) -> Placed:
-    """Return the fastest placement; those that fit are better than those that do not."""
+    """Return the fastest placement; placements that fit rank before others."""
 
     def rank(k: int) -> tuple[bool, int]:
         return not fits[k], int(costs[k].makespan)

@@ -1,8 +1,8 @@
-"""A policy that is taught to place ops where the best of some heuristics does: a warm start.
+"""Teach a policy to place ops where the best of some heuristics does: a warm start.
 
-It is shown decisions that are part of the way from where a search begins to that placement, and
-learns which groups are still to be moved, and where to. It does not learn how many to move at once,
-nor anything about priorities and fusions. None of its own moves is costed.
+It observes decisions that are partway from the start of a search to that placement. It learns the
+groups that are still to be moved, and their devices. It does not learn the number of groups to move
+at once, nor priorities and fusions. None of its own moves is evaluated.
 """
 
 from collections.abc import Sequence
@@ -35,15 +35,15 @@ def imitated(
 ) -> Any:
     """Return parameters that were taught for as many steps as training has.
 
-    A step has as many graphs as one of training, and as many decisions of each as it has
-    iterations. Resumes from the newest checkpoint in `folder`, if there is one.
+    A step has as many graphs as a training step, and as many decisions of each as that has
+    iterations. Resumes from the newest checkpoint in `folder`, if it has one.
 
     Args:
-      training: how many steps, graphs and iterations.
-      policy: its sizes; it places ops.
-      seed: of everything random.
-      folder: of checkpoints.
-      every: what it is taught on, as of `trainer.pools`.
+      training: settings of steps, graphs and iterations.
+      policy: settings of the policy, which places ops.
+      seed: seed of everything random.
+      folder: folder of checkpoints.
+      every: searches to learn from, as from `trainer.pools`.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
@@ -72,11 +72,12 @@ def imitated(
 
 
 def targets(pool: go.Searches) -> jax.Array:
-    """Returns where the best of some heuristics places the ops of each row, int32 `[R, N]`.
+    """Return the placement of each row's ops by the best of some heuristics, int32 `[R, N]`.
 
-    They are METIS, of ops and of groups of ops that read the same weights, and critical path and
-    HEFT of such groups, joined. The best costs least with the priorities and fusions of the start.
-    Devices are alike: which is which is as in the start, as far as most of the time goes.
+    The heuristics are METIS, on ops and on groups of ops that read the same weights, and critical
+    path and HEFT on such groups, joined. The best placement costs least with the priorities and
+    fusions of the start. Devices are interchangeable. They are numbered so that most of the time
+    stays on the device of the start.
     """
     rows = [jax.tree.map(lambda x, k=k: x[k], pool) for k in range(len(pool.start.cost))]
     return jnp.stack([_best(row) for row in rows])
@@ -101,15 +102,15 @@ def _best(row: go.Searches) -> jax.Array:
 def still_right(
     inputs: go.Inputs, group: jax.Array, groups: go.Groups, wanted: jax.Array
 ) -> jax.Array:
-    """Return which moves bring a group to where most of its time is wanted, bool `[K, V]`.
+    """Return a mask of moves that bring a group to its target device, bool `[K, V]`.
 
-    A group that is there with half of its time is not to be moved.
+    The target is where most of its time belongs. A group with half of its time there stays.
 
     Args:
-      inputs: the graph.
-      group: of each op, int32 `[N]`.
-      groups: what there is to know of them.
-      wanted: the device of each op, int32 `[N]`.
+      inputs: graph.
+      group: group of each op, int32 `[N]`.
+      groups: features of the groups.
+      wanted: target device of each op, int32 `[N]`.
     """
     state, is_move = groups
     count, values = is_move.shape
@@ -129,7 +130,7 @@ def _learn(
 ) -> go.TrainState:
     """Return the state after a step on some rows of a pool, whose targets are `[G, N]`.
 
-    So many decisions of each are shown.
+    The step observes `shown` decisions of each row.
     """
     placing = [k for k, (task, _) in enumerate(policy.moves) if policy.tasks[task] == "placement"]
 
@@ -167,7 +168,7 @@ def _learn(
 def _partway(
     key: jax.Array, inputs: go.Inputs, start: go.Decision, wanted: jax.Array
 ) -> go.Decision:
-    """Return the start with some groups of a random level where they are wanted, `[N]`."""
+    """Return the start with some groups of a random level on their target devices, `[N]`."""
     to_level, to_share, to_group = jax.random.split(key, 3)
     group = inputs.group[jax.random.randint(to_level, (), 0, len(inputs.group))]
     drawn = jax.random.uniform(to_group, (len(wanted),))[jnp.minimum(group, len(wanted) - 1)]

@@ -17,16 +17,16 @@ from gopt.search import annealing, brkga
 from gopt.systems import go, hdp, placeto, regal
 
 Tree = Any
-LEARNED = ("GO", "GO fine-tuned", "GO, in turn")  # they begin with trained parameters
-CLIMBING = annealing.Settings(hot=0.0, cold=0.0)  # takes every step that is no worse
-# Of temperatures from 0.03 % to 1 %, the one that did best on steps that the policy is trained on.
+LEARNED = ("GO", "GO fine-tuned", "GO, in turn")  # methods that start with trained parameters
+CLIMBING = annealing.Settings(hot=0.0, cold=0.0)  # accepts every step that is not worse
+# The best of temperatures from 0.03 % to 1 % on the training steps of the policy.
 ANNEALING = annealing.Settings(hot=0.0003, cold=0.00002)
 
 
 def random(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
 ) -> Found:
-    """Draw decisions, each group of a random level one value, and keep the best."""
+    """Draw decisions, one value for each group of a random level, and keep the best."""
     cost, first = case.simulator.cost, case.first
 
     def draw(key: jax.Array) -> go.Decision:
@@ -63,7 +63,7 @@ def stepwise(
     tasks: tuple[str, ...],
     settings: annealing.Settings,
 ) -> Found:
-    """Hill climbing or simulated annealing by `move`, one chain."""
+    """Run hill climbing or simulated annealing by `move`, one chain."""
     found = annealing.minimize(
         key,
         case.simulator.cost,
@@ -79,7 +79,7 @@ def stepwise(
 def genetic(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
 ) -> Found:
-    """BRKGA: a key of each group of GO's finest level says whether it stays, or what it gets."""
+    """Run BRKGA with a key for each group of GO's finest level: it stays, or gets a new value."""
     places = range(len(tasks))
     groups = [case.group[k][-2] for k in places]
     rows = len(case.start.placement)
@@ -98,7 +98,7 @@ def genetic(
         key,
         lambda keys: case.simulator.cost(jax.vmap(decide)(keys)),
         [jax.ShapeDtypeStruct((rows,), jnp.float32) for _ in places],
-        evaluations=evaluations - 1,  # the start is one of these, too
+        evaluations=evaluations - 1,  # the start counts as one evaluation
         given=[jnp.zeros((1, rows)) for _ in places],
     )
     return _evolved(case, decide(found.keys), found)
@@ -107,7 +107,7 @@ def genetic(
 def rolled(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
-    """GO with the parameters as they are."""
+    """Run GO with fixed parameters."""
     first = case.first
     best, _, history = go.rollout(
         key,
@@ -124,7 +124,7 @@ def rolled(
 def tuned(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
-    """GO whose parameters are trained on the row meanwhile."""
+    """Run GO while its parameters are trained on the row."""
     state, first = go.start(params, settings=settings), case.first
     _, best, history = go.tune(
         key,
@@ -141,7 +141,7 @@ def tuned(
 def hierarchical(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: hdp.Settings
 ) -> Found:
-    """HDP, which begins with nothing: its best placement, even if the start is better."""
+    """Run HDP, which ignores the start: its own best placement, even if the start is better."""
     drawn = settings.groupings * settings.placements
     steps = evaluations // drawn
     reads = _reads(case).hdp
@@ -153,12 +153,12 @@ def hierarchical(
 def visiting(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: placeto.Settings
 ) -> Found:
-    """Placeto, which begins with one device: its best placement, even if the start is better.
+    """Run Placeto, which starts from one device: its best placement, even if the start is better.
 
-    It takes as many steps as the evaluations suffice for, over which its rates decay.
+    It takes as many steps as the budget allows; its rates decay over them.
 
     Raises:
-      ValueError: they do not suffice for one.
+      ValueError: the budget does not suffice for one step.
     """
     reads, cost = _reads(case).placeto, _of_placements(case)
     groups = len(reads.about)
@@ -170,7 +170,7 @@ def visiting(
 
 
 def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
-    """REGAL: BRKGA over the devices of single ops, from where its policy says they should lie."""
+    """Run REGAL: BRKGA over the devices of single ops, from the proposals of its policy."""
     problem, action, settings = case.schedule, _reads(case).regal, regal.Settings()
     shapes = decoding.keys_shape(problem)
 
@@ -188,7 +188,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
         key,
         lambda device: case.simulator.cost(jax.vmap(decide)(keys_of(device))),
         shapes.device,
-        evaluations=evaluations - 1,  # the start is one of these, too
+        evaluations=evaluations - 1,  # the start counts as one evaluation
         proposal=lambda u: propose(keys_of(u)).device,
         bias=regal.elite_bias(problem, action, settings).device,
         given=wanted[None],
@@ -198,20 +198,20 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
 
 
 def _evolved(case: Case, decision: go.Decision, found: brkga.Result) -> Found:
-    """Return what BRKGA found, which is counted from the start on."""
+    """Return the result of BRKGA, with the start counted as an evaluation."""
     history = jnp.concatenate([case.first.cost[None], found.history])
     return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
 
 
 def _reads(case: Case) -> Reads:
-    """Return what other systems read of a row; those search where ops are only placed."""
+    """Return the inputs of other systems for a row; these search only where ops are placed."""
     if case.reads is None:
         raise ValueError("the row has more to decide than placement")
     return case.reads
 
 
 def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
-    """Return the cost of placements `[P, N]`, infinite where one does not fit."""
+    """Return the cost of placements `[P, N]`, infinite for placements that do not fit."""
     cost = case.simulator.cost
 
     def of_placements(device: jax.Array) -> jax.Array:
@@ -225,9 +225,9 @@ def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
 def _from_nothing(
     case: Case, device: jax.Array, cost: jax.Array, costs: jax.Array, evaluated: jax.Array
 ) -> Found:
-    """Return what a search found that does not begin with the start, `costs` one after another."""
+    """Return the result of a search that ignores the start, from `costs` in their order."""
     decision = case.start._replace(placement=device)
-    # Where none fits, what the one that is returned counts as: it costs one evaluation more.
+    # If no placement fits, the cost of the returned one takes one more evaluation.
     best = jax.lax.cond(
         jnp.isfinite(cost), lambda: cost, lambda: case.simulator.cost(row_of(decision))[0]
     )
@@ -244,15 +244,15 @@ def in_turn(
     tasks: tuple[str, ...],
     evaluations: int,
 ) -> Found:
-    """One task after another, each with an equal part of the evaluations.
+    """Optimise one task after another, each with an equal part of the evaluations.
 
     Args:
       key: random key.
-      case: the row.
-      params: of the policy.
-      search: one of the others, but for its `evaluations` and `tasks`.
-      tasks: in turn.
-      evaluations: of all together.
+      case: row of the table.
+      params: parameters of the policy.
+      search: one of the other searches, without its `evaluations` and `tasks`.
+      tasks: tasks in order.
+      evaluations: budget of all tasks together.
     """
     each, before = 1 + (evaluations - 1) // len(tasks), jnp.int32(0)
     histories, evaluated = [], []
@@ -262,13 +262,13 @@ def in_turn(
         case = case._replace(start=found.best)
         histories.append(found.history)
         evaluated.append(before + found.evaluations)
-        before = evaluated[-1][-1] - 1  # what comes next begins with what is known
+        before = evaluated[-1][-1] - 1  # the next search starts from a known cost
     every = jnp.concatenate(histories), jnp.concatenate(evaluated)
     return Found(found.best, found.cost, *every)
 
 
 def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:
-    """Return what was found where each entry of the history is `count` evaluations later."""
+    """Return the result of a search whose history has an entry every `count` evaluations."""
     evaluations = 1 + count * jnp.arange(len(history) + 1, dtype=jnp.int32)
     return Found(*best, jnp.concatenate([first.cost[None], history]), evaluations)
 
@@ -278,12 +278,12 @@ def searches(
 ) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
     """Return the searches by name; each maps a random key, a row and parameters to a result.
 
-    None evaluates more decisions than `evaluations`, that of the start included. Other systems are
-    there if placement is all that is decided; where several tasks are, some are done one after
-    another, too.
+    `evaluations` bounds the decisions that each evaluates, the start included. Other systems are
+    included if only placement is decided. If several tasks are decided, some searches also do one
+    task after another.
 
     Raises:
-      ValueError: that does not suffice for one step of training.
+      ValueError: the budget does not suffice for one training step.
     """
     least = 1 + settings.evaluations_per_iteration * settings.iterations
     if evaluations < least:

@@ -1,4 +1,4 @@
-"""The tables of the GO experiment: seconds of a step by method, and what they are worth."""
+"""Make the tables of the GO experiment: step times by method, and gains over all rows."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,36 +15,50 @@ from gopt import plots
 
 
 class Measured(NamedTuple):
-    """Results on one row of the table."""
+    """Results on one row of the table.
+
+    Attributes:
+      name: name of the row.
+      ops: number of ops.
+      given: decisions known without a search, by name.
+      default: name in `given` of the decision that others are compared with.
+      begun: name in `given` of the decision that searches started from.
+      found: runs of searches, by name.
+      bound: lower bound of the step, s; NaN where ops are fused.
+      work: run time of a device in a step, mean over devices, s; NaN where ops are fused.
+      family: model family of the row.
+      beyond: names in `given` of decisions that exceed the tasks of the table.
+      published: step times of the paper.
+    """
 
     name: str
     ops: int
     given: dict[str, Given]
-    default: str  # of `given`, what others are compared with
-    begun: str  # which of them searches began with
+    default: str
+    begun: str
     found: dict[str, Runs]
-    bound: float  # no step is shorter, s; no number where ops are fused
-    work: float  # how long a device runs in a step on average, s; no number where ops are fused
-    family: str  # of the row
-    beyond: tuple[str, ...] = ()  # of `given`, what takes more than is decided
+    bound: float
+    work: float
+    family: str
+    beyond: tuple[str, ...] = ()
     published: Published | None = None
 
     @property
     def known(self) -> float:
-        """The shortest step in which memory suffices of what is decided, of all runs, s."""
+        """The shortest step of all runs of the table's tasks in which memory suffices, s."""
         decided = [steps(self, m) for m in methods(self) if m not in self.beyond]
         return float(np.nanmin(np.concatenate(decided)))
 
 
 def methods(row: Measured) -> tuple[str, ...]:
-    """Return the names of all methods, of what searches began with, too."""
+    """Return the names of all methods, including the start of searches."""
     return (*row.given, "start of searches", *row.found)
 
 
 def steps(row: Measured, method: str) -> np.ndarray:
-    """Return the step of each run of a method, s, `[S]`; no number where memory does not suffice.
+    """Return the step of each run of a method, s, `[S]`; NaN where memory does not suffice.
 
-    Methods that are not random have one.
+    Deterministic methods have one run.
     """
     if method in row.found:
         return row.found[method].cost
@@ -55,7 +69,7 @@ def steps(row: Measured, method: str) -> np.ndarray:
 def within(row: Measured, method: str, seconds: Any) -> np.ndarray:
     """Return the step of each run of a search after some seconds of one core, s, `[S, ...]`.
 
-    Evaluations take equally long each. The first one counts whenever it is made.
+    All evaluations are assumed to take equally long. The first one counts whenever it is made.
     """
     found = row.found[method]
     return found.after(np.minimum(1, seconds / found.seconds) * found.evaluations[-1])
@@ -67,15 +81,16 @@ def gains(
     other: str,
     steps: Callable[[Measured, str], np.ndarray] = steps,
 ) -> np.ndarray:
-    """Return 1 − geometric mean over rows of step / step of another method, of each run, `[S]`.
+    """Return 1 − geometric mean over rows of step ÷ step of another method, of each run, `[S]`.
 
-    Rows on which a run of either does not fit are left out. The other method counts with its mean.
+    Rows on which a run of either method does not fit are left out. The other method counts with its
+    mean.
 
     Args:
-      rows: of the table.
-      method: whose steps these are.
-      other: what it is compared with.
-      steps: of each run of the method on a row, s, `[S]`.
+      rows: rows of the table.
+      method: name of the method.
+      other: name of the method that it is compared with.
+      steps: function that returns the step of each run of a method on a row, s, `[S]`.
     """
     each = np.array([steps(row, method) / _mean(row, other) for row in rows])
     each = each[np.isfinite(each).all(1)]
@@ -87,9 +102,9 @@ def _mean(row: Measured, method: str) -> float:
 
 
 def headroom(default: np.ndarray, method: np.ndarray, known: np.ndarray) -> float:
-    """Return the share of what the default leaves that a method captures: Σ log ratio to it.
+    """Return the share of the default's headroom that a method captures, by summed log ratios.
 
-    So rows count by what there is to gain. Rows without a figure are left out.
+    So rows count in proportion to their headroom. Rows without a figure are left out.
     """
     has = np.isfinite(default / method)
     left = np.log(default / known)[has].sum()
@@ -97,11 +112,12 @@ def headroom(default: np.ndarray, method: np.ndarray, known: np.ndarray) -> floa
 
 
 def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, int]:
-    """Return how many times fewer evaluations a method needs for what another one ends with.
+    """Return the factor of fewer evaluations that a method needs to reach another's final cost.
 
-    That is the geometric mean over rows and runs of evaluations until the other has its last best /
-    evaluations until the mean of those is reached; and on how many rows all runs reach it. Other
-    rows are left out, and those where the method begins with what is as good.
+    The factor is a geometric mean over rows and runs. Its numerator is the evaluations until the
+    other method finds its last best, its denominator the evaluations until the mean of these costs
+    is reached. Also returns the number of rows on which all runs reach it. Other rows are left out,
+    and rows where the method's start is already as good.
     """
     ratios = []
     for row in rows:
@@ -116,19 +132,20 @@ def sooner(rows: Sequence[Measured], method: str, other: str) -> tuple[float, in
 
 
 def report(title: str, rows: Sequence[Measured], folder: Path) -> None:
-    """Print and save two tables: the rows, s, and what each method is worth over all of them.
+    """Print and save two tables: step times of the rows in s, and each method over all rows.
 
-    And a third one of how a policy does beside one that was trained on the row, see `transfer`.
+    A third table compares a policy with one that was trained on the row, see `transfer`.
 
-    - over the default (an expert, say), over start: 1 − geometric mean of step / the default's, or
-      that of what searches begin with, with its 95 % interval over runs;
-    - headroom: what it captures of the gap between the default and the best known;
-    - busy: how much of a step a device runs on average, mean over rows;
-    - fits: on how many rows the memory of all devices suffices; others are left out;
-    - evaluations: decisions tried; core s: of one core for a run, without compilation;
+    - over the default, over start: 1 − geometric mean of step ÷ the default's step or the start's,
+      with its 95 % interval over runs. The default is an expert, for example;
+    - headroom: share of the gap between the default and the best known step that is closed;
+    - busy: share of a step in which a device runs ops, mean over devices and rows;
+    - fits: rows on which the memory of all devices suffices; others are left out;
+    - evaluations: decisions tried;
+    - core s: CPU time of a run, s, without compilation;
     - in GO's s: over the default, after as many seconds of one core as GO takes on that row;
-    - sooner than HDP, or HDP as published: how many times fewer evaluations it needs for what that
-      ends with, see `sooner`.
+    - sooner than HDP, or HDP as published: factor of fewer evaluations to reach its final step, see
+      `sooner`.
     """
     every, default = methods(rows[0]), rows[0].default
     mean = {m: np.array([steps(row, m).mean() for row in rows]) for m in every}
@@ -184,10 +201,11 @@ def _sooner(rows: Sequence[Measured], method: str, other: str) -> str:
 
 
 def transfer(rows: Sequence[Measured], folder: Path) -> None:
-    """Print and save how a policy does on families that it was not trained on, beside GO-one.
+    """Print and save results of a policy on families that it was not trained on, beside GO-one.
 
-    That is the geometric mean over the rows of a family of step / the mean step of GO-one, trained
-    on the row from scratch, with its 95 % interval over runs: below 1 the policy is better.
+    The figure is step ÷ mean step of GO-one, a geometric mean over the rows of a family, with its
+    95 % interval over runs. GO-one is trained on the row from scratch. Below 1 the policy is
+    better.
     """
     families: dict[str, list[Measured]] = {}
     for row in rows:
@@ -211,7 +229,7 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
     values = [
         {
             **row._asdict(),
-            # What was decided is in the file of the row.
+            # The decisions are in the file of the row.
             "given": {
                 m: one._asdict() | {"decision": None, "order": None} for m, one in row.given.items()
             },
@@ -223,11 +241,11 @@ def save(rows: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Sequence[Measured], folder: Path) -> None:
-    """Save plots of searches: step in shares of the default's by evaluations, and by core s.
+    """Save plots of searches: step as a share of the default's, by evaluations and by core s.
 
-    It is the geometric mean over rows, as gains are; core s are in shares of GO's on each row, if
-    it is there. Rows on which a run does not fit at first, or the default does not, are left out.
-    So is HDP, which begins with nothing, far above.
+    Curves are geometric means over rows, like gains. Core s are shares of GO's on each row, if GO
+    was run. Rows are left out if a run does not fit at first, or the default does not. HDP is left
+    out, too: it ignores the start, and lies far above.
     """
     found = rows[0].found
     begun = [method for method, runs in found.items() if runs.evaluations[0] == 1]
@@ -242,7 +260,7 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
             return {}
         return {m: (at[m], np.exp(np.log(np.array(x)[fits]).mean(0))) for m, x in each.items()}
 
-    # How many evaluations there are between figures may depend on the row.
+    # The evaluations between two figures may depend on the row.
     evaluations = {method: found[method].evaluations for method in begun}
     if drawn := shares(evaluations, lambda row, m: row.found[m].after(evaluations[m])):
         save_figure(folder / "convergence.png", plots.convergence(drawn, label=label))
@@ -266,7 +284,7 @@ def _percent(gain: np.ndarray) -> str:
 
 
 def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
-    """Return how many decisions a method tries at most, and s of one core, mean over rows."""
+    """Return the most decisions that a method tries, and s of one core, means over rows."""
     if method in rows[0].found:
         found = [row.found[method] for row in rows]
         tried, spent = [int(one.evaluations[-1]) for one in found], [one.seconds for one in found]
@@ -277,5 +295,5 @@ def _cost(rows: Sequence[Measured], method: str) -> tuple[int, float]:
 
 
 def _published(rows: Sequence[Published]) -> float:
-    """Return what the paper's GO-one gains over its experts, on these rows."""
+    """Return the gain of the paper's GO-one over its experts on these rows."""
     return 1 - float(np.exp(np.mean([np.log(one.go / one.human) for one in rows])))

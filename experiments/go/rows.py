@@ -1,12 +1,17 @@
-"""The fourteen rows of GO's placement table: which model, on how many devices, and what it took.
+"""Define the fourteen rows of GO's placement table: models, devices and published step times.
 
 Other rows are networks whose layers were profiled (`profiled`).
 
-Models are those of the table in families, layers, batch sizes of Inception and devices. What is
-not published is our choice: RNNLM has 40 steps of width 2048 for 64 sentences; but for the layers,
-GNMT is that of MLPerf, and Transformer-XL that of enwik8 with 16 sequences; AmoebaNet-A is the
-mobile one, with 64 images; WaveNet's `2x18` is read as 2 stacks of 18 layers together. All are
-training steps, unrolled over time.
+Model families, numbers of layers, batch sizes of Inception and devices are as in the table.
+Unpublished sizes are our choice:
+
+- RNNLM has 40 steps of width 2048 for 64 sentences;
+- GNMT has the sizes of MLPerf, except for the number of layers;
+- Transformer-XL has the sizes for enwik8 with 16 sequences, except for the number of layers;
+- AmoebaNet-A is the mobile model, with 64 images;
+- WaveNet's `2x18` is read as 2 stacks of 18 layers together.
+
+All are training steps, unrolled over time.
 """
 
 import json
@@ -20,30 +25,51 @@ from gopt.workloads import WORKLOADS
 
 
 class Published(NamedTuple):
-    """Seconds of a step in GO's table; None where a method ran out of memory."""
+    """Seconds of a step in GO's table; None where a method ran out of memory.
 
-    go: float  # GO-one
+    Attributes:
+      go: GO-one.
+      human: human expert.
+      metis: METIS.
+      hdp: HDP.
+    """
+
+    go: float
     human: float
     metis: float | None
     hdp: float
 
 
 class Row(NamedTuple):
-    """One row of the table."""
+    """One row of the table.
 
-    family: str  # of `gopt.workloads.WORKLOADS`, or the name of a network that was profiled
+    Attributes:
+      family: family in `gopt.workloads.WORKLOADS`, or the name of a profiled network.
+      sizes: sizes of the model.
+      devices: number of devices.
+      published: step times of GO's table.
+      profile: profile of a network that is not traced, see `profiled_step`.
+    """
+
+    family: str
     sizes: dict[str, Any]
     devices: int
     published: Published | None = None
-    profile: Any = None  # of a network that is not traced, see `profiled_step`
+    profile: Any = None
 
 
 class Step(NamedTuple):
-    """A training step to be placed. `N` ops."""
+    """A training step to be placed. `N` ops.
+
+    Attributes:
+      graph: graph of the step.
+      names: names of ops: "jvp(Model)/module/op", backwards "transpose(jvp(Model))/...".
+      seconds: float64 [N], profiled times; if None, a machine's roofline gives the times.
+    """
 
     graph: Graph
-    names: tuple[str, ...]  # of ops, "jvp(Model)/module/op"; backwards "transpose(jvp(Model))/..."
-    seconds: Any = None  # float64 [N], as profiled; else by the roofline of a machine
+    names: tuple[str, ...]
+    seconds: Any = None
 
 
 _RNNLM = dict(batch=64, length=40, hidden=2048)
@@ -91,7 +117,7 @@ def profiled(path: Path) -> dict[str, Row]:
     """Return rows of the networks of a file, each on 2 and on 4 devices, see `profiled_step`.
 
     Raises:
-      ValueError: the file does not hold a list of networks that have names, each another one.
+      ValueError: the file does not hold a list of networks with distinct names.
     """
     networks = json.loads(path.read_text())
     if not (isinstance(networks, list) and all(isinstance(each, dict) for each in networks)):
@@ -108,7 +134,7 @@ def profiled(path: Path) -> dict[str, Row]:
 
 
 def build(row: Row) -> Step:
-    """Return the training step of a row; one that is traced donates what it replaces."""
+    """Return the training step of a row; a traced step donates the arguments that it replaces."""
     if row.profile is not None:
         return Step(*profiled_step(row.profile))
     step, args = WORKLOADS[row.family](**row.sizes).train_step()

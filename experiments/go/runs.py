@@ -1,4 +1,4 @@
-"""Runs of the searches on one row of the table."""
+"""Run the searches on one row of the table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,18 +18,18 @@ Tree = Any
 def run(
     search: Callable[[jax.Array, Case, Tree], Found], keys: jax.Array, case: Case, params: Tree
 ) -> Runs:
-    """Return what a search reaches from each of the random keys; costs are s of a step.
+    """Return the results of a search from each of the random keys; costs are s of a step.
 
     The cost is NaN where the memory of a device does not suffice.
 
     Args:
       search: one of `experiments.go.methods.searches`.
       keys: random keys, `[S]`.
-      case: the row.
+      case: row of the table.
       params: parameters of the policy in each run, `[S, ...]`.
 
     Raises:
-      RuntimeError: a decision that is returned does not cost what is reported.
+      RuntimeError: a decision that is returned does not have the reported cost.
     """
     rows = alike(len(keys), case), params
     found, seconds = timed_runs(over_runs(search).lower(keys, *rows).compile(), keys, *rows)
@@ -41,5 +41,5 @@ def run(
 
 
 def _seconds(problem: Problem | JointProblem, cost: np.ndarray) -> np.ndarray:
-    """Return costs in s, no number for those of decisions that do not fit."""
+    """Return costs in s, NaN for decisions that do not fit."""
     return np.where(cost < MAX_TICKS, seconds_of(problem, cost), np.nan)

@@ -1,4 +1,4 @@
-"""The five tables: what is decided in each, and what is known of it without a search."""
+"""Define the five tables: their tasks, and the decisions known without a search."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,31 +26,49 @@ AUTOMATIC = ("one device", METIS, BY_WEIGHT, "critical path", "HEFT", "ETF", "m-
 
 
 class Given(NamedTuple):
-    """A decision that is known without a search, and what it took to find it."""
+    """A decision that is known without a search, and the effort of finding it.
 
-    decision: go.Decision  # [N]
-    order: Any  # float32 [N], that priorities are shifts of; None: first come, first served
-    makespan: float  # s; of an "own order" by that; means nothing where memory does not suffice
-    fits: bool  # the memory of all devices
-    tried: int  # how many decisions it is the best of
-    seconds: float  # to place them all; fusions and orders take little
+    Attributes:
+      decision: decision, [N].
+      order: float32 [N], priorities to which shifts are added; None for first come, first served.
+      makespan: makespan, s, in the own order if there is one; meaningless if memory does not
+        suffice.
+      fits: whether the memory of all devices suffices.
+      tried: number of decisions of which it is the best.
+      seconds: time of placing them all, s; fusions and orders take little.
+    """
+
+    decision: go.Decision
+    order: Any
+    makespan: float
+    fits: bool
+    tried: int
+    seconds: float
 
 
 class Table(NamedTuple):
-    """A row as a table has it."""
+    """A row, prepared for a table.
+
+    Attributes:
+      problem: problem of the row.
+      given: decisions known without a search, by name.
+      default: name in `given` of the usual decision of runtimes, compilers or experts.
+      starts: names in `given` of possible starts of searches.
+      beyond: names in `given` of decisions that exceed the tasks of the table.
+    """
 
     problem: Problem | JointProblem
     given: dict[str, Given]
-    default: str  # of `given`, what runtimes, compilers, or experts do
-    starts: tuple[str, ...]  # of `given`, what searches may begin with
-    beyond: tuple[str, ...] = ()  # of `given`, what takes more than is decided in the table
+    default: str
+    starts: tuple[str, ...]
+    beyond: tuple[str, ...] = ()
 
 
-Place = Callable[[Problem], dict[str, Placed]]  # ops without a search, by several methods
+Place = Callable[[Problem], dict[str, Placed]]  # placements without a search, by method
 
 
 def placement(step: Step, devices: int, place: Place) -> Table:
-    """Return a row where ops are placed, and served first come, first served."""
+    """Return a row where ops are placed, and dispatched first come, first served."""
     problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
     beyond = tuple(name for name in given if name.endswith(OWN_ORDER))
@@ -60,7 +78,7 @@ def placement(step: Step, devices: int, place: Place) -> Table:
 def schedule(step: Step, devices: int, place: Place) -> Table:
     """Return a row where ops are placed, and have priorities.
 
-    Searches begin with the best of all placements, with priorities by critical path.
+    Searches start from the best of all placements, with priorities by critical path.
     """
     problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
     given = {name: _placed(one) for name, one in place(problem).items()}
@@ -100,11 +118,11 @@ def fusion(step: Step, devices: int, place: Place) -> Table:
 
 
 def joint(step: Step, devices: int, place: Place) -> Table:
-    """Return a row where all is decided. Searches begin with the best of all combinations.
+    """Return a row with all tasks. Searches start from the best of all combinations.
 
-    Those are of placements, of what compilers fuse within a device or nothing, and of two orders:
-    first come, first served, and by critical path. The default is METIS, what compilers fuse, and
-    the first order.
+    A combination is a placement, fusion within devices as by compilers or no fusion, and one of two
+    orders: first come, first served, and by critical path. The default is METIS with the compilers'
+    fusion and the first order.
     """
     problem = prepare_joint(_fusible(step), p100s(devices), rules=RULES["gpu"])
     placed = place(problem.schedule)
@@ -148,7 +166,7 @@ TABLES: dict[str, tuple[Callable[[Step, int, Place], Table], tuple[str, ...]]] =
 
 
 def rank(given: Given) -> tuple[bool, float]:
-    """Return what the best decision has the least of."""
+    """Return the sort key of a decision, least for the best one."""
     return not given.fits, given.makespan
 
 
@@ -160,7 +178,7 @@ def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.Decision:
 
 
 def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> Given:
-    """Return a decision with what it costs, by the schedule that is made to look at."""
+    """Return a decision with its cost, from a full simulation."""
     ticks = float(simulated(problem, decision, order))
     fits = ticks < MAX_TICKS
     return Given(decision, order, seconds_of(problem, ticks) if fits else np.inf, fits, 1, 0.0)
@@ -168,7 +186,7 @@ def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) ->
 
 @jax.jit
 def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> jax.Array:
-    """Return the cost of a decision, by the schedule that is made to look at, float32 `[]`."""
+    """Return the cost of a decision, from a full simulation, float32 `[]`."""
     decision = jax.tree.map(jnp.asarray, decision)
     if isinstance(problem, JointProblem):
         problem = contracted(problem, decision.fusion)
@@ -179,14 +197,14 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
 
 
 def seconds_of(problem: Problem | JointProblem, ticks: Any) -> Any:
-    """Return s for ticks."""
+    """Return ticks in seconds."""
     return to_seconds(schedule_of(problem), ticks)
 
 
 def _machine(step: Step, devices: int) -> Hardware:
-    """Return P100s, without limits of memory if layers were profiled.
+    """Return P100s, without memory limits if layers were profiled.
 
-    What such a step takes is not known: it is not told which layers work in place.
+    The memory of a profiled step is unknown, because it does not say which layers work in place.
     """
     machine = p100s(devices)
     if step.seconds is None:
@@ -198,7 +216,7 @@ def _fusible(step: Step) -> Graph:
     """Return the graph of a step.
 
     Raises:
-      ValueError: its times were measured: what ops take that are fused is not known.
+      ValueError: the step was profiled, so the times of fused ops are unknown.
     """
     if step.seconds is not None:
         raise ValueError("the times of ops were measured: expected a table without fusion")

@@ -1,12 +1,13 @@
-"""GO's schedules as programs that run in stages, timed on the devices at hand, beside the model.
+"""Time GO's schedules as programs that run in stages, and compare them with the cost model.
 
     python -m experiments.go.timed                # on all devices; a CPU has one for each core
     python -m experiments.go.timed --models "RNNLM step" --methods go --repeats 50
 
-What devices and links do is measured first, and is the machine for which kernels are placed. A
-model on one device is XLA's own program. The model knows nothing of what it takes the host to begin
-each stage. Times are on the wall: use a machine that does nothing else. JAX runs what one thread
-sends to several devices of a CPU one after another: there it shows what stages cost, and no gain.
+Devices and links are measured first; kernels are placed for that machine. A model on one device is
+XLA's own program. The cost model does not include the time that the host needs to start each stage.
+
+Times are wall times: use an otherwise idle machine. JAX runs programs that one thread sends to
+several devices of a CPU one after another. There it shows the cost of stages, and no gain.
 """
 
 import os
@@ -39,7 +40,7 @@ MODELS: dict[str, Callable[[], Case]] = {
     "RandWire forward": partial(forward, "randwire", batch=2),
     "towers forward": towers,
 }
-CAPACITY = 16e9  # bytes of a device that does not say what it has, as a CPU
+CAPACITY = 16e9  # bytes of a device that does not report its memory, such as a CPU
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `MODELS`.
-      methods: of `gopt.schedule`.
-      devices: how many; by default all.
-      evaluations: of each search.
-      repeats: how often each program is timed, all in turn.
-      seed: of the searches.
-      folder: where the run is saved.
+      models: models from `MODELS`.
+      methods: methods of `gopt.schedule`.
+      devices: number of devices; by default all.
+      evaluations: budget of each search.
+      repeats: rounds in which each program is timed, interleaved.
+      seed: seed of the searches.
+      folder: folder of the run.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -66,24 +67,34 @@ class Settings(command_line.Settings):
 
 
 class Timed(NamedTuple):
-    """A schedule, by the model and in fact."""
+    """A schedule, as modelled and as measured.
+
+    Attributes:
+      stages: number of stages.
+      transfers: number of transfers.
+      alone: modelled time on one device, s.
+      predicted: modelled time, s.
+      measured: median measured time, s.
+      ratio: measured time ÷ measured time on one device, median and 95 % interval.
+      difference: difference of values from XLA's, as a share of the largest value.
+    """
 
     stages: int
     transfers: int
-    alone: float  # s, on one device, by the model
-    predicted: float  # s, by the model
-    measured: float  # s, the median
-    ratio: tuple[float, float, float]  # to one device, in fact: the median and its 95 % interval
-    difference: float  # of its values from XLA's, as a share of the largest
+    alone: float
+    predicted: float
+    measured: float
+    ratio: tuple[float, float, float]
+    difference: float
 
 
 def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
-    """Return what devices, taken to be alike, and links between them do, as measured here.
+    """Return the measured rates of devices, taken to be alike, and of links between them.
 
-    A large product of matrices for the rate, a sum for the bandwidth, small products one after
-    another for what a kernel costs; arrays of one number and of 16 MiB that go from the first
-    device to the last. (Larger ones are given back to the system after each call, and page faults
-    would take longer than the sum, see `experiments.harness.command_line.keep_memory`.)
+    A large matrix product gives the rate, a sum the bandwidth, and small products one after another
+    the launch time. Arrays of one number and of 16 MiB are sent from the first device to the last.
+    Larger arrays would be returned to the system after each call, and page faults would take longer
+    than the sum (see `experiments.harness.command_line.keep_memory`).
     """
     here, there = devices[0], devices[-1]
     size, long, chain = 1024, 2**22, 200
@@ -130,7 +141,7 @@ def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
 def measure(
     case: Case, hardware: Hardware, devices: list[jax.Device], settings: Settings
 ) -> dict[str, Timed]:
-    """Return what each method's schedule of a function takes, by the model and in fact."""
+    """Return the modelled and measured times of each method's schedule of a function."""
     found, staged = {}, {}
     for method in settings.methods:
         found[method] = gopt.schedule(
@@ -148,7 +159,7 @@ def measure(
     given = random_arguments(case.args)
 
     def arguments() -> tuple[dict[str, Any]]:
-        """Each function finds its own, where its schedule has them."""
+        """Return the arguments of each function, placed as its schedule needs them."""
         copies = {name: jax.tree.map(jnp.copy, given) for name in (*staged, "")}
         placed = {name: each.place(*copies[name]) for name, each in staged.items()}
         return ({**placed, "": jax.device_put(copies[""], devices[0])},)
@@ -179,7 +190,7 @@ def main(settings: Settings) -> None:
     """Time all models, print the table and save it.
 
     Raises:
-      UsageError: there are less than two devices.
+      UsageError: the process has fewer than two devices.
     """
     devices = jax.devices()[: settings.devices]
     if len(devices) < 2:
@@ -236,7 +247,7 @@ def _row(name: str, method: str, timed: Timed) -> tuple[Any, ...]:
 
 
 if __name__ == "__main__":
-    # A device of a CPU is a core: no program may use those of others.
+    # A device of a CPU is a core: no program may use other cores.
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
     command_line.run(main, Settings, __doc__, keeps_memory=True)

@@ -1,4 +1,4 @@
-"""Training of GO's policy, on models whose families are not in the table."""
+"""Train GO's policy on models whose families are not in the table."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -51,14 +51,14 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
     ("vit", dict(batch=32, layers=3)),
 )
 
-STARTS = ("one device", "a cut", "a list", "little memory")  # what searches begin with, see `_pool`
-GROUPS = 16  # of a list, for each device
-SPARE = 1.1  # memory where there is little, of what it takes
+STARTS = ("one device", "a cut", "a list", "little memory")  # starts of searches, see `_pool`
+GROUPS = 16  # groups of list scheduling, for each device
+SPARE = 1.1  # memory as a multiple of the need, where memory is little
 
-# What comes of decisions about a problem by an objective and an order, as of `go.simulator_of`.
+# A function of a problem, an objective and an order that returns a simulator, as `go.simulator_of`.
 Simulate = Callable[[Any, str, Any], go.Simulator]
 
-VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # of other families than training and table
+VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # families outside training and table
     ("deeprank", dict(contexts=8)),
     ("resnext", dict(batch=32, blocks=(1, 2, 2, 1))),
     ("shufflenet_v2", dict(batch=32, blocks=(2, 3, 2))),
@@ -71,15 +71,15 @@ class Training:
     """Settings of the training.
 
     Attributes:
-      steps: of training; each has one number of devices, in turn.
+      steps: training steps; numbers of devices alternate between steps.
       devices: numbers of devices.
-      starts: what searches of a policy that places begin with, of `STARTS`.
-      graphs: in a step, `G`.
-      iterations: of the search of each of them in a step.
-      samples: decisions that are drawn in an iteration for each kind of moves. More than when a
-        policy searches: they are cheap beside the gradient, which they make less noisy.
-      epochs: how often what was drawn is used; if once, PPO clips nothing.
-      life: how many iterations a search lasts on average, until it begins anew.
+      starts: starts of searches of a policy that places, from `STARTS`.
+      graphs: graphs in a step, `G`.
+      iterations: search iterations for each graph in a step.
+      samples: decisions drawn in an iteration for each kind of moves. More than in a search,
+        because they cost little beside the gradient and make it less noisy.
+      epochs: passes over the drawn samples; with one pass, PPO clips nothing.
+      life: mean number of iterations before a search restarts.
       checkpoint_every: steps between checkpoints.
     """
 
@@ -109,7 +109,7 @@ class Training:
 
 
 def check_starts(starts: Sequence[str]) -> None:
-    """Raise a `ValueError` if there are none, or others than `STARTS`."""
+    """Raise a `ValueError` if the list is empty, or has other names than `STARTS`."""
     if not starts or set(starts) - set(STARTS):
         raise ValueError(f"starts is {starts}: expected some of {STARTS}")
 
@@ -127,7 +127,7 @@ def pools(
         graphs.append(trace(step, *args, donate_argnums=(0, 1)).graph)
     shape = Shape(*(max(rows) for rows in zip(*map(padding.bucket, graphs), strict=True)))
     padded = [padding.pad(graph, shape) for graph in graphs]
-    # What is only fused is on one device.
+    # Ops that are only fused are on one device.
     counts = (1,) if policy.tasks == ("fusion",) else devices
     return [_pool(padded, count, policy, starts) for count in counts]
 
@@ -137,10 +137,10 @@ def _pool(
 ) -> go.Searches:
     """Return the searches of all graphs, each from some starts.
 
-    From "one device" nothing is fused; from the others all that a compiler fuses within a device.
-    "A cut" is by METIS, "a list" by critical path; with "little memory" each device has little more
-    than what the cut takes. Where it is not up to the policy to place ops, all are where METIS
-    places them, and there are two starts at most: nothing is fused, or what a compiler fuses is.
+    From "one device" nothing is fused; from the others all ops that a compiler fuses within a
+    device. "A cut" is by METIS, "a list" by critical path. With "little memory" each device has
+    little more memory than the cut needs. If the policy does not place ops, METIS places them, and
+    two starts remain: nothing is fused, or ops are fused as by a compiler.
     """
     each: list[Any] = [prepare(graph, p100s(devices)) for graph in graphs]
     cuts = [partition_by_time(problem, seed=1) for problem in each]
@@ -170,13 +170,13 @@ def _pool(
 
 
 def _listed(problem: Problem) -> np.ndarray:
-    """Return where critical path places groups of ops that read a weight, joined, `[N]`."""
+    """Return the placement by critical path of joined groups of ops that read a weight, `[N]`."""
     groups = join_groups(problem, weight_groups(problem), GROUPS * problem.num_devices)
     return np.asarray(decoding.decode(problem, critical_path(problem, groups)).device)
 
 
 def _tight(problem: Any, memory: float) -> Any:
-    """Return the problem on devices that have no more than so many units of memory."""
+    """Return the problem on devices with at most this many units of memory."""
     schedule = schedule_of(problem)
     capacity = np.minimum(memory, np.asarray(schedule.capacity)).astype(np.int32)
     schedule = schedule._replace(capacity=capacity)
@@ -205,7 +205,7 @@ def begin(
 
 
 def described(training: Training, policy: go.Settings, seed: int) -> dict[str, Any]:
-    """Return what a run is told apart by, as JSON values."""
+    """Return the values that identify a run, as JSON values."""
     return {
         "seed": seed,
         "graphs": TRAIN,
@@ -225,17 +225,17 @@ def train(
 ) -> tuple[Any, go.Settings]:
     """Return trained parameters and the settings of the policy; also saved as `policy.npz`.
 
-    Resumes from the newest checkpoint in `folder`, if there is one; the result is the same as
-    without an interruption. The file is written with every checkpoint.
+    Resumes from the newest checkpoint in `folder`, if it has one; the result is the same as without
+    an interruption. The file is written with every checkpoint.
 
     Args:
-      training: how it is trained.
-      policy: its sizes.
-      seed: of everything random.
-      folder: of checkpoints, and of the result.
-      every: what it is trained on, as of `pools`; by default those of `TRAIN`.
-      simulate: what comes of decisions.
-      begun: parameters to begin with; by default random ones.
+      training: settings of the training.
+      policy: settings of the policy.
+      seed: seed of everything random.
+      folder: folder of checkpoints and of the result.
+      every: searches to train on, as from `pools`; by default on the models of `TRAIN`.
+      simulate: function that makes a simulator of decisions.
+      begun: initial parameters; by default random ones.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
@@ -300,7 +300,7 @@ def _learn(
     state, metrics = go.step(state, key, now, settings=policy, **how)
 
     def kept(start: jax.Array, after: jax.Array) -> jax.Array:
-        """Begin anew the next time where a search is over."""
+        """Restart searches that are over."""
         return jnp.where(jnp.expand_dims(anew, tuple(range(1, start.ndim))), start, after)
 
     kept_state = jax.tree.map(kept, start, metrics.pop("reached"))

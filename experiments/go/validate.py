@@ -1,10 +1,10 @@
-"""Policies on models that they were not trained on: the same searches with and without training.
+"""Compare searches with and without training, on models that no policy was trained on.
 
     python -m experiments.go.validate --weights runs/go/policy/policy.npz
 
-Training steps of families that are neither in training nor in the table are searched from one
-device and from a cut by METIS, with an untrained policy, whose moves are uniform, and with those
-that are given. Settings are to be chosen by this table, not by the rows of the paper.
+The models are training steps of families that are neither in training nor in the table. Searches
+start from one device and from a cut by METIS. They use an untrained policy, whose moves are
+uniform, and the given policies. Choose settings by this table, not by the rows of the paper.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.search.parallel import shard_candidates
 from gopt.systems import go
 
-Run = Callable[..., tuple[Any, Any, jax.Array]]  # a search, as `go.rollout`
+Run = Callable[..., tuple[Any, Any, jax.Array]]  # signature of `go.rollout`
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Settings(command_line.Settings):
     """Settings of the comparison.
 
     Attributes:
-      weights: policies that place, and search alike but for `explore`.
-      explore: shares of the moves that are drawn uniformly; by default that of each policy.
+      weights: policies that place ops, and search alike except for `explore`.
+      explore: shares of moves that are drawn uniformly; by default each policy's own.
       devices: numbers of devices.
-      starts: of searches, of `trainer.STARTS`.
-      iterations: of a search, after which gains are shown.
-      seeds: searches of each graph and start, with the same random keys for each policy; at
-        least 2, for an interval.
-      seed: of everything random.
-      folder: where the table and all gains are saved.
+      starts: starts of searches, from `trainer.STARTS`.
+      iterations: iterations of a search after which gains are shown.
+      seeds: searches of each graph and start, with the same random keys for each policy; at least
+        2, for an interval.
+      seed: seed of everything random.
+      folder: folder of the table and all gains.
     """
 
     weights: tuple[Path, ...]
@@ -72,19 +72,19 @@ def gains(
     simulate: trainer.Simulate = go.simulator_of,
     run: Run = go.rollout,
 ) -> np.ndarray:
-    """Return log(cost / that of the start) after some iterations of searches, `[S, R, T]`.
+    """Return log(cost ÷ cost of the start) after some iterations of searches, `[S, R, T]`.
 
-    Where the start does not fit it is no number.
+    The value is NaN where the start does not fit the memory.
 
     Args:
       key: random key.
-      params: of the policy.
-      pool: the searches, `[R, ...]`.
+      params: parameters of the policy.
+      pool: searches, `[R, ...]`.
       policy: settings of the policy.
-      iterations: after which gains are wanted, `T` numbers.
-      seeds: how often each is searched, `S`.
-      simulate: what comes of decisions.
-      run: how a search is made, with the arguments of `go.rollout` and what it returns.
+      iterations: iterations after which gains are returned, `T` numbers.
+      seeds: runs of each search, `S`.
+      simulate: function that makes a simulator of decisions.
+      run: function that runs a search, with the signature of `go.rollout`.
     """
     count, steps = len(pool.start.cost), max(iterations)
     again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
@@ -105,7 +105,7 @@ def searched(
     simulate: trainer.Simulate,
     run: Run,
 ) -> jax.Array:
-    """Return log(cost / that of the start) after each iteration of searches, `[R, steps]`."""
+    """Return log(cost ÷ cost of the start) after each iteration of searches, `[R, steps]`."""
 
     def one(row: tuple[jax.Array, go.Searches]) -> jax.Array:
         key, (problem, inputs, order, start) = row
@@ -118,10 +118,10 @@ def searched(
 
 
 def compared(settings: Settings) -> list[tuple[str, Any, go.Settings]]:
-    """Return what is compared: a name, parameters, and settings of a policy.
+    """Return the policies that are compared: name, parameters and settings of each.
 
     Raises:
-      ValueError: there is no policy, one does not place, or they do not search alike.
+      ValueError: the list is empty, a policy does not place ops, or policies search differently.
     """
     if not settings.weights:
         raise ValueError("weights are not given: expected those of some policies")
@@ -169,7 +169,7 @@ def title_of(devices: Sequence[int]) -> str:
 
 
 def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarray]) -> None:
-    """Print and save what each policy gained, `[S, R, T]`; no number where it does not fit."""
+    """Print and save the gains of each policy, `[S, R, T]`; NaN where it does not fit."""
     starts = settings.starts
     searches = [
         (family, devices, start)
@@ -198,7 +198,7 @@ def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarr
 
 
 def _shorter(log_ratio: np.ndarray) -> str:
-    """Return how much shorter steps are, %, for `[S, R]`, but for searches that do not fit."""
+    """Return the reduction of step times, %, for `[S, R]`, without searches that do not fit."""
     log_ratio = log_ratio[:, np.isfinite(log_ratio).all(0)]
     return statistics.plus_minus(100 * (1 - np.exp(log_ratio.mean(1))), 1)
 

@@ -1,4 +1,4 @@
-"""Models whose programs are compiled by XLA in several experiments."""
+"""Models whose programs several experiments compile through XLA."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 from gopt.workloads.cases import Case, forward, step
 from gopt.workloads.recommendation.towers import towers
 
-# Inference of single images, short texts and small batches, and training steps of small batches.
+# Inference on single images, short texts and small batches; training steps of small batches.
 MODELS: dict[str, Callable[[], Case]] = {
     "nasnet_a forward": partial(forward, "nasnet_a"),
     "nasnet_a forward, batch 8": partial(forward, "nasnet_a", batch=8),

@@ -1,4 +1,4 @@
-"""Settings from the command line, and how JAX is set up for an experiment."""
+"""Read settings from the command line, and set JAX up for an experiment."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ Known = Collection[str] | Callable[[], Collection[str]]
 
 
 def start(devices: int | None = None) -> None:
-    """Set JAX up for an experiment; call it before anything is computed.
+    """Set JAX up for an experiment; call it before computing anything.
 
     Makes one CPU device for each core that this process may use, and caches compiled programs in
     the user's cache folder.
@@ -36,18 +36,19 @@ def start(devices: int | None = None) -> None:
 
 
 def keep_memory() -> bool:
-    """Ask the allocator of glibc to keep what is freed, and return whether it does.
+    """Ask glibc's allocator to keep freed memory, and return whether it does.
 
-    What a program frees after each call, and needs again in the next, it gives back to the system
-    or not by where it lies. If it does, page faults take as long as the program itself: some
-    programs then seem twice as slow as others, which are as fast. Threads keep heaps of their own:
-    in one heap for all, which compilation has cut to pieces, to find memory can take as long as to
-    compute. Blocks of 64 MiB or more, which no heap of a thread can hold, are given back all the
-    same. Call it before JAX computes.
+    Programs free memory after each call and need it again in the next. By default glibc returns
+    some of it to the system, depending on its address. Then page faults take as long as the program
+    itself, and some programs seem twice as slow as equally fast ones.
+
+    Threads keep heaps of their own. In one heap for all, fragmented by compilation, finding memory
+    can take as long as computing. Blocks of 64 MiB or more do not fit a thread's heap, and are
+    still returned to the system. Call this before JAX computes.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # no glibc
+    except (AttributeError, OSError, TypeError):  # not glibc
         return False
     trim_threshold, top_pad, mmap_max = -1, -2, -4  # of malloc.h
     # glibc deletes an empty heap of a thread unless less than top_pad would be left: two heaps of
@@ -61,7 +62,7 @@ def choice(known: Known, default: str | Iterable[str] | None = None) -> Any:
 
     Args:
       known: names to choose from, or a function that returns them; help texts list them.
-      default: one name, or several; all of them if it is left out.
+      default: one name, or several; by default all of them.
     """
     if not isinstance(default, str):
         default = tuple(_names(known) if default is None else default)
@@ -69,16 +70,16 @@ def choice(known: Known, default: str | Iterable[str] | None = None) -> Any:
 
 
 def at_least(least: float, default: Any) -> Any:
-    """Return a field of settings that holds a number, or several, none of them below a bound."""
+    """Return a field of settings that holds one or several numbers with a lower bound."""
     return dataclasses.field(default=default, metadata={"least": least})
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Base class of settings that are checked against what their fields declare.
+    """Base class of settings that are checked against the declarations of their fields.
 
     Raises:
-      UsageError: a name is unknown, or a number is too small; the message says which.
+      UsageError: a name is unknown, or a number is too small; the message names it.
     """
 
     def __post_init__(self) -> None:
@@ -119,7 +120,7 @@ def _names(known: Known) -> Collection[str]:
 
 
 class UsageError(ValueError):
-    """A wrong setting, which is reported without a traceback."""
+    """A wrong setting, reported without a traceback."""
 
 
 def check_names(field: str, names: Sequence[str], known: Collection[str]) -> None:
@@ -142,8 +143,8 @@ def run(
 
     Args:
       main: experiment, a function of its settings.
-      settings: dataclass of these.
-      description: docstring of its module.
+      settings: dataclass of the settings.
+      description: docstring of the experiment's module.
       devices: CPU devices of JAX, by default one for each core.
       cores: cores that this process keeps to, by default all that it may use.
       keeps_memory: whether to call `keep_memory`.
@@ -165,7 +166,7 @@ def run(
 
 @contextlib.contextmanager
 def _listed_choices(settings: type[Any]) -> Iterator[None]:
-    """Declare the names that fields may hold as their types, from which help texts are made."""
+    """Declare the allowed names of fields as their types, for help texts."""
     before = dict(settings.__annotations__)
     for field in dataclasses.fields(settings):
         if "choices" in field.metadata:
@@ -185,7 +186,7 @@ def apart(call: Callable[..., Result], *args: Any, cached: bool = True) -> Resul
     Args:
       call: function of a module.
       *args: its arguments.
-      cached: whether programs that were compiled before are used again.
+      cached: whether to reuse programs that were compiled before.
     """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=_start_apart, initargs=(cached,)) as pool:

@@ -11,24 +11,31 @@ from gopt.workloads import WORKLOADS
 
 
 class Spec(NamedTuple):
-    """Program of a model."""
+    """Program of a model.
+
+    Attributes:
+      workload: name of the workload.
+      settings: settings of the workload.
+      is_step: whether it is a training step; else a forward pass.
+      is_optimised: whether XLA optimises it for the CPU; then ops are fused kernels.
+    """
 
     workload: str
     settings: dict[str, Any]
-    is_step: bool  # a training step; else a forward pass
-    is_optimised: bool = False  # by XLA, for the CPU: ops are what is left after fusion
+    is_step: bool
+    is_optimised: bool = False
 
 
 def name(spec: Spec, graph: Graph) -> str:
-    """Return what a graph is called in tables."""
+    """Return the name of a graph in tables."""
     program = "step" if spec.is_step else "forward"
     return f"{spec.workload} {program}, {int(graph.num_ops)} ops"
 
 
 def build(spec: Spec) -> Graph:
-    """Return the graph of one specification; a training step donates what it replaces.
+    """Return the graph of one specification; a training step donates arguments that it replaces.
 
-    XLA may take a minute to optimise a program; JAX's cache keeps it, if it is on.
+    XLA may take a minute to optimise a program; JAX's cache keeps the result, if it is on.
     """
     model = WORKLOADS[spec.workload](**spec.settings)
     fn, args = model.train_step() if spec.is_step else model.forward()

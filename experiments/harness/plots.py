@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Save figures as files."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,6 @@ from gopt.files import write_whole
 
 
 def save_figure(path: Path, figure: Any) -> None:
-    """Write a matplotlib figure, whole or not at all."""
+    """Write a matplotlib figure atomically."""
     with write_whole(path) as temporary:
         figure.savefig(temporary, dpi=200)

@@ -1,4 +1,4 @@
-"""One record of searches and their runs, and how they are compiled and timed."""
+"""Record searches and their runs in one format; compile and time them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ class Found(NamedTuple):
 
     Attributes:
       best: best candidate, any pytree.
-      cost: its cost, `[]`.
+      cost: cost of the best candidate, `[]`.
       history: lowest cost so far, `[K]`.
-      evaluations: evaluations until then, those before the search included, int32 `[K]`.
+      evaluations: evaluations until each entry, including those before the search, int32 `[K]`.
     """
 
     best: Any
@@ -36,8 +36,8 @@ class Runs(NamedTuple):
       evaluations: evaluations by entry of the history, `[K]`.
       history: lowest cost so far, `[S, K]`.
       best: best candidate of all runs, any pytree.
-      seconds: float, process time of a run, without compilation, s; None if it was not timed.
-      ready: how many of these pass before the search begins.
+      seconds: CPU time of a run, without compilation, s; None if it was not timed.
+      ready: seconds of this time that pass before the search begins.
     """
 
     cost: np.ndarray
@@ -48,7 +48,7 @@ class Runs(NamedTuple):
     ready: float = 0.0
 
     def after(self, evaluations: Any) -> np.ndarray:
-        """Return the cost of each run after numbers of evaluations, `[S, ...]`.
+        """Return the cost of each run after given numbers of evaluations, `[S, ...]`.
 
         The first entry counts from the beginning.
         """
@@ -58,7 +58,7 @@ class Runs(NamedTuple):
     def within(self, seconds: float) -> np.ndarray:
         """Return the cost of each run after some seconds, `[S]`; NaN if it is unknown.
 
-        Evaluations are taken to last equally long, those before the search included.
+        All evaluations are assumed to take equally long, including those before the search.
         """
         if self.seconds is None or seconds <= self.ready:
             return np.full(len(self.cost), np.nan)
@@ -70,12 +70,12 @@ class Runs(NamedTuple):
 def kept_runs(
     store: Store, name: str, make: Callable[[], Mapping[str, Runs]], best: Any = None
 ) -> dict[str, Runs]:
-    """Return runs by method, from the store if it has them; else they are made and written.
+    """Return runs by method from the store; missing runs are made and written first.
 
     Args:
-      store: rows.
+      store: store of rows.
       name: name of the row.
-      make: function that returns the runs.
+      make: function that makes the runs.
       best: type of the best candidates, a `NamedTuple` of arrays; None if they are not kept.
     """
     plain = [field for field in Runs._fields if field != "best"]
@@ -105,12 +105,12 @@ def over_runs(search: Callable[..., Found]) -> Any:
 
 
 def alike(runs: int, tree: Any) -> Any:
-    """Return arguments that are the same for all runs, `[S, ...]`."""
+    """Return arguments that are equal for all runs, `[S, ...]`."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (runs, *jnp.shape(x))), tree)
 
 
 def timed_runs(ready: Any, keys: jax.Array, *rows: Any) -> tuple[Found, float]:
-    """Return the results of a search from random keys, and the process time of a run in s.
+    """Return the results of a search from random keys, and the CPU time of a run in s.
 
     Args:
       ready: compiled search over rows.
@@ -122,7 +122,7 @@ def timed_runs(ready: Any, keys: jax.Array, *rows: Any) -> tuple[Found, float]:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return the result of a call, and the process time that it takes in s."""
+    """Return the result of a call, and its CPU time in s."""
     began = time.process_time()
     result = jax.block_until_ready(call())
     return result, time.process_time() - began
@@ -134,6 +134,6 @@ def top(found: Found) -> Any:
 
 
 def check_cost(cost: Any, again: Any) -> None:
-    """Raise a `RuntimeError` if a candidate does not cost what its search reports."""
+    """Raise a `RuntimeError` if a candidate's cost differs from its search's report."""
     if float(again) != float(cost):
         raise RuntimeError(f"a search reports {cost}, its decision costs {again}")

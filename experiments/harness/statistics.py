@@ -1,4 +1,4 @@
-"""Means and ratios with their intervals."""
+"""Compute means and ratios with their intervals."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,12 +19,12 @@ def mean_interval(values: Any) -> tuple[float, float]:
 
 
 def plus_minus(values: Any, digits: int = 2, sign: str = "") -> str:
-    """Return a cell: the mean of a sample and half of its interval, if it has one.
+    """Return a table cell: the mean of a sample and half of its interval, if it has one.
 
     Args:
       values: sample.
-      digits: digits behind the point.
-      sign: "+" for positive means to have a sign.
+      digits: digits after the decimal point.
+      sign: "+" to give positive means a sign.
     """
     mean, half = mean_interval(values)
     return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
@@ -33,16 +33,16 @@ def plus_minus(values: Any, digits: int = 2, sign: str = "") -> str:
 def compare_in_turns(
     calls: Mapping[str, Callable[[], Any]], base: str, *, repeats: int
 ) -> dict[str, dict[str, Any]]:
-    """Return the times of calls, and their ratios to those of one of them, turn by turn.
+    """Return the times of calls, and their ratios to the times of one of them, round by round.
 
     Args:
       calls: calls by name.
       base: name of the call that others are compared with.
-      repeats: turns.
+      repeats: rounds.
 
     Returns:
-      By name, "times" (see `gopt.measure.timing.Times`), and "ratio" and "wall ratio" with their
-      95 % intervals.
+      By name, "times" (see `gopt.measure.timing.Times`), and "ratio" and "wall ratio" with their 95
+      % intervals.
     """
     taken = turns(calls, repeats=repeats)
     return {

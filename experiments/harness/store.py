@@ -1,4 +1,4 @@
-"""Rows, figures and settings of a run in its folder, and what they were made with."""
+"""Store rows, figures and settings of a run in its folder, with versions and conditions."""
 
 import dataclasses
 import hashlib
@@ -20,17 +20,17 @@ from gopt.measure.timing import conditions
 
 
 class Store:
-    """Rows of a table, each in a file, so that an interrupted run goes on with the missing ones.
+    """Rows of a table, each in its own file, so that an interrupted run makes only missing ones.
 
-    Each file says which settings and `gopt.measure.timing.conditions` its row was made under, and
-    with which versions. Rows of other versions are kept.
+    Each file names the settings, the `gopt.measure.timing.conditions` and the versions of its row.
+    Rows of other versions are kept.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]):
         """Open a folder.
 
         Args:
-          folder: where the files are.
+          folder: folder of the files.
           about: settings that its rows share, as JSON values.
 
         Raises:
@@ -42,7 +42,7 @@ class Store:
             self._check(path, json.loads(path.read_text())["about"])
 
     def row(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return a row of JSON values as it is read; a missing one is made and written first."""
+        """Return a row of JSON values from its file; a missing one is made and written first."""
         if self.find(name) is None:
             self.keep(name, make())
         return self.find(name)
@@ -56,7 +56,7 @@ class Store:
 
         Args:
           makes: functions that make a row, or a list of rows, by name.
-          tell: function that is given all rows so far whenever one is done.
+          tell: function that receives all rows so far whenever one is done.
         """
         found = list[Any]()
         for name, make in track(makes.items(), "rows", len(makes)):
@@ -71,7 +71,7 @@ class Store:
         return json.loads(path.read_text())["row"] if path.exists() else None
 
     def keep(self, name: str, row: Any) -> None:
-        """Write a row of JSON values, whole or not at all."""
+        """Write a row of JSON values atomically."""
         kept = {"about": self._about, "versions": versions(), "row": row}
         save_json(self._folder / f"{name}.json", kept)
 
@@ -114,16 +114,16 @@ def collect(
     *others: str,
     about: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """Return the rows of a table, each made only if the folder of the settings lacks it.
+    """Return the rows of a table; rows missing from the settings' folder are made first.
 
-    Each is written as soon as it is done, and all so far are in one file for readers. The settings
-    are saved, too.
+    Each row is written as soon as it is done. All rows so far are also in one file for readers. The
+    settings are saved, too.
 
     Args:
       settings: dataclass with a `folder`.
       file: name of the file with all rows.
       rows: functions that make a row of JSON values, or a list of rows, by name.
-      *others: names of the settings that may differ between rows of one folder.
+      *others: names of settings that may differ between rows of one folder.
       about: further JSON values that all rows share.
     """
     save_settings(settings.folder, settings)
@@ -132,7 +132,7 @@ def collect(
 
 
 def described(settings: Any, *others: str) -> dict[str, Any]:
-    """Return settings as JSON values, without their folder and others."""
+    """Return settings as JSON values, without their folder and other named ones."""
     plain: dict[str, Any] = _plain_values(dataclasses.asdict(settings))
     return {name: value for name, value in plain.items() if name not in (*others, "folder")}
 
@@ -160,18 +160,18 @@ def versions() -> dict[str, str]:
 
 
 def _revision() -> str:
-    """Return the commit of this code, marked if files that it has were changed."""
+    """Return the commit of this code, marked if tracked files were changed."""
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     here = Path(__file__).parent
     try:
         found = subprocess.run(describe, cwd=here, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"  # not a checkout, or there is no git
+        return "unknown"  # not a checkout, or git is missing
     return found.stdout.strip()
 
 
 def save_json(path: Path, value: Any) -> None:
-    """Write JSON, whole or not at all."""
+    """Write JSON atomically."""
     with write_whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, default=_plain) + "\n")
 
@@ -182,12 +182,12 @@ def save_settings(folder: Path, settings: Any) -> None:
 
 
 def origin(settings: Any, **more: Any) -> dict[str, Any]:
-    """Return how something was made, as JSON values: settings, further values, versions."""
+    """Return the origin of a result as JSON values: settings, further values, versions."""
     return dict(_plain_values({**dataclasses.asdict(settings), **more, "versions": versions()}))
 
 
 def digest(tree: Any) -> str:
-    """Return a hash of arrays, of parameters or a problem, say."""
+    """Return a hash of a pytree of arrays, such as parameters or a problem."""
     import jax
 
     every = hashlib.sha256()
@@ -204,6 +204,6 @@ def _plain(value: Any) -> Any:
         if array.dtype.kind == "f":
             is_known = np.isfinite(array)
             array = array.astype(object)
-            array[~is_known] = None  # JSON has no infinite numbers
+            array[~is_known] = None  # JSON cannot hold infinite numbers
         return array.tolist()
     raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -1,4 +1,4 @@
-"""Tables, printed and in Markdown."""
+"""Print tables, and write them in Markdown."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from gopt.files import write_whole
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Return a table to print: the first column to the left, figures to the right."""
+    """Return a table to print, with the first column left-aligned and figures right-aligned."""
     result = Table(title=title)
     for index, column in enumerate(columns):
         result.add_column(
@@ -26,14 +26,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return the same table in Markdown, to paste."""
+    """Return the same table in Markdown."""
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
     cells = [[str(cell).replace("|", r"\|") for cell in line] for line in lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
-    """Print a table, on lines as long as it needs, and write it to a Markdown file."""
+    """Print a table without wrapping its lines, and write it to a Markdown file."""
     console, shown = Console(), table(title, columns, rows)
     widest = console.options.update(max_width=10_000)
     console.width = max(console.width, Measurement.get(console, widest, shown).maximum)
@@ -43,7 +43,7 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path
 
 
 def interval(ratio: tuple[float, float, float]) -> str:
-    """Return a ratio and its interval, as tables have it."""
+    """Return a ratio and its interval as a table cell."""
     middle, low, high = ratio
     return f"{middle:.3f} ({low:.3f}-{high:.3f})"
 
@@ -55,9 +55,9 @@ def show_rows(title: str, rows: Sequence[Any], columns: Sequence[Column], path: 
     """Print a table of rows that are mappings, and write it to a Markdown file.
 
     Args:
-      title: title.
-      rows: mappings.
-      columns: heads with what a cell has: a key of a row, a format of its values, or a function.
+      title: title of the table.
+      rows: rows as mappings.
+      columns: heads, each with its cells: a key of a row, a format of its values, or a function.
       path: path of the file.
     """
 
@@ -71,17 +71,20 @@ def show_rows(title: str, rows: Sequence[Any], columns: Sequence[Column], path: 
 
 
 def ratio(key: str) -> Callable[[Any], str]:
-    """Return a cell of a ratio with its interval."""
+    """Return a function that makes a cell of a ratio with its interval."""
     return lambda row: interval(row[key])
 
 
 def given(key: str, cell: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a cell that is empty if a value of the row is missing."""
+    """Return a function that makes a cell, empty if a value of the row is missing."""
     return lambda row: "" if row.get(key) is None else cell(row)
 
 
 def milliseconds(*keys: Any, digits: int = 3) -> Callable[[Any], str]:
-    """Return a cell of a time in ms, of several the least; keys lead to the time, in s."""
+    """Return a function that makes a cell of the least of several times in ms.
+
+    Each of `keys` leads to a time in s.
+    """
 
     def cell(row: Any) -> str:
         for key in keys:

@@ -1,4 +1,4 @@
-"""Learned local advantage functions against searches, on families that they were not trained on.
+"""Compare learned local advantage functions with searches, on families not trained on.
 
     python -m experiments.local_advantage              # evaluates the network that ships with gopt
     python -m experiments.local_advantage --train      # samples and trains first; resumes
@@ -6,9 +6,10 @@
     python -m experiments.local_advantage --table routes     # trains a cost model, a policy first
     python -m experiments.local_advantage --table real --evaluations 100 --seeds 3
 
-Every search gets the same number of evaluations on the same graphs, from the default configuration
-of XLA on CPUs and from random ones, on the model of a CPU that `gopt.cost.fusion.cost` is. Prints
-tables and saves them with settings, versions, figures of every run and plots in one folder.
+Every search gets the same number of evaluations on the same graphs. Searches start from XLA's
+default configuration on CPUs and from random ones. Costs come from the CPU model
+`gopt.cost.fusion.cost`. Prints tables. Saves them with settings, versions, figures of every run and
+plots in one folder.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from experiments.local_advantage import ablation, graphs, methods, real, report,
 from experiments.local_advantage import training as trainer
 from gopt.systems import local_advantage
 
-Network = tuple[Any, local_advantage.Settings]  # its parameters and settings
+Network = tuple[Any, local_advantage.Settings]  # parameters and settings
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,15 @@ class Settings(command_line.TrainedSettings):
     """Settings of the experiment.
 
     Attributes:
-      table: 1, all searches; ablation, what the network learns and from which samples, each variant
-        trained first; routes, other ways to profit from training graphs, trained first; real,
-        guided and random search by measured times of kernels on this CPU.
+      table: 1, all searches; ablation, other targets and samples of the network, each variant
+        trained first; routes, other ways to use training graphs, trained first; real, guided and
+        random search by measured times of kernels on this CPU.
       evaluations: budget of every search on every graph.
       seeds: runs of every search on every graph from each kind of start.
-      split: graphs to evaluate on.
-      folder: where the run is saved.
-      network: sizes and training of a network that is trained; one that is loaded has its own.
-      sampling: of the data that it is trained on.
+      split: split of graphs to evaluate on.
+      folder: folder of the run.
+      network: sizes and training of a network that is trained; a loaded network has its own.
+      sampling: settings of the training data's sampling.
     """
 
     table: Literal["1", "ablation", "routes", "real"] = "1"
@@ -74,7 +75,7 @@ def data(settings: Settings, split: str) -> list[tuple[graphs.Case, local_advant
 
 
 def trained(settings: Settings, name: str = "network") -> Network:
-    """Return the parameters and settings of a network that is trained now, and saves it."""
+    """Return the parameters and settings of a network after training and saving it."""
     params, losses = trainer.train(
         data(settings, "train"),
         settings=settings.network,
@@ -96,8 +97,8 @@ def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
     """Run all searches on every graph of a split.
 
     Args:
-      settings: of the experiment.
-      learned: searches that have networks, by name.
+      settings: settings of the experiment.
+      learned: searches that use networks, by name.
     """
     store.save_settings(settings.folder, settings)
     searches = {name: search for name, (search, _) in learned.items()}
@@ -121,7 +122,7 @@ def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
 
 
 def compare_variants(settings: Settings) -> None:
-    """Train a network of every variant, and compare how they rank and guide."""
+    """Train a network of every variant, and compare their rankings and guided searches."""
     networks = {
         name: trained(dataclasses.replace(settings, network=sizes), name.replace(" ", "_"))
         for name, sizes in ablation.variants(settings.network).items()

@@ -1,4 +1,4 @@
-"""Networks that learn other targets from other samples: how well they rank and guide."""
+"""Compare rankings and guided searches of networks with other targets and samples."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from experiments.local_advantage.methods import PAPER, Learned, by_network, flip
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.systems import local_advantage
 
-Network = tuple[Any, local_advantage.Settings]  # its parameters and settings
+Network = tuple[Any, local_advantage.Settings]  # parameters and settings
 
-PATHS = 100  # of each length
+PATHS = 100  # paths of each length
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -37,7 +37,7 @@ def variants(settings: local_advantage.Settings) -> dict[str, local_advantage.Se
 
 
 def searches(networks: Mapping[str, Network], evaluations: int) -> dict[str, Learned]:
-    """Return the searches that networks guide, and two more: as the paper's, and by flips only."""
+    """Return the searches that networks guide, and two more: the paper's search, and flips only."""
     guide = partial(by_network, evaluations=evaluations)
     found = {name: Learned(guide(sizes), params) for name, (params, sizes) in networks.items()}
     params, sizes = networks["guided"]
@@ -54,8 +54,8 @@ def rank_correlations(
 ) -> None:
     """Print rank correlations of predicted with true advantages, in one configuration at a time.
 
-    Of signed advantages, of their sizes, and the share of the saving that the best 2 % of flips
-    make which the 2 % that are predicted to be best make.
+    Correlations are of signed advantages and of their sizes. The table also gives the saving of the
+    2 % of flips predicted as best, in % of the most that 2 % can save.
     """
     rows = []
     for made, records in track(data, "ranking"):
@@ -92,7 +92,10 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _best(promise: np.ndarray, saved: np.ndarray) -> float:
-    """Return what the most promising 2 % save, % of the most that 2 % can; harm counts, too."""
+    """Return the saving of the most promising 2 %, in % of the most that 2 % can save.
+
+    Harmful flips count as negative savings.
+    """
     count = max(1, promise.shape[1] // 50)
     chosen = np.argsort(-promise, 1)[:, :count]
     made = np.take_along_axis(saved, chosen, 1).sum()
@@ -107,10 +110,10 @@ def path_sums(
     *,
     seed: int,
 ) -> None:
-    """Print how well sums of predictions along paths of flips replace what the paths change.
+    """Print the accuracy of sums of predictions as estimates of changes along paths of flips.
 
-    Paths start at the default and flip random decisions. Predictions are made once, at the start,
-    or anew before each flip; beside them are sums of true advantages at the start.
+    Paths start at the default and flip random decisions. Predictions are made once at the start, or
+    again before each flip. They are compared with sums of true advantages at the start.
     """
     params, settings = learned
     rows = []
@@ -157,9 +160,10 @@ def _paths(
 def _along(
     params: Any, problem: Any, graphs: Any, default: Any, paths: Any, *, settings: Any
 ) -> tuple[jax.Array, ...]:
-    """Return changes of flips at the default, predicted and true, and those along each path.
+    """Return changes of flips at the default, predicted and true, and changes along each path.
 
-    In ticks: `[N]`, `[N]`, and `[paths, flips]` predicted before each flip, and true up to it.
+    Changes are in ticks: `[N]`, `[N]`, and `[paths, flips]` predicted before each flip, and the
+    true cumulative ones.
     """
     problem, graphs = (jax.tree.map(jnp.asarray, x) for x in (problem, graphs))
     start = jnp.asarray(default)

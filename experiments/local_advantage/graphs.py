@@ -1,4 +1,4 @@
-"""The graphs of the experiment, split by family, and what is fused in them."""
+"""Graphs of the experiment, split by family, and their fusion configurations."""
 
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ from gopt.heuristics.fusion.presets import FUSIONS
 from gopt.learning.graphs import GraphsTuple
 from gopt.systems import local_advantage
 
-DEFAULT = "instruction fusion"  # of XLA on CPUs
+DEFAULT = "instruction fusion"  # configuration of XLA on CPUs
 
-# No family is in two of the three sets.
+# The three sets share no family.
 TRAIN: tuple[Spec, ...] = (
     Spec("bert", dict(batch=8, length=128, layers=4), True),
     Spec("gpt2", dict(batch=4, length=256, layers=6), True),
@@ -39,7 +39,7 @@ VALIDATION: tuple[Spec, ...] = (
     Spec("dlrm", dict(), True),
     Spec("switch", dict(layers=4), True),
 )
-# The five of the paper, of which it gives names and numbers of nodes; sizes are our choice.
+# The paper's five graphs. It gives names and numbers of nodes; sizes are our choice.
 TEST: tuple[Spec, ...] = (
     Spec("graph_network", dict(), True),
     Spec("unet", dict(batch=2), True),
@@ -51,14 +51,23 @@ SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
 class Case(NamedTuple):
-    """A graph to be fused."""
+    """A graph to be fused.
+
+    Attributes:
+      name: name of the graph.
+      graph: graph.
+      problem: fusion problem.
+      graphs: inputs of networks.
+      found: configurations known without a search, bool [N], by name.
+      costs: costs of these configurations, ticks.
+    """
 
     name: str
     graph: Graph
     problem: FusionProblem
     graphs: GraphsTuple
-    found: dict[str, np.ndarray]  # configurations that need no search, bool [N]
-    costs: dict[str, int]  # of these, ticks
+    found: dict[str, np.ndarray]
+    costs: dict[str, int]
 
 
 def case(spec: Spec) -> Case:

@@ -1,4 +1,4 @@
-"""The searches that are compared: all from the same start, with as many evaluations."""
+"""The compared searches: all from the same start, with equal budgets."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,16 +22,23 @@ ALIKE = guided.Settings(share=1.0)
 RANDOM = guided.Settings(share=1.0, rest=0.0)  # as in the paper
 ANNEALING = annealing.Settings(chains=1, hot=1e-5, cold=1e-7)
 EVOLUTION = brkga.Settings(population=100, elites=20, mutants=10)
-TEMPERATURE = 1e-6  # of Gibbs sampling, as a share of the cost of the default
+TEMPERATURE = 1e-6  # temperature of Gibbs sampling, as a share of the default's cost
 
 
 class Task(NamedTuple):
-    """Input of a search."""
+    """Input of a search.
+
+    Attributes:
+      problem: fusion problem.
+      graphs: inputs of networks.
+      start: initial configuration, bool [N].
+      params: parameters of the network, or None.
+    """
 
     problem: FusionProblem
     graphs: GraphsTuple
-    start: Any  # bool [N]
-    params: Any  # of the network, or None
+    start: Any
+    params: Any
 
 
 Search = Callable[[jax.Array, Task], Found]
@@ -39,7 +46,12 @@ Moves = tuple[guided.Move, ...]
 
 
 class Learned(NamedTuple):
-    """A search, and what it has learned: `Task.params`."""
+    """A search with its learned parameters.
+
+    Attributes:
+      search: search.
+      params: parameters for `Task.params`.
+    """
 
     search: Search
     params: Any
@@ -51,7 +63,7 @@ def found_after_each(fuse: jax.Array, history: jax.Array) -> Found:
 
 
 def flips(task: Task) -> Moves:
-    """Return the one move of the random search of the paper."""
+    """Return the only move of the paper's random search."""
     del task
     return (guided.flip,)
 
@@ -62,7 +74,7 @@ def flips_and_shifts(task: Task) -> Moves:
 
 
 def walks(task: Task) -> Moves:
-    """Return the one move of the guided search of the paper: what is near a decision changes."""
+    """Return the only move of the paper's guided search: it changes decisions near one decision."""
     return (local_advantage.walk(task.graphs, task.problem.configurable, steps=1),)
 
 
@@ -85,7 +97,7 @@ def guided_by(
     settings: guided.Settings = GUIDED,
     moves: Callable[[Task], Moves] = flips_and_shifts,
 ) -> Found:
-    """Return what a guide finds."""
+    """Return the result of a search with a guide."""
     found = guided.minimize(
         key,
         costs(task.problem),
@@ -147,7 +159,7 @@ def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     how = dict(evaluations=evaluations, settings=EVOLUTION, given=start[None])
     found = brkga.minimize(key, cost, start, **how)
     generation = jnp.searchsorted(found.evaluations, jnp.arange(1, evaluations + 1), side="right")
-    # What the first population has is known when all of it is costed, but for the start.
+    # Costs of the first population are known together, except for the start's.
     history = found.history[jnp.maximum(generation - 1, 0)]
     first = cost(start[None])[0]
     return found_after_each(found.keys > 0.5, jnp.where(generation == 0, first, history))
@@ -159,9 +171,9 @@ def by_network(network: local_advantage.Settings, evaluations: int, **how: Any) 
 
 
 def unguided(evaluations: int) -> dict[str, Search]:
-    """Return the searches that have learned nothing, by name.
+    """Return the searches without learning, by name.
 
-    "No network" is the guided search with a guide to which all decisions are alike.
+    "No network" is the guided search with a guide that scores all decisions alike.
     """
     return {
         "random": partial(_unguided, evaluations=evaluations, settings=RANDOM, moves=flips),
@@ -179,6 +191,6 @@ def many(search: Search) -> Callable[[Any, Task], Found]:
 
 
 def starts(key: jax.Array, default: np.ndarray, problem: FusionProblem, count: int) -> dict:
-    """Return what searches start from, bool `[S, N]`, by name: the default, and random ones."""
+    """Return the starts of searches, bool `[S, N]`, by name: the default, and random ones."""
     random = jax.random.bernoulli(key, 0.5, (count, len(default))) & problem.configurable
     return {"default": np.tile(default, (count, 1)), "random": np.asarray(random)}

@@ -1,4 +1,4 @@
-"""Searches by measured times: each kernel is compiled and timed once on one core of this CPU."""
+"""Compare searches by measured times: each kernel is compiled and timed once on one CPU core."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ from gopt.workloads.cases import Case, step
 from gopt.xla import simplify
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
-# Of families that the network was not trained on; small, so that kernels take little time.
+# From families that the network was not trained on. Small, so that kernels take little time.
 BLOCKS: dict[str, Callable[[], Case]] = {
     "mnasnet step": partial(step, "mnasnet", size=64, blocks=(1,) * 7),
     "deeprank step": partial(
@@ -45,7 +45,7 @@ def compare(
     folder: Path,
     blocks: tuple[str, ...] = tuple(BLOCKS),
 ) -> None:
-    """Print what guided and random search reach on each block, and measure whole programs."""
+    """Print the results of guided and random search on each block, and measure whole programs."""
     rows, programs = [], []
     root = jax.random.key(seed)
     for index, name in enumerate(blocks):

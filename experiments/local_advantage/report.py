@@ -26,14 +26,19 @@ BASE = "random"  # the search that others are compared with
 
 
 class Graph(NamedTuple):
-    """A graph and what the searches reached on it."""
+    """A graph and the results of the searches on it.
+
+    Attributes:
+      case: graph.
+      found: runs of searches, by `label`.
+    """
 
     case: Case
     found: Row
 
 
 def report(graphs: Sequence[Graph], names: Sequence[str], folder: Path, *, title: str) -> None:
-    """Print and save what searches reach, and by when they are as good as random search."""
+    """Print and save the results of searches, and evaluations until they equal random search."""
     starts = list(dict.fromkeys(each.split(", ")[0] for each in graphs[0].found))
     rows = []
     for graph in graphs:
@@ -97,7 +102,7 @@ def _speed(
 
 
 def _share(pairs: Sequence[Pair], never: int, is_base: bool) -> str:
-    """Return a cell; the interval of what is mostly the budget would say little."""
+    """Return a cell; without the interval if most runs end at their budget."""
     cell, runs = f"{100 * share(pairs):.0f} %", sum(len(found) for found, _ in pairs)
     if is_base or runs == len(pairs) or 2 * never > runs:
         return cell
@@ -108,7 +113,7 @@ def _share(pairs: Sequence[Pair], never: int, is_base: bool) -> str:
 def _seconds(
     graphs: Sequence[Graph], starts: Sequence[str], names: Sequence[str], folder: Path
 ) -> None:
-    """Print what searches reach in the seconds that random search takes."""
+    """Print the results of searches in the seconds that random search takes."""
     rows = []
     for graph in graphs:
         for start in starts:
@@ -128,7 +133,7 @@ def _seconds(
 
 
 def draw(graphs: Sequence[Graph], names: Sequence[str], folder: Path) -> None:
-    """Save improvement against evaluations, a figure for each start."""
+    """Save plots of improvement against evaluations, one for each kind of start."""
     for start in dict.fromkeys(each.split(", ")[0] for each in graphs[0].found):
         figure, panels = new_figure([1.25] * len(graphs))
         for axes, graph in zip(panels, graphs, strict=True):

@@ -1,4 +1,4 @@
-"""Other ways to profit from what was learned on other graphs: a cost model, and a shared policy."""
+"""Other ways to learn from training graphs: a cost model, and a shared policy."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -26,14 +26,14 @@ BATCH = 16  # configurations
 def routes(
     data: Data, *, settings: local_advantage.Settings, evaluations: int, seed: int, folder: Path
 ) -> dict[str, Learned]:
-    """Return the searches by what was trained on the graphs, by name; it is trained first.
+    """Return the searches by what they learned on the training graphs, trained first.
 
     Args:
       data: training graphs and their records.
-      settings: of the network of advantages, whose width, rounds and steps are used.
+      settings: settings of the advantage network, whose width, rounds and steps are used.
       evaluations: budget of each run.
-      seed: of the training.
-      folder: of checkpoints and losses.
+      seed: seed of the training.
+      folder: folder of checkpoints and losses.
     """
     settings = dataclasses.replace(settings, configurations=BATCH)
     names = [made.name for made, _ in data]

@@ -1,4 +1,4 @@
-"""All searches on one graph, and what they reach by when."""
+"""Run all searches on one graph, and measure their progress."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import Task, starts
 from gopt.cost.fusion.cost import fusion_cost
 
-Row = dict[str, Runs]  # costs as shares of the default, by start and method: see `label`
+Row = dict[str, Runs]  # costs as shares of the default's, by `label`
 
 
 def label(start: str, method: str) -> str:
@@ -28,13 +28,13 @@ def run(
     seeds: int,
     key: jax.Array,
 ) -> Row:
-    """Return what all searches reach on one graph from the default and from random configurations.
+    """Return the results of all searches on one graph, from the default and from random starts.
 
     Args:
-      case: the graph.
-      searches: see `methods.many`.
-      params: of the networks that guide, by the names of their searches.
-      seeds: runs of each search, each from a random configuration of its own.
+      case: graph.
+      searches: searches, see `methods.many`.
+      params: parameters of guiding networks, by the names of their searches.
+      seeds: runs of each search, each from its own random configuration.
       key: random key.
     """
     to_start, to_run = jax.random.split(key)
@@ -60,7 +60,7 @@ def run(
 
 
 def improvement(runs: Runs) -> np.ndarray:
-    """Return what each run has gained over the default after each evaluation, `[S, E]`."""
+    """Return the improvement of each run over the default after each evaluation, `[S, E]`."""
     return 1 - runs.history
 
 
@@ -70,18 +70,18 @@ def _costs(problem: Any, fuse: jax.Array) -> jax.Array:
 
 
 def target(improvement: np.ndarray) -> float:
-    """Return the mean improvement of runs at their end."""
+    """Return the mean final improvement of runs."""
     return float(improvement[:, -1].mean())
 
 
 def until(improvement: np.ndarray, target: float) -> tuple[np.ndarray, int]:
-    """Return the evaluations until each run is as good as a target, `[S]`, and how many never are.
+    """Return the evaluations until each run reaches a target, `[S]`, and the number that never do.
 
-    A run that never is counts as its budget, which is less than it would need.
+    A run that never reaches it counts as its budget, which is less than it would need.
 
     Args:
-      improvement: by evaluations, `[S, E]`.
-      target: an improvement.
+      improvement: improvement by evaluations, `[S, E]`.
+      target: improvement to reach.
     """
     reached = improvement >= target - 1e-12
     ever = reached.any(1)
@@ -89,7 +89,7 @@ def until(improvement: np.ndarray, target: float) -> tuple[np.ndarray, int]:
 
 
 def written(counts: np.ndarray, never: int) -> str:
-    """Return the mean of evaluations as a cell of a table, with how many never got there."""
+    """Return mean evaluations as a table cell, with the number of runs that never got there."""
     return f"≥ {counts.mean():.0f} ({never})" if never else f"{counts.mean():.0f}"
 
 
@@ -97,18 +97,18 @@ Pair = tuple[np.ndarray, np.ndarray]  # evaluations that a search and a base nee
 
 
 def share(pairs: Sequence[Pair]) -> float:
-    """Return what a search needs of what a base needs, the geometric mean over graphs.
+    """Return the geometric mean over graphs of the evaluations needed, as a share of the base's.
 
-    Runs that never get there count as their budget on both sides, so that this is no bound.
+    Runs that never get there count as their budget on both sides, so this does not bound the ratio.
     """
     return float(np.exp(np.mean([np.log(found.mean() / base.mean()) for found, base in pairs])))
 
 
 def share_interval(pairs: Sequence[Pair], *, resamples: int = 2000) -> tuple[float, float]:
-    """Return the 95 % interval of `share` by a bootstrap over runs, two of each graph at least.
+    """Return the 95 % interval of `share` by a bootstrap over runs, at least two of each graph.
 
-    Run k of both sides begins alike, and is drawn with that of the other side. The interval is
-    given these graphs, this network and what is to be reached. Of few runs it is too narrow.
+    Run k starts alike on both sides, and both sides are drawn together. The interval is conditional
+    on these graphs, this network and this target. With few runs it is too narrow.
     """
     count = len(pairs[0][0])
     rng = np.random.default_rng(0)

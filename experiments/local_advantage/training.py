@@ -1,4 +1,4 @@
-"""Data and training of the networks of the experiment."""
+"""Sample data and train the networks of the experiment."""
 
 import dataclasses
 import json
@@ -40,13 +40,13 @@ def shards(
         made = case(spec)
         path = folder / f"{made.name.replace(' ', '_').replace(',', '')}.npz"
         if not path.exists():
-            # By what a graph is, not by its place in a list.
+            # The key depends on the graph's size, not on its place in a list.
             key = jax.random.fold_in(jax.random.key(seed), len(made.problem.compute))
             records = local_advantage.sample(
                 key, made.problem, made.found[DEFAULT], sampling=sampling
             )
             local_advantage.save_records(path, records)
-            jax.clear_caches()  # programs of all graphs at once are more than a process may map
+            jax.clear_caches()  # the programs of all graphs exceed the memory maps of a process
         found.append((made, local_advantage.load_records(path)))
     return found
 
@@ -66,9 +66,9 @@ def train(
     folder: Path,
     label: str = "training",
 ) -> tuple[Any, list[float]]:
-    """Return the parameters of a network of advantages, and its losses by step.
+    """Return the parameters of an advantage network, and its loss in each step.
 
-    It resumes where the folder says that it was interrupted.
+    Resumes from the checkpoints in `folder` after an interruption.
     """
     samples = [
         jax.tree.map(
@@ -103,15 +103,15 @@ def fit(
     label: str,
     metric: str = "loss",
 ) -> tuple[Any, list[float]]:
-    """Return trained parameters, and a metric of each step; graphs take turns.
+    """Return trained parameters, and a metric of each step; graphs alternate between steps.
 
-    It resumes where the folder says that it was interrupted.
+    Resumes from the checkpoints in `folder` after an interruption.
 
     Args:
       names: names of the graphs.
       data: data of each graph.
-      init: maps a key to parameters.
-      step: maps a state, a key and the data of a graph to the next state and metrics.
+      init: function from a key to parameters.
+      step: function from a state, a key and the data of a graph to the next state and metrics.
       settings: settings of the model.
       seed: seed of the parameters and of all steps.
       folder: folder of checkpoints.

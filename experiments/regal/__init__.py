@@ -1,1 +1,1 @@
-"""REGAL against searches, heuristics and solvers, on model families that it was not trained on."""
+"""REGAL, compared with searches, heuristics and solvers on model families not trained on."""

@@ -1,11 +1,11 @@
-"""REGAL against searches, heuristics and solvers, on model families that it was not trained on.
+"""Compare REGAL with searches, heuristics and solvers, on model families not trained on.
 
     python -m experiments.regal                  # evaluates the policy that ships with gopt
     python -m experiments.regal --table all      # every table; trains the variants first (hours)
     python -m experiments.regal --train          # trains a policy first; resumes if interrupted
 
-Every search gets the same number of evaluations on the same graphs, those of what it starts from
-included. Prints a table and saves it with settings, versions, figures of every run and plots in one
+Every search gets the same number of evaluations on the same graphs, including the evaluations of
+its starts. Prints a table. Saves it with settings, versions, figures of every run and plots in one
 folder.
 """
 
@@ -39,23 +39,24 @@ class Settings(command_line.TrainedSettings):
     """Settings of the experiment.
 
     Attributes:
-      table: 1, all methods on one objective and split; 3, what the policy leads and is, on all
-        splits, each policy trained first (hours); ablation, what the genetic algorithm is for;
-        runtime, table 1 for both objectives of time; all, also table 1 on the transfer split.
-      objective: what is minimised.
-      evaluations: budget of every search on every graph, no less than the heuristics take.
+      table: 1, all methods on one objective and split; 3, variants of the policy on all splits,
+        each trained first (hours); ablation, effect of the genetic algorithm; runtime, table 1 for
+        both objectives of time; all, also table 1 on the transfer split.
+      objective: objective to minimise.
+      evaluations: budget of every search on every graph, at least what the heuristics need.
       seeds: runs of every search on every graph.
-      long: budget of more runs of the strongest searches, for the best known only; 0: none.
-      equal_seconds: run every search of table 1 and of the ablation once more, with as many
-        evaluations as take the seconds of the slowest one, on average over the graphs.
-      solver_seconds: of CP-SAT on every graph, and METIS runs, too (needs the extra `solvers`); 0:
-        neither of them. CP-SAT has no model of the makespan under capacities, and no row there.
-      split: graphs to evaluate on, none of whose families the policy was trained on; those that
-        ship were trained on the validation split, too. The transfer split is the test split after
-        XLA has optimised it, which takes minutes.
-      folder: where the run is saved, each table but the first in a folder of its own.
-      policy: sizes of a policy that is trained; one that is loaded has its own.
-      training: how it is trained.
+      long: budget of additional runs of the strongest searches, used only for the best known cost;
+        0 for none.
+      equal_seconds: run every search of table 1 and of the ablation again, with as many evaluations
+        as take the seconds of the slowest one, on average over the graphs.
+      solver_seconds: time of CP-SAT on every graph; METIS runs, too (needs the extra `solvers`). 0
+        for neither. CP-SAT has no model of the makespan under capacities, and no row there.
+      split: graphs to evaluate on, from families that the policy was not trained on. Shipped
+        policies were also trained on the validation split. The transfer split is the test split
+        optimised by XLA, which takes minutes.
+      folder: folder of the run, with a subfolder for each table except the first.
+      policy: sizes of a policy that is trained; a loaded policy has its own.
+      training: settings of the training.
     """
 
     table: Literal["1", "3", "ablation", "runtime", "all"] = "1"
@@ -89,7 +90,7 @@ def policy(settings: Settings) -> Learned:
     """Return the parameters and settings of the policy: trained now, or loaded.
 
     Raises:
-      UsageError: the policy that is loaded was trained on the split.
+      UsageError: the loaded policy was trained on the split.
     """
     objective = settings.objective
     if not settings.train:
@@ -128,16 +129,22 @@ def _pools(objective: str, training: trainer.Training, seed: int) -> list[regal.
 
 
 class Prepared(NamedTuple):
-    """One graph, ready to be searched."""
+    """One graph, ready to be searched.
+
+    Attributes:
+      case: graph on its machine.
+      keys: random keys, [S].
+      starts: starts by search.
+    """
 
     case: runs.Case
-    keys: jax.Array  # random keys, [S]
-    starts: dict[str, runs.Timed]  # by search
+    keys: jax.Array
+    starts: dict[str, runs.Timed]
 
 
 def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> None:
-    """Run some searches, with heuristics and solvers beside them, on every graph of a split."""
-    jax.clear_caches()  # programs of several tables at once are more than a process may map
+    """Run some searches, heuristics and solvers on every graph of a split."""
+    jax.clear_caches()  # the programs of several tables exceed the memory maps of a process
     settings = dataclasses.replace(settings, policy=learned[1])
     store.save_settings(settings.folder, settings)
     objective, root = settings.objective, jax.random.key(settings.seed)
@@ -181,7 +188,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
         bound = runs.bound(graph, objective)
         rows.append(Row(programs.name(spec, graph), spec.workload, found, best, {}, bound))
     if settings.equal_seconds:
-        jax.clear_caches()  # those of other budgets
+        jax.clear_caches()  # drop programs of other budgets
         budgets = runs.equal_budgets([row.found for row in rows], searches)
         timed = {
             name: methods.compiled(objective, budget, settings.policy)[name]
@@ -202,7 +209,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
 
 
 def compare_variants(settings: Settings) -> None:
-    """Train a policy of every variant on the training split, and compare them on the others."""
+    """Train a policy of every variant on the training split, and compare them on other splits."""
     training = dataclasses.replace(settings.training, splits=("train",))
     settings = dataclasses.replace(settings, train=True, weights=None, training=training)
     store.save_settings(settings.folder, settings)
@@ -211,7 +218,7 @@ def compare_variants(settings: Settings) -> None:
         folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
         print(name)
         policies[name] = policy(dataclasses.replace(settings, policy=sizes, folder=folder))
-        jax.clear_caches()  # programs of all variants at once are more than a process may map
+        jax.clear_caches()  # the programs of all variants exceed the memory maps of a process
     variants.compare(
         policies,
         objective=settings.objective,
@@ -226,7 +233,7 @@ def main(settings: Settings) -> None:
     """Run the experiment.
 
     Raises:
-      UsageError: table 3 is of the makespan under capacities.
+      UsageError: table 3 is requested for the makespan under capacities.
     """
     if settings.objective == "capped_makespan" and settings.table in ("3", "all"):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The graphs of the REGAL experiment: steps and forward passes of models, split by family.
+"""Graphs of the REGAL experiment: steps and forward passes of models, split by family.
 
 python -m experiments.regal.graphs           # builds them all, and prints a table
 """
@@ -15,14 +15,13 @@ from experiments.harness import command_line, tables
 from experiments.harness.graphs import Spec, build
 from gopt.graph.graph import Graph
 
-# No family is in two of the three sets. That is the model, not its blocks: T5 and Switch, a sparse
+# The three sets share no family. A family is a model, not its blocks: T5 and Switch, a sparse
 # T5, are in the test set, BERT and GPT-2 in the training set, and HRNet has the blocks of ResNeXt.
-# Where the policy starts, and these sets, were chosen on training and validation graphs, but for
-# XLA's orders, which a run on the test set suggested; and all families of the test set had been
-# searched before, to test the policies before this one. All random networks are training steps:
-# with forward passes among them, which have little to gain in peak memory, so that what their
-# samples differ by is chance, a policy gained 1.4 % on the validation split, and 2.7 % without, by
-# one training each.
+# These sets and the policy's start were chosen on training and validation graphs. XLA's orders are
+# an exception: a run on the test set suggested them. All families of the test set had been searched
+# before, to test earlier policies. All random networks are training steps. Forward passes have
+# little to gain in peak memory, so their samples differ by chance. With them, a policy gained 1.4 %
+# on the validation split, without them 2.7 %, by one training each.
 TRAIN: tuple[Spec, ...] = (
     *(
         Spec("squeezenet", dict(batch=batch, size=size), True)
@@ -110,8 +109,8 @@ VALIDATION: tuple[Spec, ...] = (
     Spec("graph_network", dict(), True),
 )
 
-# Of each family, forward passes and short training steps, and a long step where there is one: that
-# of the published model, or as much of it as makes about 3 000 ops.
+# Each family has forward passes, short training steps, and in some cases a long step. This step has
+# the published size, or is cut to about 3 000 ops.
 TEST: tuple[Spec, ...] = (
     Spec("t5", dict(batch=8, layers=1), True),
     Spec("t5", dict(batch=32, source_length=128, target_length=128, layers=2), True),
@@ -140,7 +139,7 @@ TEST: tuple[Spec, ...] = (
     Spec("mamba", dict(layers=16), True),
 )
 
-# Of the test set, what XLA makes of each program.
+# The programs of the test set, optimised by XLA.
 TRANSFER: tuple[Spec, ...] = tuple(spec._replace(is_optimised=True) for spec in TEST)
 
 
@@ -162,7 +161,7 @@ class Settings:
     """Settings of the table.
 
     Attributes:
-      folder: where the table is saved.
+      folder: folder of the table.
     """
 
     folder: Path = Path("runs/regal_graphs")

@@ -1,4 +1,4 @@
-"""The searches that the REGAL experiment compares."""
+"""Define the searches that the REGAL experiment compares."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from gopt.search import annealing, random
 from gopt.systems import regal
 
 DEVICES = 2
-# What the heuristics try, the program's own order, and the most that features compare.
+# Evaluations of the heuristics, of the program's own order, and of features at most.
 LEAST = 1 + sum(schedules_tried(name, DEVICES) for name in HEURISTICS)
 LEAST += max(regal.schedules_compared(objective) for objective in OBJECTIVES)
 STRONGEST = ("REGAL from heuristics", "best of gopt")
@@ -32,9 +32,9 @@ SEARCHES = (
 )
 
 
-CLIMBING = annealing.Settings(chains=1, hot=0.0, cold=0.0)  # takes every step that is no worse
+CLIMBING = annealing.Settings(chains=1, hot=0.0, cold=0.0)  # accepts every step that is not worse
 
-# What BRKGA is for: other searches with the proposals of the policy.
+# Other searches with the policy's proposals, to show the effect of BRKGA.
 WITHOUT_BRKGA = (
     *("median of the policy", "samples of the policy"),
     *("local search from the median", "annealing from the median"),
@@ -45,20 +45,20 @@ ABLATION = ("BRKGA", *WITHOUT_BRKGA, "REGAL untrained", "REGAL")
 def searches(
     objective: str, evaluations: int, settings: regal.Settings
 ) -> dict[str, Callable[[jax.Array, Problem, Any], Found]]:
-    """Return the searches: each maps (key, problem, what it starts from) to a result.
+    """Return the searches: each maps (key, problem, its starts) to a result.
 
-    Where memory binds, all that is made of BRKGA minimises a relaxed cost first (see
+    Where memory binds, all searches based on BRKGA minimise a relaxed cost first (see
     `relaxed_cost`); the other searches do not.
 
     Args:
-      objective: what is minimised.
-      evaluations: of each search, those of what it starts from included.
-      settings: of the policies.
+      objective: objective to minimise.
+      evaluations: budget of each search, including the evaluations of its starts.
+      settings: settings of the policies.
     """
     compared = regal.schedules_compared(objective)
 
     def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
-        """Return what a search finds with what `before` leaves of the budget."""
+        """Return the result of a search after `before` evaluations of the budget were used."""
         cost, left = population_cost(problem, objective), evaluations - before
         return found(minimize(key, cost, keys_shape(problem), evaluations=left), before)
 
@@ -159,9 +159,10 @@ def searches(
 def compiled(objective: str, evaluations: int, settings: regal.Settings) -> dict[str, Any]:
     """Return `searches` over rows `[S, ...]`, one after another on each device; jitted.
 
-    Policies that say their actions in the same levels share them.
+    Policies with equal action levels share them.
     """
-    read = regal.Settings(bins=settings.bins, trust=settings.trust)  # all that a search reads
+    # All settings that a search reads.
+    read = regal.Settings(bins=settings.bins, trust=settings.trust)
     return _compiled(objective, evaluations, read)
 
 

@@ -1,4 +1,4 @@
-"""Tables and plots of the REGAL experiment."""
+"""Make the tables and plots of the REGAL experiment."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
 from gopt.heuristics import HEURISTICS
 
-# Heads of the table of graphs, which has a column for each method. With h, from heuristics.
+# Heads of the table of graphs, a column for each method; h: starts from heuristics.
 SHORT = {
     "XLA's order, split": "XLA",
     "best heuristic": "best h",
@@ -35,18 +35,27 @@ DRAWN = (
 
 
 class Row(NamedTuple):
-    """Results on one graph."""
+    """Results on one graph.
+
+    Attributes:
+      name: name of the graph.
+      family: family of the graph.
+      found: runs by method.
+      long: runs of larger budgets.
+      timed: runs of budgets that take equal seconds.
+      bound: lower bound of all schedules' costs.
+    """
 
     name: str
     family: str
     found: dict[str, Runs]
-    long: dict[str, Runs]  # of larger budgets
-    timed: dict[str, Runs]  # of budgets with which all take the same seconds
-    bound: int  # no schedule costs less
+    long: dict[str, Runs]
+    timed: dict[str, Runs]
+    bound: int
 
     @property
     def known(self) -> float:
-        """The least cost known, by any method."""
+        """The least known cost, over all methods."""
         every = [*self.found.values(), *self.long.values(), *self.timed.values()]
         return float(min(runs.cost.min() for runs in every))
 
@@ -54,20 +63,21 @@ class Row(NamedTuple):
 def report(title: str, rows: Sequence[Row], folder: Path, *, objective: str) -> None:
     """Print and save the tables: one row for each method, and one for each graph.
 
-    Graphs of a family are alike, so it is their mean that counts as one sample of the interval.
+    Graphs of a family are alike, so the mean of a family counts as one sample of the interval.
     Columns, of means over families:
 
-    - improvement over BRKGA, and over tuned BRKGA, graph by graph; where schedules have to fit the
-      memory, over the best heuristic, because BRKGA does not find one that fits on all graphs;
-    - of room: that, as a share of what there is between what is compared with and the lower bound,
-      which perhaps no schedule reaches; what is never freed is part of the bound;
-    - at equal seconds: the same improvement, if all searches get as many evaluations as take the
-      seconds of the slowest one, on average over the graphs; nothing if they were not run so;
-    - gap to the best known cost, of all methods, seeds, longer runs and those at equal seconds;
-    - of headroom: the share that is closed of that gap of what is compared with;
+    - improvement over BRKGA, and over tuned BRKGA, graph by graph. Where schedules have to fit the
+      memory, it is over the best heuristic, because BRKGA does not find a fitting schedule on all
+      graphs;
+    - of room: improvement as a share of the gap between the reference and the lower bound, which
+      perhaps no schedule reaches. Memory that is never freed is part of the bound;
+    - at equal seconds: the same improvement, if each search gets as many evaluations as take the
+      seconds of the slowest search, on average over the graphs. Empty without such runs;
+    - gap to the best known cost, over all methods, seeds, longer runs and runs at equal seconds;
+    - of headroom: share that is closed of the reference's gap to the best known cost;
     - seconds of one core for a run, without compilation.
 
-    A method has figures only if all its schedules fit the memory, where that is asked for.
+    Where memory binds, a method has figures only if all its schedules fit the memory.
     """
     families = [row.family for row in rows]
     results = [row.found for row in rows]
@@ -151,9 +161,9 @@ def _mean_costs(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
 
 
 def _equal_seconds(rows: Sequence[Row], objective: str) -> dict[str, np.ndarray]:
-    """Return what `_mean_costs` does of the runs that take the same seconds; NaN without them.
+    """Return the means of `_mean_costs` over runs at equal seconds; NaN without such runs.
 
-    Heuristics take less than all searches that start from them, and count as they are.
+    Heuristics take less time than all searches that start from them, and count unchanged.
     """
     mean = _mean_costs(rows, objective)
     longer = _mean_costs([row._replace(found=row.found | row.timed) for row in rows], objective)
@@ -172,7 +182,7 @@ def _percent(share: float) -> str:
 
 
 def _fitting(costs: np.ndarray, objective: str) -> np.ndarray:
-    """Return costs, NaN for schedules that do not fit the memory where that is asked for."""
+    """Return costs, NaN for schedules that do not fit where memory binds."""
     too_large = (objective == "capped_makespan") & (costs >= MAX_TICKS)
     return np.where(too_large, np.nan, costs.astype(float))
 
@@ -189,7 +199,7 @@ def percent_interval(gain: np.ndarray, families: list[str]) -> str:
 
 
 def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
-    """Return the means `[F, ...]` of each family of values `[G, ...]`, in alphabetical order."""
+    """Return the mean of each family `[F, ...]` of values `[G, ...]`, in alphabetical order."""
     order = sorted(set(families))
     return np.array([values[np.array(families) == name].mean(0) for name in order])
 
@@ -197,14 +207,14 @@ def by_family(values: np.ndarray, families: list[str]) -> np.ndarray:
 def draw_searches(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
     """Save the plots of best costs against evaluations and seconds, means over families.
 
-    The line of a search begins where it has a schedule of every graph that fits the memory, and
-    ends where it is over on all graphs.
+    The line of a search begins when it has a fitting schedule of every graph. It ends when the
+    search is over on all graphs.
     """
     families = [row.family for row in rows]
     against = _against(objective)
     final = _mean_costs(rows, objective)[against]
     limits = [row.found["BRKGA"].seconds or 0.0 for row in rows]
-    shares = np.geomspace(0.05, 8, 240)  # of the seconds of BRKGA
+    shares = np.geomspace(0.05, 8, 240)  # shares of BRKGA's seconds
     histories, timed = {}, {}
     for name in (name for name in DRAWN if name in rows[0].found):
         each = [_fitting(row.found[name].history, objective).mean(0) for row in rows]
@@ -250,7 +260,7 @@ def draw_tradeoff(rows: Sequence[Row], folder: Path, *, objective: str) -> None:
 
 
 def draw_schedules(problem: Problem, row: Row, folder: Path) -> None:
-    """Save plots of one graph: when its ops run in the schedule of REGAL, and its memory."""
+    """Save plots of one graph: run times of ops in REGAL's schedule, and its memory."""
     schedules = {
         m: simulate(problem, decode(problem, row.found[m].best)) for m in ("BRKGA", "REGAL")
     }

@@ -1,4 +1,4 @@
-"""Starts of the methods on one graph, and their runs."""
+"""Prepare starts of the methods on one graph, and run them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ from gopt.measure.timing import cores
 from gopt.scheduling import best
 from gopt.systems import regal
 
-# Smaller graphs are padded to this: to compile for one more shape takes longer than to search.
+# Smaller graphs are padded to this size: compiling another shape takes longer than a search.
 SMALLEST = Shape(ops=1024, tensors=1024, uses=2048)
 
-# The heuristics that capacities are made from. Other ones do not change the task.
+# Heuristics that define the capacities, so that new heuristics do not change the task.
 SCALE = (
     *("heft", "etf", "critical_path"),
     *("depth_first", "breadth_first", "greedy_release", "xla"),
@@ -36,15 +36,15 @@ SCALE = (
 
 
 def machine(objective: str) -> Hardware:
-    """Return two equal devices; transfers are synchronous where memory is what counts.
+    """Return two equal devices; transfers are synchronous if memory is the objective.
 
-    So the accounting of memory is exact.
+    So memory is accounted exactly.
     """
     return h100s(DEVICES)._replace(synchronous=np.bool_(objective == "peak_memory"))
 
 
 def task(graph: Graph, objective: str) -> Problem:
-    """Return a graph on the machine, with memory that binds where it is part of the objective."""
+    """Return a graph on the machine, with memory that binds if it is part of the objective."""
     problem = prepare(graph, machine(objective))
     if objective == "capped_makespan":
         problem = problem._replace(capacity=np.full(DEVICES, _tight(problem), np.int32))
@@ -52,9 +52,9 @@ def task(graph: Graph, objective: str) -> Problem:
 
 
 def _tight(problem: Problem) -> int:
-    """Return the geometric mean of two peaks of `SCALE`, units: the lowest, and the fastest's.
+    """Return the geometric mean of two peaks of `SCALE`: the lowest, and the fastest schedule's.
 
-    So there is a schedule that fits, and the fastest one does not, unless it is the lowest, too.
+    So one schedule fits. The fastest schedule does not fit, unless it also has the lowest peak.
     """
     found = [HEURISTICS[name](problem) for name in SCALE]
     costs = jax.device_get(_costs(problem, jax.tree.map(lambda *keys: np.stack(keys), *found)))
@@ -63,20 +63,33 @@ def _tight(problem: Problem) -> int:
 
 
 class Timed(NamedTuple):
-    """Something that the host makes of a graph, and the process time that this takes."""
+    """A value computed on the host from a graph, and the CPU time that this takes.
+
+    Attributes:
+      value: value.
+      seconds: CPU time, s.
+    """
 
     value: Any
     seconds: float
 
 
 class Case(NamedTuple):
-    """One graph on the machine, and what methods start from."""
+    """One graph on the machine, and the starts of methods.
+
+    Attributes:
+      host: problem on the host.
+      problem: problem on the device.
+      graphs: `regal.Inputs`.
+      heuristics: keys of all heuristics and of the program's own order, [H + 1, ...].
+      proposed: action of `gopt.scheduling.best`.
+    """
 
     host: Problem
-    problem: Problem  # the same on the device
-    graphs: Timed  # regal.Inputs
-    heuristics: Timed  # Keys of all heuristics, and of the program's own order, [H + 1, ...]
-    proposed: Timed  # the action of `gopt.scheduling.best`
+    problem: Problem
+    graphs: Timed
+    heuristics: Timed
+    proposed: Timed
 
 
 def padded_graph(graph: Graph) -> Graph:
@@ -89,7 +102,7 @@ def case(graph: Graph, objective: str) -> Case:
     padded = padded_graph(graph)
     host = task(padded, objective)
     read = partial(regal.inputs, settings=regal.Settings(), objective=objective)
-    read(padded, host)  # compiles
+    read(padded, host)  # compile first
     best.proposed(host, objective)
     return Case(
         host,
@@ -101,7 +114,7 @@ def case(graph: Graph, objective: str) -> Case:
 
 
 def heuristics(case: Case, objective: str) -> dict[str, Runs]:
-    """Return what each heuristic reaches."""
+    """Return the result of each heuristic."""
     # The last candidate is the program's own order.
     each = zip(HEURISTICS, _rows(case.heuristics.value), strict=False)
     return {
@@ -111,10 +124,10 @@ def heuristics(case: Case, objective: str) -> dict[str, Runs]:
 
 
 def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
-    """Return what METIS with a depth-first order, and CP-SAT from the best heuristic, reach.
+    """Return results of METIS with a depth-first order, and of CP-SAT from the best heuristic.
 
-    Needs the extra `solvers`. CP-SAT gets all cores for these seconds, after it has made its model,
-    and is said to keep them busy all the time. It has no model of the makespan under capacities.
+    Needs the extra `solvers`. CP-SAT gets all cores for these seconds once its model is built, and
+    is assumed to keep them busy. It has no model of the makespan under capacities.
     """
     from gopt.heuristics.solvers import cp_sat, metis
 
@@ -136,16 +149,16 @@ def _rows(keys: Keys) -> list[Keys]:
 
 
 def once(case: Case, objective: str, keys: Keys, evaluations: int, seconds: float | None) -> Runs:
-    """Return the only run of a scheduler that finds these keys."""
+    """Return a single run for a scheduler that finds these keys."""
     cost = np.asarray(_cost(case.problem, keys, objective=objective))[None]
     return Runs(cost, np.array([evaluations]), cost[None], keys, seconds)
 
 
 def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Timed]:
-    """Return what each of `methods.searches` starts from.
+    """Return the start of each of `methods.searches`.
 
-    The policy, parameters and settings, is also taken as it is before training with this seed, to
-    tell what its initial proposals do from what it learned.
+    `learned` holds the policy's parameters and settings. The policy before training with this seed
+    is included, to separate the effect of its initial proposals from the effect of training.
     """
     settings = learned[1]
     first = regal.init(first_key(seed), case.graphs.value, settings=settings)
@@ -171,24 +184,24 @@ def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[s
 
 
 def first_key(seed: int) -> jax.Array:
-    """Return the key of the parameters that training with a seed starts from."""
+    """Return the random key of the initial parameters of a training with a seed."""
     return jax.random.fold_in(jax.random.key(seed), 0)
 
 
 def acted(case: Case, learned: tuple[Any, regal.Settings]) -> Timed:
-    """Return the action of a policy; to read the graph is part of the time."""
+    """Return the action of a policy; its time includes reading the graph."""
     params, settings = learned
     act = partial(_action, params, case.graphs.value, settings=settings)
-    act()  # compiles
+    act()  # compile first
     value, seconds = timed(act)
     return Timed(value, case.graphs.seconds + seconds)
 
 
 def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) -> Runs:
-    """Return what a compiled search reaches from each of the random keys `[S]`.
+    """Return the results of a compiled search from each of the random keys `[S]`.
 
     Raises:
-      RuntimeError: the schedule that is returned does not cost what is reported.
+      RuntimeError: the returned schedule does not have the reported cost.
     """
     rows = alike(len(keys), (case.problem, start.value))
     found, seconds = timed_runs(search.lower(keys, *rows).compile(), keys, *rows)
@@ -199,15 +212,15 @@ def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) 
 
 
 def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> dict[str, int]:
-    """Return how many evaluations take some searches as long as the slowest of them.
+    """Return budgets with which searches take as long as the slowest one, on average over graphs.
 
-    On average over graphs: to be ready takes as long as before, and evaluations last equally long.
-    In hundreds, and no less than they had. What evaluates less than the others, and so does not use
-    its budget, is left out.
+    Preparation is assumed to take as long as before, and all evaluations equally long. Budgets are
+    in hundreds, and not below the given one. Methods that do not use their whole budget are left
+    out.
 
     Args:
-      found: what each of them reached on every graph, with one budget.
-      names: of the searches.
+      found: runs of each search on every graph, with one budget.
+      names: names of the searches.
     """
     budget = max(int(found[0][name].evaluations[-1]) for name in names)
     names = [name for name in names if found[0][name].evaluations[-1] == budget]
@@ -221,7 +234,7 @@ def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> 
 
 
 def bound(graph: Graph, objective: str) -> int:
-    """Return what no schedule of a graph can fall below; what is never freed is part of it."""
+    """Return a lower bound of all schedules' costs; memory that is never freed is part of it."""
     least = peak_bound if objective == "peak_memory" else makespan_bound
     return least(task(padded_graph(graph), objective))
 

@@ -1,4 +1,4 @@
-"""Training of REGAL's policy on a pool of graphs."""
+"""Train REGAL's policy on a pool of graphs."""
 
 import dataclasses
 import zlib
@@ -26,14 +26,14 @@ class Training:
     """Settings of the training.
 
     Attributes:
-      evaluations: budget of each search; less than that of the test, for speed.
+      evaluations: budget of each search, smaller than in the test, for speed.
       graphs: graphs in a step, `G`.
-      samples: actions for each graph, `S`; two at least.
+      samples: actions for each graph, `S`; at least two.
       variants: noisy copies of each training graph, besides the graph itself.
       noise: spread of the log-normal noise on their sizes and costs.
       checkpoint_every: steps between checkpoints.
-      splits: whose graphs the policy trains on. Settings, but for the number of steps, were chosen
-        on the validation split, with policies of the training split alone.
+      splits: splits whose graphs the policy trains on. Settings, except for the number of steps,
+        were chosen on the validation split, with policies of the training split alone.
     """
 
     evaluations: int = 2120
@@ -95,8 +95,8 @@ def train(
 ) -> tuple[Any, list[dict[str, float]]]:
     """Return trained parameters and the metrics of every step.
 
-    Resumes from the newest checkpoint in `folder`, if there is one; the result is the same as
-    without an interruption.
+    Resumes from the newest checkpoint in `folder`, if it has one; the result is the same as without
+    an interruption.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
@@ -137,7 +137,7 @@ def train(
 
 
 def _fingerprint(pools: Sequence[regal.Example]) -> int:
-    """Return a checksum of the graphs, and of the machine that they are for."""
+    """Return a checksum of the graphs and their machine."""
     total = 0
     for leaf in jax.tree.leaves([(pool.problem, pool.inputs) for pool in pools]):
         total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)

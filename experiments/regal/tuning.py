@@ -1,12 +1,11 @@
-"""Searches the Betas and the elite bias of tuned BRKGA on training graphs.
+"""Search for the Betas and the elite bias of tuned BRKGA on training graphs.
 
     python -m experiments.regal.tuning
 
-In every round the best levels so far are searched from again, beside some that differ from them in
-a few places; the best of the round are kept. All that were kept are compared once more with other
-random numbers, so that less of what they win by is luck, and the best of them with standard BRKGA
-with others again: that is the reward which is printed. One graph of each training family counts,
-its first.
+Every round compares the best levels so far with variants that differ in a few places, and keeps the
+best. All kept levels are compared again with other random numbers, so that less of their advantage
+is luck. The best of them is compared with standard BRKGA, again with other random numbers; this
+reward is printed. The first graph of each training family is used.
 """
 
 from collections.abc import Sequence
@@ -29,8 +28,8 @@ from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.search.parallel import shard_candidates
 from gopt.systems import regal
 
-CHANGED = 0.3  # of the levels, in each of those that are tried
-STEP = 3.0  # deviation of a change
+CHANGED = 0.3  # share of levels that a variant changes
+STEP = 3.0  # standard deviation of a change
 WORST = -2.0  # least reward: a schedule that does not fit the memory costs many times one that does
 
 
@@ -39,13 +38,14 @@ class Settings(command_line.Settings):
     """Settings of the search.
 
     Attributes:
-      objective: what is minimised.
-      rounds: how often levels are compared.
-      candidates: how many are compared in a round.
-      confirmations: searches of each of those that were kept, on every graph.
-      seed: of everything random.
-      folder: where what was found is saved.
-      training: budget of a run, that of the tables; what is good for less is not for more.
+      objective: objective to minimise.
+      rounds: rounds of comparisons.
+      candidates: levels that are compared in a round.
+      confirmations: searches of each kept candidate on every graph.
+      seed: seed of everything random.
+      folder: folder of the results.
+      training: settings of the runs, with the budget of the tables, because the best levels depend
+        on the budget.
     """
 
     objective: str = choice(OBJECTIVES, "peak_memory")
@@ -60,7 +60,7 @@ class Settings(command_line.Settings):
 
 
 def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
-    """Return levels some of which are changed a little."""
+    """Return levels with a few small changes."""
     leaves, structure = jax.tree.flatten(levels)
     step = rng.normal(0, STEP, len(leaves)) * (rng.random(len(leaves)) < CHANGED)
     moved = np.clip(np.rint(np.array(leaves) + step), 0, tuned.WIDEST).astype(int)
@@ -68,7 +68,7 @@ def neighbour(rng: np.random.Generator, levels: tuned.Levels) -> tuned.Levels:
 
 
 def tune(pools: Sequence[regal.Example], settings: Settings) -> list[dict[str, Any]]:
-    """Returns the best levels of each round, and their mean reward."""
+    """Return the best levels of each round, and their mean reward."""
     rng = np.random.default_rng(settings.seed)
     best, found = tuned.STANDARD, []
     for _ in track(range(settings.rounds), "tuning"):
@@ -86,7 +86,7 @@ def confirm(
     tried: Sequence[tuned.Levels],
     settings: Settings,
 ) -> list[float]:
-    """Return the mean reward of each of some levels over several searches."""
+    """Return the mean reward of each of several levels over several searches."""
     keys = jax.random.split(key, settings.confirmations)
     each = [
         rewards(key, pool, tried, settings) for key in track(keys, "confirming") for pool in pools
@@ -97,14 +97,14 @@ def confirm(
 def rewards(
     key: jax.Array, pool: regal.Example, tried: Sequence[tuned.Levels], settings: Settings
 ) -> np.ndarray:
-    """Return the rewards of levels on the graphs of a pool, `WORST` at least, `[G, A]`."""
+    """Return the rewards of levels on the graphs of a pool, at least `WORST`, `[G, A]`."""
     graphs, levels = len(pool.standard), len(tried)
     each = [tuned.action(jax.tree.map(lambda x: x[0], pool.problem), one) for one in tried]
     actions = jax.tree.map(lambda *x: jnp.tile(jnp.stack(x), (graphs, *(1,) * x[0].ndim)), *each)
     problem, standard = jax.tree.map(
         lambda x: jnp.repeat(x, levels, 0), (pool.problem, pool.standard)
     )
-    keys = jnp.repeat(jax.random.split(key, graphs), levels)  # the same luck for all
+    keys = jnp.repeat(jax.random.split(key, graphs), levels)  # equal random numbers for all
     search = _search(settings.objective, settings.training.evaluations)
     found = np.asarray(search(keys, problem, standard, actions)).reshape(graphs, levels)
     return np.maximum(found, WORST)
@@ -126,7 +126,7 @@ def _search(objective: str, evaluations: int) -> Any:
 
 
 def main(settings: Settings) -> None:
-    """Search, and print and save what is found."""
+    """Search, and print and save the results."""
     store.save_settings(settings.folder, settings)
     firsts = {spec.workload: spec for spec in reversed(graphs.SPLITS["train"])}
     pools = trainer.pools(

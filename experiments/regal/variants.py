@@ -1,4 +1,4 @@
-"""Policies that lead other parts of the search, or are made otherwise, each trained alike."""
+"""Policies that guide other parts of the search, or have another network, each trained alike."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from experiments.regal import graphs, methods, runs
 from experiments.regal.report import percent_interval
 from gopt.systems import regal
 
-# Such a policy proposes at first about what standard BRKGA draws; it still reads the guide.
+# Such a policy initially proposes about the draws of standard BRKGA; it still reads the guide.
 UNIFORM = {"lean": 0.0, "follow": 0.0, "device_deviation": 1.0, "priority_deviation": 1.0}
 VARIANTS: dict[str, dict[str, Any]] = {
     "placement": {"parts": ("placement",)},
@@ -46,10 +46,10 @@ def compare(
     seed: int,
     folder: Path,
 ) -> None:
-    """Print and save what REGAL gains over BRKGA with each of some policies, by split.
+    """Print and save REGAL's improvement over BRKGA with each of several policies, by split.
 
-    Each is also searched from as it was before training, which tells what its guide does from
-    what it learned.
+    Each policy also searches with its initial parameters, to separate the effect of the guide from
+    the effect of training.
     """
     standard = methods.compiled(objective, evaluations, regal.Settings())["BRKGA"]
     gains: dict[str, list[str]] = {name: [] for name in policies}

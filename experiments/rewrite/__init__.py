@@ -1,1 +1,1 @@
-"""Rewriting of whole models by the searches of TASO and Tensat, and what it is worth."""
+"""Rewrite whole models by the searches of TASO and Tensat, and measure the gains."""

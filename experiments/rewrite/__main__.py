@@ -1,12 +1,12 @@
-"""Models of the papers on rewriting, before and after, by model cost and measured through XLA.
+"""Compare models of rewriting papers before and after, by model cost and measured through XLA.
 
     python -m experiments.rewrite
     python -m experiments.rewrite --models BERT NasRNN --cost roofline
 
-Each search rewrites each model by the same rules and costs. The program that it finds is compared
-with the model as it is, compiled with its weights as arguments: values on random arguments, and
-times of whole programs in turns, after what depends on weights alone was computed. What a search
-finds is shown whether it is faster or not. Where it says plain, both were compiled without YNNPACK.
+Each search rewrites each model by the same rules and costs. The resulting program is compared with
+the model as it is, compiled with its weights as arguments. Values are compared on random arguments.
+Whole programs are timed in interleaved rounds, with values that depend only on weights precomputed.
+Results are shown even if they are slower. "Plain" means that both were compiled without YNNPACK.
 Needs the extra `rewriting`.
 """
 
@@ -36,12 +36,13 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
-      searches: of `experiments.rewrite.searches.SEARCHES`.
-      cost: of an op: measured on this CPU, or by a roofline.
-      repeats: turns in which whole programs are timed.
-      seed: of weights and inputs.
-      folder: where figures, tables and times of ops are saved.
+      models: models from `experiments.rewrite.models.EVERY`; by default the papers' models,
+        `MODELS`.
+      searches: searches from `experiments.rewrite.searches.SEARCHES`.
+      cost: cost of an op: measured on this CPU, or by a roofline.
+      repeats: rounds in which whole programs are timed.
+      seed: seed of weights and inputs.
+      folder: folder of figures, tables and times of ops.
     """
 
     models: tuple[str, ...] = choice(EVERY, MODELS)
@@ -53,7 +54,7 @@ class Settings(command_line.Settings):
 
 
 def op_costs(settings: Settings) -> Callable[[Case], OpCost]:
-    """Return what makes costs of a model's ops, which remembers those that were measured."""
+    """Return a function that makes a cost model of a model's ops; measurements are reused."""
     if settings.cost == "roofline":
         return lambda _: roofline()
     settings.folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 def run(
     model: str, search: str, make_cost: Callable[[Case], OpCost], settings: Settings
 ) -> dict[str, Any]:
-    """Return what a search makes of a model, and what both take."""
+    """Return the result of a search on a model, and the times of both programs."""
     case = EVERY[model]()
     cost = make_cost(case)
     figures = measure(case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed)

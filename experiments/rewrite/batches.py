@@ -1,11 +1,11 @@
-"""Forms of ops that are equal in part, on residual networks by batches and image sizes.
+"""Search with partially equivalent ops on residual networks, by batch and image size.
 
     python -m experiments.rewrite.batches
     python -m experiments.rewrite.batches --models ResNet-18 --batches 1 16 --sizes 128
 
-The pair of networks on which PET is compared with TASO. All searches have the same rules and the
-same measured costs of ops. `gopt.rewriting.partial_equivalence` has forms of ops as well, and three
-turns of 100 programs; as many as backtracking has where it says 300. Where it says plain, both were
+PET is compared with TASO on these two networks. All searches have the same rules and the same
+measured costs of ops. `gopt.rewriting.partial_equivalence` also has alternative forms of ops, and
+three rounds of 100 programs. "Backtracking, 300" has as many programs. "Plain" means that both were
 compiled without YNNPACK. Needs the extra `rewriting`.
 """
 
@@ -40,14 +40,14 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `NETWORKS`; by default all.
-      batches: how many images there are.
-      sizes: of images, in pixels.
-      searches: of `experiments.rewrite.searches.SEARCHES`.
-      turns: in which each op is timed; the least counts.
-      repeats: turns in which whole programs are timed.
-      seed: of weights and inputs.
-      folder: where figures, the table and times of ops are saved.
+      models: models from `NETWORKS`; by default all.
+      batches: numbers of images.
+      sizes: sizes of images, in pixels.
+      searches: searches from `experiments.rewrite.searches.SEARCHES`.
+      turns: rounds in which each op is timed; the least time counts.
+      repeats: rounds in which whole programs are timed.
+      seed: seed of weights and inputs.
+      folder: folder of figures, the table and times of ops.
     """
 
     models: tuple[str, ...] = choice(NETWORKS)
@@ -63,7 +63,7 @@ class Settings(command_line.Settings):
 def run(
     model: str, size: int, batch: int, search: str, times: KernelTimes, settings: Settings
 ) -> dict[str, Any]:
-    """Return what a search makes of a network, given times of ops."""
+    """Return the result of a search on a network, given times of ops."""
     case = NETWORKS[model](batch=batch, size=size)
     cost = measured_cost(trace_program(case.fn, *case.args), times)
     figures = measure(case, SEARCHES[search], cost, repeats=settings.repeats, seed=settings.seed)

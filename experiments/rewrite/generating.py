@@ -1,12 +1,12 @@
-"""Rules that a generator finds, after TASO's, beside those written by hand.
+"""Generate rules as TASO does, and compare them with rules written by hand.
 
     python -m experiments.rewrite.generating
     python -m experiments.rewrite.generating --domains matrices --operators 4
 
 All expressions of a few operators are compared. Equalities from which all others follow are
-verified; of both directions of each, rules are new that do not follow from those written by hand,
-by saturation, nor from other new ones. They are written to `generated.txt`, which is copied to
-`gopt/rewriting` by hand. Needs the extra `rewriting`.
+verified, and give rules in both directions. A rule is new if it does not follow by saturation from
+rules written by hand or from other new rules. New rules are written to `generated.txt`, to be
+copied to `gopt/rewriting` by hand. Needs the extra `rewriting`.
 """
 
 import time
@@ -39,14 +39,14 @@ class Settings(command_line.Settings):
     """Settings of the generator.
 
     Attributes:
-      domains: of `gopt.rewriting.generate_rules.DOMAINS`; by default all.
-      operators: how many an expression has at most.
-      seed: of the numbers by which expressions are compared.
-      times: how often an equality is verified.
-      folder: where the table, the figures and the rules are saved.
+      domains: domains from `gopt.rewriting.generate_rules.DOMAINS`; by default all.
+      operators: most operators of an expression.
+      seed: seed of the numbers on which expressions are compared.
+      times: verifications of an equality.
+      folder: folder of the table, the figures and the rules.
 
     Raises:
-      ValueError: there is no operator.
+      ValueError: `operators` is below 1.
     """
 
     domains: tuple[str, ...] = choice(DOMAINS)
@@ -57,11 +57,11 @@ class Settings(command_line.Settings):
 
 
 def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str, Any], list[Rule]]:
-    """Return what became of the expressions of a domain, and the rules that are new.
+    """Return counts of the expressions of a domain, and the new rules.
 
     Args:
-      name: of the domain.
-      settings: see there.
+      name: name of the domain.
+      settings: settings of the generator.
       known: rules that were found before, in other domains.
     """
     begin = time.perf_counter()
@@ -116,7 +116,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 
 def main(settings: Settings) -> list[Rule]:
-    """Return the rules that are new; saves them, and the table, which it prints, with figures."""
+    """Return the new rules; save them with the figures, and print and save the table."""
     rows, new = list[dict[str, Any]](), list[Rule]()
     for name in settings.domains:
         row, found = run(name, settings, new)

@@ -1,11 +1,11 @@
-"""Rewrites that XLA for GPUs makes by itself, by its programs of models and of single rules.
+"""Count the kernels of XLA for GPUs, to find rewrites of models and single rules that it makes.
 
     python -m experiments.rewrite.gpu
     python -m experiments.rewrite.gpu --target h100_sxm.txtpb
 
-Programs are compiled and not run. That takes a compiler for GPUs (`pip install "jax[cuda12]"`), and
-a GPU or its description: XLA has some in its repository, at `xla/backends/gpu/target_config/specs`.
-Needs the extra `rewriting`.
+Programs are compiled and not run. This needs a compiler for GPUs (`pip install "jax[cuda12]"`), and
+a GPU or its description. XLA's repository has some at `xla/backends/gpu/target_config/specs`. Needs
+the extra `rewriting`.
 """
 
 import re
@@ -35,10 +35,11 @@ class Settings(command_line.Settings):
     """Settings of the compilation.
 
     Attributes:
-      models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
-      target: a file that describes a GPU, a `GpuTargetConfigProto` as text; by default the GPU of
+      models: models from `experiments.rewrite.models.EVERY`; by default the papers' models,
+        `MODELS`.
+      target: file that describes a GPU, a `GpuTargetConfigProto` as text; by default the GPU of
         this machine.
-      folder: where the tables and the figures are saved.
+      folder: folder of the tables and the figures.
     """
 
     models: tuple[str, ...] = choice(EVERY, MODELS)
@@ -47,7 +48,13 @@ class Settings(command_line.Settings):
 
 
 class Kernels(NamedTuple):
-    """Counts of the kernels of a program on a GPU."""
+    """Counts of kernels in a GPU program.
+
+    Attributes:
+      products: matrix products.
+      convolutions: convolutions.
+      others: other kernels.
+    """
 
     products: int
     convolutions: int
@@ -64,7 +71,7 @@ def convolve(x: jax.Array, kernel: jax.Array, groups: int = 1) -> jax.Array:
 
 X, MATRIX, IMAGES = floats(512, 1024), floats(1024, 1024), floats(8, 56, 56, 64)
 KERNEL, CHANNELS = floats(3, 3, 64, 64), floats(64)
-# What a rule is applied to once; the first argument are weights.
+# Programs to which a rule is applied once; the first argument holds weights.
 EXAMPLES = {
     "xa, xb are parts of x[a|b]": Case(lambda w, x: (x @ w[0], x @ w[1]), ((MATRIX,) * 2, X)),
     "xa, ya are parts of [x|y]a": Case(lambda a, x, y: (x @ a, y @ a), (MATRIX, X, X)),
@@ -94,7 +101,7 @@ def gpu(target: Path | None) -> Any:
     """Return the device that programs are compiled for.
 
     Raises:
-      ValueError: there is no GPU, and none is described.
+      ValueError: this machine has no GPU, and none is described.
     """
     if target is None:
         try:
@@ -108,12 +115,12 @@ def gpu(target: Path | None) -> Any:
 
 
 def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> Kernels:
-    """Return what XLA makes of a function.
+    """Return the kernel counts of XLA's program of a function.
 
     Args:
-      fn: the function.
-      args: its arguments, as shapes.
-      where: a GPU, of this machine or described.
+      fn: function.
+      args: arguments, as shapes.
+      where: sharding on a GPU, of this machine or described.
     """
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), args)
     traced = jax.jit(fn).trace(*shapes)
@@ -124,7 +131,7 @@ def count(text: str) -> Kernels:
     """Count the kernels of an XLA module for a GPU.
 
     Args:
-      text: of the module. Products are calls of cuBLAS, or are in a fusion, by Triton.
+      text: text of the module. Products are calls of cuBLAS, or Triton fusions.
     """
     products = len(re.findall(r" dot\(|\"__cublas", text))
     convolutions = len(re.findall(r"\"__cudnn\$conv", text))
@@ -134,27 +141,27 @@ def count(text: str) -> Kernels:
 
 
 def compare(case: Case, found: RewrittenProgram, where: Sharding) -> tuple[Kernels, Kernels]:
-    """Returns what XLA makes of a function as it is, and as it was rewritten, weights folded."""
+    """Return the kernel counts of a function before and after rewriting, weights folded."""
     weights, *inputs = case.args
     folded = jax.eval_shape(found.fold, weights)
     return kernels(case.fn, case.args, where), kernels(found.run, (folded, *inputs), where)
 
 
 def of_rules(where: Sharding) -> list[dict[str, Any]]:
-    """Return what XLA makes of what each rule is applied to, and of what it returns."""
+    """Return the kernel counts of XLA's programs before and after each rule."""
     rules, rows = {rule.name: rule for rule in RULES}, []
     for name, case in track(EXAMPLES.items(), "rules"):
         terms, roots, program = read_model(case)
         matcher = Matcher(terms, [rules[name]])
         rewritten = matcher.apply(roots, matcher.matches(roots)[0])
-        assert rewritten is not None  # nothing else is there that could make a cycle
+        assert rewritten is not None  # a single match cannot make a cycle
         before, after = compare(case, RewrittenProgram(terms, rewritten, program, {0}), where)
         rows.append({"rule": name, "before": before._asdict(), "after": after._asdict()})
     return rows
 
 
 def of_models(names: Sequence[str], where: Sharding) -> list[dict[str, Any]]:
-    """Return what XLA makes of models, and of what saturation makes of them."""
+    """Return the kernel counts of XLA's programs of models, before and after saturation."""
     rows = []
     for name in track(names, "models"):
         case = EVERY[name]()
@@ -179,7 +186,7 @@ def show(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Print and save what XLA makes of rules and of models."""
+    """Print and save XLA's kernel counts of rules and of models."""
     device = gpu(settings.target)
     where = SingleDeviceSharding(device)
     found = {

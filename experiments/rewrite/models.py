@@ -1,4 +1,4 @@
-"""The models of the papers on rewriting, in the sizes that X-RLflow gives, by name, and others."""
+"""Models of the rewriting papers in the sizes that X-RLflow gives, and others, by name."""
 
 from collections.abc import Callable
 from functools import partial

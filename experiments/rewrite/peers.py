@@ -1,13 +1,17 @@
-"""Models of ONNX by XLA, rewritten, and by onnxruntime, which has rules of its own.
+"""Compare ONNX models through XLA, rewritten, and through onnxruntime, which has its own rules.
 
     python -m experiments.rewrite.peers
     python -m experiments.rewrite.peers --models SqueezeNet ShuffleNet --repeats 8
 
-In turns: the model through XLA with its weights as arguments, and again without YNNPACK, to which
-XLA for CPUs leaves convolutions; with what depends on weights alone computed before, and images in
-one layout; what saturation makes of that, by a roofline, and by measured costs of ops; and the file
-with the same weights in onnxruntime, as it is and after onnxsim. All have as many threads as there
-are cores. Needs the extras `rewriting`, `onnx` and `peers`.
+Programs are timed in interleaved rounds:
+
+- the model through XLA with its weights as arguments;
+- the same without YNNPACK, which XLA for CPUs uses for convolutions;
+- the model with values that depend only on weights precomputed, and images in one layout;
+- its rewrites by saturation, with a roofline and with measured costs of ops;
+- the file with the same weights in onnxruntime, as it is and after onnxsim.
+
+All have as many threads as cores. Needs the extras `rewriting`, `onnx` and `peers`.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +39,7 @@ from gopt.workloads.cases import Case
 from gopt.workloads.rewriting.onnx_models import NAMES, forward, model, with_weights
 
 BASE = "XLA"
-ProgramCost = Callable[[Program], OpCost]  # of an op of a program
+ProgramCost = Callable[[Program], OpCost]  # function from a program to a cost model of its ops
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,10 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `gopt.workloads.rewriting.onnx_models.NAMES`; by default all.
-      repeats: turns in which whole programs are timed.
-      seed: of weights and inputs.
-      folder: where figures, the table and times of ops are saved.
+      models: models from `gopt.workloads.rewriting.onnx_models.NAMES`; by default all.
+      repeats: rounds in which whole programs are timed.
+      seed: seed of weights and inputs.
+      folder: folder of figures, the table and times of ops.
     """
 
     models: tuple[str, ...] = choice(NAMES)
@@ -56,7 +60,7 @@ class Settings(command_line.Settings):
 
 
 def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> list[dict[str, Any]]:
-    """Return what a model takes in each way, and how far its values are from XLA's."""
+    """Return the times of a model in each way, and the differences of its values from XLA's."""
     case = forward(name)
     weights, *inputs = random_arguments(case.args, settings.seed)
     file = with_weights(model(name), weights)
@@ -81,7 +85,7 @@ def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> lis
 
 
 def _rewritten(case: Case, costs: dict[str, ProgramCost]) -> dict[str, RewrittenProgram]:
-    """Returns a model as it is read, and after saturation by each cost."""
+    """Return a model as read, and after saturation by each cost."""
     terms, roots, program = read_model(case)
     found = {name: saturation(terms, roots, cost(program)).roots for name, cost in costs.items()}
     programs = {"XLA, folded": roots, **found}
@@ -91,8 +95,8 @@ def _rewritten(case: Case, costs: dict[str, ProgramCost]) -> dict[str, Rewritten
 def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
-    options.log_severity_level = 3  # it warns of shapes that nothing reads
-    # Threads that wait for more take process time of what runs next.
+    options.log_severity_level = 3  # hide warnings about unused shapes
+    # Threads that wait for work use CPU time of the next program.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(
         file.SerializeToString(), options, providers=["CPUExecutionProvider"]

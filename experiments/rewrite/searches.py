@@ -1,4 +1,4 @@
-"""The searches that are compared."""
+"""Searches of the rewriting experiments."""
 
 from functools import partial
 
@@ -9,7 +9,8 @@ from gopt.rewriting.search.saturation import saturation
 SEARCHES: dict[str, Search] = {
     "greedy": partial(backtracking, alpha=1.0),
     "backtracking": backtracking,
-    "backtracking, 300": partial(backtracking, budget=300),  # as many as forms and rules in turn
+    # As many programs as partial equivalence.
+    "backtracking, 300": partial(backtracking, budget=300),
     "saturation": saturation,
     "partial equivalence": partial_equivalence,
 }

@@ -1,11 +1,11 @@
-"""Time and memory of the searches of rewriting, how they end, and the time of matching.
+"""Measure time and memory of rewriting searches, why they end, and the time of matching.
 
     python -m experiments.rewrite.searching
     python -m experiments.rewrite.searching --models NasRNN DALL-E --searches saturation
 
-Costs are those of the roofline, and nothing is measured but the search. Each has a process of its
-own; memory is by how much the peak of that rises during the search: what fits into what tracing had
-needed does not count. Needs the extra `rewriting`.
+Costs come from the roofline, and only the search is measured. Each search has its own process.
+Memory is the rise of the peak during the search, so it excludes what fits into the memory that
+tracing had needed. Needs the extra `rewriting`.
 """
 
 import gc
@@ -31,9 +31,10 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `experiments.rewrite.models.EVERY`; by default those of the papers, `MODELS`.
-      searches: of `experiments.rewrite.searches.SEARCHES`; by default all.
-      folder: where the table and the figures are saved.
+      models: models from `experiments.rewrite.models.EVERY`; by default the papers' models,
+        `MODELS`.
+      searches: searches from `experiments.rewrite.searches.SEARCHES`; by default all.
+      folder: folder of the table and the figures.
     """
 
     models: tuple[str, ...] = choice(EVERY, MODELS)
@@ -42,7 +43,7 @@ class Settings(command_line.Settings):
 
 
 def run(name: str, search: str) -> dict[str, Any]:
-    """Return what a search takes, and what it finds; call it in a new process."""
+    """Return time, memory and result of a search; call it in a new process."""
     terms, roots, _ = read_model(EVERY[name]())
     cost, size = roofline(), len(terms.live(roots))
     before = TermCosts(terms, cost).program(roots)
@@ -61,7 +62,7 @@ def run(name: str, search: str) -> dict[str, Any]:
 
 
 def match(name: str) -> dict[str, Any]:
-    """Return what it takes to find all matches of all rules, and those after one rewrite."""
+    """Return the time of finding all matches of all rules, and only those after one rewrite."""
     terms, roots, _ = read_model(EVERY[name]())
     matcher = Matcher(terms)
     found, first = _timed(lambda: matcher.matches(roots))
@@ -78,7 +79,7 @@ def match(name: str) -> dict[str, Any]:
 
 
 def _timed(call: Callable[[], list[Match]]) -> tuple[list[Match], float]:
-    gc.collect()  # Python's own, of all that tracing has left, would fall into what is timed
+    gc.collect()  # else Python collects tracing's garbage during the timing
     begin = time.perf_counter()
     found = call()
     return found, time.perf_counter() - begin
@@ -102,7 +103,7 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 
 def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table of what matching takes, and save it."""
+    """Print the table of matching times, and save it."""
     tables.show_rows(
         f"Matches of all {len(RULES)} rules in the model, and after one rewrite",
         found,

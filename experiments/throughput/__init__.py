@@ -1,1 +1,1 @@
-"""Candidates per second that gopt costs, beside a compiled decoder and other libraries."""
+"""Measure candidates per second: gopt, a compiled decoder and other libraries."""

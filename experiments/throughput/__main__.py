@@ -1,13 +1,15 @@
-"""Candidates per second: gopt, a compiled decoder, and the obvious JAX loop.
+"""Measure candidates per second: gopt, a compiled decoder, and the obvious JAX loop.
 
     python -m experiments.throughput
 
-Everything that is compared is timed in turns in one run, on keys that are where they are needed,
-after a check that the costs are the same bit for bit; the least of several rounds counts. Wall
-time, and CPU time of all threads. gopt's evaluation is compiled for each graph, and so is the
-compiled decoder for each kind of cost; compilation is timed apart. The compiled decoder is that of
-`experiments.throughput.peers` with the faster of its queues (in searches, buckets), on all cores.
-The obvious loop costs fewer candidates, because it is slow.
+All functions are timed in one run, in interleaved rounds, on keys that are already on the device.
+Their costs are first checked to be equal bit for bit. The least wall time of several rounds counts,
+and the least CPU time of all threads.
+
+gopt's evaluation is compiled for each graph, the compiled decoder for each kind of cost.
+Compilation is timed separately. The compiled decoder is from `experiments.throughput.peers`, with
+the faster of its queues (in searches, buckets), on all cores. The obvious loop costs fewer
+candidates, because it is slow.
 """
 
 from collections.abc import Callable, Iterable
@@ -57,19 +59,19 @@ class Settings(command_line.Settings):
 
     Attributes:
       population: candidates for the graphs of about 1000 ops.
-      populations: candidates, to see what the population does to one graph.
-      sizes: ops of random graphs, to see what the size does.
+      populations: population sizes for one graph, to show the effect of the population.
+      sizes: numbers of ops of random graphs, to show the effect of the size.
       size_population: candidates for the random graphs of all sizes.
-      memory: keys of a population take so many GiB at most, else there are fewer candidates.
+      memory: most GiB of a population's keys; larger populations are cut.
       obvious: candidates for the obvious loop, which is slow.
       evaluations: budget of a search.
       search_populations: candidates in a generation of a search.
-      programs: how many graphs are costed to count programs.
-      devices: of the machine that graphs are scheduled on.
-      rounds: how often everything is timed.
-      seconds: no further round of one case after this time.
-      seed: of graphs and keys.
-      folder: where figures, tables and plots are saved.
+      programs: graphs that are costed to count compiled programs.
+      devices: devices of the machine that graphs are scheduled on.
+      rounds: rounds of timing.
+      seconds: time after which a case gets no further round, s.
+      seed: seed of graphs and keys.
+      folder: folder of figures, tables and plots.
     """
 
     population: int = at_least(1, 1024)
@@ -89,7 +91,7 @@ class Settings(command_line.Settings):
 
 
 def capped(problem: Problem, population: int, memory: float) -> int:
-    """Return how many candidates are costed so that their keys take `memory` GiB at most."""
+    """Return the number of candidates, limited so that their keys need at most `memory` GiB."""
     each = 4 * evolution.num_genes(keys_shape(problem))
     return max(1, min(population, int(memory * 2**30 / each)))
 
@@ -103,17 +105,18 @@ def compare(
     costs: Iterable[str] = COSTS,
     with_obvious: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return how fast a population of one graph is costed by all, a record for each cost.
+    """Return the speed of costing a population of one graph by each method, a record for each cost.
 
     Raises:
-      RuntimeError: gopt and the others do not agree.
+      RuntimeError: gopt and the others compute different costs.
     """
     problem = prepare(graph, unit_rate_devices(settings.devices))
     tables = compiled.tables(problem)
     population = capped(problem, population, settings.memory)
     drawn = uniforms(jax.random.key(settings.seed), keys_shape(problem), population)
     few = jax.tree.map(lambda leaf: leaf[: settings.obvious], drawn)
-    place = jax.jit(shard_candidates(lambda keys: keys))  # whole, on every device, as in a search
+    # Complete keys on every device, as in a search.
+    place = jax.jit(shard_candidates(lambda keys: keys))
     keys, few = place(drawn), place(few)
     del drawn
     host = jax.device_get(keys)
@@ -154,16 +157,17 @@ def compare(
 
 
 def search(settings: Settings, population: int) -> list[dict[str, Any]]:
-    """Return the time and the best cost of whole BRKGA runs for peak memory, one each.
+    """Return the time and the best cost of one whole BRKGA run of each for peak memory.
 
-    Also of gopt's run with a sum of genes in place of the cost: what a run takes besides costs.
+    A run of gopt with a sum of genes as the cost is included. It shows the time spent outside
+    costs.
     """
     problem = prepare(GRAPHS[SEARCH_GRAPH](), unit_rate_devices(settings.devices))
     template = keys_shape(problem)
     sizes = brkga.Settings(population, elites=population // 5, mutants=population // 10)
     fresh = population - sizes.elites
     generations = max(0, settings.evaluations - population) // fresh
-    evaluations = population + generations * fresh  # whole generations: the same for all
+    evaluations = population + generations * fresh  # whole generations, the same number for all
     best: dict[str, float] = {}
 
     def remember(name: str, find: Callable[..., Any]) -> None:
@@ -215,7 +219,7 @@ def _sum_of_genes(keys: Keys) -> jax.Array:
 
 
 def count_programs(settings: Settings) -> dict[str, int]:
-    """Return how many programs random graphs of different sizes take, and their buckets."""
+    """Return the numbers of compiled programs and of buckets for random graphs of many sizes."""
     traced = 0
 
     def evaluate(problem: Problem, keys: Keys) -> decoding.Cost:

@@ -1,14 +1,14 @@
-"""Candidates of priority dispatch per second: gopt, and a compiled simulator.
+"""Measure candidates of priority dispatch per second: gopt, and a compiled simulator.
 
     python -m experiments.throughput.dispatch
 
-"Compiled" is an event-driven simulator in numba (`experiments.throughput.peers.dispatching`), one
-candidate after another on each core; "list order" is gopt's other cost of a schedule,
-`gopt.cost.schedule.execution`, of the same keys. Ops are served by priority, or first come, first
-served, of the same placements. Both costs are asked for, makespan and peak memory.
+"Compiled" is an event-driven simulator in numba (`experiments.throughput.peers.dispatching`). Each
+core costs one candidate after another. "List order" is gopt's other schedule cost,
+`gopt.cost.schedule.execution`, of the same keys. Ops are dispatched by priority, or first come,
+first served, with the same placements. Both makespan and peak memory are computed.
 
-Timed in turns in one run, after a check that costs are the same bit for bit; the least of several
-rounds counts, wall time and CPU time of all threads. Compilation is not timed.
+Timed in one run, in interleaved rounds, after a check that costs are equal bit for bit. The least
+of several rounds counts, wall time and CPU time of all threads. Compilation is not timed.
 """
 
 from collections.abc import Callable
@@ -44,13 +44,13 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      graphs: of about 1000 ops, of `GRAPHS`.
-      devices: of the machines that graphs are scheduled on.
-      population: candidates.
-      rounds: how often everything is timed.
-      seconds: no further round of one case after this time.
-      seed: of the keys.
-      folder: where figures and tables are saved.
+      graphs: graphs of about 1000 ops, from `GRAPHS`.
+      devices: numbers of devices of the machines.
+      population: number of candidates.
+      rounds: rounds of timing.
+      seconds: time after which a case gets no further round, s.
+      seed: seed of the keys.
+      folder: folder of figures and tables.
     """
 
     graphs: tuple[str, ...] = choice(GRAPHS, COMPARED)
@@ -63,14 +63,15 @@ class Settings(command_line.Settings):
 
 
 def compare(name: str, graph: Graph, devices: int, settings: Settings) -> dict[str, Any]:
-    """Return how fast a population of one graph is costed by all, in a record.
+    """Return a record of the speed of costing a population of one graph by each method.
 
     Raises:
-      RuntimeError: gopt and the simulator do not agree.
+      RuntimeError: gopt and the simulator compute different costs.
     """
     problem = prepare(graph, unit_rate_devices(devices))
     tables = dispatching.tables(problem)
-    place = jax.jit(shard_candidates(lambda keys: keys))  # whole, on every device, as in a search
+    # Complete keys on every device, as in a search.
+    place = jax.jit(shard_candidates(lambda keys: keys))
     key = jax.random.key(settings.seed)
     keys = place(uniforms(key, keys_shape(problem), settings.population))
     candidates = keys._replace(transfer=None), Keys(keys.device, None, None)

@@ -1,4 +1,4 @@
-"""Functions that are timed: gopt, the obvious loop and the compiled decoder, on a population."""
+"""Functions that cost a population: gopt, the obvious loop and the compiled decoder."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from gopt.sources import synthetic
 
 
 def check_same(name: str, expected: decoding.Cost, found: decoding.Cost) -> None:
-    """Raises `RuntimeError` if the costs of the graph of that name are not the same bit for bit."""
+    """Raise a `RuntimeError` if the costs of the graph of that name are not equal bit for bit."""
     for field, ours, theirs in zip(decoding.Cost._fields, expected, found, strict=True):
         if not np.array_equal(ours, theirs):
             raise RuntimeError(f"{name}: the costs differ in {field}")
@@ -60,7 +60,7 @@ def _asked(found: decoding.Cost, cost: str) -> Any:
 
 
 def first_compile(cost: str, devices: int, population: int, seed: int) -> float:
-    """Return the s that gopt's evaluation takes to compile, in a new process, nothing cached."""
+    """Return the compilation time of gopt's evaluation, s, in a new process without caches."""
     return apart(_compile, cost, devices, population, seed, cached=False)
 
 

@@ -1,12 +1,12 @@
-"""Configurations of fusion per second: gopt, and compiled decoders on all cores.
+"""Measure fusion configurations per second: gopt, and compiled decoders on all cores.
 
-"Compiled" is numba, one candidate after another on each core; beside it gopt's own algorithm, many
-candidates as bits of a word, in numba, too.
+"Compiled" is numba; each core costs one candidate after another. It is compared with gopt's own
+algorithm in numba, too: many candidates as bits of a word.
 
     python -m experiments.throughput.fusion
 
-Timed in turns in one run, after a check that costs are the same bit for bit; the least wall time of
-several rounds counts. Configurations are random, half of the bits set.
+Timed in one run, in interleaved rounds, after a check that costs are equal bit for bit. The least
+wall time of several rounds counts. Configurations are random, with half of the bits set.
 """
 
 from collections.abc import Callable
@@ -44,12 +44,12 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: training steps, of `STEPS`.
-      populations: candidates.
-      rounds: how often everything is timed.
-      seconds: no further round of one case after this time.
-      seed: of the configurations.
-      folder: where figures and tables are saved.
+      models: training steps, from `STEPS`.
+      populations: numbers of candidates.
+      rounds: rounds of timing.
+      seconds: time after which a case gets no further round, s.
+      seed: seed of the configurations.
+      folder: folder of figures and tables.
     """
 
     models: tuple[str, ...] = choice(STEPS)
@@ -61,10 +61,10 @@ class Settings(command_line.Settings):
 
 
 def compare(name: str, problem: FusionProblem, population: int, settings: Settings) -> Any:
-    """Return how fast a population is costed by each, in a record.
+    """Return a record of the speed of costing a population by each method.
 
     Raises:
-      RuntimeError: they do not agree.
+      RuntimeError: methods compute different costs.
     """
     rng = np.random.default_rng(settings.seed)
     fuse = rng.random((population, len(problem.compute))) < 0.5

@@ -1,4 +1,4 @@
-"""The graphs that throughput is measured on: about 1000 ops, and random ones of any size."""
+"""Graphs for the throughput measurements: about 1000 ops, and random ones of any size."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ def _program(workload: str, is_step: bool, **sizes: Any) -> Callable[[], Graph]:
     return partial(build, Spec(workload, sizes, is_step))
 
 
-# The weights of the unrolled forward passes are read at every step.
+# Unrolled forward passes read their weights at every step.
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "ResNeXt step": _program("resnext", True, blocks=(1, 2, 2, 1)),
     "LSTM step": _program("rnnlm", True, length=10),

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.harness import store, tables
 from experiments.harness.plots import save_figure
 
-WIDTH, HEIGHT = 3.3, 2.6  # in, of a column
+WIDTH, HEIGHT = 3.3, 2.6  # inches of a column
 Record = dict[str, Any]  # one cost of one population of one graph
 
 
@@ -19,7 +19,7 @@ def rate(record: Record, who: str, clock: str = "wall") -> float:
 
 
 def exponent(records: Sequence[Record], who: str) -> float:
-    """Return the exponent of the time of a candidate in ops + uses, from 1 000 ops on."""
+    """Return the exponent of the time per candidate in ops + uses, from 1 000 ops on."""
     large = [record for record in records if record["ops"] >= 1000]
     if len(large) < 2:
         return float("nan")
@@ -47,7 +47,7 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
 
 
 def plot(records: Sequence[Record], across: str, label: str) -> Any:
-    """Return a figure of candidates/s of gopt and of the compiled decoder, both axes log."""
+    """Return a figure of candidates/s of gopt and of the compiled decoder, on log axes."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -11,16 +11,21 @@ from gopt.measure.timing import processor
 
 
 class Timing(NamedTuple):
-    """The least that a call took, in s."""
+    """The least time of a call.
+
+    Attributes:
+      wall: wall time, s.
+      cpu: CPU time of all threads, s.
+    """
 
     wall: float
-    cpu: float  # of all threads
+    cpu: float
 
 
 def measure(
     calls: dict[str, Callable[[], Any]], *, rounds: int, seconds: float
 ) -> dict[str, Timing]:
-    """Return the least time of each call, taken in turns; a first round is not timed."""
+    """Return the least time of each call, in interleaved rounds; a first round is not timed."""
     for call in calls.values():
         jax.block_until_ready(call())
     began = time.perf_counter()

@@ -1,1 +1,1 @@
-"""X-RLflow against the searches that it is compared with."""
+"""X-RLflow, compared with other searches."""

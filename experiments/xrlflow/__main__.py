@@ -1,17 +1,18 @@
-"""X-RLflow against TASO, Tensat, PET, and random episodes, by whole programs measured through XLA.
+"""Compare X-RLflow with TASO, Tensat, PET and random episodes, on whole programs through XLA.
 
     python -m experiments.xrlflow
     python -m experiments.xrlflow --models SqueezeNet --measurements 50 --folder runs/squeezenet
 
-Each model is rewritten by all. Searches cost programs by their ops, measured one by one; the agent,
-and episodes that learn nothing, measure whole programs now and then, as many of them each; half of
-the episodes go on from the fastest program that is known, but those of "random". Of the three
-fastest of each, what an agent's likeliest rewrites lead to, and the model as read, the one that is
-fastest again is taken. What comes out is measured in the end, all programs of a model in turns.
-Agents start as the one that ships, from random weights, or from a file of
-`experiments.xrlflow.pretraining` (`--weights`).
+Every method rewrites each model. Searches cost programs by their ops, measured one by one. The
+agent, and episodes that learn nothing, measure whole programs now and then, with equal budgets.
+Half of the episodes continue from the fastest known program, except for "random".
 
-Resumes where it was interrupted: models and seeds that are done are kept, and training goes on from
+The finalists are the three fastest programs of each player, the program of an agent's likeliest
+rewrites, and the model as read. The finalist that is fastest when timed again is taken. In the end,
+all programs of a model are timed together, in interleaved rounds. Agents start from the shipped
+weights, from random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
+
+Resumes where it was interrupted: completed models and seeds are kept, and training continues from
 its checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
 extras `rewriting` and `xrlflow`.
 """
@@ -33,8 +34,8 @@ MODELS = (
     *("BERT", "ViT", "DALL-E", "T-T", "Inception-v3", "SqueezeNet", "ResNeXt-50"),
     *(f"{name}, matrices alone" for name in ("BERT", "ViT", "DALL-E", "T-T")),
 )
-# Of rows. Since 2, ops are measured with weights that are as cold as the model's, and what an agent
-# would do at once is a finalist.
+# Format of rows. Since 2, ops are measured with weights as cold as the model's, and the program of
+# an agent's likeliest rewrites is a finalist.
 _VERSION = 2
 
 
@@ -45,10 +46,10 @@ class Settings(methods.Settings):
     Attributes:
       models: models to rewrite.
       baselines: searches.
-      players: agents, and episodes that learn nothing.
-      weights: weights of the agent to begin with: "shipped", "random", or a file.
+      players: agents, and episodes without learning.
+      weights: initial weights of the agent: "shipped", "random", or a file.
       seeds: runs of each player.
-      folder: where figures, tables, checkpoints and times are kept.
+      folder: folder of figures, tables, checkpoints and times.
     """
 
     models: tuple[str, ...] = choice(EVERY, MODELS)
@@ -60,7 +61,7 @@ class Settings(methods.Settings):
 
 
 def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield what all make of a model, by seeds; searches draw nothing, and are run once."""
+    """Yield the results of all methods on a model, by seed; deterministic searches run once."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     searched = {each: methods.search(each, played, clocks) for each in settings.baselines}
     for seed in seeds:
@@ -75,11 +76,11 @@ def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[st
         clocks.programs.close()
         came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)
         yield {"model": name, "seed": seed, "found": came}
-        jax.clear_caches()  # programs of all models at once are more than a process may map
+        jax.clear_caches()  # the programs of all models exceed the memory maps of a process
 
 
 def main(settings: Settings) -> None:
-    """Run all on all models, print the tables and save them."""
+    """Run all methods on all models, print the tables and save them."""
     played = {name: methods.PLAYERS[name]._asdict() for name in settings.players}
     about = store.described(settings, "models", "seeds", "seed")
     about |= {"version": _VERSION, "played": played}

@@ -1,13 +1,13 @@
-"""Ablation of rewards and of parts of the network: agents that differ in one thing.
+"""Ablate rewards and parts of the network: agents that differ in one thing.
 
     python -m experiments.xrlflow.ablation
     python -m experiments.xrlflow.ablation --variants "every rewrite" "at the end" analytic
     python -m experiments.xrlflow.ablation --reward analytic --folder runs/xrlflow/analytic
 
-All begin with random weights, have as many rounds of episodes, and, where whole programs are
-measured, as many of these. Hints are by the rewards, and by measured ops where whole programs are
-measured. What each finds is measured end to end, in turns with all others. Needs the extras
-`rewriting`, `xrlflow` and, for some models, `onnx`.
+All agents start with random weights, and have equal numbers of episode rounds. Where whole programs
+are measured, they also have equal numbers of measurements. Hints use the reward's costs, or
+measured ops where whole programs are measured. All resulting programs are measured end to end, in
+interleaved rounds. Needs the extras `rewriting`, `xrlflow` and, for some models, `onnx`.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from experiments.xrlflow import games, methods
 
 AT_THE_END = 10**6  # rewrites
 
-# Rewards, if they are others than those given, and settings of the agent that are.
+# Rewards and settings of the agent that differ from the given ones.
 VARIANTS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "default": (None, {}),
     "every rewrite": (None, {"every": 1}),
@@ -49,12 +49,12 @@ VARIANTS: dict[str, tuple[str | None, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Settings(methods.Settings):
-    """Settings of the comparison; the reward is that of variants that name no other.
+    """Settings of the comparison; `reward` applies to variants that name no reward.
 
     Attributes:
       models: models to rewrite.
-      variants: rewards, and parts of the network.
-      folder: where figures, the table, checkpoints and times are kept.
+      variants: variants of rewards and of parts of the network.
+      folder: folder of figures, the table, checkpoints and times.
     """
 
     models: tuple[str, ...] = choice(EVERY, ("NasRNN", "ResNet-18", "SqueezeNet, ONNX"))
@@ -64,7 +64,7 @@ class Settings(methods.Settings):
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Return what all variants make of a model."""
+    """Return the results of all variants on a model."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     found = {"TASO": methods.search("TASO", played, clocks)}
     for variant in settings.variants:
@@ -111,7 +111,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 
 def _last(found: dict[str, Any], key: str) -> str:
-    """Return what the last round of episodes told."""
+    """Return a metric of the last round of episodes."""
     told = found["history"][-1][key] if found["history"] else ""
     return f"{told:.3f}" if isinstance(told, float) else str(told)
 

@@ -1,4 +1,4 @@
-"""Hill climbing by whole programs: some rewrites more, kept if they are measured to be faster."""
+"""Climb by whole programs: a few more rewrites are kept if they are measured to be faster."""
 
 import time
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ from experiments.xrlflow.training import Played, Reached, Seat, fastest, start
 from gopt.systems import xrlflow
 from gopt.systems.xrlflow.episodes import drawn
 
-STEPS = 5  # rewrites at once, at most
+STEPS = 5  # most rewrites at once
 
 
 def climb(
     seat: Seat, choose: xrlflow.Policy, params: Any, known: Sequence[Reached] = (), *, seed: int
 ) -> Played:
-    """Return the fastest program that is found until all measurements are spent.
+    """Return the fastest program found until all measurements are spent.
 
     Args:
-      seat: the game, in whose episodes nothing is measured before the end.
-      choose: as of `gopt.systems.xrlflow.policy`; by which rewrites are drawn.
-      params: of the policy.
+      seat: game, whose episodes measure nothing before their end.
+      choose: policy that proposes rewrites, as from `gopt.systems.xrlflow.policy`.
+      params: parameters of the policy.
       known: programs that were measured before.
-      seed: of what is drawn.
+      seed: seed of the draws.
     """
     game, budget, env = seat
     rng, best, begin = np.random.default_rng(seed), [start(seat)], time.perf_counter()
     for one in known:
         best = fastest(best, one)
     history = list[dict[str, Any]]()
-    # What is drawn may have been measured before: so there is an end to tries as well.
+    # Draws may repeat measured programs, so tries are limited as well.
     for _ in range(10 * budget.most):
         if budget.is_spent:
             break
@@ -50,9 +50,9 @@ def _followed(
     params: Any,
     rng: np.random.Generator,
 ) -> list[int]:
-    """Return some actions, and a few more that are drawn, after the environment has taken them.
+    """Apply given actions and a few more that are drawn, and return all of them.
 
-    Where the horizon has no room for these, they come in the place of the last ones.
+    If the horizon has no room for more, drawn actions replace the last ones.
     """
     env.reset()
     actions = actions[: max(env.settings.horizon - 1 - STEPS, 0)]

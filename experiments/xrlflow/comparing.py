@@ -1,4 +1,4 @@
-"""Programs of one model in turns: are they equal, and what do they take?"""
+"""Compare programs of one model in interleaved rounds: equality of values, and times."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -16,16 +16,16 @@ from gopt.rewriting import RewrittenProgram
 def compare(
     played: Game, programs: Mapping[str, tuple[int, ...]], *, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return of each program by how much its values differ, and what it takes in each turn.
+    """Return the difference of values of each program, and its time in each round.
 
-    The model as it is, with its weights as arguments, is there as "before". Programs that are the
-    same are timed once.
+    The model as it is, with its weights as arguments, is included as "before". Equal programs are
+    timed once.
 
     Args:
-      played: the model.
+      played: model.
       programs: results of programs, by name.
-      repeats: turns.
-      seed: of weights and inputs.
+      repeats: rounds.
+      seed: seed of weights and inputs.
     """
     case = played.case
     draws = [random_arguments(case.args, seed + k) for k in range(2)]

@@ -1,11 +1,10 @@
-"""Costs of models by cost models, and as whole programs measured through XLA.
+"""Compare costs of models by cost models with whole programs measured through XLA.
 
-Ops are measured with their weights as cold as a model's are, and, as in TASO, in the cache.
+Ops are measured with their weights as cold as in a model, and, as in TASO, in a warm cache.
 
     python -m experiments.xrlflow.discrepancy
 
-What was measured in the folder before is not measured again. Needs the extras `rewriting` and
-`xrlflow`.
+Measurements that are already in the folder are reused. Needs the extras `rewriting` and `xrlflow`.
 """
 
 from dataclasses import dataclass
@@ -29,8 +28,8 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: of `experiments.rewrite.models.EVERY`.
-      folder: where the table and times are kept.
+      models: models from `experiments.rewrite.models.EVERY`.
+      folder: folder of the table and times.
     """
 
     models: tuple[str, ...] = choice(EVERY, MODELS)
@@ -38,15 +37,15 @@ class Settings(command_line.Settings):
 
 
 def told(name: str, clocks: games.Clocks) -> dict[str, float]:
-    """Return what a model takes, as it is read, in s, and its weights in B.
+    """Return the times of a model as read, s, and the bytes of its weights.
 
-    That is by each reward, and by measured ops whose weights are in the cache.
+    Times are by each reward, and by measured ops with weights in a warm cache.
     """
     played = games.game(name, EVERY[name]())
     seconds = {by: clocks.seconds(played, by)(played.roots) for by in games.REWARDS}
     cached = TermCosts(played.terms, measured(clocks.ops, between=0))
     seconds[CACHED] = cached.program(played.roots)
-    jax.clear_caches()  # programs of all models at once are more than a process may map
+    jax.clear_caches()  # the programs of all models exceed the memory maps of a process
     weights = jax.tree.leaves(played.case.args[0])
     return {**seconds, "weights": sum(x.size * x.dtype.itemsize for x in weights)}
 

@@ -1,4 +1,4 @@
-"""Models to be rewritten, and what their programs take."""
+"""Models to be rewritten, and measurements of their programs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,15 @@ Seconds = Callable[[tuple[int, ...]], float]
 
 
 class Game(NamedTuple):
-    """A model whose programs are rewritten; its weights are constants."""
+    """A model whose programs are rewritten; its weights are constants.
+
+    Attributes:
+      name: name of the model.
+      case: function and arguments of the model.
+      terms: terms of all its programs.
+      roots: results of the initial program in the terms.
+      program: equations of the model.
+    """
 
     name: str
     case: Case
@@ -34,19 +42,24 @@ def game(name: str, case: Case) -> Game:
 
 
 class Clocks(NamedTuple):
-    """Measured times of ops and programs on this machine, each measured once."""
+    """Measured times of ops and programs on this machine, each measured once.
+
+    Attributes:
+      ops: times of ops.
+      programs: times of whole programs.
+    """
 
     ops: KernelTimes
     programs: xrlflow.ProgramTimes
 
     def cost(self, played: Game, reward: str = "summed ops") -> OpCost:
-        """Return what an op costs: as measured, or, for analytic rewards, by a roofline."""
+        """Return the cost model of ops: measured, or a roofline for analytic rewards."""
         if reward == "analytic":
             return roofline()
         return measured_cost(played.program, self.ops)
 
     def seconds(self, played: Game, reward: str) -> Seconds:
-        """Return what a program takes, by one of `REWARDS`."""
+        """Return a function that gives the time of a program by one of `REWARDS`."""
         if reward == "end to end":
             times, beside = self.programs, played.roots
             return xrlflow.end_to_end(times, played.terms, played.program, (0,), beside=beside)
@@ -54,7 +67,7 @@ class Clocks(NamedTuple):
 
 
 def clocks(folder: Path) -> Clocks:
-    """Return clocks that keep what they have measured in a folder."""
+    """Return clocks that keep their measurements in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     programs = xrlflow.ProgramTimes(folder / "programs.sqlite", start=prepare)
     return Clocks(KernelTimes(folder / "ops.sqlite"), programs)
@@ -67,15 +80,15 @@ def prepare() -> None:
 
 
 class Budget:
-    """Times of a limited number of programs; others are NaN.
+    """Times of a limited number of programs; further times are NaN.
 
     Attributes:
-      known: what programs take, by their digests.
-      most: how many may be measured.
+      known: times of programs, by their digests.
+      most: most programs that may be measured.
     """
 
     def __init__(self, played: Game, seconds: Seconds, most: int):
-        """Take a clock of programs, and how many may be measured."""
+        """Take a clock of programs, and the most programs that may be measured."""
         self.known: dict[str, float] = {}
         self.most = most
         self._seconds, self._terms = seconds, played.terms
@@ -86,11 +99,11 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no other program is measured."""
+        """Whether all measurements are spent."""
         return len(self.known) >= self.most
 
     def __call__(self, roots: tuple[int, ...]) -> float:
-        """Return what a program takes, in s, given its results."""
+        """Return the time of a program, s, given its results."""
         name = self.name(roots)
         if name not in self.known:
             if self.is_spent:

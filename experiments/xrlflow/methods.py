@@ -1,4 +1,4 @@
-"""All that rewrites a model: searches, agents, and episodes at random."""
+"""Methods that rewrite a model: searches, agents, and random episodes."""
 
 import dataclasses
 import time
@@ -30,14 +30,20 @@ CLIMBING = "climbing"
 
 
 class Player(NamedTuple):
-    """Player whose program is measured, see `experiments.xrlflow.training.Playing`."""
+    """Settings of a player, see `experiments.xrlflow.training.Playing`.
+
+    Attributes:
+      learning: whether the agent learns from its episodes.
+      going_on: share of episodes that start near the fastest known program.
+      at_random: whether rewrites are drawn at random, not by the agent.
+    """
 
     learning: bool
     going_on: float
     at_random: bool
 
 
-# An agent that learns, one that does not, hill climbing by what that proposes, and chance.
+# An agent that learns, one that does not, hill climbing by its proposals, and random episodes.
 PLAYERS = {
     "X-RLflow": Player(learning=True, going_on=0.5, at_random=False),
     "agent": Player(learning=False, going_on=0.5, at_random=False),
@@ -48,14 +54,23 @@ PLAYERS = {
 
 
 class Program(NamedTuple):
-    """Program that a search or a player has found."""
+    """Program that a search or a player has found.
+
+    Attributes:
+      roots: results of the program.
+      rules: rules that lead to it.
+      seconds: time of finding it, s.
+      history: progress of a player, by rounds of episodes.
+      measured: programs measured by a player, in order, as shares of the program as it is.
+      params: parameters of an agent.
+    """
 
     roots: tuple[int, ...]
     rules: tuple[str, ...]
-    seconds: float  # that it took to find it
-    history: list[dict[str, Any]]  # of a player, by rounds of episodes
-    measured: Sequence[float] = ()  # by a player, in turn, as shares of the program as it is
-    params: Any = None  # of an agent
+    seconds: float
+    history: list[dict[str, Any]]
+    measured: Sequence[float] = ()
+    params: Any = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +80,11 @@ class Settings(command_line.Settings):
     Attributes:
       reward: reward of episodes.
       measurements: whole programs that each player measures of each model.
-      updates: rounds of episodes, at most.
-      repeats: rounds in which the fastest of each are timed once more, and all in the end.
-      seed: seed of everything random, in the first run.
-      agent: settings of an agent with random weights; and those of episodes and training.
+      updates: most rounds of episodes.
+      repeats: rounds in which the finalists of each player are timed again, and all programs in the
+        end.
+      seed: seed of everything random in the first run.
+      agent: settings of an agent with random weights, and settings of episodes and training.
     """
 
     reward: str = choice(REWARDS, "end to end")
@@ -81,11 +97,11 @@ class Settings(command_line.Settings):
     )
 
     def play(self, params: Any, agent: xrlflow.Settings, folder: Path, **changes: Any) -> "Play":
-        """Return how players play that begin with an agent.
+        """Return the settings of players that start with an agent.
 
         Args:
-          params: its parameters.
-          agent: its settings.
+          params: parameters of the agent.
+          agent: settings of the agent.
           folder: folder of checkpoints.
           **changes: fields of `Play` that differ from these settings.
         """
@@ -99,14 +115,14 @@ class Play:
     """Settings of one player on one model.
 
     Attributes:
-      params: of the agent that they begin with.
-      settings: of the agent.
-      reward: of `experiments.xrlflow.games.REWARDS`.
-      measurements: programs that each may measure.
-      updates: rounds of episodes, at most.
-      repeats: turns in which the fastest are measured once more.
-      seed: of everything random.
-      folder: of checkpoints.
+      params: parameters of the initial agent.
+      settings: settings of the agent.
+      reward: name from `experiments.xrlflow.games.REWARDS`.
+      measurements: programs that each player may measure.
+      updates: most rounds of episodes.
+      repeats: rounds in which the finalists are measured again.
+      seed: seed of everything random.
+      folder: folder of checkpoints.
     """
 
     params: Any
@@ -120,9 +136,9 @@ class Play:
 
 
 def search(name: str, played: Game, clocks: Clocks) -> Program:
-    """Return what one of `BASELINES` finds, by sums of measured ops.
+    """Return the result of one of `BASELINES`, by sums of measured ops.
 
-    It is searched twice: ops that are new are measured the first time, which is not counted.
+    It runs twice: new ops are measured in the first run, whose time is not counted.
     """
     run = partial(SEARCHES[BASELINES[name]], played.terms, played.roots, clocks.cost(played), RULES)
     run()
@@ -132,10 +148,10 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
 
 
 def player(name: str, played: Game, clocks: Clocks, play: Play) -> Program:
-    """Return what one of `PLAYERS` finds.
+    """Return the result of one of `PLAYERS`.
 
-    Of the fastest programs, the one that an agent's likeliest rewrites lead to, and the program as
-    it is, that is the one that is fastest again and has the same values.
+    The finalists are the fastest programs, the program of an agent's likeliest rewrites, and the
+    program as it is. The result is the finalist that is fastest again and computes the same values.
     """
     begin, settings = time.perf_counter(), play.settings
     if name == CLIMBING:
@@ -174,8 +190,8 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
 
     Args:
       weights: "shipped", "random", or a file.
-      settings: of episodes and training; of a random one its sizes as well.
-      seed: of random parameters.
+      settings: settings of episodes and training, and sizes of a random agent.
+      seed: seed of random parameters.
     """
     if weights == "random":
         key = jax.random.key(seed)
@@ -187,12 +203,12 @@ def begin(weights: str, settings: xrlflow.Settings, seed: int) -> tuple[Any, xrl
 
 
 def _is_equal(row: Mapping[str, Any]) -> bool:
-    """Return whether values are the same but for rounding, and tell programs apart."""
+    """Return whether values agree up to rounding, and can distinguish programs."""
     return bool(row["tells"] and row["difference"] <= row["tolerance"])
 
 
 def of_read(found: Mapping[str, dict[str, Any]], name: str) -> str:
-    """Return what a program takes, as a share of the model as read, or that values are wrong."""
+    """Return a program's time as a share of the model as read, or a note of wrong values."""
     if not (found[name]["equal"] and found["as read"]["equal"]):
         return "wrong values"
     return tables.interval(comparing.against(found, name, "as read"))
@@ -201,10 +217,10 @@ def of_read(found: Mapping[str, dict[str, Any]], name: str) -> str:
 def finished(
     played: Game, found: Mapping[str, Program], clocks: Clocks, *, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return of each program what it costs, and what it takes in turns with all others.
+    """Return the cost of each program, and its time in rounds interleaved with all others.
 
-    There is one more, "as read", the model as terms have it: without what depends on weights alone,
-    with images in one layout. All others begin there.
+    The model as terms is added as "as read". Its values that depend only on weights are
+    precomputed, and images have one layout. All other programs start from it.
     """
     prices = TermCosts(played.terms, clocks.cost(played))
     found = {"as read": Program(played.roots, (), 0.0, []), **found}

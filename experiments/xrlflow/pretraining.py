@@ -1,12 +1,12 @@
-"""An agent for others to begin with: trained on models that are not in the tables.
+"""Train an initial agent for others, on models that are not in the tables.
 
     python -m experiments.xrlflow.pretraining --folder runs/xrlflow/pretraining
 
-The models are small, so that a program is soon compiled and measured, and a rewrite is a large part
-of it. In the end the agent and what it began as each rewrite models of other families at once, by
-their likeliest rewrites; that is measured once, so that small differences are noise. Resumes where
-it was interrupted; the file is `agent.npz` in the folder. Needs the extras `rewriting`, `xrlflow`
-and `onnx`.
+The models are small, so that a program is compiled and measured soon, and a rewrite is a large part
+of it. In the end the initial and the trained agent each rewrite models of other families at once,
+by their likeliest rewrites. These programs are measured once, so small differences are noise.
+Resumes where it was interrupted; the file is `agent.npz` in the folder. Needs the extras
+`rewriting`, `xrlflow` and `onnx`.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {  # workloads of `gopt.workloads`, with the
     "randwire": {"batch": 1, "size": 128, "stages": 2, "nodes": 8},
     "t5": {"batch": 1, "source_length": 64, "target_length": 32, "layers": 2, "vocabulary": 1000},
 }
-# Of families that are neither above nor in the table against searches.
+# Families that are neither above nor in the table against searches.
 VALIDATION = ("NasRNN", "ShuffleNet, ONNX", "AlexNet, ONNX")
 
 
@@ -47,16 +47,16 @@ class Settings(command_line.Settings):
     """Settings of the training.
 
     Attributes:
-      models: of `MODELS`.
-      reward: of `experiments.xrlflow.games.REWARDS`.
-      measurements: programs of each model that are measured, at most; a model that has no more is
-        not trained on any longer.
-      updates: rounds of episodes, at most.
-      weights: of the agent to begin with: "random", "shipped", or a file.
-      seed: of everything random.
-      validation: models that it rewrites in the end, of `experiments.rewrite.models.EVERY`.
-      folder: of checkpoints, times, and the result.
-      agent: sizes of the network, episodes, and training.
+      models: models from `MODELS`.
+      reward: name from `experiments.xrlflow.games.REWARDS`.
+      measurements: most programs of each model that are measured. Training on a model ends when
+        they are spent.
+      updates: most rounds of episodes.
+      weights: initial weights of the agent: "random", "shipped", or a file.
+      seed: seed of everything random.
+      validation: models that are rewritten in the end, from `experiments.rewrite.models.EVERY`.
+      folder: folder of checkpoints, times, and the result.
+      agent: settings of the network, episodes, and training.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -77,9 +77,9 @@ class Settings(command_line.Settings):
 def at_once(
     name: str, agents: Mapping[str, Any], clocks: games.Clocks, reward: str, agent: xrlflow.Settings
 ) -> tuple[str, ...]:
-    """Return the name of a model, and what agents make of it at once, as shares of it as it is."""
+    """Return the name of a model, and times of agents' likeliest rewrites as shares of its own."""
     played = games.game(name, EVERY[name]())
-    agent = dataclasses.replace(agent, horizon=xrlflow.Settings.horizon)  # models are larger
+    agent = dataclasses.replace(agent, horizon=xrlflow.Settings.horizon)  # these models are larger
     seconds, cost = clocks.seconds(played, reward), clocks.cost(played, reward)
     seat = training.seat(played, seconds, cost, agent, 1 + len(agents))
     shares = [training.likeliest(seat, params).share for params in agents.values()]
@@ -87,7 +87,7 @@ def at_once(
 
 
 def gained(history: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """Return what episodes of each round have gained, mean of the models, and of ten rounds."""
+    """Return the mean gain of episodes over models in each round, and its mean over ten rounds."""
     count = max(row["update"] for row in history) + 1
     rounds = [
         float(np.mean([row["reward"] for row in history if row["update"] == k]))
@@ -97,7 +97,7 @@ def gained(history: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[floa
 
 
 def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw what episodes have gained in each round, as `gained` has it."""
+    """Draw the gain of episodes in each round, as from `gained`."""
     rounds, means = gained(history)
     figure, (axes,) = new_figure([2.4])
     axes.plot(rounds, color="0.75", label="a round")

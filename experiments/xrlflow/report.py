@@ -1,4 +1,4 @@
-"""Tables and curves of `experiments.xrlflow`: what came of a model, over seeds."""
+"""Tables and curves of `experiments.xrlflow`: results on a model, over seeds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from experiments.harness import tables
 from experiments.harness.plots import save_figure
 from gopt.plots.style import COLOURS, legend, new_figure
 
-Rows = Sequence[Mapping[str, Any]]  # each what came of a model and a seed
+Rows = Sequence[Mapping[str, Any]]  # results of a model and a seed each
 
 
 def by_model(rows: Rows) -> dict[str, Rows]:
@@ -20,11 +20,11 @@ def by_model(rows: Rows) -> dict[str, Rows]:
 
 
 def over_seeds(rows: Rows, name: str, key: str) -> str:
-    """Return the median of a ratio over seeds, and the least and most; of one seed its interval.
+    """Return the median of a ratio over seeds, and its range; with one seed, its interval.
 
     Args:
-      rows: of one model.
-      name: of what was found.
+      rows: rows of one model.
+      name: name of a program.
       key: "ratio", or "of TASO".
     """
     found = [row["found"][name] for row in rows]
@@ -43,15 +43,15 @@ def show(
 ) -> None:
     """Print the tables, and save them.
 
-    What searches find is the same for all seeds, and only timed again; players share the times of
-    programs that any of them has measured, so that later ones take less.
+    Programs of searches are equal for all seeds, and only timed again. Players share the times of
+    measured programs, so that later players need less time.
 
     Args:
-      rows: of all models and seeds.
-      baselines: searches that are there.
-      players: that are there.
-      repeats: turns in which programs were timed.
-      folder: where tables are saved.
+      rows: rows of all models and seeds.
+      baselines: names of the searches.
+      players: names of the players.
+      repeats: rounds in which programs were timed.
+      folder: folder of the tables.
     """
     models = by_model(rows)
     seeds = max(map(len, models.values()), default=0)
@@ -97,12 +97,12 @@ def show(
 
 
 def draw(rows: Rows, players: Sequence[str], path: Path) -> None:
-    """Draw what the fastest program takes by how many were measured: the median, and all seeds.
+    """Draw the time of the fastest program by number of measurements: the median, and all seeds.
 
     Args:
-      rows: of one model, by seed.
-      players: whose programs are drawn.
-      path: of the picture.
+      rows: rows of one model, by seed.
+      players: players whose programs are drawn.
+      path: path of the picture.
     """
     figure, (axes,) = new_figure([2.4])
     for k, name in enumerate(players):
@@ -110,7 +110,7 @@ def draw(rows: Rows, players: Sequence[str], path: Path) -> None:
         most = max(map(len, measured))
         count = np.arange(1, most + 1)
         best = [np.minimum.accumulate([*one, *one[-1:] * (most - len(one))]) for one in measured]
-        width = 2.6 - 0.4 * k  # all are seen where they meet
+        width = 2.6 - 0.4 * k  # lines stay visible where they overlap
         middle, low, high = np.median(best, 0), np.min(best, 0), np.max(best, 0)
         colour = COLOURS[k]
         axes.step(count, middle, where="post", label=name, color=colour, linewidth=width)

@@ -1,10 +1,10 @@
-"""Shapes that an agent was not trained on: other image sizes and lengths of sequences.
+"""Test agents on shapes that they were not trained on: other image sizes and sequence lengths.
 
     python -m experiments.xrlflow                 # trains an agent for each model first
     python -m experiments.xrlflow.shapes
 
-The agent of each model plays on other shapes, without learning, with few measurements, as do the
-one that it began as, and hill climbing; beside them are searches, and an agent that is trained
+The agent of each model plays on other shapes, without learning, with few measurements. So do its
+initial agent and hill climbing. They are compared with searches, and with an agent that is trained
 there. Needs the extras `rewriting` and `xrlflow`.
 """
 
@@ -22,7 +22,7 @@ from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import comparing, games, methods
 
-SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how much
+SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # the changed size and its values
     "DALL-E": ("length", (8, 32, 64)),
     "DALL-E, matrices alone": ("length", (8, 32, 64)),
     "BERT, matrices alone": ("length", (32, 128)),
@@ -30,20 +30,20 @@ SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # what is another, and how m
     "SqueezeNet": ("size", (160, 256)),
 }
 
-FEW = ("trained elsewhere", "as it began", "climbing")  # with few measurements
+FEW = ("trained elsewhere", "as it began", "climbing")  # players with few measurements
 
 
 @dataclass(frozen=True)
 class Settings(methods.Settings):
-    """Settings of the comparison; the measurements are those of the agent that is trained there.
+    """Settings of the comparison; the measurements are for the agent that is trained there.
 
     Attributes:
       models: models, each in other shapes.
       baselines: searches.
       few: measurements of players that are not trained there.
-      weights: weights that agents begin with, see `experiments.xrlflow`.
-      agents: folder of agents that were trained, a file for each model.
-      folder: where figures, tables, checkpoints and times are kept.
+      weights: initial weights of agents, see `experiments.xrlflow`.
+      agents: folder of trained agents, a file for each model.
+      folder: folder of figures, tables, checkpoints and times.
     """
 
     models: tuple[str, ...] = choice(SHAPES)
@@ -55,7 +55,7 @@ class Settings(methods.Settings):
 
 
 def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
-    """Return what all make of a model of another shape."""
+    """Return the results of all methods on a model of another shape."""
     axis, _ = SHAPES[name]
     make = partial(EVERY[name], **{axis: value})
     played = games.game(f"{name}, {axis} {value}", make())
@@ -74,7 +74,7 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     found["climbing"] = methods.player("climbing", played, clocks, few)
     clocks.programs.close()
     rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
-    jax.clear_caches()  # programs of all models at once are more than a process may map
+    jax.clear_caches()  # the programs of all models exceed the memory maps of a process
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
 
 
@@ -84,10 +84,10 @@ def _trained(name: str, settings: Settings) -> str:
 
 
 def kept(found: Mapping[str, dict[str, Any]]) -> float | None:
-    """Return the gain of the agent of another shape as a share of that which is trained there.
+    """Return the gain of an agent of another shape, as a share of the gain when trained there.
 
-    Gains are over the model as read, turn by turn. None if the latter is 2 % at most, or if values
-    of any are wrong.
+    Gains are over the model as read, round by round. None if the trained agent gains at most 2 %,
+    or if any values are wrong.
     """
     names = ("trained there", "trained elsewhere")
     if not all(found[name]["equal"] for name in ("as read", *names)):
@@ -116,9 +116,10 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Run all on all shapes, print the table and save it."""
+    """Run all methods on all shapes, print the table and save it."""
     for name in settings.models:
-        methods.begin(_trained(name, settings), settings.agent, settings.seed)  # if it can be read
+        # Check that it can be read.
+        methods.begin(_trained(name, settings), settings.agent, settings.seed)
     rows = {
         f"{name}, {value}": partial(run, name, value, settings)
         for name in settings.models

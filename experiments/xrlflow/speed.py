@@ -1,10 +1,10 @@
-"""Steps per second of episodes and of learning, and how they grow with candidates.
+"""Measure steps per second of episodes and of learning, and their growth with candidates.
 
     python -m experiments.xrlflow.speed
 
-A candidate is seen as a patch of the program, or, as the paper has it, as a whole. For both: how
-large the graph is that the network reads, and how long it takes to find candidates and to lay out
-the graph, to choose, and to learn from a decision. Needs the extra `xrlflow`.
+A candidate is observed as a patch of the program, or, as in the paper, as a whole. For both, the
+size of the graph is measured, and the time of three parts: finding candidates and building the
+graph, choosing, and learning from a decision. Needs the extra `xrlflow`.
 """
 
 import dataclasses
@@ -39,11 +39,11 @@ class Settings(command_line.Settings):
     """Settings of the timing.
 
     Attributes:
-      models: of `experiments.rewrite.models.EVERY`.
-      layers: of attention alone, whose candidates grow with them.
-      largest: nodes that are still timed: of more there is only the number.
-      repeats: how often each is timed; the least counts.
-      folder: where the tables and the figures are saved.
+      models: models from `experiments.rewrite.models.EVERY`.
+      layers: numbers of layers of bare attention, whose candidates grow with them.
+      largest: most nodes that are timed; larger graphs are only counted.
+      repeats: rounds of timing; the least time counts.
+      folder: folder of the tables and the figures.
       agent: sizes of the network.
     """
 
@@ -56,7 +56,7 @@ class Settings(command_line.Settings):
 
 
 def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield models, and attention of more and more layers."""
+    """Yield models, and bare attention of increasing depth."""
     for name in settings.models:
         yield name, EVERY[name]
     sizes = {"length": 64, "hidden": 1024, "heads": 16}
@@ -66,7 +66,7 @@ def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 
 def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
-    """Return what steps take in a model, by patches and by whole candidates."""
+    """Return the times of steps in a model, by patches and by whole candidates."""
     terms, roots = played.terms, played.roots
     agent, price = settings.agent, TermCosts(terms, roofline()).term
     params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=agent)
@@ -99,8 +99,8 @@ def _decision(seen: xrlflow.Observation) -> Decisions:
 
 
 def _least(call: Callable[[], Any], repeats: int) -> float:
-    """Return the least process time of some calls, in s."""
-    jax.block_until_ready(call())  # it may be compiled
+    """Return the least CPU time of some calls, in s."""
+    jax.block_until_ready(call())  # may compile
     return min(timed(call)[1] for _ in range(repeats))
 
 
@@ -132,7 +132,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Time all, print the table and save it."""
+    """Time all models, print the table and save it."""
     made = {name: partial(time_model, name, make, settings) for name, make in cases(settings)}
     show(store.collect(settings, "speed.json", made, "models", "layers"), settings)
 

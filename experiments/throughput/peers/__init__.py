@@ -1,1 +1,1 @@
-"""Peers of gopt: the same costs by other means, the same search by other packages."""
+"""Peers of gopt: the same costs by other means, and the same search by other packages."""

@@ -1,18 +1,18 @@
-"""The compiled decoder: what an expert would write for CPUs, in numba.
+"""Cost candidates of list order in numba, as an expert would write it for CPUs.
 
-One candidate after another in scalar code, candidates spread over threads that keep their
-workspace. Bit-equal with `gopt.cost.schedule.execution.evaluate`. What makes it fast, by
-measurement:
+Scalar code costs one candidate after another. Candidates are spread over threads that keep their
+workspace. Results equal `gopt.cost.schedule.execution.evaluate` bit for bit. Measured reasons for
+its speed:
 
-- the uses of each (tensor, device) are a linked list, made in one flat pass: nobody looks at a
-  use on another device, and an empty list says that no transfer is needed;
+- the uses of each (tensor, device) are a linked list, made in one flat pass. Uses on other devices
+  are never visited, and an empty list means that no transfer is needed;
 - of two queues of ready items, buckets win where many items are ready, a heap where few are;
-- the number of devices is a constant (5 to 12 %), indices are unsigned, which saves the test for
-  negative ones (8 %);
-- what is not asked for is not compiled: peak memory needs no clock, the makespan no counts.
+- the number of devices is a constant (5 to 12 %), and indices are unsigned, which saves the test
+  for negative ones (8 %);
+- only requested costs are compiled: peak memory needs no clock, the makespan no counts.
 
-What did not pay: more buckets, even for 80 000 ops; the fields of an op packed in one cache line;
-memory in passes of its own after the order is known, except where most ops read several tensors.
+Without benefit: more buckets, even for 80 000 ops; the fields of an op packed in one cache line;
+memory in separate passes once the order is known, except where most ops read several tensors.
 """
 
 from collections.abc import Callable
@@ -31,34 +31,53 @@ QUEUES = tuple(FUNCTIONS)
 
 
 class Tables(NamedTuple):
-    """A problem as the decoder reads it. `N` ops, `T` tensors, `E` uses, `D` devices.
+    """A problem in the decoder's format. `N` ops, `T` tensors, `E` uses, `D` devices.
 
-    Ops, tensors and uses of the problem's padding are left out, but items are numbered with
-    them, as in `Problem`.
+    Padding ops, tensors and uses are left out, but item numbers include them, as in `Problem`.
+
+    Attributes:
+      op_ticks: int32 [N, D], times of ops.
+      transfer_ticks: int32 [T, D, D], times of transfers.
+      channel: int32 [D, D], link of a pair of devices, or -1 without contention.
+      synchronous: bool, whether a transfer occupies both devices.
+      allowed: bool [N, D], devices of ops.
+      is_input: bool [N], input ops.
+      made: int32 [N], units that an op allocates; 0 for inputs.
+      dropped: int32 [N], units without a consumer, freed at the end of their op.
+      workspace: int32 [N], workspace in units.
+      degree: int32 [N], number of tensors that an op reads.
+      first_tensor: int32 [N + 1], first tensor of each op.
+      first_read: int32 [N + 1], first entry of each op in `read`.
+      read: uint32 [E], tensors, sorted by (consumer, tensor).
+      size: int32 [T], units.
+      pinned: bool [T], tensors that are never freed on their producer's device.
+      producer: uint32 [T], producers of tensors.
+      tensor: uint32 [E], tensors of uses, sorted by (tensor, consumer).
+      consumer: uint32 [E], consumers of uses.
     """
 
-    op_ticks: Any  # int32 [N, D]
-    transfer_ticks: Any  # int32 [T, D, D]
-    channel: Any  # int32 [D, D]
-    synchronous: Any  # bool
-    allowed: Any  # bool [N, D]
-    is_input: Any  # bool [N]
-    made: Any  # int32 [N], units that an op allocates; 0 for inputs
-    dropped: Any  # int32 [N], units that nobody reads, freed at the end of their op
-    workspace: Any  # int32 [N], units
-    degree: Any  # int32 [N], how many tensors an op reads
-    first_tensor: Any  # int32 [N + 1]
-    first_read: Any  # int32 [N + 1]
-    read: Any  # uint32 [E], sorted by (consumer, tensor)
-    size: Any  # int32 [T], units
-    pinned: Any  # bool [T]
-    producer: Any  # uint32 [T]
-    tensor: Any  # uint32 [E], sorted by (tensor, consumer)
-    consumer: Any  # uint32 [E]
+    op_ticks: Any
+    transfer_ticks: Any
+    channel: Any
+    synchronous: Any
+    allowed: Any
+    is_input: Any
+    made: Any
+    dropped: Any
+    workspace: Any
+    degree: Any
+    first_tensor: Any
+    first_read: Any
+    read: Any
+    size: Any
+    pinned: Any
+    producer: Any
+    tensor: Any
+    consumer: Any
 
 
 def tables(problem: Problem) -> Tables:
-    """Return what the decoder reads of a problem, computed once."""
+    """Return the tables that the decoder reads, computed once for each problem."""
     n, t, e = int(problem.num_ops), int(problem.num_tensors), int(problem.num_uses)
     producer, size, pinned = problem.producer[:t], problem.size[:t], problem.pinned[:t]
     unread = (np.diff(problem.first_use[: t + 1]) == 0) & ~pinned
@@ -102,12 +121,12 @@ def evaluate(
     """Return the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
 
     Args:
-      problem: see `tables`.
+      problem: tables from `tables`.
       keys: NumPy arrays, float32 `[P, ...]`.
-      queue: one of `QUEUES`.
-      makespan: whether the makespan is asked for; else it is 0.
-      peak: whether the peak is asked for; else it is 0.
-      threads: how many threads to use, by default one for each core of this process.
+      queue: name from `QUEUES`.
+      makespan: whether to compute the makespan; else it is 0.
+      peak: whether to compute the peak; else it is 0.
+      threads: number of threads, by default one for each core of this process.
     """
     arrays = [np.ascontiguousarray(leaf, np.float32).view(np.int32) for leaf in keys]
     count, devices = arrays[0].shape[0], arrays[0].shape[2]
@@ -123,7 +142,7 @@ def _decoder(
 ) -> Callable[..., None]:
     """Return a function that costs candidates `low` to `high` of a population, in one thread.
 
-    Numba takes the arguments of this function as constants and drops what they rule out.
+    Numba takes the arguments of this function as constants and drops branches that they rule out.
     """
     create, push, pop = FUNCTIONS[queue]
 
@@ -139,7 +158,7 @@ def _decoder(
         queue: Any,
         state: Any,
     ) -> Any:
-        """A tensor has come to a device: its readers there wait for one thing less."""
+        """Record a tensor's arrival on a device: each reader there waits for one tensor less."""
         while use >= 0:
             reader = consumer[use]
             use = following[use]
@@ -171,12 +190,13 @@ def _decoder(
 
         queue = create(rows + num_tensors * num_devices)
         device = np.empty(num_ops, np.uint32)
-        waits = np.empty(num_ops, np.int32)  # how many tensors an op still waits for
-        ready = np.empty(num_ops, np.int32)  # when those that have come were there
+        waits = np.empty(num_ops, np.int32)  # number of tensors that an op still waits for
+        ready = np.empty(num_ops, np.int32)  # latest arrival of the tensors so far
         done = np.empty(num_ops, np.int32)
         use_of = np.empty(num_tensors * num_devices, np.int32)  # a use of (tensor, device), or -1
         following = np.empty(num_uses, np.int32)  # the next use of the same
-        readers = np.zeros(num_tensors * num_devices, np.int32)  # still to read (tensor, device)
+        # Remaining readers of (tensor, device).
+        readers = np.zeros(num_tensors * num_devices, np.int32)
         free = np.empty(num_devices, np.int32)
         link = np.empty(num_devices * num_devices, np.int32)
         live = np.empty(num_devices, np.int32)

@@ -1,20 +1,21 @@
-"""The compiled dispatcher: what an expert would write for CPUs, in numba.
+"""Cost candidates of priority dispatch in numba, as an expert would write it for CPUs.
 
-One candidate after another in scalar code, candidates spread over threads that keep their
-workspace. Bit-equal with `gopt.cost.schedule.dispatch.evaluate`, for up to 64 devices. The next
-event of a device is the end of the op that runs there, or the start of the best one. Ops that
-arrive while their device is busy are in a heap by key, those that arrive later in one by time;
-first come, first served, all are in the latter. What it does to be fast:
+Scalar code costs one candidate after another. Candidates are spread over threads that keep their
+workspace. Results equal `gopt.cost.schedule.dispatch.evaluate` bit for bit, for up to 64 devices.
 
-- ops whose tensors stay have no end: their readers are told when they start, because nothing else
-  starts on that device before they end;
-- the readers of a (tensor, device) are a linked list, and what begins it is beside how many of
-  them are left; a word of bits says to which devices a tensor goes;
-- the number of devices is a constant, indices are unsigned, and devices are chosen, and tensors
-  freed, without branches.
+The next event of a device is the end of its running op, or the start of the best op. Ops that
+arrive while their device is busy are in a heap by key, later ones in a heap by time. First come,
+first served, all ops are in the second heap. Reasons for its speed:
 
-What did not pay: sets of ranks, after a radix sort, in the place of heaps of keys (0 to 30 % fewer
-candidates in a second on the graphs of the experiment).
+- ops whose tensors stay on the device need no end event: their readers are notified at the start,
+  because nothing else starts on that device before the end;
+- the readers of a (tensor, device) are a linked list, whose head lies beside its length; a word of
+  bits holds the devices that a tensor is sent to;
+- the number of devices is a constant, indices are unsigned, and devices are chosen and tensors
+  freed without branches.
+
+Without benefit: sets of ranks after a radix sort instead of heaps of keys (0 to 30 % fewer
+candidates per second).
 """
 
 from collections.abc import Callable
@@ -30,23 +31,29 @@ from experiments.throughput.peers.threads import in_parts
 from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.problem import Problem
 
-_NEVER = np.int64(2**62)  # no event is as late
-_IS_START, _TIME = np.int64(64), np.int64(7)  # an event is its time, whether it starts, its device
-_READERS, _FIRST = 0, 1  # how many readers are left, the first use
-_MISSING, _ARRIVED = 0, 1  # how many tensors an op waits for, when the others have arrived
+_NEVER = np.int64(2**62)  # later than all events
+_IS_START, _TIME = np.int64(64), np.int64(7)  # an event packs its time, a start bit and its device
+_READERS, _FIRST = 0, 1  # number of remaining readers, first use
+_MISSING, _ARRIVED = 0, 1  # number of tensors an op waits for, latest arrival of the others
 _ZERO, _ONE, _DEVICE, _KEY = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(32)
 
 
 class Tables(NamedTuple):
-    """A problem as the dispatcher reads it."""
+    """A problem in the dispatcher's format.
+
+    Attributes:
+      problem: tables of the compiled decoder.
+      inputs: uint64, input ops.
+      sources: uint64, other ops that read nothing.
+    """
 
     problem: compiled.Tables
-    inputs: Any  # uint64, ops that are inputs
-    sources: Any  # uint64, other ops that read nothing
+    inputs: Any
+    sources: Any
 
 
 def tables(problem: Problem) -> Tables:
-    """Return what the dispatcher reads of a problem, computed once."""
+    """Return the tables that the dispatcher reads, computed once for each problem."""
     found = compiled.tables(problem)
     reads_nothing = found.degree == 0
     return Tables(
@@ -60,13 +67,13 @@ def evaluate(problem: Tables, keys: Keys, *, threads: int | None = None) -> Cost
     """Return the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
 
     Args:
-      problem: see `tables`.
-      keys: NumPy arrays, float32 `[P, ...]`. Those of transfers are not read; if the priorities are
-        None, ops are served first come, first served.
-      threads: how many threads to use, by default one for each core of this process.
+      problem: tables from `tables`.
+      keys: NumPy arrays, float32 `[P, ...]`. Transfer keys are not read. If the priorities are
+        None, ops are dispatched first come, first served.
+      threads: number of threads, by default one for each core of this process.
 
     Raises:
-      ValueError: there are more than 64 devices.
+      ValueError: the problem has more than 64 devices.
     """
     count, _, devices = keys.device.shape
     if devices > 64:
@@ -83,14 +90,14 @@ def evaluate(problem: Tables, keys: Keys, *, threads: int | None = None) -> Cost
 def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
     """Return a function that costs candidates `low` to `high` of a population, in one thread.
 
-    Numba takes the arguments of this function as constants and drops what they rule out.
+    Numba takes the arguments of this function as constants and drops branches that they rule out.
     """
     devices = np.uint64(num_devices)
     _, push, pop = FUNCTIONS["heap"]
 
     @njit
     def place(device_key: Any, allowed: Any, device: Any) -> None:
-        """Decides where ops run."""
+        """Choose the devices of ops."""
         for op in range(device.size):
             best, where = np.int32(-1), np.uint32(0)
             for d in range(num_devices):
@@ -101,7 +108,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
 
     @njit
     def link(problem: Any, device: Any, reads: Any, following: Any, goes: Any, sends: Any) -> None:
-        """Finds the readers of each (tensor, device), and what is sent where."""
+        """Link the readers of each (tensor, device), and find the transfers."""
         tensor, consumer, producer = problem.tensor, problem.consumer, problem.producer
         reads[:, _READERS] = 0
         reads[:, _FIRST] = -1
@@ -126,7 +133,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
 
     @njit
     def next_start(on: Any, free: Any, num_ready: Any, num_late: Any, first_late: Any) -> Any:
-        """Return the event of the best op that starts on a device, which is free at a time."""
+        """Return the start event of the best op on a device that is free from a given time."""
         time = free if num_ready != _ZERO else max(free, np.int64(first_late >> _KEY))
         event = time << _TIME | _IS_START | np.int64(on)
         return event if (num_ready | num_late) != _ZERO else _NEVER
@@ -152,7 +159,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
         waits = np.empty((num_ops, 2), np.int32)
         reads = np.empty((size.size * num_devices, 2), np.int32)  # of each (tensor, device)
         following = np.empty(consumer.size, np.int32)  # the next use of the same, or -1
-        goes = np.empty(size.size, np.uint64)  # to which devices a tensor goes
+        goes = np.empty(size.size, np.uint64)  # bits of the devices that a tensor is sent to
         sends = np.empty(num_ops, np.bool_)  # whether an op has transfers
         ready = np.empty((num_devices, num_ops), np.uint64)  # heaps of ops by key
         late = np.empty((num_devices, num_ops), np.uint64)  # heaps of ops by time of arrival
@@ -161,8 +168,8 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
         link_free = np.empty(num_devices * num_devices, np.int64)
         live, peak = np.empty(num_devices, np.int32), np.empty(num_devices, np.int32)
         runs = np.empty(num_devices, np.uint64)  # the op that runs and will send
-        end_event = np.empty(num_devices, np.int64)  # when it does
-        event = np.empty(num_devices, np.int64)  # that comes next
+        end_event = np.empty(num_devices, np.int64)  # time when that op ends
+        event = np.empty(num_devices, np.int64)  # next event of each device
 
         for candidate in range(low, high):
             priority = priorities[candidate]

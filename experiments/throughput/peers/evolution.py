@@ -1,6 +1,6 @@
-"""BRKGA by other packages. They call back with keys, and know nothing of graphs.
+"""Run BRKGA by other packages. They call back with keys, and know nothing about graphs.
 
-Genes of a candidate are the keys of an op or a tensor as one row, float64 in [0, 1].
+A candidate's genes are all its op and tensor keys in one row, float64 in [0, 1].
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Cost = Callable[[Keys], np.ndarray]  # float32 keys [P, ...] to costs [P]
 
 
 def as_keys(genes: np.ndarray, template: Keys) -> Keys:
-    """Return rows of genes `[P, L]` as float32 keys `[P, ...]` of the shapes of `template`."""
+    """Return rows of genes `[P, L]` as float32 keys `[P, ...]` with the shapes of `template`."""
     ends = np.cumsum([np.prod(leaf.shape, dtype=int) for leaf in template])[:-1]
     parts = np.split(genes.astype(np.float32), ends, axis=1)
     pairs = zip(parts, template, strict=True)
@@ -23,7 +23,7 @@ def as_keys(genes: np.ndarray, template: Keys) -> Keys:
 
 
 def num_genes(template: Keys) -> int:
-    """Return how many numbers a candidate is, `L`."""
+    """Return the number of genes of a candidate, `L`."""
     return sum(int(np.prod(leaf.shape)) for leaf in template)
 
 
@@ -32,8 +32,7 @@ def pymoo(
 ) -> float:
     """Return the best cost that pymoo's BRKGA finds; it costs whole populations.
 
-    Without its elimination of duplicates, which gopt has not either and which would take most
-    of the time.
+    Its elimination of duplicates is off, because gopt has none and it would take most of the time.
     """
     from pymoo.algorithms.soo.nonconvex.brkga import BRKGA, EliteBiasedSelection
     from pymoo.core.duplicate import NoDuplicateElimination
@@ -72,7 +71,7 @@ def brkga_mp_ipr(
 ) -> float:
     """Return the best cost that brkga-mp-ipr finds; it decodes one candidate after another.
 
-    This is the package in Python; its authors have others in C++ and Julia.
+    This is the Python package; its authors have others in C++ and Julia.
     """
     from brkga_mp_ipr.algorithm import BrkgaMpIpr
     from brkga_mp_ipr.enums import Sense
@@ -100,7 +99,7 @@ def brkga_mp_ipr(
 
 
 def _put_in_order(population: Any) -> None:
-    """Sort chromosomes by fitness: release 0.9.1 takes the first of them to be the elites."""
+    """Sort chromosomes by fitness: release 0.9.1 takes the first of them as the elites."""
     population.chromosomes = [population.chromosomes[index] for _, index in population.fitness]
     population.fitness = [(value, k) for k, (value, _) in enumerate(population.fitness)]
 

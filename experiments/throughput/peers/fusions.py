@@ -1,8 +1,8 @@
-"""The costs of fusions in numba, on all cores: what gopt's are compared with.
+"""Compute fusion costs in numba, on all cores, for comparison with gopt's.
 
-`alone` costs one candidate after another on each core, over the arrays of a `FusionProblem`; of a
-kernel it visits what is read by ops that are in it, and ends where nothing is left. `as_words` is
-gopt's own algorithm, 64 candidates a word.
+`alone` costs one candidate after another on each core, over the arrays of a `FusionProblem`. It
+visits the tensors that ops of a kernel read, and stops when none is left. `as_words` is gopt's own
+algorithm, 64 candidates in a word.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,10 @@ from gopt.cost.fusion.reachable import MAX_TICKS
 
 
 class Tables(NamedTuple):
-    """A problem."""
+    """A problem in the format of the compiled functions.
+
+    Fields are as in `FusionProblem` and its `reach`.
+    """
 
     compute: Any
     memory: Any
@@ -41,7 +44,7 @@ class Tables(NamedTuple):
 
 
 def tables(problem: FusionProblem) -> Tables:
-    """Return what the compiled functions read."""
+    """Return the tables that the compiled functions read."""
     found = problem._asdict() | problem.reach._asdict()
     columns = {field: np.asarray(found[field]) for field in Tables._fields}
     return Tables(**{k: v if v.ndim else v.item() for k, v in columns.items()})
@@ -55,7 +58,7 @@ def _time(compute: Any, memory: Any, launch: int, overlap: int) -> Any:
 
 @njit(parallel=True, nogil=True)
 def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
-    """Return the costs of configurations `[P, N]`, int64 `[P]`."""
+    """Return the costs of configurations `[P, N]`, int64 `[P]`, one after another on each core."""
     count, n = fuse.shape
     costs = np.empty(count, np.int64)
     for candidate in prange(count):
@@ -102,7 +105,7 @@ def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
 
 @njit(parallel=True, nogil=True)
 def as_words(p: Tables, fuse: np.ndarray) -> np.ndarray:
-    """Return the costs of configurations `[P, N]`, int64 `[P]`."""
+    """Return the costs of configurations `[P, N]`, int64 `[P]`, 64 in a word."""
     count, n = fuse.shape
     costs = np.zeros(count, np.int64)
     none, all_ = np.uint64(0), ~np.uint64(0)

@@ -1,8 +1,8 @@
-"""The obvious JAX loop: at each step, the smallest key of all items that are ready.
+"""Decode schedules with the obvious JAX loop: each step takes the ready item of smallest key.
 
-What a JAX user would write first, and well: one candidate over dense tables, to be mapped over
-candidates with `jax.vmap`. A step takes time in ops + tensors · devices, so that a schedule takes
-quadratic time. Bit-equal with `gopt.cost.schedule.execution.evaluate`.
+A good first version by a JAX user: one candidate over dense tables, mapped over candidates with
+`jax.vmap`. A step takes time in ops + tensors · devices, so a schedule takes quadratic time.
+Results equal `gopt.cost.schedule.execution.evaluate` bit for bit.
 """
 
 from typing import NamedTuple
@@ -16,20 +16,35 @@ from gopt.cost.schedule.problem import Problem
 
 
 class _State(NamedTuple):
-    ready: jax.Array  # bool [N + T·D]
-    waits: jax.Array  # int32 [N], how many tensors an op still waits for
-    arrived: jax.Array  # int32 [N], when the last of them came
-    end: jax.Array  # int32 [N]
-    device_free: jax.Array  # int32 [D]
-    link_free: jax.Array  # int32 [D·D]
-    readers: jax.Array  # int32 [T, D], still to read a tensor on a device
-    live: jax.Array  # int32 [D]
-    peak: jax.Array  # int32 [D]
-    makespan: jax.Array  # int32 []
+    """State of the loop.
+
+    Attributes:
+      ready: bool [N + T·D], items that are ready.
+      waits: int32 [N], number of tensors that an op still waits for.
+      arrived: int32 [N], latest arrival of an op's tensors.
+      end: int32 [N], ends of ops.
+      device_free: int32 [D], times when devices are free.
+      link_free: int32 [D·D], times when links are free.
+      readers: int32 [T, D], remaining readers of a tensor on a device.
+      live: int32 [D], units in use.
+      peak: int32 [D], most units in use so far.
+      makespan: int32 [], end of the last item so far.
+    """
+
+    ready: jax.Array
+    waits: jax.Array
+    arrived: jax.Array
+    end: jax.Array
+    device_free: jax.Array
+    link_free: jax.Array
+    readers: jax.Array
+    live: jax.Array
+    peak: jax.Array
+    makespan: jax.Array
 
 
 def evaluate(problem: Problem, keys: Keys) -> Cost:
-    """Return the cost of one candidate; for up to some thousand ops: tables are `[N, N]`."""
+    """Return the cost of one candidate, for up to a few thousand ops: tables are `[N, N]`."""
     problem = jax.tree.map(jnp.asarray, problem)
     (n, t, e), d = problem.shape, problem.num_devices
     devices, real = jnp.arange(d), jnp.arange(e) < problem.num_uses
@@ -37,7 +52,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     makes = (problem.producer == jnp.arange(n)[:, None]) & is_tensor  # [N, T]
     reads = jnp.zeros((t, n), jnp.int32).at[problem.tensor, problem.consumer].max(real)
     read_by = reads.T
-    feeds = jnp.zeros((n, n), jnp.int32)  # how many tensors one op makes that another reads
+    feeds = jnp.zeros((n, n), jnp.int32)  # number of tensors that one op makes and another reads
     feeds = feeds.at[problem.producer[problem.tensor], problem.consumer].add(real)
     made = jnp.where(problem.is_input, 0, makes @ problem.size)
     dropped = makes @ jnp.where(reads.any(1) | problem.pinned, 0, problem.size)
@@ -84,7 +99,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
         gain = jnp.where(is_op, made[op], problem.size[tensor])
         live = state.live.at[here].add(gain)
         during = live.at[here].add(jnp.where(is_op, problem.workspace[op], 0))
-        at = jnp.where(is_op, here, source)  # where it reads
+        at = jnp.where(is_op, here, source)  # device where it reads
         taken = jnp.where(is_op, read_by[op], jnp.arange(t) == tensor)
         left = state.readers[:, at] - taken
         freed = jnp.sum(jnp.where((taken > 0) & (left == 0), problem.size, 0))

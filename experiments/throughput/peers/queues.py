@@ -1,7 +1,7 @@
 """Queues of ready items for the compiled decoder, smallest (key, index) first.
 
-`create(items)` returns the storage. The rest of a queue is one word, 0 when it is empty: `push` and
-`pop` take it and return the next.
+`create(items)` returns the storage. One more word is the state of a queue, 0 when it is empty:
+`push` and `pop` take it and return the next.
 """
 
 from typing import Any
@@ -24,12 +24,12 @@ def _trailing_zeros(_: Any, word: Any) -> Any:
     return types.uint64(types.uint64), build
 
 
-lowest: Any = intrinsic(_trailing_zeros)  # index of the lowest bit that is set
+lowest: Any = intrinsic(_trailing_zeros)  # index of the lowest set bit
 
 
 @njit
 def _entry(bits: Any, item: Any) -> Any:
-    """(key, index) as one number. Negative bits are those of -0.0, which equals 0.0."""
+    """Return (key, index) as one number. Negative bits come from -0.0, which equals 0.0."""
     return (np.uint64(max(bits, np.int32(0))) << _SHIFT) | np.uint64(item)
 
 
@@ -62,7 +62,7 @@ def _pop_heap(heap: Any, size: Any) -> Any:
         child = 2 * at + 1
         if child >= last:
             break
-        if child + 1 < last:  # without a branch that nobody can predict
+        if child + 1 < last:  # without an unpredictable branch
             child += int(heap[child + 1] < heap[child])
         if entry <= heap[child]:
             break
@@ -74,7 +74,7 @@ def _pop_heap(heap: Any, size: Any) -> Any:
 
 @njit
 def _create_buckets(items: int) -> Any:
-    """Words of occupied buckets, the first entry of each, and the entry after each item."""
+    """Return words of occupied buckets, the first entry of each, and the entry after each item."""
     return (
         np.zeros(_BUCKETS // 64, np.uint64),
         np.empty(_BUCKETS, np.uint64),
@@ -84,7 +84,7 @@ def _create_buckets(items: int) -> Any:
 
 @njit
 def _push_buckets(queue: Any, top: Any, bits: Any, item: Any) -> Any:
-    """Equal intervals of keys: lists stay short unless keys are crowded, then it is a sort."""
+    """Insert into buckets of equal key intervals; lists stay short unless keys are crowded."""
     words, heads, after = queue
     entry = _entry(bits, item)
     key = np.int32(max(bits, np.int32(0))).view(np.float32)

@@ -1,4 +1,4 @@
-"""Candidates spread over threads, for compiled functions that let other threads run."""
+"""Spread candidates over threads, for compiled functions that release the GIL."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +10,16 @@ import numpy as np
 
 from gopt.measure.timing import cores
 
-_PARTS = 4  # calls for each thread: whoever is done early takes another
+_PARTS = 4  # calls for each thread, so that threads that finish early take more
 
 
 def in_parts(run: Callable[[int, int], Any], count: int, threads: int | None = None) -> None:
     """Call `run(low, high)` for parts of `range(count)` and wait for all.
 
     Args:
-      run: costs candidates `low` to `high` of a population.
-      count: how many candidates there are.
-      threads: how many threads to use, by default one for each core of this process.
+      run: function that costs candidates `low` to `high` of a population.
+      count: number of candidates.
+      threads: number of threads, by default one for each core of this process.
     """
     threads = threads or cores()
     parts = min(count, _PARTS * threads) if threads > 1 else 1
