@@ -1,10 +1,10 @@
-"""Compare memory and time of models through XLA, in XLA's own orders and in gopt's.
+"""Memory and time of models through XLA, in its own orders and in those that gopt finds.
 
     python -m experiments.apply
 
-Memory is planned by XLA: outputs and temporaries, without outputs that reuse donated arguments.
-Time is CPU time of all cores, the least of several interleaved runs. Randomly wired networks are
-also compared with the least memory that any order needs (see `experiments.wired`).
+Memory is what XLA plans beside the arguments: outputs and temporaries, less what is written over
+donated arguments. Time is process time of all cores, the least of several runs in turn. Randomly
+wired networks are also compared with the least that any order needs (see `experiments.wired`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from gopt.workloads.cases import Case
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Seeds of the wirings that are measured. No choice was made with them.
+# Seeds of the wirings that are measured; none is used to choose anything.
 FIRST_SEEDS = {"plain": 1000, "convolutional": 2000}
 
 
@@ -41,13 +41,13 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: models from `experiments.harness.cases.MODELS`.
-      wirings: additional randomly wired networks of each kind.
-      evaluations: budget of each search.
+      models: of `experiments.harness.cases.MODELS`.
+      wirings: how many randomly wired networks of each kind, besides.
+      evaluations: of each search.
       confirm: orders that are compiled for each model.
-      repeats: times that each program is timed; 0 to skip timing.
-      seed: seed of the searches.
-      folder: folder of the run.
+      repeats: how often each program is timed; 0 for not at all.
+      seed: of the searches.
+      folder: where the run is saved.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -60,25 +60,7 @@ class Settings(command_line.Settings):
 
 
 class Measured(NamedTuple):
-    """Memory without arguments in bytes, and CPU time in s, of one model.
-
-    Attributes:
-      name: name of the model.
-      equations: number of equations.
-      kernels: number of kernels.
-      arguments: bytes of the arguments.
-      default: memory of XLA's program.
-      memory_scheduler: memory with XLA's memory scheduler.
-      program_order: memory with kernels in program order, behind barriers.
-      found: memory of gopt's best order.
-      predicted: predicted memory of that order.
-      chosen: name of the best order, XLA's included; it is timed.
-      default_seconds: CPU time of XLA's program.
-      found_seconds: CPU time of the chosen program.
-      difference: difference of the values of the two programs that are timed, see `Ran`.
-      group: group of randomly wired networks whose mean is reported.
-      optimum: least memory that any order needs, where it is known.
-    """
+    """Memory beside the arguments, in bytes, and process time, in s."""
 
     name: str
     equations: int
@@ -86,19 +68,19 @@ class Measured(NamedTuple):
     arguments: int
     default: int
     memory_scheduler: int
-    program_order: int
-    found: int
-    predicted: int
-    chosen: str
+    program_order: int  # of the kernels, behind barriers
+    found: int  # by the best of all orders of gopt
+    predicted: int  # for that order
+    chosen: str  # the best of all, XLA's included: what is timed
     default_seconds: float
     found_seconds: float
-    difference: float
-    group: str = ""
-    optimum: int | None = None
+    difference: float  # of the values of the two that are timed, see `Ran`
+    group: str = ""  # whose mean is reported, of randomly wired networks
+    optimum: int | None = None  # the least that any order needs, where that is known
 
 
 def measure(name: str, case: Case, settings: Settings) -> Measured:
-    """Return memory and time of XLA's program and of the program that gopt chooses."""
+    """Return what XLA's program and the one that gopt chooses need."""
     result = gopt.schedule(
         case.fn,
         *case.args,
@@ -130,7 +112,7 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
 
 
 def measure_model(name: str, settings: Settings) -> dict[str, Any]:
-    """Return memory and time of the programs of a model, as JSON values."""
+    """Return what the programs of a model need, as JSON values."""
     return measure(name, MODELS[name](), settings)._asdict()
 
 
@@ -140,34 +122,28 @@ def is_nested(candidate: gopt.Candidate) -> bool:
 
 
 def measure_wired(kind: str, seed: int, settings: Settings) -> dict[str, Any]:
-    """Return memory and time of the programs of a randomly wired network, and its optimum."""
+    """Return what the programs of a randomly wired network need, and its optimum."""
     case = wired.KINDS[kind](seed)
     row = measure(f"{kind} {seed}", case, settings)
     return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))._asdict()
 
 
 class Ran(NamedTuple):
-    """Times of XLA's own program and the chosen one, on the same random arguments.
+    """XLA's own program and the chosen one, on the same random arguments."""
 
-    Attributes:
-      own: CPU time of XLA's own program, s.
-      chosen: CPU time of the chosen program, s.
-      difference: largest difference of values, as a share of the largest value of the same array.
-    """
-
-    own: float
-    chosen: float
-    difference: float
+    own: float  # s
+    chosen: float  # s
+    difference: float  # of the values, the largest, as a share of the largest of the same array
 
 
-def run(result: gopt.Scheduling, case: Case, repeats: int) -> Ran:
-    """Return the times of both programs, and the difference of their values."""
+def run(result: gopt.Result, case: Case, repeats: int) -> Ran:
+    """Return how long both programs take, and how far their values are apart."""
     if not repeats:
         return Ran(float("nan"), float("nan"), float("nan"))
     args = random_arguments(case.args)
 
     def fresh() -> tuple[Any, ...]:
-        """Return arguments whose donated ones may be consumed."""
+        """Return arguments of which those that are donated may be consumed."""
         return tuple(
             jax.tree.map(jnp.copy, arg) if k in case.donated else arg for k, arg in enumerate(args)
         )
@@ -212,7 +188,7 @@ def report(found: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(rows: Mapping[str, Measured]) -> "Figure":
-    """Return a figure of the memory with XLA's other scheduler and gopt, in % of XLA's default."""
+    """Return what XLA's other scheduler and gopt need of each model, in % of XLA's default."""
     figure, (axes,) = style.new_figure([0.8 + 0.17 * len(rows)])
     heights = np.arange(len(rows))
     drawn = (
@@ -251,7 +227,7 @@ def _row(name: str, row: Measured) -> tuple[Any, ...]:
 
 
 def _mean(rows: Sequence[Measured]) -> Measured:
-    """Return geometric means over randomly wired networks; the largest of the differences."""
+    """Return the geometric means of randomly wired networks; of differences the largest."""
 
     def mean(field: str) -> float:
         return float(np.exp(np.mean(np.log([getattr(row, field) for row in rows]))))

@@ -1,14 +1,13 @@
-"""Compare blocks of models in the kernels that `gopt.fuse` finds with XLA's own, on this CPU.
+"""Blocks of models in the kernels that `gopt.fuse` finds, against XLA's own on this CPU.
 
     python -m experiments.fuse
 
-Each block is traced and its equations are simplified. Then its kernels are timed and configurations
-searched. Whole programs are timed in rounds, interleaved with XLA's programs of the block and of
-the simplified equations.
-
-The table gives the median ratio over rounds with its 95 % interval. The first half of the rounds
-also selects the fastest program, and the other half gives its ratio. Programs whose kernels are
-kept apart are compared in the same way with the faster of XLA's two programs of the same equations.
+Each block is traced, its equations are simplified, its kernels timed and configurations searched,
+and whole programs run in turns with XLA's own: of the block, and of the simplified equations. The
+median of the ratios in each round is given with its 95 % interval, as is that of the program that
+even rounds say is fastest, in the odd rounds alone. Programs whose kernels are
+kept apart are compared with the faster of XLA's two programs of the same equations, too, in the
+same way.
 """
 
 from dataclasses import dataclass
@@ -34,11 +33,11 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      blocks: blocks from `experiments.fused_time.BLOCKS`.
-      evaluations: configurations that the search may try.
-      repeats: rounds in which whole programs are timed.
-      seed: seed of the search.
-      folder: folder of figures, tables and times of kernels.
+      blocks: of `experiments.fused_time.BLOCKS`.
+      evaluations: how many configurations the search may try.
+      repeats: turns in which whole programs are timed.
+      seed: of the search.
+      folder: where figures, tables and times of kernels are saved.
     """
 
     blocks: tuple[str, ...] = choice(
@@ -51,10 +50,10 @@ class Settings(command_line.Settings):
 
 
 def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
-    """Return the time of each program of a block.
+    """Return what each program of a block takes.
 
     Raises:
-      RuntimeError: a program computes other values than the block.
+      RuntimeError: a program has other values than the block.
     """
     case = BLOCKS[name]()
     args = random_arguments(case.args)
@@ -97,10 +96,12 @@ def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_same_equations(fusing: gopt.Fusing, candidate: FusedProgram) -> tuple[float, float, float]:
-    """Return the time of a candidate ÷ the time of XLA's faster program of the same equations.
+def _of_same_equations(
+    fusing: gopt.Result, candidate: gopt.Candidate
+) -> tuple[float, float, float]:
+    """Return the time of a candidate as a share of that of XLA's programs of the same equations.
 
-    The first half of the rounds selects the faster program; the other half gives the ratio.
+    Even rounds say which of these is the faster, odd rounds are compared.
     """
     simplified = [c for c in fusing.candidates if c.name.startswith("XLA, simplified")]
     same = simplified or [c for c in fusing.candidates if c.decision.kernels is None]

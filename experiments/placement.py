@@ -1,8 +1,9 @@
-"""Run models in stages on four devices; compare values, and predicted with planned memory.
+"""Models in stages on four devices: values, and the memory of each device, predicted and planned.
 
     python -m experiments.placement
 
-Kernels are placed for the shortest makespan on four H100. They run on virtual devices of a CPU.
+Kernels are placed for the shortest makespan on four H100. The devices that run them are virtual
+ones of a CPU.
 """
 
 from collections.abc import Callable
@@ -38,10 +39,10 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      models: models from `MODELS`.
-      evaluations: budget of each search.
-      seed: seed of the searches.
-      folder: folder of the run.
+      models: of `MODELS`.
+      evaluations: of each search.
+      seed: of the searches.
+      folder: where the run is saved.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -51,7 +52,7 @@ class Settings(command_line.Settings):
 
 
 def measure(name: str, settings: Settings) -> dict[str, Any]:
-    """Return the memory of a model on each device, and the difference of its values from XLA's."""
+    """Return what a model needs on each device, and how far its values are from XLA's."""
     case = MODELS[name]()
     result = gopt.schedule(
         case.fn,
@@ -72,8 +73,8 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
         "kernels": len(result.plan.groups),
         "stages": stages,
         "transfers": len(staged.actions) - stages,
-        "alone": result.before.peak[0],  # peak memory on one device, as predicted
-        "schedule": result.after.peak,
+        "alone": result.before.decision.peak[0],  # on one device, by the model of schedules
+        "schedule": result.after.decision.peak,
         "predicted": staged.predicted,
         "planned": staged.memory,
         "difference": largest_difference(values, expected),

@@ -1,4 +1,4 @@
-"""Measure a search on a model: its program, and the times of both programs."""
+"""Measurements of a search on a model: its program, and the time of both."""
 
 import time
 from collections import Counter
@@ -16,8 +16,8 @@ from gopt.program.program import Program, trace_program
 from gopt.rewriting import Found, OpCost, Search, Terms, footprint, measured, terms_of_program
 from gopt.workloads.cases import Case
 
-# XLA for CPUs gives products and convolutions, with adjacent ops, to a library, YNNPACK. Its code
-# is twice as slow on some machines. There every change that avoids it looks like a gain.
+# XLA for CPUs leaves products and convolutions, with what is near them, to a library, YNNPACK. That
+# takes twice as long on some machines, and then whatever keeps it from doing so seems a gain.
 PLAIN = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
@@ -29,19 +29,19 @@ def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
 
 
 def measured_cost(program: Program, times: KernelTimes) -> OpCost:
-    """Return the measured cost model of a model's ops, with weights as cold as in the model."""
+    """Return what an op of a model costs, as measured, with weights as cold as the model's."""
     return measured(times, between=footprint(program))
 
 
 def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int) -> dict[str, Any]:
-    """Return the result of a search on a model, and the times of both programs.
+    """Return what a search makes of a model, and what both take.
 
     Args:
-      case: model, whose first argument holds its weights.
-      search: search that rewrites it.
-      cost: cost model of ops.
-      repeats: rounds in which whole programs are timed.
-      seed: seed of weights and inputs.
+      case: a model, whose first argument are its weights.
+      search: how it is rewritten.
+      cost: of an op.
+      repeats: turns in which whole programs are timed.
+      seed: of weights and inputs.
     """
     watched = _Watched(search, cost)
     rewriting = gopt.rewrite(
@@ -78,17 +78,17 @@ def measure(case: Case, search: Search, cost: OpCost, *, repeats: int, seed: int
 
 
 def cost_of_before(row: Mapping[str, Any]) -> str:
-    """Return a cell: the cost after the search as a share of the cost before."""
+    """Return a cell: the cost of what was found as a share of that before."""
     return f"{row['cost'][1] / row['cost'][0]:.4f}"
 
 
 def rules(counts: Mapping[str, int]) -> str:
-    """Return a cell: rules, and the number of times that each was applied."""
+    """Return a cell: rules, and how often each was applied."""
     return "; ".join(f"{count} × {rule}" for rule, count in counts.items())
 
 
-def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[str, Any]:
-    """Return the times of a model, and of its rewritten program, without YNNPACK."""
+def _plain(case: Case, rewriting: gopt.Result, repeats: int, seed: int) -> dict[str, Any]:
+    """Return the times of a model, and of what was found, without YNNPACK."""
     weights, *others = random_arguments(case.args, seed)
     found = rewriting["rewritten, folded"].decision
     before, after = (jax.jit(fn, compiler_options=PLAIN) for fn in (case.fn, found.run))
@@ -100,19 +100,12 @@ def _plain(case: Case, rewriting: Rewriting, repeats: int, seed: int) -> dict[st
 
 
 class _Watched:
-    """A search and a cost that record their result and times.
-
-    Attributes:
-      found: result of the search.
-      seconds: time of the search, without `measuring`, s.
-      measuring: time of measuring unknown costs of ops, s.
-      terms: terms of the given program.
-    """
+    """A search, and a cost, that remember what was found, and how long each took."""
 
     found: Found
-    seconds: float
-    measuring: float
-    terms: int
+    seconds: float  # of the search, without those of `measuring`
+    measuring: float  # s, for costs of ops that were not known
+    terms: int  # of the program that was given
 
     def __init__(self, search: Search, cost: OpCost):
         self._search, self._cost, self.measuring = search, cost, 0.0

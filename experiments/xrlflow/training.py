@@ -1,4 +1,4 @@
-"""Let agents play and train, and keep the programs that they find."""
+"""Agents that play: training, and what they find while they do."""
 
 import dataclasses
 import time
@@ -18,17 +18,17 @@ from gopt.systems import xrlflow
 
 @dataclasses.dataclass(frozen=True)
 class Playing:
-    """Settings of play: its length, and whether the agent learns.
+    """Settings of play: how long, and whether the agent learns.
 
     Attributes:
-      learning: whether the agent learns from its episodes.
-      going_on: share of episodes that start near the fastest known program, at its last
-        measurement before the end.
-      at_random: whether rewrites are drawn at random, not by the agent.
-      reward: source of rewards, from `experiments.xrlflow.games.REWARDS`.
-      updates: most rounds of `Settings.episodes` episodes.
-      measurements: programs of each game that may be measured; rounds end when all are spent.
-      seed: seed of everything random.
+      learning: whether it learns from its episodes.
+      going_on: share of the episodes that begin near the fastest program that is known, where it
+        was measured the last time before.
+      at_random: whether rewrites are drawn at random, and not by the agent.
+      reward: what rewards are by, of `experiments.xrlflow.games.REWARDS`.
+      updates: rounds of `Settings.episodes` episodes, at most.
+      measurements: programs of each game that may be measured; rounds end when all are.
+      seed: of everything random.
     """
 
     learning: bool = True
@@ -50,20 +50,14 @@ class Playing:
 
 
 class Reached(NamedTuple):
-    """A program that was measured.
+    """A program that was measured."""
 
-    Attributes:
-      actions: actions that lead to it.
-      share: its time as a share of the time of the program as it is.
-      name: its digest.
-    """
-
-    actions: list[int]
-    share: float
-    name: str
+    actions: list[int]  # that lead there
+    share: float  # of the time of the program as it is
+    name: str  # its digest
 
 
-FINALISTS = 3  # programs that are measured again, because the fastest of many is often luck
+FINALISTS = 3  # programs that are measured once more: the fastest of many is often luck
 
 
 def fastest(known: Sequence[Reached], new: Reached) -> list[Reached]:
@@ -73,29 +67,16 @@ def fastest(known: Sequence[Reached], new: Reached) -> list[Reached]:
 
 
 class Played(NamedTuple):
-    """Result of play.
-
-    Attributes:
-      params: parameters of the agent.
-      best: fastest programs, by game.
-      history: a row for each round and game.
-      resumed: time of rounds before an interruption, s.
-    """
+    """Result of play."""
 
     params: Any
-    best: dict[str, list[Reached]]
-    history: list[dict[str, Any]]
-    resumed: float = 0.0
+    best: dict[str, list[Reached]]  # by game, the fastest programs
+    history: list[dict[str, Any]]  # a row for each round and game
+    resumed: float = 0.0  # s, that rounds took before an interruption
 
 
 class Seat(NamedTuple):
-    """A game that is played, and the times of its programs.
-
-    Attributes:
-      game: game.
-      budget: times of a limited number of its programs.
-      env: environment of the game.
-    """
+    """A game that is played, and what its programs take."""
 
     game: Game
     budget: Budget
@@ -105,21 +86,21 @@ class Seat(NamedTuple):
 def seat(
     game: Game, seconds: Seconds, cost: OpCost, settings: xrlflow.Settings, measurements: int
 ) -> Seat:
-    """Return a game that can be played; its initial program is measured."""
+    """Return a game that can be played; the program as it is is measured."""
     budget = Budget(game, seconds, measurements)
     env = xrlflow.RewriteEnv(game.terms, game.roots, budget, cost=cost, settings=settings)
     return Seat(game, budget, env)
 
 
 def start(seat: Seat) -> Reached:
-    """Return the initial program."""
+    """Return the program as it is."""
     return Reached([], 1.0, seat.budget.name(seat.game.roots))
 
 
 def likeliest(seat: Seat, params: Any) -> Reached:
-    """Return the program of an agent's likeliest rewrites, measured once.
+    """Return what an agent makes of a program at once, by its likeliest rewrites; measured once.
 
-    If all measurements are spent, that is the initial program.
+    If nothing may be measured any longer, that is the program as it is.
     """
     game, budget, env = seat
     settings = dataclasses.replace(env.settings, every=env.settings.horizon)
@@ -129,7 +110,7 @@ def likeliest(seat: Seat, params: Any) -> Reached:
     share = float(episode.seconds[-1] / env.first)
     if not np.isfinite(share):
         return start(seat)
-    actions = episode.action[episode.action != xrlflow.NOTHING]  # so that others can continue
+    actions = episode.action[episode.action != xrlflow.NOTHING]  # so that others can go on
     return Reached(actions.tolist(), share, budget.name(episode.roots[-1]))
 
 
@@ -141,18 +122,18 @@ def play(
     folder: Path,
     known: Mapping[str, Sequence[Reached]] | None = None,
 ) -> Played:
-    """Play games in alternation, and optionally learn from them.
+    """Play games in turn, and learn from them if it is to.
 
-    Resumes from the newest checkpoint in `folder`, if it has one. The result is the same as without
-    an interruption, if programs take the same times.
+    Resumes from the newest checkpoint in `folder`, if there is one; what comes of it is the same as
+    without an interruption, if programs take the same.
 
     Args:
       seats: games.
-      params: initial parameters.
-      settings: settings of the agent.
-      playing: settings of play.
-      folder: folder of checkpoints.
-      known: programs that were measured before, in order, by game.
+      params: to begin with.
+      settings: of the agent.
+      playing: how long.
+      folder: of checkpoints.
+      known: by game, programs that were measured before, in order.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
@@ -243,7 +224,7 @@ def _round(
     best: dict[str, list[Reached]],
     returns: dict[str, list[float]],
 ) -> tuple[list[tuple[xrlflow.Episode, xrlflow.Size]], list[dict[str, Any]]]:
-    """Return the episodes of a round, which alternate between games, and a row for each game."""
+    """Return the episodes of a round, which games have in turn, and a row for each game."""
     played: dict[str, list[xrlflow.Episode]] = {}
     taken = dict.fromkeys((each.game.name for each in seats), 0.0)
     episodes: list[tuple[xrlflow.Episode, xrlflow.Size, str]] = []
@@ -266,7 +247,7 @@ def _round(
             name = budget.name(episode.roots[step])
             reached = Reached([*before, *episode.action[: step + 1].tolist()], share, name)
             best[game.name] = fastest(best[game.name], reached)
-        if not budget.is_spent:  # all rewards are known
+        if not budget.is_spent:  # rewards are known to the end
             episodes.append((episode, env.size, game.name))
     by = {each.game.name: each for each in seats}
     for name, own in played.items():
@@ -287,44 +268,22 @@ def _round(
 
 
 def _measured(actions: Sequence[int], settings: xrlflow.Settings) -> list[int]:
-    """Return actions until the last measurement before their end, because the end may be final."""
+    """Return actions until the last measurement but that at their end, which may be for good."""
     return list(actions[: (len(actions) - 1) // settings.every * settings.every if actions else 0])
 
 
 def scaled(episode: xrlflow.Episode, returns: Sequence[float]) -> xrlflow.Episode:
-    """Return an episode with rewards as shares of the gains of its game's episodes.
+    """Return an episode whose rewards are shares of what episodes of its game have gained.
 
-    So a game whose programs become five times as fast counts as much as one that gains a hundredth.
-    The gain is the root mean square of their returns, at least 1.
+    So a game whose programs become five times as fast counts as much as one that gains a
+    hundredth. What they gain is the root mean square of their returns, 1 at least.
     """
     most = max(1.0, float(np.sqrt(np.mean(np.square(returns)))))
     return episode._replace(reward=(episode.reward / most).astype(np.float32))
 
 
-def _keep(
-    checkpoints: Checkpoints,
-    folder: Path,
-    done: int,
-    state: xrlflow.TrainState,
-    seats: Sequence[Seat],
-    best: dict[str, list[Reached]],
-    returns: dict[str, list[float]],
-    history: list[dict[str, Any]],
-) -> None:
-    """Write all state for resuming; the checkpoint comes last, as a sign that it is complete."""
-    known = {each.game.name: each.budget.known for each in seats}
-    kept = {"history": history, "best": best, "returns": returns, "known": known}
-    store.save_json(folder / f"{done}.json", kept)
-    checkpoints.save(done, (state, np.array([each.env.size for each in seats])))
-    (folder / f"{done - 2}.json").unlink(missing_ok=True)
-
-
-def _described(playing: Playing, told: Sequence[str]) -> str:
-    return f"{'learning' if playing.learning else 'playing'}: {', '.join(told)}"
-
-
 def program_of(seat: Seat, actions: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
-    """Return the results of the program that actions lead to, and their rules."""
+    """Return the results of the program that some actions lead to, and the rules that do."""
     game, _, env = seat
     unmeasured = xrlflow.RewriteEnv(
         game.terms, game.roots, lambda _: 1.0, cost=env.cost, settings=env.settings
