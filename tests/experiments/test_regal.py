@@ -244,10 +244,10 @@ def test_capacities_bind_where_they_are_part_of_the_objective():
 def unlearned(monkeypatch):
     """Nothing is learned in training."""
 
-    def learn(key: Any, params: Any, example: Any, **_: Any) -> tuple[Any, dict[str, float]]:
-        return jax.tree.map(np.zeros_like, params), {"reward": 0.0}
+    def step(state: Any, *_: Any, **__: Any) -> tuple[Any, dict[str, float]]:
+        return state, {"reward": 0.0}
 
-    monkeypatch.setattr(training, "_learn", learn)
+    monkeypatch.setattr(policies, "step", step)
 
 
 def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypatch, unlearned):

@@ -10,6 +10,7 @@ from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import graph as graphs
 from gopt.graph import padding
+from gopt.heuristics import HEURISTICS
 from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.orders import memory_orders
 from gopt.scheduling import best
@@ -189,8 +190,8 @@ def test_an_op_that_makes_most_bytes_is_left_to_the_search():
 def test_starts_are_the_heuristics_and_the_program():
     case = problem(0, 2)
     starts = best.starts(case, "makespan").keys
-    assert len(starts.priority) == len(best.HEURISTICS) + 1
-    for row, heuristic in enumerate(best.HEURISTICS.values()):
+    assert len(starts.priority) == len(HEURISTICS) + 1
+    for row, heuristic in enumerate(HEURISTICS.values()):
         jax.tree.map(
             lambda many, one, row=row: np.testing.assert_array_equal(many[row], one),
             starts,

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-from gopt.cost.schedule.engine import cells
 from gopt.xla import calls
 
 
@@ -13,5 +12,5 @@ def test_a_unit_is_called_and_not_inlined():
 
 
 def test_a_unit_is_the_function_where_jax_cannot_make_one(monkeypatch):
-    monkeypatch.setattr(cells, "xla_metadata_call", None)
+    monkeypatch.setattr(calls, "xla_metadata_call", None)
     assert calls.uninlined(len) is len
