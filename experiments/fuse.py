@@ -1,13 +1,12 @@
-"""Blocks of models in the kernels that `gopt.fuse` finds, against XLA's own on this CPU.
+"""Compare blocks of models in the kernels of `gopt.fuse` with XLA's programs on this CPU.
 
     python -m experiments.fuse
 
-Each block is traced, its equations are simplified, its kernels timed and configurations searched,
-and whole programs run in turns with XLA's own: of the block, and of the simplified equations. The
-median of the ratios in each round is given with its 95 % interval, as is that of the program that
-even rounds say is fastest, in the odd rounds alone. Programs whose kernels are
-kept apart are compared with the faster of XLA's two programs of the same equations, too, in the
-same way.
+Each block is traced and simplified, its kernels are timed and configurations searched. Whole programs
+run interleaved with XLA's programs of the block and of the simplified equations. Tables give median
+ratios of rounds with 95 % intervals. The program that is fastest in even rounds is judged in odd
+rounds. Programs with separate kernels are also compared with the faster of XLA's two programs of the
+same equations.
 """
 
 from dataclasses import dataclass
@@ -99,9 +98,9 @@ def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
 def _of_same_equations(
     fusing: gopt.Result, candidate: gopt.Candidate
 ) -> tuple[float, float, float]:
-    """Return the time of a candidate as a share of that of XLA's programs of the same equations.
+    """Return the ratio of a candidate's time to XLA's on the same equations, with its interval.
 
-    Even rounds say which of these is the faster, odd rounds are compared.
+    Even rounds choose the faster of XLA's programs; odd rounds are compared.
     """
     simplified = [c for c in fusing.candidates if c.name.startswith("XLA, simplified")]
     same = simplified or [c for c in fusing.candidates if c.decision.kernels is None]

@@ -24,15 +24,15 @@ class Candidate(NamedTuple):
     """One way to run a function, as predicted and as measured.
 
     Attributes:
-      name: as in the table.
-      decision: what was decided, a record of the verb; `None` where XLA decides.
+      name: name in the table.
+      decision: record of the decisions, its type depends on the verb; `None` where XLA decides.
       predicted: cost by the model, in bytes beside the arguments or in s, as the report says;
         `None` if the model says nothing.
       memory: bytes as XLA plans them; `None` if it was not compiled. Folded constants are among
         the arguments.
       folded_bytes: bytes of folded constants.
       times: process and wall seconds per call, by round; `None` if it was not timed.
-      base_times: those of the first candidate in the same rounds.
+      base_times: times of the first candidate in the same rounds.
       executable: the program that was measured; `None` if it was not compiled.
     """
 

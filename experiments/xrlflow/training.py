@@ -180,7 +180,7 @@ def play(
 
 @dataclasses.dataclass
 class _Notes:
-    """What games have come to, which is kept with each checkpoint.
+    """Progress of all games, kept with each checkpoint.
 
     Attributes:
       seats: games.

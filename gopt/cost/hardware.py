@@ -80,7 +80,7 @@ def unit_rate_devices(
       synchronous: whether a transfer also occupies both devices.
 
     Raises:
-      ValueError: there are no devices, or a value is invalid (see `check_hardware`).
+      ValueError: `num_devices` is less than 1, or a value is invalid (see `check_hardware`).
     """
     if num_devices < 1:
         raise ValueError(f"num_devices is {num_devices}: expected at least one device")

@@ -95,39 +95,43 @@ def fuse(
 ) -> Result:
     """Return the fastest way to fuse the ops of `fn(*args)` on this CPU, as measured.
 
-    XLA's own program is compared with XLA's program of the simplified equations, if these differ
-    (see `gopt.xla.simplify`); with the kernels that XLA makes of them, each kept apart; with those
-    of its instruction fusion and priority fusion, as gopt decodes them; and with what a search
-    finds from the best of the three. A candidate of the search costs the sum of the times of its
-    kernels, each of which is compiled and timed once; the network of `gopt.systems.local_advantage`
-    says which op to try next. Kernels that are new to it are timed in turn, on one core each.
+    The candidates are:
 
-    Programs run on as many cores as XLA uses. They are compared by process time, which is that of
-    all cores and on which others on the machine have little influence. Wall time is shown beside
-    it. XLA's own program is chosen unless another one is significantly faster, see
-    `gopt.measure.comparison`.
+    - XLA's own program;
+    - XLA's program of the simplified equations, if these differ (see `gopt.xla.simplify`);
+    - the kernels of that program, each kept apart;
+    - the kernels of XLA's instruction fusion and priority fusion, as gopt decodes them;
+    - the result of a search from the best of the three sets of kernels.
 
-    The function is run to be timed; so are its kernels. Where no op of it can be fused into
-    another, there are XLA's own programs only.
+    A candidate of the search costs the sum of its kernels' times. Each kernel is compiled and timed
+    once; new kernels are timed one after another, on one core each. The network of
+    `gopt.systems.local_advantage` says which op to try next.
+
+    Programs run on as many cores as XLA uses. They are compared by process time, the sum over all
+    cores, which other load on the machine hardly changes. Wall time is reported too. XLA's own
+    program is chosen unless another one is significantly faster, see `gopt.measure.comparison`.
+
+    The function and its kernels are run to be timed. Where no op can be fused into another, only
+    XLA's own programs are compared.
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
-      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
-        last, numbers are drawn, and predicates are true.
-      evaluations: how many configurations the search may try.
-      repeats: rounds in which whole programs are timed; with fewer than 12, too few to tell what
-        is faster, XLA's own program is chosen.
-      seed: of the search.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees. For a
+        `ShapeDtypeStruct`, numbers are drawn, and predicates are true.
+      evaluations: largest number of configurations that the search tries.
+      repeats: rounds in which whole programs are timed. Fewer than 12 are too few for a test; then
+        XLA's own program is chosen.
+      seed: random seed of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
-      times: a file in which the times of kernels are kept, see `gopt.fusion.KernelTimes`.
-      rates: by which ops are compared before anything is measured.
-      weights: a file of `gopt.systems.local_advantage.save`; by default the network that
-      ships.
+      times: file that stores the times of kernels, see `gopt.fusion.KernelTimes`.
+      rates: device rates that order the ops before anything is measured.
+      weights: file of `gopt.systems.local_advantage.save`; by default the network that ships.
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
-        is spread over devices, the backend is no CPU, or `times` or `weights` holds something else.
-      FileNotFoundError: there is no such file of `weights`.
+        is spread over devices, the backend is not a CPU, or `times` or `weights` holds something
+        else.
+      FileNotFoundError: the file `weights` does not exist.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
     """
     for name, count in {"evaluations": evaluations, "repeats": repeats}.items():

@@ -29,14 +29,14 @@ def members(kernels: Kernels, problem: FusionProblem) -> dict[int, set[int]]:
 def groups_of(
     traced: Traced, problem: FusionProblem, kernels: Mapping[int, set[int]]
 ) -> tuple[Group, ...]:
-    """Returns kernels as groups of equations, for `gopt.xla.group`.
+    """Return kernels as groups of equations, for `gopt.xla.group`.
 
-    What is no op (views, scalars that are broadcast) is in each kernel that reads it, and so are
-    broadcasts where rules allow.
+    Equations that are not ops (views, broadcast scalars) are copied into each kernel that reads
+    them, and so are broadcasts where rules allow.
 
     Args:
-      traced: the program and its graph.
-      problem: of the graph.
+      traced: program and its graph.
+      problem: fusion problem of the graph.
       kernels: ops of each kernel, by the op that ends it, see `members`.
     """
     equations = traced.program.equations

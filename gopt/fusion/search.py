@@ -12,10 +12,15 @@ from gopt.search import guided
 
 
 class Measured(NamedTuple):
-    """What a search by measured times found."""
+    """Result of a search by measured times.
 
-    fuse: np.ndarray  # bool [N], the best
-    seconds: np.ndarray  # float64 [evaluations], of the best after each
+    Attributes:
+      fuse: bool `[N]`, best configuration.
+      seconds: float64 `[evaluations]`, time of the best configuration after each evaluation, in s.
+    """
+
+    fuse: np.ndarray
+    seconds: np.ndarray
 
 
 def search(
@@ -28,19 +33,19 @@ def search(
     settings: guided.Settings | None = None,
     moves: Sequence[guided.Move] = (guided.flip,),
 ) -> Measured:
-    """Returns what `gopt.search.guided.minimize` does, for a cost that JAX cannot trace.
+    """Minimise as `gopt.search.guided.minimize`, for a cost that JAX cannot trace.
 
     Args:
       key: random key.
       cost: maps a configuration, bool `[N]`, to seconds; infinite where it failed.
-      start: bool `[N]`.
-      guide: see `gopt.search.guided`.
-      evaluations: how many candidates to measure, the start among them.
-      settings: how the guide is used.
+      start: bool `[N]`, configuration to begin with.
+      guide: scores of single changes, see `gopt.search.guided`.
+      evaluations: number of candidates to measure, the start included.
+      settings: settings of the guided search.
       moves: see `gopt.search.guided.minimize`.
 
     Raises:
-      ValueError: `evaluations` is less than one, or there are no moves.
+      ValueError: `evaluations` is less than one, or `moves` is empty.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")

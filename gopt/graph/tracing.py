@@ -141,7 +141,7 @@ def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Tra
       equations: index of each op's equation; -1 for inputs and constants.
 
     Raises:
-      ValueError: there are no ops.
+      ValueError: `ops` is empty.
     """
     arguments = jax.tree.unflatten(program.in_tree, range(len(program.inputs)))
     names = [f"args{jax.tree_util.keystr(p)}" for p, _ in jax.tree.leaves_with_path(arguments)]

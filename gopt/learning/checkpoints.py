@@ -52,9 +52,9 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(path / "steps", options=options)
 
     def restore(self, template: Tree) -> tuple[int, Tree]:
-        """Return (step, state) of the newest checkpoint, or (0, template) if there is none.
+        """Return (step, state) of the newest checkpoint, or (0, template) without one.
 
-        The arrays are NumPy arrays: the computation that takes them chooses the device.
+        The arrays are NumPy arrays, so the computation that reads them chooses the device.
         """
         step = self._manager.latest_step()
         if step is None:

@@ -1,4 +1,4 @@
-"""A `Graph` as a jraph `GraphsTuple` with features; the one module that imports jraph."""
+"""A `Graph` as a jraph `GraphsTuple` with features."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,20 +33,23 @@ OP_FEATURES: tuple[str, ...] = (
 
 
 class Guide(NamedTuple):
-    """A schedule that features describe."""
+    """A schedule that features describe.
 
-    order: np.ndarray  # its ops, but for inputs, in the order of issue; int64
-    # Where in a plane, in which devices are directions (see
-    # `gopt.heuristics.schedule.placement.spectral.sides`), each op belongs; float64 [N, 2]. None:
-    # where the first two spectral places have it.
+    Attributes:
+      order: int64, ops without inputs, in the order of issue.
+      side: float64 `[N, 2]`, place of each op in a plane in which devices are directions (see
+        `gopt.heuristics.schedule.placement.spectral.sides`). None: the first two spectral places.
+    """
+
+    order: np.ndarray
     side: np.ndarray | None = None
 
 
 def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
-    """Returns one graph as a `GraphsTuple` of two graphs: the real rows and the padding.
+    """Return one graph as a `GraphsTuple` of two graphs: the real rows and the padding.
 
-    One padding row is added where there is none, as in `gopt.cost.schedule.problem.prepare`. The
-    guide is by default the memory order that peaks least on one device (see
+    One padding row is added if the graph has none, as in `gopt.cost.schedule.problem.prepare`. The
+    default guide is the memory order with the lowest peak on one device (see
     `gopt.heuristics.schedule.orders.memory_orders.lowest_order`).
 
     Edges are uses, from producer to consumer. `nodes` is a dict of `kind` (int32 `[N]`) and
@@ -54,17 +57,21 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
     of the graph: sizes and costs are log(1 + x / mean), counts log(1 + x), positions in 0..1.
     In the order of `OP_FEATURES`:
 
-    - flops, bytes, workspace of the op;
-    - read, made: bytes of all inputs and outputs; last_reader: bytes of inputs that nobody else
-      reads; balance: (made - last_reader) / (made + last_reader);
+    - flops, bytes, workspace: cost of the op;
+    - read, made: bytes of all inputs and outputs;
+    - last_reader: bytes of inputs that nobody else reads;
+    - balance: (made - last_reader) / (made + last_reader);
+    - share: the larger of read and made, as a share of all bytes;
     - reads, readers, outputs: numbers of inputs, of uses of the outputs, of outputs;
-    - depth, height: longest path from a source and to a sink, in ops; slack: how much shorter
-      the longest path through the op is than the longest of all; index: place in program order;
-      reach, age: how far the last reader and the first producer are in program order;
-    - turn: when it runs, an input its first reader, in the order of the guide; is_late: that is
-      after the place where this order peaks on one device; held: bytes of its outputs that are
-      held there; side_x, side_y: the side of the guide;
-    - is_input; pinned: an output of it is never freed;
+    - depth, height: longest path from a source and to a sink, in ops;
+    - slack: longest path of all minus the longest path through the op;
+    - index: position in program order;
+    - reach, age: distance to the last reader and to the first producer in program order;
+    - turn: position in the order of the guide; an input has its first reader's position;
+    - is_late: whether that is after the peak of this order on one device;
+    - held: bytes of its outputs that are held at the peak;
+    - side_x, side_y: the side of the guide;
+    - is_input; pinned: whether one of its outputs is never freed;
     - spectral: places along eigenvectors of the graph, see
       `gopt.heuristics.schedule.placement.spectral`;
     - the dimensions of its largest output.
@@ -130,7 +137,7 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
 def _along_the_guide(
     problem: Problem, guide: Guide | None, spectral: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Returns turn, is_late, held, side_x and side_y of each op."""
+    """Return turn, is_late, held, side_x and side_y of each op."""
     count = spectral.shape[1]
     order, side = guide or Guide(lowest_order(problem))
     turn = relative_positions(problem, order)
@@ -146,7 +153,7 @@ def _relative(values: np.ndarray) -> np.ndarray:
 
 
 def _longest_path(sender: np.ndarray, receiver: np.ndarray, count: int) -> np.ndarray:
-    """Length in edges of the longest path to each op, in topological order."""
+    """Return the length in edges of the longest path to each op, in topological order."""
     length = [0] * count
     order = np.argsort(sender, kind="stable")
     for i, j in zip(sender[order].tolist(), receiver[order].tolist(), strict=True):

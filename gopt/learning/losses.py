@@ -4,17 +4,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_CHANGE = 20.0  # of a log-probability, in PPO
+_CHANGE = 20.0  # largest change of a log-probability that PPO counts
 
 
 def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> jax.Array:
-    """Returns the REINFORCE loss, whose gradient is -mean((reward - baseline) ∇ log_prob).
+    """Return the REINFORCE loss, whose gradient is -mean((reward - baseline) ∇ log_prob).
 
-    The baseline is not trained through it (see `baseline_error`).
+    The loss does not train the baseline (see `baseline_error`).
 
     Args:
       log_prob: log-probabilities of the actions taken, any shape `[...]`.
-      reward: `[...]`.
+      reward: rewards, `[...]`.
       baseline: estimates of the reward before the action was known, `[...]`.
 
     Source: Williams, "Simple statistical gradient-following algorithms for connectionist
@@ -24,15 +24,16 @@ def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> ja
 
 
 def leave_one_out(reward: jax.Array) -> jax.Array:
-    """Returns a baseline for each sample: the mean reward of the others of its state, `[..., S]`.
+    """Return a baseline for each sample: the mean reward of the other samples of its state, `[...,
+    S]`.
 
-    So the gradient stays unbiased, and nothing has to be learned.
+    The gradient stays unbiased, and nothing has to be learned.
 
     Args:
-      reward: of S samples for each state, `[..., S]`.
+      reward: rewards of S samples for each state, `[..., S]`.
 
     Raises:
-      ValueError: there is only one sample.
+      ValueError: each state has only one sample.
 
     Source: Kool, van Hoof, Welling, "Buy 4 REINFORCE samples, get a baseline for free!", ICLR
     2019 workshop.
@@ -44,18 +45,18 @@ def leave_one_out(reward: jax.Array) -> jax.Array:
 
 
 def baseline_error(reward: jax.Array, baseline: jax.Array) -> jax.Array:
-    """Returns the mean squared error of a baseline, to train it by."""
+    """Return the mean squared error of a baseline, as a training loss."""
     return jnp.mean((lax.stop_gradient(reward) - baseline) ** 2)
 
 
 def categorical_log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns the log-probability of each action, `[...]`, for logits `[..., K]`."""
+    """Return the log-probability of each action, `[...]`, for logits `[..., K]`."""
     log_probs = jax.nn.log_softmax(logits)
     return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
 
 
 def categorical_entropy(logits: jax.Array) -> jax.Array:
-    """Returns the entropy of each distribution in nats, `[...]`, for logits `[..., K]`.
+    """Return the entropy of each distribution in nats, `[...]`, for logits `[..., K]`.
 
     A logit of minus infinity excludes an action.
     """
@@ -67,16 +68,16 @@ def categorical_entropy(logits: jax.Array) -> jax.Array:
 def ppo(
     log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, *, clip: float = 0.2
 ) -> jax.Array:
-    """Returns the clipped surrogate loss of PPO, -mean(min(r A, clip(r, 1 - ε, 1 + ε) A)).
+    """Return the clipped surrogate loss of PPO, -mean(min(r A, clip(r, 1 - ε, 1 + ε) A)).
 
-    r = exp(log_prob - old_log_prob) is how much likelier an action has become. Beyond e^20 it
-    counts no more, and has no gradient: a sum of many log-probabilities could overflow.
+    The ratio r = exp(log_prob - old_log_prob) tells how much likelier an action has become. It is
+    limited to e^20, without a gradient beyond: a sum of many log-probabilities could overflow.
 
     Args:
       log_prob: log-probabilities of the actions taken, any shape `[...]`.
-      old_log_prob: the same when they were taken, `[...]`.
-      advantage: of the actions, `[...]`; not trained through.
-      clip: ε.
+      old_log_prob: log-probabilities when they were taken, `[...]`.
+      advantage: advantages of the actions, `[...]`; not trained through.
+      clip: largest change of the ratio, ε.
 
     Source: Schulman et al., "Proximal policy optimization algorithms", arXiv:1707.06347, eq. 7.
     """
@@ -95,17 +96,17 @@ def generalized_advantages(
     discount: float = 0.99,
     trace: float = 0.95,
 ) -> jax.Array:
-    """Returns generalised advantages of an episode, A_t = Σ_k (γλ)^k δ_(t+k), `[..., T]`.
+    """Return generalised advantages of an episode, A_t = Σ_k (γλ)^k δ_(t+k), `[..., T]`.
 
-    δ_t = r_t + γ V(s_(t+1)) - V(s_t). Values plus advantages are what values are trained towards.
+    δ_t = r_t + γ V(s_(t+1)) - V(s_t). Values plus advantages are the training targets of values.
 
     Args:
       reward: r_t, `[..., T]`.
       value: V(s_t), `[..., T]`.
-      next_value: V(s_(t+1)), `[..., T]`; of the last step 0 if the episode has ended there, and the
-        value of what comes next if it was only cut off.
-      discount: γ.
-      trace: λ.
+      next_value: V(s_(t+1)), `[..., T]`; for the last step 0 if the episode was terminated, and the
+        value of the next state if it was truncated.
+      discount: discount, γ.
+      trace: decay of the trace, λ.
 
     Source: Schulman et al., "High-dimensional continuous control using generalized advantage
     estimation", ICLR 2016, eq. 16.

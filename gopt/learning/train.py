@@ -9,8 +9,8 @@
         described={"settings": dataclasses.asdict(settings), "seed": 0},
     )
 
-A step is a function of its index and of what is carried, so an interrupted run that is started
-again ends with the same result as one that was not.
+A step depends only on its index and the carry. So an interrupted run that is started again gives
+the same result as an uninterrupted one.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ __all__ = ["Carry", "Notes", "TrainState", "run", "start"]
 Tree = Any
 Metrics = Mapping[str, Any]
 Carry = TypeVar("Carry")  # a pytree of arrays: a `TrainState`, or a tuple with one
-RECENT = 50  # steps whose mean is shown
+RECENT = 50  # number of recent steps whose mean is shown
 
 
 class Notes(Protocol):
@@ -88,24 +88,24 @@ def run(
     label: str | None = None,
     shown: str | None = None,
 ) -> tuple[Carry, list[dict[str, float]]]:
-    """Train, and return what is carried after the last step and the metrics of every step.
+    """Train, and return the carry after the last step and the metrics of every step.
 
-    With a folder, the run goes on from the newest checkpoint that is there. Metrics are means over
-    all axes. Those of `validate` are in the row of the step before, as `validation_<name>`.
+    With a folder, the run goes on from the newest checkpoint in it. Metrics are means over all
+    axes. Metrics of `validate` are in the row of the step before, as `validation_<name>`.
 
     Args:
       carry: pytree of arrays before the first step.
       step: maps the index of a step and the carry to the next carry and metrics.
       steps: number of steps.
-      folder: folder of checkpoints and of `history.json`; by default nothing is kept.
-      described: JSON values that a run must agree with to go on in the folder.
+      folder: folder of checkpoints and of `history.json`; by default nothing is saved.
+      described: JSON values that must agree with the folder's for a run to go on.
       checkpoint_every: steps between checkpoints. The last step has one.
-      notes: JSON values to be kept with checkpoints.
+      notes: JSON values to save with checkpoints.
       is_over: whether training ends before the next step.
       on_checkpoint: called with the number of steps done and the carry, before each checkpoint.
       validate: maps the number of steps done and the carry to metrics, at each checkpoint.
-      label: shows a bar of this name, if `rich` is installed.
-      shown: metric whose recent mean is beside the bar.
+      label: name of a progress bar, shown if `rich` is installed.
+      shown: metric whose recent mean is shown beside the bar.
 
     Returns:
       The carry, whose arrays may be NumPy arrays, and a dict of metrics for each step.
@@ -161,7 +161,7 @@ class _Folder:
         return done, carry, json.loads((self.folder / "history.json").read_text())[:done]
 
     def save(self, done: int, carry: Any, history: list[dict[str, float]]) -> None:
-        """Write a checkpoint. The arrays come last: they say that all the rest is there."""
+        """Write a checkpoint. The arrays come last, so a checkpoint with arrays is complete."""
         if self.notes is not None:
             _write(self._notes_of(done), self.notes.dump())
         _write(self.folder / "history.json", history)

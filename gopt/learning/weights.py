@@ -24,14 +24,14 @@ _RECORD = "gopt.weights"  # name of the JSON record among the arrays
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """The weights of one learned system: how they are written, checked and found.
+    """The format of weights of one learned system: it writes, checks and finds files.
 
     Attributes:
       system: name of the system.
-      version: version of the meaning of its parameters; files of another one are refused.
+      version: version of the meaning of its parameters; files of another version are refused.
       settings: class of its settings, a frozen dataclass of JSON values and tuples.
-      reads: all that the parameters depend on besides settings, as JSON values by name: features
-        and op kinds, say. Files that name others are refused.
+      reads: other values that the parameters depend on, as JSON values by name, such as features
+        and op kinds. Files with other values are refused.
       init: maps the settings and parameters of a file to a function that makes parameters of the
         right shapes. That function is traced and never run.
       shipped: files that ship with gopt, by label. The first one is the default.
@@ -83,7 +83,7 @@ class Format:
         Raises:
           ValueError: no such policy ships, or the file is truncated, or of another system, version
             or shape.
-          FileNotFoundError: there is no such file.
+          FileNotFoundError: the file does not exist.
         """
         return self.load_labelled(path, {})
 
@@ -109,19 +109,19 @@ class Format:
         return params, settings
 
     def origin(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """Return how the parameters of a file were trained, as `save` was told.
+        """Return how the parameters of a file were trained, as `save` recorded it.
 
         Args:
           path: as in `load`.
 
         Raises:
           ValueError: no such policy ships, or the file is truncated or foreign.
-          FileNotFoundError: there is no such file.
+          FileNotFoundError: the file does not exist.
         """
         return dict(load_weights(self.find(path))[1].get("origin", {}))
 
     def find(self, path: str | os.PathLike[str] | None) -> Path:
-        """Return the file of a path, of a label of a shipped file, or the default one.
+        """Return the file of a path, the shipped file of a label, or the default one.
 
         Raises:
           ValueError: gopt ships no weights for the system.
@@ -133,7 +133,7 @@ class Format:
         return self.shipped.get(str(path), Path(path))
 
     def _settings(self, path: Path, record: Mapping[str, Any]) -> Any:
-        """Return the settings of a record; each field must be there."""
+        """Return the settings of a record; each field must be in it."""
         try:
             found = {name: _as_tuple(value) for name, value in record["settings"].items()}
             settings = self.settings(**found)
@@ -159,7 +159,7 @@ def load_weights(path: str | os.PathLike[str]) -> tuple[Tree, dict[str, Any]]:
 
     Raises:
       ValueError: the file is truncated, or holds no weights of gopt.
-      FileNotFoundError: there is no such file.
+      FileNotFoundError: the file does not exist.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -45,19 +45,20 @@ class RewriteReport:
     """Details of a rewriting.
 
     Attributes:
-      rules: names of the rules that led to the rewritten program, as the search tells them.
-      difference: of its values from those of the function, as a share of the largest of an array.
-      folded_difference: the same of the function whose constants are folded, without rewriting.
+      rules: names of the rules that led to the rewritten program, in the words of the search.
+      difference: largest difference between its values and the function's, as a share of the
+        largest value of an array.
+      folded_difference: the same for the function with folded constants, without rewriting.
       tolerance: largest difference by rounding, see `gopt.measure.equality.tolerance`.
-      is_telling: whether random values can tell functions apart: those that the search has changed,
-        and one at least of what depends on arguments that are not constant.
-      costs: seconds by the model of the function and of the rewritten program, without what depends
-        on constants alone.
+      is_telling: whether random values can tell functions apart: all values that the search has
+        changed, and at least one value that depends on arguments that are not constant.
+      costs: seconds by the model, of the function and of the rewritten program; values that depend
+        on constants alone cost nothing.
       stopped: why the search ended.
       unknown: primitives that no rule knows, and how often the function has each.
       constant_argnums: positions of the constant arguments.
-      terms: terms of the function, then those of the search.
-      num_terms: number of those of the function.
+      terms: terms of the function, then terms that the search added.
+      num_terms: number of terms of the function.
       roots: results of the rewritten program.
     """
 

@@ -91,7 +91,7 @@ class RewritePlan:
         return fold_constants(found, constants, nested=nested)
 
     def _read(self, program: Program) -> tuple[Terms, tuple[int, ...], tuple[int, ...]]:
-        """Return the terms, the results of the function, and those of the rewritten program."""
+        """Return the terms, and the results of the function and of the rewritten program."""
         terms = Terms()
         before = terms_of_program(terms, program, known_leaves(program, self.constant_argnums))
         if len(terms) != self.num_terms:
@@ -124,9 +124,9 @@ def make_plan(
       program: the function as equations.
       constant_argnums: positions of the constant arguments.
       chosen: name of the chosen candidate.
-      chosen_folded: name of the one chosen for folded constants, or `None`.
-      terms: those of the function first, then others.
-      num_terms: number of those of the function.
+      chosen_folded: name of the candidate chosen for folded constants, or `None`.
+      terms: terms of the function, then other terms.
+      num_terms: number of terms of the function.
       roots: results of the rewritten program.
     """
     live = terms.live(roots)
@@ -161,10 +161,10 @@ def executable_of(
     """Return a candidate as an executable.
 
     Args:
-      name: of the candidate.
+      name: name of the candidate.
       fn: the function itself.
-      written: its terms, or those of the rewritten program.
-      program: its equations.
+      written: terms of the function, or of the rewritten program.
+      program: equations of the function.
     """
     if name == OWN:
         return executable(fn, None)

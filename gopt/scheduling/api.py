@@ -145,45 +145,44 @@ def schedule(
 ) -> Result:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
-    The function is compiled for the default backend to see what XLA fuses; what it fuses is one
-    kernel, and kernels are what is scheduled. Nothing is run or allocated.
+    The function is compiled for the default backend to see what XLA fuses. Each fusion is one
+    kernel, and kernels are scheduled. Nothing is run or allocated.
 
-    By default the machine is the default device of this one: the order of the kernels is searched
-    for the least memory, the best few orders are compiled, and what needs least memory by XLA's own
-    account is chosen; XLA's own program where nothing needs less. (Orders were measured on CPUs so
-    far. Other backends may not keep them; what XLA needs is what is reported.) On a machine that is
-    given, schedules are those of the performance model, see `gopt.cost.schedule.execution`.
+    By default the machine is this one's default device. The order of the kernels is searched for
+    the least memory, and the best few orders are compiled. The program that needs least memory by
+    XLA's own account is chosen; XLA's own program if none needs less. Orders were measured on CPUs
+    so far. Other backends may not keep them; the report states the memory that XLA plans. On a
+    machine that is given, schedules follow the performance model, see
+    `gopt.cost.schedule.execution`.
 
-    What comes back has the values of the function, but no custom derivative rules: so schedule the
-    gradient, not the function that it is of.
+    The result computes the values of the function, but has no custom derivative rules. So schedule
+    the gradient, not the function that is differentiated.
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       hardware: a machine, or the name of one of `gopt.cost.hardware.PRESETS`; by default this one.
-      objective: what to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       method: "best", the strongest search without training (see `gopt.scheduling.best`); "regal", a
-        genetic algorithm guided by a trained policy, which takes the devices to be alike; "go", a
-        policy that draws changes of the best schedule so far, trained for the makespan on two and
-        four GPUs that are alike; "brkga", the genetic algorithm alone; or one of
-        `gopt.heuristics.HEURISTICS`, which do not search.
-        The first three start from all heuristics, and are never worse than those that the budget
-        allows.
-      evaluations: how many candidates a search may evaluate, what it starts from included; it
-        evaluates one at least. On this machine there are two searches where equations can be
-        merged: one with these merged, one without.
-      confirm: on this machine, how many orders are compiled besides XLA's and the program's.
-      seed: of the search.
+        genetic algorithm guided by a trained policy, which assumes equal devices; "go", a policy
+        that draws changes of the best schedule so far, trained for the makespan on two and four
+        equal GPUs; "brkga", the genetic algorithm alone; or one of `gopt.heuristics.HEURISTICS`,
+        which do not search. The first three start from all heuristics that the budget allows, and
+        are never worse than these.
+      evaluations: budget of a search, its starting points included; at least one candidate is
+        evaluated. On this machine there are two searches where equations can be merged: one with
+        merged equations, one without.
+      confirm: on this machine, number of orders to compile besides XLA's and the program's.
+      seed: random seed of the search.
       donate_argnums: positions of the arguments whose buffers may be reused.
       max_trips: every `scan` of at most so many iterations is unrolled.
-      weights: file with a policy for "regal" or "go", as of `save` of
-        `gopt.systems.regal` or `gopt.systems.go`; by default the one that ships, of "regal" for
-        the objective.
+      weights: file with a policy for "regal" or "go", written by `save` of `gopt.systems.regal` or
+        `gopt.systems.go`; by default the one that ships, for "regal" the one of the objective.
 
     Raises:
       ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), has
         neither an argument nor an equation, or runs on several devices, the machine is not valid
-        (see `gopt.prepare`), or there is no such policy.
+        (see `gopt.prepare`), or the policy does not exist.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}")

@@ -36,19 +36,31 @@ UNPINNED = 0.3  # share of changes of a device that leave it to the greedy choic
 
 
 class Result(NamedTuple):
-    """What a search found for one problem."""
+    """Result of a search for one problem.
 
-    keys: Keys  # of the schedule, as `gopt.cost.schedule.execution` decodes them
-    cost: jax.Array  # float32 [], its objective
-    history: jax.Array  # float32 [K], best cost evaluated by then, infinite where it is not known
-    evaluations: jax.Array  # int32 [K], made until then, those of what it starts from included
+    Attributes:
+      keys: keys of the schedule, as `gopt.cost.schedule.execution` decodes them.
+      cost: float32 `[]`, its objective.
+      history: float32 `[K]`, best cost so far; infinite where it is not known.
+      evaluations: int32 `[K]`, evaluations so far, starting points included.
+    """
+
+    keys: Keys
+    cost: jax.Array
+    history: jax.Array
+    evaluations: jax.Array
 
 
 class Starts(NamedTuple):
-    """What the search of one problem starts from."""
+    """Starting points of the search of one problem.
 
-    keys: Keys  # of all heuristics, then of the program's own order on the first device, [S, ...]
-    action: regal.Action | None  # where the genetic algorithm searches
+    Attributes:
+      keys: keys of all heuristics, then of the program's own order on the first device, `[S, ...]`.
+      action: action of REGAL if the genetic algorithm searches, else None.
+    """
+
+    keys: Keys
+    action: regal.Action | None
 
 
 def search(
@@ -60,21 +72,21 @@ def search(
     given: Starts | None = None,
     settings: regal.Settings | None = None,
 ) -> Result:
-    """Returns the best schedule found for one problem with exactly `evaluations` evaluations.
+    """Return the best schedule found for one problem with exactly `evaluations` evaluations.
 
-    What the heuristics try counts, and so do the orders that proposals choose from. If the budget
-    is smaller than that, the search still evaluates one candidate.
+    Candidates of the heuristics count, and so do the orders that proposals choose from. If the
+    budget is smaller than their number, the search still evaluates one candidate.
 
     Args:
       key: random key.
       problem: one problem, on the host.
       objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: budget.
-      given: what to start from; by default `starts`.
-      settings: of the policy whose action is given, if one is.
+      given: starting points; by default `starts`.
+      settings: settings of the policy whose action is given, if one is.
 
     Raises:
-      ValueError: the budget is less than one, or there is no such objective.
+      ValueError: the budget is less than one, or the objective is unknown.
     """
     given = given or starts(problem, objective)
     return _improve(
@@ -126,10 +138,10 @@ _improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settin
 
 
 def proposed(problem: Problem, objective: str) -> regal.Action | None:
-    """Returns an action of REGAL, if the genetic algorithm searches for the objective; on the host.
+    """Return an action of REGAL, if the genetic algorithm searches for the objective; on the host.
 
-    It is like that of REGAL's policy before it is trained, along the guide of the objective, but
-    that there is no random network in it.
+    The action resembles the one of an untrained REGAL policy, along the guide of the objective, but
+    without a random network.
     """
     if objective == "makespan" or problem.num_devices == 1:
         return None

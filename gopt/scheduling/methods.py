@@ -32,19 +32,19 @@ def find(
     seed: int,
     weights: str | os.PathLike[str] | None = None,
 ) -> Keys:
-    """Returns the keys of the schedule that a method finds.
+    """Return the keys of the schedule that a method finds.
 
     Args:
       method: one of `METHODS`, see `gopt.schedule`.
-      graph: padded.
+      graph: padded graph.
       problem: the graph on a machine, on the host.
       objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: budget of a search.
-      seed: of a search.
+      seed: random seed of a search.
       weights: file with a policy for one of `LEARNED`; by default the one that ships.
 
     Raises:
-      ValueError: there is no such policy.
+      ValueError: the policy does not exist.
     """
     key = jax.random.key(seed)
     if method in HEURISTICS:

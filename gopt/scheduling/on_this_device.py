@@ -38,20 +38,20 @@ def through_xla(
     seed: int,
     weights: str | os.PathLike[str] | None,
 ) -> Iterator[Candidate]:
-    """Yields ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
+    """Yield ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
 
-    The function is compiled to see what XLA fuses, the order of its kernels is searched, and the
-    orders that the model says to be best are compiled.
+    The function is compiled to see what XLA fuses. Then the order of its kernels is searched, and
+    the best orders by the model are compiled.
 
     Args:
-      fn: a function.
-      args: of the function.
+      fn: any function.
+      args: arguments of the function.
       program: the function, traced.
-      donate_argnums: see `gopt.schedule`, and so for the rest.
-      method: what searches.
-      evaluations: of each search.
-      confirm: how many orders are compiled besides that of the program and XLA's own.
-      seed: of each search.
+      donate_argnums: see `gopt.schedule`, also for the other arguments.
+      method: search method.
+      evaluations: budget of each search.
+      confirm: number of orders to compile besides the program's order and XLA's own.
+      seed: random seed of each search.
       weights: file with a policy.
     """
     found: list[tuple[str, KernelSchedule]] = []
@@ -148,10 +148,10 @@ def _orders(
     seed: int,
     weights: str | os.PathLike[str] | None,
 ) -> dict[str, Program]:
-    """Returns the kernels in other orders than that of the program.
+    """Return the kernels in other orders than the program's.
 
-    The search "best" has half its evaluations for the order of chains, and half for that of
-    kernels; the orders of all heuristics come with it.
+    The search "best" spends half its evaluations on the order of chains, and half on the order of
+    kernels. The orders of all heuristics are added.
     """
     program, workspace = kernels.program, kernels.workspace
     graph = kernel_graph(program, workspace, overwritten(program, alone=True))
@@ -191,7 +191,7 @@ def _orders(
 
 @on_host
 def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> list[Program]:
-    """Returns the kernels of a graph in the order found by search, then in those of heuristics."""
+    """Return a graph's kernels in the order found by search, then in the heuristics' orders."""
     from gopt.scheduling import best  # with networks: `import gopt` stays light
 
     problem = _on_one_device(graph)

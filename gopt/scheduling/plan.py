@@ -22,19 +22,19 @@ from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered, ordered
 
 @dataclass(frozen=True, repr=False)
 class SchedulePlan:
-    """How a function should run: its kernels in order, and on which devices.
+    """A schedule of a function: its kernels in order, and the devices that they run on.
 
     Attributes:
-      fingerprint: of the program, see `fingerprint`.
-      platform: backend whose kernels they are, such as "cpu".
+      fingerprint: digest of the program, see `fingerprint`.
+      platform: backend of the kernels, such as "cpu".
       max_trips: every `scan` of at most so many iterations is unrolled.
       merged: whether equations that compute the same are merged first.
       groups: equations of each kernel, in the order in which the kernels run. `[K]`
       workspace: bytes that each kernel needs only while it runs. `[K]`
-      device: of each op: arguments, captured arrays, kernels that are no views. `[N]`
-      transfers: what goes from one device to another, in order.
+      device: device of each op: arguments, captured arrays, kernels that are not views. `[N]`
+      transfers: transfers between devices, in order.
       peak: bytes that each device holds by the model. `[D]`
-      options: of the compiler, if XLA's own program needs least; `None` for a plan of gopt.
+      options: compiler options, if XLA's own program needs least; `None` for a plan of gopt.
     """
 
     fingerprint: str

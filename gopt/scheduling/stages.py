@@ -49,15 +49,15 @@ class Tensors:
     """The graph of a program of kernels as lists, and the programs of some of its ops.
 
     Attributes:
-      num_sources: how many ops are arguments and captured arrays. They come first, with a tensor
-        each, so that the number of one is that of the other.
-      sources: those of them that are read or stay.
-      first: of each op, its first tensor; then the number of tensors.
-      reads: of each op, tensors.
-      made: of each tensor, the variable.
-      producer: of each tensor, the op.
-      size: of each tensor, bytes.
-      pinned: of each tensor, whether it stays where it is made.
+      num_sources: number of ops that are arguments and captured arrays. They come first, with one
+        tensor each, so op and tensor have the same number.
+      sources: the sources that are read or stay.
+      first: first tensor of each op; then the number of tensors.
+      reads: tensors that each op reads.
+      made: variable of each tensor.
+      producer: op that produces each tensor.
+      size: bytes of each tensor.
+      pinned: whether each tensor stays where it is made.
     """
 
     def __init__(self, traced: Traced):
@@ -168,7 +168,7 @@ def segments(
 
 
 class Ledger:
-    """What each device holds while stages run and tensors are sent.
+    """Bytes that each device holds while stages run and tensors are sent.
 
     Attributes:
       used: bytes that each device holds. `[D]`

@@ -8,7 +8,7 @@ cost graphs that TensorFlow 1 writes. Fields are read as in `cost_graph.proto`, 
   counts; pass the times to `gopt.cost.schedule.problem.prepare(..., seconds=...)`.
 - An output is a tensor of `size` bytes. An alias holds no memory: its consumers also read the
   aliased tensor. proto3 text omits zeros. So if any output states `alias_input_port` (TensorFlow
-  states -1 for "no alias"), a missing one means port 0; if none does, there are no aliases.
+  states -1 for "no alias"), a missing one means port 0; if none does, nothing is an alias.
 - `temporary_memory_size` is the workspace. `persistent_memory_size` is a pinned tensor without
   consumers. `is_final` pins the outputs. Other memory fields and `device` are ignored.
 - A control input is a use of a tensor of 0 bytes.

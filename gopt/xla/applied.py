@@ -158,11 +158,11 @@ class FoldedFunction:
 
 
 def with_weak_types(function: Callable[..., Any], program: Program) -> Callable[..., Any]:
-    """Return a function whose results are weakly typed where those of the program are.
+    """Return a function whose results are weakly typed where the program's results are.
 
     Args:
-      function: has the results of the program, with the same shapes and dtypes.
-      program: as it was traced.
+      function: function with the results of the program, with the same shapes and dtypes.
+      program: program as it was traced.
     """
     weak = [aval_of(atom).weak_type for atom in program.outputs]
 

@@ -12,16 +12,16 @@ def least_peak(
     kept: Collection[int],
     over: Collection[int] = (),
 ) -> int:
-    """Return the least peak over all orders of steps, of which each makes one tensor.
+    """Return the least peak over all orders of steps; each step makes one tensor.
 
-    A step holds what it reads and what it makes; a tensor goes with its last reader. Takes seconds
-    for some sixty steps of a randomly wired network, and longer the more orders come close.
+    A step holds the tensors that it reads and makes. A tensor is freed after its last reader. Takes
+    seconds for about sixty steps of a randomly wired network, and longer if many orders are close.
 
     Args:
       sizes: bytes that each step makes.
-      reads: for each step those whose tensors it reads.
+      reads: for each step, the steps whose tensors it reads.
       kept: steps whose tensors stay to the end.
-      over: steps that may write over a tensor that they are the last to read, if it is as large.
+      over: steps that may overwrite a tensor of equal size that they are the last to read.
     """
     search = _Search(sizes, reads, kept, over)
     bound = max(sizes)
@@ -31,7 +31,7 @@ def least_peak(
 
 
 class _Search:
-    """Which steps can follow which under a bound; sets of steps are the bits of an integer."""
+    """Search over orders under a bound; sets of steps are the bits of an integer."""
 
     def __init__(
         self,

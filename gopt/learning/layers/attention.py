@@ -1,4 +1,4 @@
-"""Attention over ops in the order of the program, in segments: memory grows with the ops alone."""
+"""Segment attention over ops in program order: memory grows linearly with the ops."""
 
 import flax.linen as nn
 import jax
@@ -11,15 +11,15 @@ from gopt.learning.layers.message_passing import MLP
 class SegmentAttention(nn.Module):
     """A transformer layer in which an op attends to its segment and to the one before.
 
-    What it attends to in the segment before is the input of this layer there, without a gradient:
-    the recurrence of Transformer-XL. There is no positional embedding, and no causal mask: ops of
-    a segment see each other.
+    In the segment before, it attends to this layer's input, without a gradient: the recurrence of
+    Transformer-XL. Positions are not embedded, and attention is not causal: all ops of a segment
+    attend to each other.
 
     Source: Dai et al., "Transformer-XL", arXiv:1901.02860, section 3.2.
 
     Attributes:
-      heads: that attend; they divide the width.
-      segment: how many ops are in one.
+      heads: number of attention heads, a divisor of the width.
+      segment: number of ops in a segment.
     """
 
     heads: int = 4
@@ -27,11 +27,11 @@ class SegmentAttention(nn.Module):
 
     @nn.compact
     def __call__(self, ops: jax.Array, mask: jax.Array) -> jax.Array:
-        """Returns embeddings of ops, float32 `[N, width]`.
+        """Return embeddings of ops, float32 `[N, width]`.
 
         Args:
           ops: embeddings, `[N, width]`.
-          mask: which rows are real, bool `[N]`; the others are not attended to.
+          mask: bool `[N]`, real rows; others are not attended to.
         """
         count, width = ops.shape
         if width % self.heads:
@@ -49,7 +49,7 @@ class SegmentAttention(nn.Module):
         keys, values = jnp.split(key_value(jnp.concatenate([before, blocks], 1)), 2, axis=-1)
         keys, values = (x.reshape(*x.shape[:2], *shape) for x in (keys, values))
 
-        @jax.checkpoint  # scores of one segment are alive at a time, backwards too
+        @jax.checkpoint  # keeps the scores of one segment in memory at a time, also backwards
         def attend(rows: tuple[jax.Array, ...]) -> jax.Array:
             query, key, value, seen = rows
             scores = jnp.einsum("qhw,khw->hqk", query, key) / shape[1] ** 0.5
@@ -64,15 +64,15 @@ class SegmentAttention(nn.Module):
 
 
 class Superposition(nn.Module):
-    """Inputs of a layer, scaled by what the whole graph is: x' = m(h_G) ⊙ x.
+    """Scale the inputs of a layer by an embedding of the whole graph: x' = m(h_G) ⊙ x.
 
-    Before it is trained it changes nothing. Source: Zhou et al., "Transferable graph optimizers for
-    ML compilers", NeurIPS 2020, after Cheung et al., "Superposition of many models into one".
+    Before training it changes nothing. Source: Zhou et al., "Transferable graph optimizers for ML
+    compilers", NeurIPS 2020, after Cheung et al., "Superposition of many models into one".
     """
 
     @nn.compact
     def __call__(self, ops: jax.Array, mask: jax.Array) -> jax.Array:
-        """Returns embeddings of ops, `[N, width]`; `mask` `[N]` says which rows are real."""
+        """Return embeddings of ops, `[N, width]`; `mask` `[N]` marks real rows."""
         whole = jnp.sum(ops * mask[:, None], 0) / jnp.maximum(mask.sum(), 1)
         scale = nn.Dense(ops.shape[1], kernel_init=nn.initializers.zeros)(whole)
         return ops * (1 + scale)

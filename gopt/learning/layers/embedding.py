@@ -8,12 +8,12 @@ from gopt.learning.graphs import GraphsTuple
 
 
 class OpEmbedding(nn.Module):
-    """Kinds and features as one vector for each op."""
+    """Embed kinds and features as one vector for each op."""
 
     width: int
 
     @nn.compact
     def __call__(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns float32 `[N, width]` of one `to_graphs_tuple`."""
+        """Return float32 `[N, width]` for one `to_graphs_tuple`."""
         kind = nn.Embed(len(KINDS), self.width)(graphs.nodes["kind"])
         return nn.LayerNorm()(kind + nn.Dense(self.width)(graphs.nodes["features"]))

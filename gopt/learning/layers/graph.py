@@ -10,14 +10,14 @@ from gopt.learning.graphs import GraphsTuple
 
 
 def op_mask(graphs: GraphsTuple) -> jax.Array:
-    """Returns which rows are real ops, bool `[N]`, for one graph of `to_graphs_tuple`."""
+    """Return a mask of real ops, bool `[N]`, for one graph of `to_graphs_tuple`."""
     return jnp.arange(len(jax.tree.leaves(graphs.nodes)[0])) < graphs.n_node[0]
 
 
 def graph_network(
     update_edge: Callable[..., jax.Array], update_node: Callable[..., jax.Array]
 ) -> Callable[[GraphsTuple], GraphsTuple]:
-    """Returns a round of message passing along uses and against them, averaged at each op.
+    """Return a round of message passing along uses and against them, averaged at each op.
 
     `update_edge(edges, senders, receivers, globals)` and `update_node(nodes, sent, received,
     globals)` map rows to rows. Source: Battaglia et al., arXiv:1806.01261, without globals.
@@ -34,17 +34,17 @@ def graph_attention(
     query: Callable[[jax.Array], jax.Array],
     logit: Callable[[jax.Array], jax.Array],
 ) -> jax.Array:
-    """Returns nodes after a layer of attention to themselves and to what they read, `[N, W]`.
+    """Return nodes after a layer of attention to themselves and to the nodes they read, `[N, W]`.
 
     h'_i = σ(Σ_j α_ij W h_j), with a leaky ReLU for σ; α_ij is a softmax over j of a leaky ReLU of
     aᵀ[W h_j ‖ W h_i].
 
     Args:
-      nodes: `[N, F]`.
-      sender: of edges, int32 `[E]`.
-      receiver: of edges, int32 `[E]`.
-      query: W, of rows `[·, F]` to rows `[·, W]`.
-      logit: aᵀ, of rows `[·, 2 W]` to rows `[·, 1]`.
+      nodes: nodes, `[N, F]`.
+      sender: int32 `[E]`, sender of each edge.
+      receiver: int32 `[E]`, receiver of each edge.
+      query: W, maps rows `[·, F]` to rows `[·, W]`.
+      logit: aᵀ, maps rows `[·, 2 W]` to rows `[·, 1]`.
 
     Source: Veličković et al., "Graph attention networks", ICLR 2018, with one head.
     """
@@ -68,5 +68,5 @@ def graph_attention(
 
 
 def max_at(rows: jax.Array, index: jax.Array, count: int) -> jax.Array:
-    """Returns the largest of the rows `[E, W]` with each index, `[count, W]`; 0 without any."""
+    """Return the largest of the rows `[E, W]` with each index, `[count, W]`; 0 without any."""
     return jraph.segment_max_or_constant(rows, index, count)

@@ -17,7 +17,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps rows `[..., *]` to `[..., outputs]`."""
+        """Map rows `[..., *]` to `[..., outputs]`."""
         return nn.Dense(self.outputs)(nn.gelu(nn.Dense(self.width)(x)))
 
 
@@ -26,7 +26,7 @@ class MessagePassing(nn.Module):
 
     Attributes:
       width: size of the embedding of an op and of a use.
-      rounds: how many uses away an op sees.
+      rounds: number of rounds, each one use further.
     """
 
     width: int = 64
@@ -34,7 +34,7 @@ class MessagePassing(nn.Module):
 
     @nn.compact
     def __call__(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns embeddings of ops, float32 `[N, width]`, of one `to_graphs_tuple`."""
+        """Return embeddings of ops, float32 `[N, width]`, of one `to_graphs_tuple`."""
         nodes = OpEmbedding(self.width)(graphs)
         graphs = graphs._replace(nodes=nodes, edges=nn.Dense(self.width)(graphs.edges))
         for _ in range(self.rounds):

@@ -1,4 +1,4 @@
-"""Recurrent networks over ops in the order of the program, which is a topological one."""
+"""Recurrent networks over ops in program order, which is a topological order."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gopt.learning.layers.embedding import OpEmbedding
 
 
 class Recurrent(nn.Module):
-    """A graph as a sequence: recurrent units over the ops, forwards and backwards; no uses.
+    """Bidirectional recurrent network over the ops as a sequence; it does not read uses.
 
     Attributes:
       width: size of the embedding of an op.
@@ -22,7 +22,7 @@ class Recurrent(nn.Module):
 
     @nn.compact
     def __call__(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns embeddings of ops, float32 `[N, width]`, of one `to_graphs_tuple`."""
+        """Return embeddings of ops, float32 `[N, width]`, of one `to_graphs_tuple`."""
         ops = OpEmbedding(self.width)(graphs)
         there = nn.RNN(nn.GRUCell(self.width))
         back = nn.RNN(nn.GRUCell(self.width), reverse=True, keep_order=True)
@@ -32,9 +32,9 @@ class Recurrent(nn.Module):
 
 
 class Feedback(nn.Module):
-    """An autoregressive head: what earlier ops are told moves what an op is told.
+    """An autoregressive head: outputs of earlier ops shift the output of an op.
 
-    Before it is trained it moves nothing.
+    Before training it changes nothing.
 
     Attributes:
       width: size of the state that is carried from op to op.
@@ -44,7 +44,7 @@ class Feedback(nn.Module):
 
     @nn.compact
     def __call__(self, base: jax.Array) -> jax.Array:
-        """Returns what ops are told, `[N, L]`: the base `[N, L]`, moved, by an Elman network."""
+        """Return outputs of ops, `[N, L]`: the base `[N, L]`, shifted by an Elman network."""
         start = nn.initializers.lecun_normal()
         kept = self.param("kept", start, (self.width, self.width))
         told = self.param("told", start, (base.shape[1], self.width))

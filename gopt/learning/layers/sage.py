@@ -1,7 +1,7 @@
-"""GraphSAGE over the uses of a graph: what an op is, from itself and from what is near.
+"""GraphSAGE over the uses of a graph: embeddings of ops and their neighbourhoods.
 
 Source: Hamilton, Ying, Leskovec, "Inductive representation learning on large graphs", NeurIPS
-2017, over all neighbours; readers and producers are told apart.
+2017, over all neighbours, with separate messages from readers and producers.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from gopt.learning.layers.graph import graph_network, max_at
 
 
 def sage_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:
-    """Returns embeddings of ops that have heard the mean of what is one use away, `[N, width]`.
+    """Return embeddings after one round of mean aggregation over neighbours, `[N, width]`.
 
     Call it in a compact method, whose module gets the parameters.
 
     Args:
       nodes: embeddings, float32 `[N, width]`.
-      graphs: whose edges are used.
+      graphs: graph whose edges are used.
     """
     width = nodes.shape[-1]
     update = nn.Dense(width)
@@ -34,10 +34,10 @@ def sage_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:
 
 
 def max_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:
-    """Returns embeddings of ops that have heard the most of what is one use away, `[N, width]`.
+    """Return embeddings after one round of max aggregation over neighbours, `[N, width]`.
 
-    The pooling aggregator: h' = f([h, max σ(W h_u + b)]). It does not read features of uses. To be
-    called as `sage_round`, with the same arguments.
+    The pooling aggregator: h' = f([h, max σ(W h_u + b)]). It does not read features of uses. Call
+    it like `sage_round`, with the same arguments.
     """
     width = nodes.shape[-1]
     said = nn.sigmoid(nn.Dense(2 * width)(nodes))
@@ -51,12 +51,12 @@ def max_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:
 
 
 class GraphSAGE(nn.Module):
-    """Rounds in which ops hear of what is one use further away.
+    """Rounds of neighbour aggregation, each one use further.
 
     Attributes:
       width: size of the embedding of an op.
-      rounds: how many uses away an op sees.
-      hear: a round, `sage_round` or `max_round`.
+      rounds: number of rounds.
+      hear: function of a round, `sage_round` or `max_round`.
     """
 
     width: int = 64
@@ -65,7 +65,7 @@ class GraphSAGE(nn.Module):
 
     @nn.compact
     def __call__(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns embeddings of ops, float32 `[N, width]`."""
+        """Return embeddings of ops, float32 `[N, width]`."""
         nodes = OpEmbedding(self.width)(graphs)
         for _ in range(self.rounds):
             nodes = self.hear(nodes, graphs)

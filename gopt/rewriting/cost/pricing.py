@@ -36,7 +36,7 @@ class TermCosts:
 class Change:
     """Change of a program's cost when terms are replaced, found without building the new program.
 
-    The change is the cost of the new terms minus the cost of the terms that are no longer read.
+    The change is the cost of the new terms minus the cost of the terms that nobody reads any more.
     Readers of a replaced term keep their cost, even if they become simpler.
     """
 

@@ -1,27 +1,29 @@
-"""GO: a policy over the graph says which ops are placed, scheduled or fused otherwise next.
+"""GO: a policy over the graph changes where ops are placed, when they run, and what is fused.
 
-p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): a network embeds the ops of a graph, and in each of some
-iterations groups of ops, from coarse to fine, keep their device, priority or fusion, or get another
-one, independently of each other but that one changes at least, given what was decided before.
-The best decision that was drawn is where the next iteration begins. The network is trained with PPO
-on what its decisions gain. Each task has a head with a layer of attention of its own, which sees
-what the task decided before, and where and when ops run.
+p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): a network embeds the ops of a graph. Each iteration draws
+changes of groups of ops, from coarse to fine. A group keeps its device, priority or fusion, or gets
+another one. Given the previous decision, groups are independent, except that at least one changes.
+The best decision drawn so far is the start of the next iteration. The network is trained with PPO;
+the reward is the improvement of the cost. Each task has a head with its own attention layers. The
+head reads the task's previous decision, and where and when ops run.
 
-Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. What is ours,
+Source: Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020. Our choices,
 besides the sizes, which the paper does not give:
 
-- groups instead of single ops on the coarse levels, the coarsest by the weights that ops read
-  (`gopt.heuristics.schedule.placement.groups`): a move of one op of thousands gains nothing;
-- what a head sees of the schedule of what was decided: which ops are critical, which of these wait
-  for a device or keep others waiting, what that is sent the end waits for, and where else ops start
-  at that time (`features`); this is simulated in each iteration, besides what is drawn;
-- the number of changes, which the policy says for a whole level, so that what it says of a group is
-  only whether it is better changed than others (`Moves`);
-- priorities as shifts of a given order, and four levels of fusion (`decisions`);
-- that the best decision is kept between iterations (`iterate`), that a decision which is worse is
-  rewarded as one that changes nothing (`reward`), and that the other samples of a level are the
-  baseline of each (`loss`);
-- that a share of the moves is drawn uniformly (`Settings.explore`).
+- Coarse levels decide groups instead of single ops, because moving one op of thousands gains
+  nothing. The coarsest level groups ops by the weights that they read
+  (`gopt.heuristics.schedule.placement.groups`).
+- The policy reads features of the previous decision's schedule (`features`). They tell critical
+  ops, which of these wait for a device or keep others waiting, and which transfers delay the end.
+  They also tell which other ops start at that time. One more simulation per iteration computes
+  them.
+- The number of changes is predicted for a whole level. The logits of a group only rank it among
+  the others (`Moves`).
+- Priorities are shifts of a given order, and fusion has four levels (`decisions`).
+- The best decision is kept between iterations (`iterate`).
+- A worse decision is rewarded like one that changes nothing (`reward`).
+- The other samples of a level are the baseline of each sample (`loss`).
+- A share of the moves is drawn uniformly (`Settings.explore`).
 """
 
 from gopt.learning.train import TrainState

@@ -1,4 +1,4 @@
-"""Actions on groups of ops: how they are drawn, how likely that is, and what they change."""
+"""Actions on groups of ops: sampling, log-probabilities, and their effect on a decision."""
 
 from typing import Any, NamedTuple
 
@@ -10,20 +10,26 @@ from gopt.learning.layers.graph import op_mask
 from gopt.systems.go.decisions import FUSIONS, SHIFTS, Decision
 from gopt.systems.go.inputs import Inputs
 
-KEEP = 0  # an action: the value of a group stays; v + 1 gives it value v
-NEVER = -1e30  # score of what is no move: finite, so that gradients are
+KEEP = 0  # action that keeps the value of a group; v + 1 gives it value v
+NEVER = -1e30  # score of invalid moves; finite, so that gradients are finite
 
 
 class Task(NamedTuple):
-    """What a task decides. `V` values."""
+    """The decision of one task. `N` ops, `V` values.
 
-    value: Any  # int32 [N], of each op now
-    may: Any  # bool [N, V], which values each op may get; of ops that the task is not about, none
-    is_about: Any  # bool [N]
+    Attributes:
+      value: int32 `[N]`, current value of each op.
+      may: bool `[N, V]`, values that each op may get; all false for ops outside the task.
+      is_about: bool `[N]`, ops that the task decides.
+    """
+
+    value: Any
+    may: Any
+    is_about: Any
 
 
 def ops_of(name: str, inputs: Inputs) -> jax.Array:
-    """Returns which ops the task of a name is about, bool `[N]`."""
+    """Return the ops that a task decides, bool `[N]`."""
     every = {
         "placement": op_mask(inputs.graphs),
         "scheduling": inputs.runs,
@@ -33,7 +39,7 @@ def ops_of(name: str, inputs: Inputs) -> jax.Array:
 
 
 def task_of(name: str, inputs: Inputs, decision: Decision) -> Task:
-    """Returns what the task of a name decides."""
+    """Return the decision of one task, by its name."""
     value, is_about = getattr(decision, name), ops_of(name, inputs)
     if name == "placement":
         return Task(value, inputs.allowed, is_about)
@@ -42,14 +48,14 @@ def task_of(name: str, inputs: Inputs, decision: Decision) -> Task:
 
 
 def sample(key: jax.Array, logits: jax.Array, samples: int) -> jax.Array:
-    """Returns actions of all groups, int32 `[S, K]`; each sample moves one group at least.
+    """Return actions of all groups, int32 `[S, K]`; each sample moves at least one group.
 
-    If a draw moves none, a move is drawn by the probabilities of moves.
+    If a draw moves none, one move is drawn by the probabilities of moves.
 
     Args:
       key: random key.
-      logits: `[K, 1 + V]`.
-      samples: how many are drawn.
+      logits: float32 `[K, 1 + V]`.
+      samples: number of samples, `S`.
     """
     to_draw, to_move = jax.random.split(key)
     drawn = jax.random.categorical(to_draw, logits, shape=(samples, len(logits)))
@@ -63,13 +69,13 @@ def sample(key: jax.Array, logits: jax.Array, samples: int) -> jax.Array:
 
 
 def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns the log-probability with which `sample` draws actions of all groups, `[S]`.
+    """Return the log-probability with which `sample` draws actions of all groups, `[S]`.
 
-    An action that moves one group is drawn as it is, or because none was to move.
+    An action that moves exactly one group is drawn directly, or because the first draw moved none.
 
     Args:
-      logits: `[K, 1 + V]`.
-      action: `[S, K]`.
+      logits: float32 `[K, 1 + V]`.
+      action: int32 `[S, K]`.
     """
     drawn = losses.categorical_log_prob(logits[None], action).sum(1)
     none = losses.categorical_log_prob(logits, jnp.zeros(len(logits), jnp.int32)).sum()
@@ -82,14 +88,14 @@ def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
 def apply_action(
     inputs: Inputs, decision: Decision, action: jax.Array, *, name: str, level: int
 ) -> Decision:
-    """Return decisions after actions `[S, K]` on the groups of a level, `[S, N]`; padding stays.
+    """Return decisions after actions on the groups of a level, `[S, N]`; padding stays.
 
     Args:
       inputs: the graph.
-      decision: before, `[N]`.
+      decision: decision before, `[N]`.
       action: int32 `[S, K]`.
-      name: of the task.
-      level: one of `Settings.levels`, by index.
+      name: name of the task.
+      level: index in `Settings.levels`.
     """
     task = task_of(name, inputs, decision)
     group = jnp.minimum(inputs.group[level], action.shape[1])

@@ -1,9 +1,9 @@
-"""What GO decides of each op, and what comes of a decision.
+"""Decisions of GO about each op, and their simulation.
 
     simulator = simulator_of(problem, "makespan")
     start = begin(problem, device, simulator)
 
-What is not decided remains as it is at the start.
+Parts that no task decides stay as they are at the start.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,25 @@ from gopt.cost.schedule.problem import Problem
 from gopt.cost.schedule.timing import Timing
 from gopt.heuristics.schedule.placement.list_scheduling import levels, mean_transfer_ticks
 
-# How much earlier or later an op is in the queue of its device than in a given order, in shares of
-# all ops; and levels of priority to be fused, of which the first is not to be. Both our choice.
+# Shifts of an op in the queue of its device against a given order, in shares of all ops. Levels of
+# priority to be fused; the first level is not fused. Both are our choice.
 SHIFTS = (-0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3)
 FUSIONS = 4
 IN_ORDER = SHIFTS.index(0)
 
 
 class Decision(NamedTuple):
-    """What is decided of `N` ops. A task is one of the three."""
+    """The decision about `N` ops. Each of the three fields is a task.
 
-    placement: Any  # int32 [N], the device of each
-    scheduling: Any  # int32 [N], its shift, an index of `SHIFTS`
-    fusion: Any  # int32 [N], its level, see `gopt.cost.fusion.levels`
+    Attributes:
+      placement: int32 `[N]`, device of each op.
+      scheduling: int32 `[N]`, shift of each op, an index of `SHIFTS`.
+      fusion: int32 `[N]`, level of each op, see `gopt.cost.fusion.levels`.
+    """
+
+    placement: Any
+    scheduling: Any
+    fusion: Any
 
 
 TASKS: tuple[str, ...] = Decision._fields
@@ -44,11 +50,11 @@ TASKS: tuple[str, ...] = Decision._fields
 
 @dataclass(frozen=True)
 class Simulator:
-    """What comes of decisions about one graph.
+    """Functions that simulate decisions about one graph.
 
     Attributes:
-      cost: what is minimised, of a population of decisions `[P, N]`, float32 `[P]`.
-      timing: when ops run, of one decision `[N]`.
+      cost: maps a population of decisions `[P, N]` to the costs to minimise, float32 `[P]`.
+      timing: maps one decision `[N]` to the times when ops run.
     """
 
     cost: Callable[[Decision], jax.Array]
@@ -56,10 +62,15 @@ class Simulator:
 
 
 class State(NamedTuple):
-    """The best decision so far."""
+    """The best decision so far.
+
+    Attributes:
+      decision: `[N]`, the decision.
+      cost: float32 `[]`, its cost.
+    """
 
     decision: Decision
-    cost: Any  # float32 []
+    cost: Any
 
 
 def begin(
@@ -68,12 +79,12 @@ def begin(
     simulator: Simulator,
     fused: jax.Array | None = None,
 ) -> State:
-    """Returns a decision to start from, in order, and its cost.
+    """Return a decision to start from, without shifts, and its cost.
 
     Args:
       problem: one problem.
-      device: int32 `[N]`, where ops are wanted; they run there if they may.
-      simulator: as of `simulator_of`.
+      device: int32 `[N]`, wanted device of each op; used where the op may run there.
+      simulator: simulator, see `simulator_of`.
       fused: bool `[N]`, ops that are fused into their readers; by default none.
     """
     device = dispatch.settled(schedule_of(problem), jnp.asarray(device, jnp.int32))
@@ -85,16 +96,16 @@ def begin(
 def simulator_of(
     problem: Problem | JointProblem, objective: str, order: jax.Array | None = None
 ) -> Simulator:
-    """Returns what comes of decisions. Ops that are fused have the times of their kernel.
+    """Return the simulator of a problem. Fused ops have the times of their kernel.
 
     Args:
-      problem: one problem; with a `Problem` fusions mean nothing.
-      objective: of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      order: that shifts are of, float32 `[N]`, as of `order_of`; if it is None, shifts mean
-        nothing, and ops, or kernels, are served first come, first served.
+      problem: one problem. A `Problem` ignores fusions.
+      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      order: float32 `[N]`, order that shifts refer to, see `order_of`. If None, shifts are ignored,
+        and ops or kernels are served first come, first served.
 
     Raises:
-      ValueError: there is no objective of that name.
+      ValueError: the objective is unknown.
     """
     objectives.check_objective(objective)
     if isinstance(problem, Problem):
@@ -121,12 +132,12 @@ def simulator_of(
 
 
 def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Keys:
-    """Returns the keys of one decision about devices and priorities.
+    """Return the keys of one decision about devices and priorities.
 
     Args:
       problem: one problem, of ops or of kernels.
       order: as in `simulator_of`.
-      decision: `[N]`.
+      decision: decision, `[N]`.
     """
     keys = dispatch.placement(problem, decision.placement)
     if order is None:
@@ -136,7 +147,7 @@ def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Ke
 
 
 def order_of(problem: Problem, values: np.ndarray) -> np.ndarray:
-    """Returns places of ops in 0..1 by rising values, float32 `[N]`; on the host."""
+    """Return places of ops in 0..1 by rising values, float32 `[N]`; on the host."""
     n = int(problem.num_ops)
     order = np.ones(problem.shape.ops, np.float32)
     order[np.argsort(np.asarray(values)[:n], kind="stable")] = np.arange(n) / n
@@ -144,20 +155,20 @@ def order_of(problem: Problem, values: np.ndarray) -> np.ndarray:
 
 
 def critical_path_order(problem: Problem | JointProblem) -> np.ndarray:
-    """Returns the order of ops by falling time from their start to the end, float32 `[N]`.
+    """Return the order of ops by falling time from their start to the end, float32 `[N]`.
 
-    That is the longest path of ops and transfers of average times, on the host; ops are as they are
-    by themselves. Unlike the order in which ops start it means something wherever they are placed.
+    That time is the longest path of ops and transfers of mean times, computed on the host, without
+    fusion. Unlike the order in which ops start, it does not depend on the placement.
     """
     problem = schedule_of(problem)
     return order_of(problem, -np.array(levels(problem, mean_transfer_ticks(problem))))
 
 
 def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.ndarray:
-    """Returns the order in which ops start first come, first served, float32 `[N]`; on the host.
+    """Return the order in which ops start first come, first served, float32 `[N]`; on the host.
 
-    As long as nothing is moved, what is in this order is first come, first served. Ops that are
-    fused have the place of their kernel.
+    Until something is moved, this order reproduces first come, first served. Fused ops have the
+    place of their kernel.
     """
     items, count, end = jax.device_get(_first_come(problem, decision))
     rank = np.full(items.size, items.size)
@@ -167,7 +178,7 @@ def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.
 
 @jax.jit
 def _first_come(problem: Problem | JointProblem, decision: Decision) -> tuple[jax.Array, ...]:
-    """Returns items as issued, first come, first served, how many, and where kernels end, `[N]`."""
+    """Return items in first-come order, their number, and the kernel end of each op, `[N]`."""
     decision = jax.tree.map(jnp.asarray, decision)
     end = jnp.arange(len(decision.placement))
     if isinstance(problem, JointProblem):

@@ -1,4 +1,4 @@
-"""What groups of ops have to do with values: what the policy reads of a decision."""
+"""Features of groups and values, computed from a decision and its timing, for the policy."""
 
 from typing import Any, NamedTuple
 
@@ -11,60 +11,90 @@ from gopt.systems.go.decisions import Decision
 from gopt.systems.go.inputs import Inputs, log_share
 from gopt.systems.go.settings import Settings
 
-BINS = 32  # of the makespan: the load of values is compared among ops that start in the same
+BINS = 32  # of the makespan: loads of values are compared among ops that start in the same bin
 
 
 class Groups(NamedTuple):
-    """What there is to know of the groups of a level. `K` groups, `V` values, `F` features."""
+    """Features of the groups of a level. `K` groups, `V` values, `F` features.
 
-    state: Any  # float32 [K, V, F], see `observe`
-    is_move: Any  # bool [K, V], a group may get the value, and has another one in part at least
+    Attributes:
+      state: float32 `[K, V, F]`, see `observe`.
+      is_move: bool `[K, V]`, the group may get the value, and at least one of its ops has another.
+    """
+
+    state: Any
+    is_move: Any
 
 
 class _Ops(NamedTuple):
-    """What there is to know of ops, whatever the task is."""
+    """Features of ops that are the same for all tasks. Times are shares of the makespan.
 
-    moment: jax.Array  # int32 [N], when they start, of `BINS`
-    crowd: jax.Array  # float32 [N], how much of what starts then is on the same device
-    start: jax.Array  # float32 [N], as the next ones in shares of the makespan
-    slack: jax.Array  # float32 [N]
-    waited: jax.Array  # float32 [N], how long critical ones wait for their device
-    yielding: jax.Array  # float32 [N], of critical ones
-    critical: jax.Array  # float32 [N]
+    Attributes:
+      moment: int32 `[N]`, bin in which each op starts, one of `BINS`.
+      crowd: float32 `[N]`, share of the work of that bin that is on the same device.
+      start: float32 `[N]`, start of each op.
+      slack: float32 `[N]`, slack of each op.
+      waited: float32 `[N]`, time that critical ops wait for their device.
+      yielding: float32 `[N]`, slack of critical ops if the next op on their device did not wait.
+      critical: float32 `[N]`, 1 for critical ops.
+    """
+
+    moment: jax.Array
+    crowd: jax.Array
+    start: jax.Array
+    slack: jax.Array
+    waited: jax.Array
+    yielding: jax.Array
+    critical: jax.Array
 
 
 class _Uses(NamedTuple):
-    """What it takes to send what is read, in shares of the time of all ops."""
+    """Times to send the tensors of uses, in shares of the time of all ops.
 
-    sent: jax.Array  # float32 [E], of all that is read, on the same device, too
-    away: jax.Array  # float32 [E], of what is sent; else 0
-    urgent: jax.Array  # float32 [E], of what critical ops wait for last; else 0
+    Attributes:
+      sent: float32 `[E]`, of all uses, also those on one device.
+      away: float32 `[E]`, of uses across devices; else 0.
+      urgent: float32 `[E]`, of uses that a critical op waits for last; else 0.
+    """
+
+    sent: jax.Array
+    away: jax.Array
+    urgent: jax.Array
 
 
 def observe(
     inputs: Inputs, decision: Decision, timing: Timing, *, settings: Settings
 ) -> tuple[Groups, ...]:
-    """Returns what each group has to do with each value, for each of `Settings.moves`.
+    """Return features of each group and value, for each of `Settings.moves`.
 
-    The share of the group's time that has it; of what the group reads, and of what others read of
-    it, how much is made or read by ops that have it, in shares and in the time that sending it
-    takes, or would take, and the time of that of it for which critical ops wait last; how much time
-    has it in all, with the group as well, of what starts when the group's ops do, and of critical
-    ops; how many bytes; its place among the values.
+    Features that depend on the value:
 
-    Then what is the same for all values: the time of the group; how much of what starts when its
-    ops do is on their devices; how much of what it sends goes to other devices; when it runs; how
-    much of its time is critical; and of its ops the least slack, how long a critical one waits for
-    its device at most, and how much slack a critical one would have at most if what comes next on
-    its device did not wait for it.
+    - the share of the group's time that has the value;
+    - the parts of the tensors that the group reads, and of the reads of its tensors, that belong to
+      ops with the value: as shares, and as the time to send them, whether they are sent or not;
+    - the time to send the tensors of these that critical ops wait for last;
+    - the time with the value: of all ops, the same with the group added, of ops that start when the
+      group's ops do, and of critical ops;
+    - the bytes with the value, and its place among the values.
 
-    Where values are no devices, the load and the bytes of a value tell only how common it is.
+    Features that are the same for all values:
+
+    - the group's time;
+    - the share of the work that starts when its ops do and is on their devices;
+    - the time to send its tensors to other devices;
+    - the time when it runs;
+    - the critical part of its time, as a time and as a share;
+    - the least slack of its ops;
+    - the longest time that a critical op waits for its device;
+    - the largest slack that a critical op would have if the next op on its device did not wait.
+
+    Where values are not devices, the load and bytes of a value only tell how common it is.
 
     Args:
       inputs: the graph.
-      decision: what was decided, `[N]`. Each task sees its own part.
-      timing: what came of it: where and when ops run.
-      settings: of the policy.
+      decision: previous decision, `[N]`. Each task reads its own part.
+      timing: where and when ops run by that decision.
+      settings: settings of the policy.
     """
     ops, uses = _of_ops(inputs, timing), _of_uses(inputs, timing)
     found = []
@@ -106,13 +136,13 @@ def _of_uses(inputs: Inputs, timing: Timing) -> _Uses:
 def _groups(
     inputs: Inputs, ops: _Ops, uses: _Uses, task: Task, group: jax.Array, is_real: jax.Array
 ) -> Groups:
-    """Returns what there is to know of the groups of a level; `is_real` is bool `[K]`."""
+    """Return the features of the groups of a level; `is_real` is bool `[K]`."""
     size, values = len(is_real), task.may.shape[1]
     on = jax.nn.one_hot(task.value, values)  # [N, V]
     mine, time = task.is_about.astype(jnp.float32)[:, None], inputs.share[:, None]
-    weight = mine * (time + 1e-9)  # a group of no time has a value, too
+    weight = mine * (time + 1e-9)  # a group without time has a value, too
 
-    # All that is summed over the ops or the uses of a group is summed at once, which is faster.
+    # One segment sum over all columns is faster than one for each.
     meets = _busy(inputs, ops.moment, on)[ops.moment]
     averaged = jnp.concatenate([on, meets, ops.crowd[:, None], ops.start[:, None]], 1)
     columns = (
@@ -153,16 +183,16 @@ def _groups(
 
 
 def _split(columns: jax.Array, *widths: int) -> list[jax.Array]:
-    """Returns consecutive columns, so many of each."""
+    """Return consecutive columns of the given widths."""
     at = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
     return jnp.split(columns, at, 1)
 
 
 def _busy(inputs: Inputs, moment: jax.Array, on: jax.Array) -> jax.Array:
-    """Returns how time is shared out between values `[N, V]` at each moment, `[BINS, V]`."""
+    """Return the share of time of each value `[N, V]` in each bin, `[BINS, V]`."""
     return _shares(jax.ops.segment_sum(inputs.share[:, None] * on, moment, BINS))
 
 
 def _shares(part: jax.Array) -> jax.Array:
-    """Returns the parts of each row as shares of their sum, or zeros, `[..., V]`."""
+    """Return the parts of each row as shares of their sum, or zeros, `[..., V]`."""
     return part / jnp.maximum(part.sum(-1, keepdims=True), 1e-9)

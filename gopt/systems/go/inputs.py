@@ -21,40 +21,56 @@ from gopt.systems.go.settings import Settings
 
 
 class Inputs(NamedTuple):
-    """A graph on a machine, as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices."""
+    """A graph on a machine, as the policy reads it. `N` ops, `E` uses, `L` levels, `D` devices.
+
+    Attributes:
+      graphs: features of ops and uses, see `gopt.learning.graphs`.
+      group: int32 `[L, N]`, group of each op; padding has an index past all groups. An input that
+        may be everywhere is in the group of its first reader (see
+        `gopt.cost.schedule.dispatch.settled`).
+      allowed: bool `[N, D]`, devices on which each op may run.
+      runs: bool `[N]`, the op has a priority: it is neither an input nor padding.
+      fusible: bool `[N]`, the op may be fused into its readers.
+      count: int32 `[L]`, number of groups of each level.
+      share: float32 `[N]`, share of the time of all ops, on average over devices.
+      bytes: float32 `[N]`, bytes that each op makes, in shares of the capacity of a device.
+      tensor: int32 `[E]`, tensor that a use of the problem reads.
+      maker: int32 `[E]`, op that makes this tensor.
+      reader: int32 `[E]`, op that reads it.
+      sent: float32 `[E]`, time to send this tensor, in shares of the time of all ops.
+      times: float32 `[N, 4]`, see `inputs`.
+    """
 
     graphs: GraphsTuple
-    group: Any  # int32 [L, N], group of each op; that of padding is none of them. An input that may
-    # be everywhere is in that of the first of its readers (see
-    # `gopt.cost.schedule.dispatch.settled`)
-    allowed: Any  # bool [N, D], where each op may run
-    runs: Any  # bool [N], it has a priority: it is no input, and no padding
-    fusible: Any  # bool [N], it may be fused into its readers
-    count: Any  # int32 [L], groups of each level
-    share: Any  # float32 [N], of the time of all ops, on average over devices
-    bytes: Any  # float32 [N], made by each op, in shares of the capacity of a device
-    tensor: Any  # int32 [E], what a use of the problem reads
-    maker: Any  # int32 [E], the op that makes it
-    reader: Any  # int32 [E], the op that reads it
-    sent: Any  # float32 [E], time to send what a use reads, in shares of the time of all ops
-    times: Any  # float32 [N, 4], see `inputs`
+    group: Any
+    allowed: Any
+    runs: Any
+    fusible: Any
+    count: Any
+    share: Any
+    bytes: Any
+    tensor: Any
+    maker: Any
+    reader: Any
+    sent: Any
+    times: Any
 
 
 def inputs(graph: Graph, problem: Problem | JointProblem, *, settings: Settings) -> Inputs:
     """Return the inputs of a policy; on the host.
 
-    `times` are, in shares of the longest path: when an op could start, how long all paths from it
-    to the end take at most, how much shorter the longest path through it is than the longest of
-    all; and the logarithm of its share of the time of all ops, scaled.
+    The columns of `times` are, in shares of the longest path: the earliest start of an op, its
+    longest path to the end, and its slack (longest path of all minus longest path through it). The
+    last is the scaled logarithm of its share of the time of all ops.
 
     Args:
-      graph: padded or not.
+      graph: the graph, padded or not.
       problem: the same graph, with the same padding, on the machine that it is placed on. With a
         `Problem` no op may be fused.
       settings: settings of the policy.
 
     Raises:
-      ValueError: the graph and the problem have not the same rows.
+      ValueError: the graph and the problem have different numbers of rows.
     """
     fusible = np.zeros(schedule_of(problem).shape.ops, bool)
     if isinstance(problem, JointProblem):
@@ -70,8 +86,8 @@ def inputs(graph: Graph, problem: Problem | JointProblem, *, settings: Settings)
     total = max(ticks.sum(), 1.0)
     tensor, producer = np.asarray(problem.tensor), np.asarray(problem.producer)
     readers = np.bincount(tensor[:uses], minlength=rows.tensors)
-    # What a tensor of several readers costs is shared out, less than evenly: one transfer serves
-    # all readers on a device.
+    # Readers share the time of a tensor: each gets more than an equal part, because one transfer
+    # serves all readers on a device.
     sent = mean_transfer_ticks(problem) / np.sqrt(np.maximum(readers, 1)) / total  # type: ignore[operator]
     weight = np.zeros(rows.uses)
     weight[:uses] = sent[tensor[:uses]]
@@ -107,12 +123,12 @@ def inputs(graph: Graph, problem: Problem | JointProblem, *, settings: Settings)
 
 
 def log_share(share: Any) -> Any:
-    """Returns a share in 0..1 on a logarithmic scale, 0..1 too: how it differs from 1e-4 counts."""
+    """Return a share in 0..1 on a logarithmic scale in 0..1, linear below about 1e-4."""
     return jnp.log1p(1e4 * share) / math.log1p(1e4)
 
 
 def _starts(problem: Problem, ticks: np.ndarray) -> np.ndarray:
-    """Returns the longest path to the start of each op, without transfers, `[N]`."""
+    """Return the longest path to the start of each op, without transfers, `[N]`."""
     uses = int(problem.num_uses)
     maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]].tolist()
     reader = np.asarray(problem.consumer)[:uses].tolist()

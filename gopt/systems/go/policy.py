@@ -1,8 +1,8 @@
-"""The policy of GO: a network over the graph chooses groups of ops and decides them anew.
+"""The policy of GO: a network over the graph chooses groups of ops and changes their decisions.
 
-p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): given what was decided before, each group of a level keeps
-it or gets another value as a whole, independently of the other groups but that one changes at
-least. A value is a device, a shift of priority, or a level of fusion.
+p(y^t | G) = Π_g p(y_g^t | h_G, y^(t-1)): given the previous decision, each group of a level keeps
+its value or gets another one as a whole. Groups are independent, except that at least one changes.
+A value is a device, a shift of priority, or a level of fusion.
 """
 
 import math
@@ -29,24 +29,34 @@ Tree = Any
 
 
 class Embedding(NamedTuple):
-    """What the network makes of a graph, whatever is decided, for each of `Settings.moves`."""
+    """Embedding of a graph, independent of decisions, for each of `Settings.moves`.
 
-    groups: tuple[Any, ...]  # float32 [K, width], of the groups of the level for the task
-    changes: tuple[Any, ...]  # float32 [], logarithm of the odds that they are moved, in all
+    Attributes:
+      groups: tuple of float32 `[K, width]`, embeddings of the groups of the level for the task.
+      changes: tuple of float32 `[]`, logarithm of the groups' total odds of being moved.
+    """
+
+    groups: tuple[Any, ...]
+    changes: tuple[Any, ...]
 
 
 class Moves(NamedTuple):
-    """What the policy says of the groups of a level."""
+    """Distribution over actions of the groups of a level.
 
-    logits: jax.Array  # float32 [K, 1 + V], of each action
-    entropy: jax.Array  # float32 [], of which move is made, in shares of the largest possible
+    Attributes:
+      logits: float32 `[K, 1 + V]`, logits of each action.
+      entropy: float32 `[]`, entropy of the choice of a move, as a share of the largest possible.
+    """
+
+    logits: jax.Array
+    entropy: jax.Array
 
 
 class Action(NamedTuple):
     """Moves that were drawn. `M` kinds of moves, `S` samples of each, `K` groups.
 
     Attributes:
-      groups: features of the groups that were decided about, for each kind of moves.
+      groups: features of the groups of each kind of moves.
       action: tuple of int32 `[S, K]`, one for each kind: 0 keeps the value of a group, v + 1 gives
         it value v.
       log_prob: float32 `[M, S]`.
@@ -58,12 +68,12 @@ class Action(NamedTuple):
 
 
 class Head(nn.Module):
-    """What the network says for one task."""
+    """The part of the network for one task."""
 
     settings: Settings
 
     def setup(self) -> None:
-        """Makes the parts."""
+        """Make the layers."""
         s = self.settings
         self.own = _attention(s, s.own)
         self.pooled = [nn.Dense(s.width) for _ in s.levels]
@@ -73,12 +83,12 @@ class Head(nn.Module):
         self.budget = nn.Dense(len(s.levels), kernel_init=nn.initializers.zeros)
 
     def embed(self, ops: jax.Array, inputs: Inputs, is_about: jax.Array) -> Embedding:
-        """Returns what the head makes of the levels of a graph.
+        """Return the embedding of the levels of a graph.
 
         Args:
-          ops: embeddings, `[N, width]`.
+          ops: embeddings of ops, `[N, width]`.
           inputs: the graph.
-          is_about: bool `[N]`, the ops that the task is about.
+          is_about: bool `[N]`, ops that the task decides.
         """
         mask = op_mask(inputs.graphs)
         for scale, attend in self.own:
@@ -94,12 +104,12 @@ class Head(nn.Module):
         return Embedding(tuple(groups), tuple(changes))
 
     def moves(self, embedding: jax.Array, changes: jax.Array, groups: Groups) -> Moves:
-        """Returns what may be done about the groups of a level.
+        """Return the distribution over actions of the groups of a level.
 
         Args:
-          embedding: of the groups, `[K, width]`.
-          changes: logarithm of the odds that they are moved, `[]`.
-          groups: what there is to know of them.
+          embedding: embeddings of the groups, `[K, width]`.
+          changes: logarithm of the groups' total odds of being moved, `[]`.
+          groups: features of the groups.
         """
         state, is_move = groups
         here = jnp.argmax(state[..., 0], -1)
@@ -120,7 +130,7 @@ class Policy(nn.Module):
     settings: Settings
 
     def setup(self) -> None:
-        """Makes the parts."""
+        """Make the layers."""
         s = self.settings
         self.sage = GraphSAGE(s.width, s.rounds, max_round)
         self.timed = nn.Dense(s.width)
@@ -128,7 +138,7 @@ class Policy(nn.Module):
         self.head = {task: Head(s) for task in s.tasks}
 
     def embed(self, inputs: Inputs) -> Embedding:
-        """Returns what the network makes of a graph."""
+        """Return the embedding of a graph."""
         mask = op_mask(inputs.graphs)
         ops = self.sage(inputs.graphs) + self.timed(inputs.times)
         for scale, attend in self.shared:
@@ -139,14 +149,14 @@ class Policy(nn.Module):
         return Embedding(*(sum(parts, ()) for parts in zip(*found, strict=True)))
 
     def moves(self, embedding: Embedding, groups: tuple[Groups, ...]) -> tuple[Moves, ...]:
-        """Returns what may be done about the groups of each level, for each task."""
+        """Return the distributions over actions of the groups of each level, for each task."""
         tasks = [self.settings.tasks[task] for task, _ in self.settings.moves]
         rows = zip(tasks, *embedding, groups, strict=True)
         return tuple(self.head[task].moves(*row) for task, *row in rows)
 
 
 def _attention(settings: Settings, layers: int) -> list[tuple[Any, nn.Module]]:
-    """Returns layers of attention, each with what its inputs go through before."""
+    """Return attention layers, each with the layer that scales its inputs."""
     s = settings
     scale: Callable[[], Any] = Superposition if s.superposition else lambda: _as_it_is
     return [(scale(), SegmentAttention(s.heads, s.segment)) for _ in range(layers)]
@@ -157,7 +167,7 @@ def _as_it_is(ops: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array:
-    """Returns log-probabilities of moves `[K, V]`, a share of which is drawn uniformly."""
+    """Return log-probabilities of moves `[K, V]`, a share of which is drawn uniformly."""
     score = jnp.where(is_move, score, NEVER)
     count = jnp.maximum(is_move.sum(), 1)
     even = jnp.where(is_move, -jnp.log(count), NEVER)
@@ -167,20 +177,20 @@ def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array
 
 
 def embed(params: Tree, inputs: Inputs, *, settings: Settings) -> Embedding:
-    """Returns what the network makes of a graph."""
+    """Return the embedding of a graph."""
     return cast(Embedding, Policy(settings).apply(params, inputs, method=Policy.embed))
 
 
 def moves(
     params: Tree, embedding: Embedding, groups: tuple[Groups, ...], *, settings: Settings
 ) -> tuple[Moves, ...]:
-    """Returns what may be done about the groups of each of `Settings.moves`.
+    """Return the distributions over actions of the groups, for each of `Settings.moves`.
 
     Args:
-      params: of the policy.
-      embedding: of the graph, as of `embed`.
-      groups: what came of what was decided before, as of `observe`.
-      settings: of the policy.
+      params: parameters of the policy.
+      embedding: embedding of the graph, see `embed`.
+      groups: features of the groups by the previous decision, see `observe`.
+      settings: settings of the policy.
     """
     said = Policy(settings).apply(params, embedding, groups, method=Policy.moves)
     return cast(tuple[Moves, ...], said)
@@ -211,9 +221,9 @@ def act(
     timing: Timing,
     embedding: Embedding | None = None,
 ) -> Action:
-    """Return moves that are drawn around a decision, `Settings.samples` of each kind.
+    """Return moves drawn around a decision, `Settings.samples` of each kind.
 
-    The policy improves decisions: besides the graph it reads the best one so far, and when ops run.
+    The policy improves decisions: it reads the graph, the best decision so far, and when ops run.
     `apply_action` gives the decisions that the moves lead to.
 
     Args:
@@ -221,8 +231,8 @@ def act(
       params: parameters of the policy.
       inputs: the graph on a machine.
       settings: settings of the policy.
-      decision: the decision that is changed, `[N]`.
-      timing: when ops run by that decision, see `simulator_of`.
+      decision: decision to change, `[N]`.
+      timing: times when ops run by that decision, see `simulator_of`.
       embedding: embedding of the graph, if it is known, see `embed`.
     """
     if embedding is None:

@@ -1,8 +1,8 @@
 """Schedules that GO finds, as keys of `gopt.cost.schedule.execution`.
 
-Every schedule of `gopt.cost.schedule.dispatch` is one of `execution`, too: the one that issues the
-same items in the same order, which has the same makespan and peaks. So what is searched under
-priority dispatch can be compared with what heuristics decide item by item.
+Every schedule of `gopt.cost.schedule.dispatch` has an equal one in `execution`: it issues the same
+items in the same order, and has the same makespan and peaks. So results under priority dispatch
+can be compared with heuristics that decide item by item.
 """
 
 import dataclasses
@@ -47,17 +47,17 @@ def search(
     """Return the keys of the best schedule found, heuristics included.
 
     GO begins with the best of the heuristics' placements under dispatch, each with priorities in
-    its own order and by critical path. Where the budget leaves no iteration, the best heuristic is
-    returned, of those that it allows; it allows one at least.
+    its own order and by critical path. If the budget leaves no iteration, the best heuristic within
+    the budget is returned; at least one is tried.
 
     Args:
       key: random key.
       problem: one problem, on the host.
       params: parameters of a policy.
       inputs: the same problem as the policy reads it.
-      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      evaluations: number of schedules that may be simulated, those that heuristics try included.
-      settings: settings of the policy. Other tasks than those of schedules are left out.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      evaluations: number of schedules that may be simulated, heuristics included.
+      settings: settings of the policy. Tasks that are not about schedules are left out.
 
     Raises:
       ValueError: the policy decides neither placement nor scheduling.
@@ -77,7 +77,7 @@ def search(
     if not tasks:
         return of_heuristics
     settings = dataclasses.replace(settings, tasks=tasks)
-    left -= 3 * len(costs) + 1  # two starts of each; what is found is simulated once more
+    left -= 3 * len(costs) + 1  # two starts of each; the result is simulated once more
     if left < settings.evaluations_per_iteration:
         return of_heuristics
     iterations = left // settings.evaluations_per_iteration
@@ -111,13 +111,13 @@ def search(
 
 @partial(jax.jit, static_argnames="objective")
 def _costs(problem: Problem, keys: Keys, *, objective: str) -> jax.Array:
-    """Returns what candidates cost by `gopt.cost.schedule.execution`, float32 `[P]`."""
+    """Return the costs of candidates by `gopt.cost.schedule.execution`, float32 `[P]`."""
     return objectives.population_cost(problem, objective)(keys)
 
 
 @partial(jax.jit, static_argnames="objective")
 def _starts(problem: Problem, device: jax.Array, orders: jax.Array, *, objective: str) -> State:
-    """Returns decisions to start from, each in its order, `[P, ...]`."""
+    """Return decisions to start from, each in its order, `[P, ...]`."""
 
     def one(row: tuple[jax.Array, jax.Array]) -> State:
         return begin(problem, row[0], simulator_of(problem, objective, row[1]))
@@ -138,7 +138,7 @@ def _search(
     iterations: int,
     settings: Settings,
 ) -> tuple[jax.Array, ...]:
-    """Returns the cost of what is found, devices, items as issued, and how many there are."""
+    """Return the cost of the best decision, devices, items as issued, and the number of items."""
     simulator = simulator_of(problem, objective, order)
     best, _, _ = rollout(
         key, params, inputs, start, simulator, iterations=iterations, settings=settings

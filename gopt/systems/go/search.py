@@ -1,4 +1,4 @@
-"""Iterations of GO: decisions are drawn around the best one so far, and costed."""
+"""Iterations of GO: draw decisions around the best one so far, and cost them."""
 
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ Tree = Any
 
 
 class Trajectory(NamedTuple):
-    """The moves of an iteration, and how costs changed. `M` kinds of moves, `S` samples.
+    """The moves of an iteration, and the change of cost. `M` kinds of moves, `S` samples.
 
     Attributes:
-      decision: `[N]`, the decision before.
+      decision: decision before, `[N]`.
       groups: features of groups, for each kind of moves.
       action: tuple of int32 `[S, K]`, one for each kind of moves.
       log_prob: float32 `[M, S]`.
@@ -46,17 +46,17 @@ def iterate(
 ) -> tuple[State, Trajectory]:
     """Return the best decision after an iteration, and its trajectory.
 
-    `M · S` decisions are costed: `Settings.samples` of each kind of moves, each of them a change of
-    the groups of one level by one task only. The best one before is simulated, too.
+    `M · S` decisions are costed: `Settings.samples` of each kind of moves. Each one changes groups
+    of one level for one task. The best decision before is simulated, too.
 
     Args:
       key: random key.
-      params: of the policy.
-      embedding: of the graph, as of `embed`.
+      params: parameters of the policy.
+      embedding: embedding of the graph, see `embed`.
       inputs: the graph.
-      state: the best decision before.
-      simulator: as of `simulator_of`.
-      settings: of the policy.
+      state: best decision before.
+      simulator: simulator, see `simulator_of`.
+      settings: settings of the policy.
     """
     found = act(
         key,
@@ -80,7 +80,7 @@ def iterate(
 
 
 def keep_best(state: State, drawn: Decision, costs: jax.Array) -> State:
-    """Returns the best of decisions `[S, N]` of costs `[S]` if it is no worse than the state's."""
+    """Return the best of decisions `[S, N]` with costs `[S]`, unless it is worse than the state."""
     best = jnp.nanargmin(costs)
     better = costs[best] <= state.cost
     found = State(jax.tree.map(lambda x: x[best], drawn), costs[best])
@@ -99,7 +99,7 @@ def rollout(
 ) -> tuple[State, Trajectory, jax.Array]:
     """Return the best decision after `T` iterations, the trajectory, and costs after each.
 
-    The arguments are those of `iterate`; `start` is the decision to begin with, see `begin`. The
+    The arguments are as in `iterate`; `start` is the decision to begin with, see `begin`. The
     trajectory has an axis `[T]` before its others, and costs are float32 `[T]`.
     """
     embedding = embed(params, inputs, settings=settings)

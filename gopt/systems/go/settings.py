@@ -1,4 +1,4 @@
-"""Settings of GO: sizes of its policy, how it searches, how it is trained."""
+"""Settings of GO: sizes of its policy, search, and training."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -11,26 +11,27 @@ class Settings:
     """Sizes and settings, all our choice where the paper does not give them.
 
     Attributes:
-      tasks: what is decided, of `TASKS`; each has a part of the network, and samples, of its own.
+      tasks: tasks to decide, some of `TASKS`; each has its own part of the network and own samples.
       width: size of the embedding of an op; the last hidden layer of heads has half of it.
-      rounds: of GraphSAGE.
-      layers: of segment-recurrent attention over all ops, for all tasks.
-      own: layers of it that each task has of its own, after those.
-      superposition: what these layers read is scaled by what the whole graph is.
-      heads: of attention.
-      segment: ops in a segment.
-      levels: how many groups of ops there are at most, from coarse to fine.
-      changes: sum of the odds of the groups of a level to be moved, before it is trained. About as
-        many move on average, but for what is drawn because one has to.
-      samples: decisions that are drawn in an iteration for each task and level, `S`.
+      rounds: rounds of GraphSAGE.
+      layers: layers of segment-recurrent attention over all ops, shared by all tasks.
+      own: attention layers per task, after the shared ones.
+      superposition: whether the inputs of these layers are scaled by an embedding of the whole
+        graph.
+      heads: number of attention heads.
+      segment: number of ops in a segment.
+      levels: largest number of groups of each level, from coarse to fine.
+      changes: total odds of the groups of a level to be moved, before training. About as many move
+        on average; a few more, because at least one has to.
+      samples: decisions drawn in an iteration for each task and level, `S`.
       explore: share of the moves that is drawn uniformly, so that no move becomes impossible.
-      iterations: between two steps of training, `T`.
-      epochs: how often what was drawn is used in a step of training; if once, PPO clips nothing.
-      quiet: difference of rewards that counts for little in training.
-      clip: of the ratio of probabilities, in PPO.
+      iterations: iterations between two steps of training, `T`.
+      epochs: passes over the drawn decisions in a step of training; with one, PPO clips nothing.
+      quiet: reward spread below which advantages of a graph are scaled down.
+      clip: PPO clip of the ratio of probabilities, ε.
       entropy: weight of the entropy of the moves, in PPO.
-      learning_rate: of Adam.
-      norm: to which the gradient is clipped.
+      learning_rate: Adam learning rate.
+      norm: largest global norm of the gradient, which is clipped to it.
     """
 
     tasks: tuple[str, ...] = ("placement",)
@@ -78,10 +79,10 @@ class Settings:
 
     @property
     def moves(self) -> tuple[tuple[int, int], ...]:
-        """The kinds of moves: a task and a level, both by index. There are `M`."""
+        """Kinds of moves: pairs of a task and a level, both by index. There are `M`."""
         return tuple(product(range(len(self.tasks)), range(len(self.levels))))
 
     @property
     def evaluations_per_iteration(self) -> int:
-        """How many decisions are simulated in an iteration: the best so far, and those drawn."""
+        """Number of decisions simulated in an iteration: the best so far, and the drawn ones."""
         return 1 + self.samples * len(self.moves)

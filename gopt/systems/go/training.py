@@ -28,8 +28,8 @@ class Batch(NamedTuple):
     """Graphs and the iterations of their searches. `G` graphs, `T` iterations.
 
     Attributes:
-      inputs: `[G, ...]`.
-      trajectory: `[G, T, ...]`.
+      inputs: graphs as the policy reads them, `[G, ...]`.
+      trajectory: iterations, `[G, T, ...]`.
     """
 
     inputs: Inputs
@@ -40,11 +40,11 @@ class Searches(NamedTuple):
     """Searches of `G` graphs of one shape on one number of devices.
 
     Attributes:
-      problem: `[G, ...]`.
-      inputs: `[G, ...]`.
-      order: float32 `[G, N]`, order that shifts of priority refer to; None if there are no
-        priorities to decide.
-      start: `[G, ...]`, decision to begin with.
+      problem: graphs on a machine, `[G, ...]`.
+      inputs: the same as the policy reads them, `[G, ...]`.
+      order: float32 `[G, N]`, order that shifts of priority refer to; None if priorities are not
+        decided.
+      start: decisions to begin with, `[G, ...]`.
     """
 
     problem: Problem | JointProblem
@@ -58,10 +58,11 @@ Simulate = Callable[[Any, str, Any], Simulator]
 
 
 def reward(ratio: jax.Array) -> jax.Array:
-    """Return -√(cost relative to the cost before), `[...]`, -1 at least, for ratios `[...]`.
+    """Return -√(cost ÷ cost before), `[...]`, at least -1, for ratios `[...]`.
 
-    How much worse a decision is does not matter to a search that keeps the best, nor that a cost is
-    not a number. If it did count, a policy would learn to change what does not matter.
+    The search keeps the best decision, so it does not matter how much worse another one is, or
+    whether its cost is a number. If it counted, a policy would learn to change ops that do not
+    matter.
     """
     return -jnp.sqrt(jnp.where(ratio < 1, ratio, 1))
 
@@ -69,10 +70,10 @@ def reward(ratio: jax.Array) -> jax.Array:
 def loss(
     params: Tree, batch: Batch, *, settings: Settings
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the loss of the iterations of one graph, and metrics.
+    """Return the PPO loss of the iterations of one graph, and metrics.
 
-    PPO; the baseline of a sample is the mean reward of the others of its iteration, task and level,
-    and advantages are divided by their root mean square over the graph.
+    The baseline of a sample is the mean reward of the other samples of its iteration, task and
+    level. Advantages are divided by their root mean square over the graph.
 
     Args:
       params: parameters of the policy.
@@ -119,14 +120,14 @@ def step(
 ) -> tuple[TrainState, dict[str, Any]]:
     """Return the state after a step on some searches, and metrics.
 
-    Each search takes `Settings.iterations`, then the policy is improved by what they found.
+    Each search takes `Settings.iterations`; then the policy is trained on their trajectories.
 
     Args:
       state: state before the step.
       key: random key.
       batch: searches.
       settings: settings of the policy.
-      objective: objective that is minimised.
+      objective: objective to minimise.
       simulate: maps a problem, an objective and an order to a simulator.
 
     Returns:
@@ -168,7 +169,7 @@ def improve(
         def one(row: Batch) -> tuple[Tree, dict[str, jax.Array]]:
             return jax.grad(loss, has_aux=True)(state.params, row, settings=settings)
 
-        # One graph after another: they need not be in memory together.
+        # One graph after another saves memory.
         gradient, metrics = jax.tree.map(lambda x: x.mean(0), lax.map(one, batch))
         return state.apply_gradients(grads=gradient), metrics
 
@@ -186,20 +187,20 @@ def tune(
     steps: int,
     settings: Settings,
 ) -> tuple[TrainState, State, jax.Array]:
-    """Return a policy trained while it searches one graph, the best decision, and costs.
+    """Train a policy while it searches one graph; return it, the best decision, and costs.
 
-    From parameters of other graphs this is fine-tuning, from random ones the paper's GO-one. In
-    each step there are `Settings.iterations`, then the policy is improved; the next step begins
-    with the best decision of all.
+    From parameters of other graphs this is fine-tuning, from random ones the paper's GO-one. Each
+    step runs `Settings.iterations` and then trains the policy. The next step begins with the best
+    decision so far.
 
     Args:
       key: random key.
-      state: of training, before.
+      state: state of training before.
       inputs: the graph.
-      start: the decision to begin with, as of `begin`.
-      simulator: as of `simulator_of`.
-      steps: of training, `K`.
-      settings: of the policy.
+      start: decision to begin with, see `begin`.
+      simulator: simulator, see `simulator_of`.
+      steps: number of steps of training, `K`.
+      settings: settings of the policy.
 
     Returns:
       The state after training, the best decision, and the lowest cost after each iteration,

@@ -1,4 +1,4 @@
-"""Policies of GO as files. One ships, for any number of devices."""
+"""Files of GO policies. One policy ships, for any number of devices."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ from gopt.systems.go.policy import init
 from gopt.systems.go.settings import Settings
 
 Tree = Any
-VERSION = 5  # of the meaning of inputs and parameters
+VERSION = 5  # version of the meaning of inputs and parameters
 
 
 def _init(settings: Settings, _: Tree) -> Callable[[], Tree]:

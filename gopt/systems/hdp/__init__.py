@@ -1,21 +1,23 @@
-"""HDP: ops go to groups, and groups to devices, as two networks say that are trained on one graph.
+"""HDP: one network assigns ops to groups, another assigns groups to devices, trained on one graph.
 
-p(g, d | G) = Π_i p(g_i | G) · Π_k p(d_k | d_1 … d_(k-1), g, G). A grouper, two layers without a
-recurrence, says to which group each op belongs; a placer reads what is in each group (a recurrent
-network both ways), and says one after another where groups run (another one, with attention). Both
-are trained with REINFORCE on -√cost against a moving average, from scratch: training is the search,
-and its result the best placement that was drawn.
+p(g, d | G) = Π_i p(g_i | G) · Π_k p(d_k | d_1 … d_(k-1), g, G). The grouper, two layers without
+recurrence, assigns each op to a group. The placer reads features of each group with a bidirectional
+recurrent network. A second recurrent network, with attention, assigns devices to the groups in
+sequence. Both are trained with REINFORCE on -√cost against a moving average, from scratch. Training
+is the search, and its result is the best placement that was drawn.
 
 Source: Mirhoseini et al., "A hierarchical model for device placement", ICLR 2018, and the
-hierarchical controller of TensorFlow's Grappler. What is ours:
+hierarchical controller of TensorFlow's Grappler. Our choices:
 
-- that features are standardised and shapes logarithms (`inputs`), and each part of the features of
-  a group is divided by its own largest number (`group_embedding`);
-- that inputs belong to the group of their first reader, and ops that may not run where their group
-  does go elsewhere (`gopt.cost.schedule.dispatch.settled`);
-- costs in units of the mean cost of the first placements, and what has no cost (`reward`);
-- the first baseline (`step`), and that the learning rate does not decay, as it does in Grappler;
-- settings chosen by trials (`Settings`), beside the published ones (`PUBLISHED`).
+- Features are standardised, and shapes are logarithms (`inputs`).
+- Each part of the features of a group is divided by its own largest number (`group_embedding`).
+- Inputs belong to the group of their first reader. Ops that may not run on their group's device run
+  elsewhere (`gopt.cost.schedule.dispatch.settled`).
+- Costs are in units of the mean cost of the first placements, and infeasible placements have a
+  fixed cost (`reward`).
+- The first baseline is the mean reward of the first step (`step`).
+- The learning rate is constant; in Grappler it decays.
+- Trials chose some settings (`Settings`); `PUBLISHED` has the published ones.
 """
 
 from gopt.systems.hdp.inputs import Inputs, group_embedding, inputs, members

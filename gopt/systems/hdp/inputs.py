@@ -11,42 +11,50 @@ from gopt.graph.graph import Graph, Shape
 from gopt.graph.kinds import KINDS
 from gopt.systems.hdp.settings import Settings
 
-OUTPUTS, DIMENSIONS = 5, 5  # of an op that are read, and of each output
-NEIGHBOURS = 10  # of an op that are read: which op each is, and whether it reads
+OUTPUTS, DIMENSIONS = 5, 5  # outputs read of each op, and dimensions read of each output
+NEIGHBOURS = 10  # neighbours read of each op: the index of each, and whether it is a reader
 
 
 class Inputs(NamedTuple):
-    """A graph on a machine, as HDP reads it. `N` ops."""
+    """A graph on a machine, as HDP reads it. `N` ops.
+
+    Attributes:
+      problem: the graph on the machine.
+      kind: int32 `[N]`, kind of each op.
+      features: float32 `[N, 45]`, see `inputs`; 0 for ops that are not placed.
+      dimensions: float32 `[N, 25]`, dimensions of the first outputs; 0 where one is missing.
+      is_placed: bool `[N]`, the op is real and not an input.
+      leader: int32 `[N]`, op whose group an op is in: itself, or the first of its readers.
+    """
 
     problem: Problem
-    kind: Any  # int32 [N]
-    features: Any  # float32 [N, 45], see `inputs`; 0 for ops that are not placed
-    dimensions: Any  # float32 [N, 25], of the first outputs; 0 where there is none
-    is_placed: Any  # bool [N], that is real and no input
-    leader: Any  # int32 [N], whose group an op is in: its own, or that of the first of its readers
+    kind: Any
+    features: Any
+    dimensions: Any
+    is_placed: Any
+    leader: Any
 
 
 def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
     """Return the inputs of HDP; on the host.
 
-    `features` are the dimensions of the first outputs of an op, as logarithms, -1 where there is
-    none; which ops its first neighbours are, those that it reads before those that read it, and
-    -1 or 1 to tell these apart. Each is shifted and scaled to mean 0 and variance 1 over all ops
-    that are placed: our choice, as raw ones, in the thousands, saturate what the grouper says. So
-    is that an op with fewer neighbours has itself in the other places, with 0: what is near in
-    the program is similar.
+    `features` are the dimensions of the first outputs of an op, as logarithms, -1 where one is
+    missing; then the indices of its first neighbours, producers before readers, and their
+    directions, -1 for producers and 1 for readers. Each feature is standardised to mean 0 and
+    variance 1 over all placed ops: our choice, as raw features, in the thousands, saturate the
+    grouper. Also our choice: an op with fewer neighbours has itself in the other places, with
+    direction 0. Ops near in the program are similar.
 
-    Inputs of the graph are where the first of their readers is (see
-    `gopt.cost.schedule.dispatch.settled`), so they belong to its group; one that nobody reads
-    belongs to none.
+    Inputs of the graph belong to the group of their first reader, because they run there (see
+    `gopt.cost.schedule.dispatch.settled`). An input without readers belongs to no group.
 
     Args:
-      graph: padded or not.
+      graph: the graph, padded or not.
       problem: the same graph on the machine that it is placed on, padded in any way.
       settings: settings of the policy. All read the same.
 
     Raises:
-      ValueError: the problem is that of another graph.
+      ValueError: the problem belongs to another graph.
     """
     del settings
     real = Shape(int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses))
@@ -84,29 +92,29 @@ def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
 
 
 def members(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
-    """Returns the group of each op, int32 `[N]`, inputs included; `groups` if it is in none.
+    """Return the group of each op, int32 `[N]`, inputs included; `groups` if it has none.
 
     Args:
       inputs: the graph.
-      group: of each op that is placed, int32 `[N]`.
-      groups: how many there are.
+      group: int32 `[N]`, group of each placed op.
+      groups: number of groups.
     """
     group = jnp.where(inputs.is_placed, group, groups)
     return group[inputs.leader].astype(jnp.int32)
 
 
 def group_embedding(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
-    """Returns what the placer reads of each group, float32 `[K, 2 K + kinds + 25]`.
+    """Return the features of each group for the placer, float32 `[K, 2 K + kinds + 25]`.
 
-    How often ops of the group are read by each group, how often they read each; how many ops of
-    each kind there are; the sum of the dimensions of their first outputs. Each of the four is
-    divided by 1 + the largest in its row: our choice, as the published common divisor, the largest
-    of all four, leaves dimensions only.
+    Four parts: how often each group reads ops of this group; how often this group reads ops of each
+    group; the number of ops of each kind; the sum of the dimensions of their first outputs. Each
+    part is divided by 1 + the largest number of its row: our choice, as the published common
+    divisor, the largest of all four, leaves only the dimensions.
 
     Args:
       inputs: the graph.
-      group: of each op, int32 `[N]`, as of `members`.
-      groups: how many there are, `K`.
+      group: int32 `[N]`, group of each op, see `members`.
+      groups: number of groups, `K`.
     """
     problem = inputs.problem
     kinds = jnp.zeros((groups, len(KINDS)), jnp.float32).at[group, inputs.kind].add(1, mode="drop")
@@ -118,7 +126,7 @@ def group_embedding(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
 
 
 def _shapes(graph: Graph) -> np.ndarray:
-    """Returns the dimensions of the first outputs of each real op, -1 where there is none."""
+    """Return the dimensions of the first outputs of each real op, -1 where one is missing."""
     n, t = int(graph.num_ops), int(graph.num_tensors)
     producer = np.asarray(graph.producer)[:t]
     output = np.arange(t) - np.searchsorted(producer, producer)
@@ -129,11 +137,11 @@ def _shapes(graph: Graph) -> np.ndarray:
 
 
 def _neighbours(maker: np.ndarray, reader: np.ndarray, n: int) -> np.ndarray:
-    """Returns the first neighbours of each real op, and their directions, `[n, 20]`."""
+    """Return the first neighbours of each real op, and their directions, `[n, 20]`."""
     maker, reader = np.unique(np.stack([maker, reader]), axis=1)
     op, other = np.concatenate([reader, maker]), np.concatenate([maker, reader])
     direction = np.repeat([-1, 1], maker.size)
-    order = np.argsort(op, kind="stable")  # what an op reads remains before what reads it
+    order = np.argsort(op, kind="stable")  # producers stay before readers
     op, other, direction = op[order], other[order], direction[order]
     slot = np.arange(op.size) - np.searchsorted(op, op)
     kept = slot < NEIGHBOURS

@@ -19,21 +19,31 @@ from gopt.systems.hdp.inputs import Inputs, group_embedding, members
 from gopt.systems.hdp.settings import Settings
 
 Tree = Any
-SURE = 1e9  # added to a logit, it decides; logits of devices are bounded
+SURE = 1e9  # large enough to decide when added to a logit: logits of devices are bounded
 
 
 class Action(NamedTuple):
-    """`M` groupings of ops, and `P` placements of each on devices. `K` groups."""
+    """Groupings of ops, and placements of each. `M` groupings, `P` placements, `K` groups.
 
-    group: Any  # int32 [M, N]; means nothing for ops that are not placed
-    device: Any  # int32 [M, P, K]
+    Attributes:
+      group: int32 `[M, N]`, group of each op; arbitrary for ops that are not placed.
+      device: int32 `[M, P, K]`, device of each group.
+    """
+
+    group: Any
+    device: Any
 
 
 class Noise(NamedTuple):
-    """What is added to logits, in units of their root mean square."""
+    """Noise that is added to logits, in units of their root mean square.
 
-    group: Any  # float32 [N, K]
-    device: Any  # float32 [M, P, K, D]
+    Attributes:
+      group: float32 `[N, K]`.
+      device: float32 `[M, P, K, D]`.
+    """
+
+    group: Any
+    device: Any
 
 
 class Policy(nn.Module):
@@ -43,7 +53,7 @@ class Policy(nn.Module):
     devices: int
 
     def setup(self) -> None:
-        """Makes the parameters, random as published."""
+        """Make the parameters, random as published."""
         s, start = self.settings, nn.initializers.glorot_uniform()
         groups, half = s.groups_on(self.devices), s.width // 2
         self.of_kind, self.of_features = nn.Embed(len(KINDS), s.hidden), nn.Dense(s.hidden)
@@ -51,8 +61,8 @@ class Policy(nn.Module):
         self.forwards, self.backwards = nn.Dense(4 * half), nn.Dense(4 * half)
         self.kept_forwards = self.param("kept_forwards", start, (half, 4 * half), jnp.float32)
         self.kept_backwards = self.param("kept_backwards", start, (half, 4 * half), jnp.float32)
-        # An embedding of the device before, times what the recurrent unit makes of it, is a row of
-        # a table; the last one stands for none.
+        # The embedding of the previous device times the input weights of the recurrent unit is one
+        # row of a table; the last row stands for no device.
         self.before = self.param("before", start, (self.devices + 1, 4 * s.width), jnp.float32)
         self.kept = self.param("kept", start, (s.width, 4 * s.width), jnp.float32)
         self.recall = nn.Dense(s.width, use_bias=False)
@@ -61,22 +71,22 @@ class Policy(nn.Module):
         self.to_device = self.param("to_device", start, (2 * s.width, self.devices), jnp.float32)
 
     def group_logits(self, inputs: Inputs) -> jax.Array:
-        """Returns how much each op belongs to each group, float32 `[N, K]`."""
+        """Return the logits of each op's group, float32 `[N, K]`."""
         hidden = self.of_kind(inputs.kind) + self.of_features(inputs.features)
         return self.settings.spread * self.to_group(hidden)
 
     def place(
         self, groups: jax.Array, push: jax.Array, noise: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns devices of groups, int32 `[P, K]`, and their log-probabilities `[P]`.
+        """Return devices of groups, int32 `[P, K]`, and their log-probabilities `[P]`.
 
-        Each group goes to the device whose logit is the largest when `push` is added: Gumbel noise
-        draws a device, `SURE` decides for one.
+        Each group goes to the device with the largest logit after `push` is added. Gumbel noise
+        draws a device; `SURE` forces one.
 
         Args:
-          groups: what is read of each, `[K, F]`.
+          groups: features of the groups, `[K, F]`.
           push: float32 `[P, K, D]`.
-          noise: in each logit, float32 `[P, K, D]`.
+          noise: noise of each logit, float32 `[P, K, D]`.
         """
         s = self.settings
         there, ahead = _lstm(self.forwards(groups), self.kept_forwards)
@@ -107,13 +117,13 @@ class Policy(nn.Module):
     def __call__(
         self, inputs: Inputs, group: jax.Array, push: jax.Array, noise: Noise
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns devices, int32 `[M, P, K]`, and the log-probabilities of all, `[M, P]`.
+        """Return devices, int32 `[M, P, K]`, and the log-probabilities of all, `[M, P]`.
 
         Args:
           inputs: the graph.
-          group: of each op, int32 `[M, N]`.
+          group: int32 `[M, N]`, group of each op.
           push: as in `place`, float32 `[M, P, K, D]`.
-          noise: in logits.
+          noise: noise of the logits.
         """
         logits = _noisy(self.group_logits(inputs), noise.group)
         each = jax.vmap(losses.categorical_log_prob, (None, 0))(logits, group)
@@ -131,15 +141,15 @@ class Policy(nn.Module):
 def sample(
     key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings
 ) -> tuple[Action, jax.Array]:
-    """Returns random actions of a step, and their log-probabilities, float32 `[M, P]`.
+    """Return random actions of a step, and their log-probabilities, float32 `[M, P]`.
 
-    Those are given the noise that was drawn, if there is any (`Settings.noise`).
+    The log-probabilities are conditional on the drawn noise, if any (`Settings.noise`).
 
     Args:
       key: random key.
-      params: of the policy.
+      params: parameters of the policy.
       inputs: the graph.
-      settings: of the policy.
+      settings: settings of the policy.
     """
     policy, s = _policy(inputs, settings), settings
     to_group, to_place = jax.random.split(key)
@@ -154,7 +164,7 @@ def sample(
 
 
 def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> Action:
-    """Return groupings and placements that are drawn; see `placements` for the devices of ops.
+    """Return drawn groupings and placements; see `placements` for the devices of ops.
 
     Args:
       key: random key.
@@ -166,7 +176,7 @@ def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> 
 
 
 def log_prob(params: Tree, inputs: Inputs, actions: Action, *, settings: Settings) -> jax.Array:
-    """Returns the log-probability with which `sample` draws actions without noise, `[M, P]`."""
+    """Return the log-probability with which `sample` draws actions without noise, `[M, P]`."""
     policy = _policy(inputs, settings)
     push = SURE * jax.nn.one_hot(actions.device, policy.devices, dtype=jnp.float32)
     ops, groups = len(inputs.kind), actions.device.shape[-1]
@@ -175,13 +185,13 @@ def log_prob(params: Tree, inputs: Inputs, actions: Action, *, settings: Setting
 
 
 def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
-    """Returns how much each op belongs to each group, float32 `[N, K]`."""
+    """Return the logits of each op's group, float32 `[N, K]`."""
     policy = _policy(inputs, settings)
     return cast(jax.Array, policy.apply(params, inputs, method=Policy.group_logits))
 
 
 def placements(inputs: Inputs, actions: Action) -> jax.Array:
-    """Returns where ops run, int32 `[M · P, N]`, as of `gopt.cost.schedule.dispatch.settled`."""
+    """Return devices of ops, int32 `[M · P, N]`, see `gopt.cost.schedule.dispatch.settled`."""
 
     def place(group: jax.Array, device: jax.Array) -> jax.Array:
         group = jnp.minimum(members(inputs, group, device.size), device.size - 1)
@@ -202,7 +212,7 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
 
 
 def _noise(key: jax.Array, logits: jax.Array, devices: int, settings: Settings) -> Noise:
-    """Returns the noise of a step; of groups, all groupings have the same."""
+    """Return the noise of a step; all groupings share the noise of groups."""
     s = settings
     shapes = logits.shape, (s.groupings, s.placements, logits.shape[1], devices)
     if not s.noise:
@@ -212,7 +222,7 @@ def _noise(key: jax.Array, logits: jax.Array, devices: int, settings: Settings) 
 
 
 def _noisy(logits: jax.Array, noise: jax.Array) -> jax.Array:
-    """Returns logits with noise, `[..., V]`, in units of the root mean square of all of them."""
+    """Return logits with noise, `[..., V]`, in units of the root mean square of all logits."""
     return logits + jnp.sqrt(jnp.mean(logits**2) + 1e-12) * noise
 
 
@@ -221,7 +231,7 @@ def _policy(inputs: Inputs, settings: Settings) -> Policy:
 
 
 def _unit(state: Any, told: jax.Array, kept: jax.Array) -> Any:
-    """Returns cell and hidden state of an LSTM after a step, both `[..., W]`."""
+    """Return cell and hidden state of an LSTM after a step, both `[..., W]`."""
     cell, hidden = state
     into, forget, out, new = jnp.split(told + hidden @ kept, 4, -1)
     cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(into) * jnp.tanh(new)
@@ -229,7 +239,7 @@ def _unit(state: Any, told: jax.Array, kept: jax.Array) -> Any:
 
 
 def _lstm(told: jax.Array, kept: jax.Array, *, reverse: bool = False) -> tuple[Any, jax.Array]:
-    """Returns the last state of an LSTM over rows `[K, 4 W]`, and hidden states `[K, W]`."""
+    """Return the last state of an LSTM over rows `[K, 4 W]`, and hidden states `[K, W]`."""
 
     def step(state: Any, told: jax.Array) -> tuple[Any, jax.Array]:
         state = _unit(state, told, kept)

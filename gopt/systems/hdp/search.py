@@ -71,7 +71,7 @@ def search(
       problem: one problem.
       params: parameters to begin with; random ones if None, as published.
       inputs: the same problem as the policy reads it.
-      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: number of placements that may be costed.
       settings: settings of the policy.
 

@@ -1,32 +1,33 @@
-"""Settings of HDP: sizes of its networks, how it samples, how it is trained."""
+"""Settings of HDP: sizes of its networks, sampling, and training."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes and settings: the published ones, but for some; `PUBLISHED` has all of those.
+    """Sizes and settings. Most are as published; `PUBLISHED` has all published values.
 
-    Ours are `failing`, and by trials on two graphs of 3700 ops and two devices `learning_rate`,
-    `bound` and `width` (published: 0.1, 5 and 512), `spread` (published: none, that is 1), and that
-    there is no noise (Grappler: 0.5). Where `spread` is small, what a group is changes with each
-    draw; where `bound` is large, what is drawn soon does not change at all.
+    `failing` is our choice. Trials on two graphs of 3700 ops and two devices chose `learning_rate`,
+    `bound` and `width` (published: 0.1, 5 and 512), `spread` (published: none, so 1), and zero
+    noise (Grappler: 0.5). With a small `spread`, groups change with each draw. With a large
+    `bound`, draws soon stop changing.
 
     Attributes:
-      groups: how many groups of ops there are at most.
-      per_device: how many groups there are at most for each device.
+      groups: largest number of groups of ops.
+      per_device: largest number of groups for each device.
       hidden: size of the hidden layer of the grouper.
-      spread: by which the grouper's logits are multiplied; about their first deviation.
+      spread: factor of the grouper's logits; about their initial standard deviation.
       width: size of the recurrent states of the placer.
       bound: logits of devices are between -bound and bound (the "tanh constant").
-      temperature: by which logits of devices are divided before they are bounded.
-      noise: deviation of what is added to logits, in units of their root mean square.
-      groupings: how many times ops are grouped in a step.
-      placements: how many times each grouping is placed.
-      decay: of the moving average of rewards that is the baseline.
-      failing: what a placement without a finite cost counts, in costs of the first placements.
-      learning_rate: of Adam.
-      norm: to which the gradient is clipped.
+      temperature: divisor of logits of devices before they are bounded.
+      noise: standard deviation of the noise of logits, in units of their root mean square.
+      groupings: number of times that ops are grouped in a step.
+      placements: number of times that each grouping is placed.
+      decay: decay of the moving average of rewards that is the baseline.
+      failing: cost of a placement without a finite cost, as a multiple of the first placements'
+        mean.
+      learning_rate: Adam learning rate.
+      norm: largest global norm of the gradient, which is clipped to it.
     """
 
     groups: int = 256
@@ -59,9 +60,9 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 
     def groups_on(self, devices: int) -> int:
-        """Returns how many groups of ops there are on a machine of some devices, `K`."""
+        """Return the number of groups of ops on a machine, `K`, from its number of devices."""
         return min(self.groups, self.per_device * devices)
 
 
-# Of the paper, and the noise of Grappler, which stops it after 750 steps; here it goes on.
+# Settings of the paper, and the noise of Grappler, which stops it after 750 steps; here it stays.
 PUBLISHED = Settings(spread=1.0, width=512, bound=5.0, noise=0.5, learning_rate=0.1)

@@ -16,12 +16,12 @@ from gopt.systems.hdp.policy import placements, sample
 from gopt.systems.hdp.settings import Settings
 
 Tree = Any
-Cost = Callable[[jax.Array], jax.Array]  # devices of ops, int32 [P, N], to costs, float32 [P]
+Cost = Callable[[jax.Array], jax.Array]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
 
 
 @struct.dataclass
 class Task:
-    """A graph to be placed. It may be passed through `jax.jit` if `cost` can be hashed.
+    """A graph to be placed. It may be passed through `jax.jit` if `cost` is hashable.
 
     Attributes:
       inputs: the graph on a machine.
@@ -55,7 +55,7 @@ class State(TrainState):
       unit: float32 `[]`, mean of the first finite costs; NaN before.
       baseline: float32 `[]`, moving average of rewards; NaN before the first.
       device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.settled`.
-      cost: float32 `[]`, cost of the best placement; infinite before there is one.
+      cost: float32 `[]`, cost of the best placement; infinite before the first.
     """
 
     unit: Any
@@ -86,7 +86,7 @@ def optimizer(settings: Settings) -> optax.GradientTransformation:
 def reward(costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
     """Return -√(cost / unit), `[...]`, for costs `[...]`.
 
-    No cost counts more than `Settings.failing` units, and what is not finite counts so many.
+    Costs are limited to `Settings.failing` units, and costs that are not finite count as much.
     """
     ratio = costs / jnp.maximum(unit, 1e-30)
     is_cost = jnp.isfinite(ratio) & (ratio < settings.failing)
@@ -98,11 +98,11 @@ def loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the loss of REINFORCE, and metrics.
 
-    The log-probabilities are those of the same draw, given its noise (`Settings.noise`), so the
-    draw is made again from its key.
+    Log-probabilities are conditional on the noise of the draw (`Settings.noise`), so the draw is
+    repeated from its key.
 
     Args:
-      params: parameters of the policy, those that the placements were drawn with.
+      params: parameters of the policy that drew the placements.
       batch: a draw and its rewards.
       settings: settings of the policy.
     """
@@ -117,17 +117,17 @@ def step(
     """Return the state after a step of REINFORCE, and metrics.
 
     The policy learns on the one graph that it places. `S = groupings · placements` placements are
-    costed. The first baseline is the mean reward of the first step: our choice. The gradient is
-    that of `loss`, without drawing twice.
+    costed. The first baseline is the mean reward of the first step: our choice. The gradient equals
+    the gradient of `loss`, without drawing twice.
 
     Args:
       state: state before the step.
       key: random key.
-      batch: the graph, and what is minimised.
+      batch: the graph, and the cost to minimise.
       settings: settings of the policy.
 
     Returns:
-      The state, and metrics: `costs`, float32 `[S]`, of all that was drawn, and the mean `reward`.
+      The state, and metrics: `costs`, float32 `[S]`, of all draws, and the mean `reward`.
     """
     inputs = batch.inputs
 

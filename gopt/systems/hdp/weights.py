@@ -1,4 +1,4 @@
-"""Policies of HDP as files. None ships: a policy learns on the graph that it places."""
+"""Files of HDP policies. None ships: a policy learns on the graph that it places."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,14 +16,14 @@ from gopt.systems.hdp.policy import init
 from gopt.systems.hdp.settings import Settings
 
 Tree = Any
-VERSION = 1  # of the meaning of inputs and parameters
+VERSION = 1  # version of the meaning of inputs and parameters
 
 
 def _init(settings: Settings, params: Tree) -> Callable[[], Tree]:
     try:
         devices = len(params["params"]["before"]) - 1
     except (KeyError, IndexError, ValueError):
-        devices = 1  # the shapes differ, whatever it is
+        devices = 1  # any number: the shapes will differ
     graph = from_ops([Op()])
     smallest = inputs(graph, prepare(graph, unit_rate_devices(devices)), settings=settings)
     return partial(init, jax.random.key(0), smallest, settings=settings)

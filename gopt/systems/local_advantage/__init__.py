@@ -1,14 +1,13 @@
-"""Learned local advantage functions: how much one decision changes the cost, given all others.
+"""Learned local advantage functions: the change of cost by one decision, given all others.
 
-The function is learned offline, from Gibbs sampling on the graphs of some models, and guides the
-search on graphs of others.
+The function is learned offline, from Gibbs sampling on the graphs of some models. It guides the
+search on graphs of other models.
 
-Source: the paper on learned local advantage functions for fusion. What it leaves open is our
-choice:
+Source: the paper on learned local advantage functions for fusion. Our choices where it is silent:
 
-- temperatures, and that records hold the advantages of all ops at one configuration (`sample`);
-- sizes of the network, its features, and how it leaves out an op's own decision (`predicted`);
-- what is near a decision (`walk`, `shifts`), and that decisions rest (`gopt.search.guided`).
+- temperatures, and records with the advantages of all ops at one configuration (`sample`);
+- sizes of the network, its features, and the way it ignores an op's own decision (`predicted`);
+- neighbouring configurations (`walk`, `shifts`), and resting decisions (`gopt.search.guided`).
 """
 
 from gopt.learning.train import TrainState

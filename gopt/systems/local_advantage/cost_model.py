@@ -1,8 +1,8 @@
-"""A learned cost model: what a configuration costs, and by its slope, which flip may save most.
+"""A learned cost model: it predicts a configuration's cost, and its gradient ranks flips.
 
-Another way to let a search profit from other graphs, which learned advantages are compared with.
-It hears of decisions as numbers between 0 and 1, so that one gradient scores all flips at once.
-What is learned, and that the gradient guides, are our choices.
+This is a baseline for learned advantages: another way for a search to profit from other graphs.
+The model reads decisions as numbers between 0 and 1, so that one gradient scores all flips at once.
+The learned target and the guidance by gradient are our choices.
 """
 
 from functools import partial
@@ -25,16 +25,23 @@ from gopt.systems.local_advantage.training import start
 __all__ = ["Configurations", "guide", "init", "loss", "predicted", "start", "step"]
 
 Tree = Any
-ROUNDS = 2  # of messages over decisions, as the network of advantages has
+ROUNDS = 2  # rounds of message passing over decisions, as in the network of advantages
 
 
 class Configurations(NamedTuple):
-    """Configurations of one graph, from which those of a batch are drawn."""
+    """Configurations of one graph, from which batches are drawn. `S` configurations of `N` ops.
+
+    Attributes:
+      graphs: the graph with features, see `inputs`.
+      problem: fusion problem of the graph.
+      fuse: bool `[S, N]`, fused ops of each configuration.
+      spread: float32 `[]`, standard deviation of their costs, in ticks.
+    """
 
     graphs: GraphsTuple
     problem: FusionProblem
-    fuse: Any  # bool [S, N]
-    spread: Any  # float32 [], the standard deviation of their costs, in ticks
+    fuse: Any
+    spread: Any
 
 
 class _Cost(nn.Module):
@@ -63,12 +70,12 @@ def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
 
 
 def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Array) -> jax.Array:
-    """Returns a cost, float32 `[]`, of which only differences between configurations mean anything.
+    """Return a cost, float32 `[]`; only differences between configurations have a meaning.
 
     Args:
-      params: of the model.
-      nodes: see `gopt.systems.local_advantage.encode`, `[N, W]`.
-      graphs: see `inputs`.
+      params: parameters of the model.
+      nodes: embeddings `[N, W]`, see `gopt.systems.local_advantage.encode`.
+      graphs: the graph with features, see `inputs`.
       fused: float32 `[N]`, decisions between 0 and 1.
     """
     return jnp.asarray(_Cost().apply(params["cost"], nodes, graphs, fused))
@@ -77,14 +84,14 @@ def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Ar
 def loss(
     params: Tree, data: Configurations, fuse: jax.Array, cost: jax.Array, *, settings: Settings
 ) -> jax.Array:
-    """Returns the squared error of differences from the mean, in standard deviations of the graph.
+    """Return the squared error of differences from the mean, in standard deviations of the graph.
 
     Args:
-      params: of the model.
+      params: parameters of the model.
       data: the graph.
-      fuse: bool `[C, N]`.
-      cost: of them, in ticks, `[C]`.
-      settings: of the model.
+      fuse: bool `[C, N]`, configurations.
+      cost: `[C]`, their costs, in ticks.
+      settings: settings of the model.
     """
     nodes = encode(params, data.graphs, settings=settings)
     found = jax.vmap(lambda fuse: predicted(params, nodes, data.graphs, fuse * 1.0))(fuse)
@@ -97,7 +104,8 @@ def step(
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """Return the state after a step on configurations of one graph, and metrics.
 
-    A configuration is drawn, and from one decision to a half of them flipped, and costed.
+    Configurations are drawn. In each, a random share of the decisions is flipped, from one decision
+    to half of them. Then they are costed.
     """
     to_row, to_share, to_flips = jax.random.split(key, 3)
     count = settings.configurations
@@ -114,13 +122,13 @@ def step(
 def guide(
     params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
 ) -> Guide:
-    """Returns a guide that maps decisions `[N]` to what flips save, by the slope of the cost.
+    """Return a guide that maps decisions `[N]` to the saving of each flip, by the cost's gradient.
 
     Args:
-      params: of the model.
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`.
-      settings: of the model.
+      params: parameters of the model.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision.
+      settings: settings of the model.
     """
     nodes = encode(params, graphs, settings=settings)
 

@@ -1,4 +1,4 @@
-"""What decisions near those that Gibbs sampling visits change: the data that the network learns."""
+"""Training data of the network: advantages of all decisions along Gibbs sampling."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,17 +17,17 @@ from gopt.search import gibbs
 
 @dataclass(frozen=True)
 class Sampling:
-    """How configurations are sampled.
+    """Settings of Gibbs sampling.
 
     Attributes:
-      chains: half of them start from the default configuration, half from random ones, whose
-        shares of fused ops are spread evenly.
-      records: configurations kept of each chain, the first one among them.
-      sweep: share of the ops visited between two of them.
+      chains: number of chains. Half of them start from the default configuration, half from random
+        ones, whose shares of fused ops are evenly spaced.
+      records: configurations recorded of each chain, the first one included.
+      sweep: share of the ops visited between two records.
       coldest: temperature of the first chain of each half, in units of the median size of the
-        advantages at its start that are not 0.
-      hottest: of the last chain of each half, if there are two; those between are spaced
-        geometrically.
+        nonzero advantages at its start.
+      hottest: temperature of the last chain of each half, if it has two; the others are spaced
+        geometrically between.
     """
 
     chains: int = 8
@@ -51,18 +51,23 @@ class Sampling:
 
 
 class Records(NamedTuple):
-    """Configurations of one graph, and what each decision changes in them.
+    """Configurations of one graph, and the advantages of their decisions.
 
-    `S` configurations of `N` ops, with padding, of which none is fused.
+    `S` configurations of `N` ops, with padding, which is never fused.
+
+    Attributes:
+      fuse: bool `[S, N]`, fused ops.
+      cost: int32 `[S]`, cost in ticks.
+      advantage: int32 `[S, N]`, cost if the op is fused minus cost if it is not, in ticks.
     """
 
-    fuse: Any  # bool [S, N]
-    cost: Any  # int32 [S], ticks
-    advantage: Any  # int32 [S, N], ticks more if the op is fused than if it is not
+    fuse: Any
+    cost: Any
+    advantage: Any
 
 
 def advantages(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
-    """Returns f(y_v = fused; y_-v) = cost(fused, y_-v) - cost(not fused, y_-v), int32 `[N]`.
+    """Return f(y_v = fused; y_-v) = cost(fused, y_-v) - cost(not fused, y_-v), int32 `[N]`.
 
     Args:
       problem: one problem.
@@ -79,17 +84,17 @@ def sample(
     *,
     sampling: Sampling,
 ) -> Records:
-    """Returns what Gibbs sampling visits, chain by chain.
+    """Return the configurations that Gibbs sampling visits, chain by chain.
 
-    Each chain sweeps the ops in their order. What a visit compares is what the decision changes
-    where the chain is then; records hold that of all ops at one configuration, so that one pass
-    of a network serves them all.
+    Each chain sweeps the ops in their order. A visit compares the costs of one decision at the
+    chain's current configuration. A record holds the advantages of all ops at one configuration, so
+    that one pass of a network serves them all.
 
     Args:
       key: random key.
       problem: one problem.
-      default: the configuration of the compiler, bool `[N]`, with padding.
-      sampling: how.
+      default: bool `[N]`, with padding, the compiler's configuration.
+      sampling: settings of the sampling.
 
     Raises:
       ValueError: no op is configurable.
@@ -137,7 +142,7 @@ def _chain(
 
     def step(state: gibbs.State, k: jax.Array) -> tuple[gibbs.State, Records]:
         places = k * visits + jnp.arange(problem.choices.size)
-        # Choices are from the last op to the first.
+        # Choices are sorted from the last op to the first.
         nodes = problem.choices[count - 1 - places % count]
         state = gibbs.sweep(
             jax.random.fold_in(key, k), state, nodes, visits, costs, temperature=temperature * scale
@@ -149,7 +154,7 @@ def _chain(
 
 
 def save_records(path: Path, records: Records) -> None:
-    """Writes records to one `.npz`, whole or not at all."""
+    """Write records to one `.npz`, whole or not at all."""
     with write_whole(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(
             file,
@@ -160,7 +165,7 @@ def save_records(path: Path, records: Records) -> None:
 
 
 def load_records(path: Path) -> Records:
-    """Returns the records that `save_records` wrote.
+    """Return the records that `save_records` wrote.
 
     Raises:
       ValueError: the file is damaged, or holds no records.

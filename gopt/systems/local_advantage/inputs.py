@@ -29,16 +29,16 @@ USE_FEATURES: tuple[str, ...] = ("read", "times", "may", "share_of_readers", "sh
 def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> GraphsTuple:
     """Return a fusion problem as a `GraphsTuple` of two graphs: the real rows and the padding.
 
-    Edges are uses, from who makes to who reads, one for each pair of ops. `nodes` is a dict of
-    `kind` (int32 `[N]`) and `features` (float32 `[N, F]`), `edges` float32 `[E, D]`, in the order
-    of `OP_FEATURES` and `USE_FEATURES`; `N` ops and `E` edges, with padding. Times are
+    Edges are uses, from producer to consumer, one for each pair of ops. `nodes` is a dict of `kind`
+    (int32 `[N]`) and `features` (float32 `[N, F]`); `edges` is float32 `[E, D]`. Columns are in the
+    order of `OP_FEATURES` and `USE_FEATURES`; `N` ops and `E` edges, with padding. Times are
     log(1 + t / mean time of a kernel of one op), counts and dimensions log(1 + x), so that features
-    do not depend on units. What ops may be fused into is as in the problem: a bit of `into` for
-    each role, and one for what may be repeated.
+    do not depend on units. Fusion rules are as in the problem: a bit of `into` for each role that
+    an op may be fused into, and one for ops that may be repeated.
 
     Args:
       graph: the ops.
-      problem: of the graph, padded as `gopt.cost.fusion.problem.fusion_bucket` says.
+      problem: problem of the graph, padded as `gopt.cost.fusion.problem.fusion_bucket` says.
       settings: settings of the network. All read the same.
     """
     del settings
@@ -102,7 +102,7 @@ def configurable_ops(inputs: GraphsTuple) -> jax.Array:
 
 
 def _uses(problem: FusionProblem, n: int, count: int) -> tuple[np.ndarray, ...]:
-    """Returns who makes, who reads, ticks to read, and how often, of each pair of ops."""
+    """Return producer, consumer, ticks to read, and number of reads of each pair of ops."""
     tensor, access = problem.tensor[:count], problem.access[:count]
     first = np.flatnonzero(np.diff(tensor, prepend=-1))
     is_use = np.ones(count, bool)
@@ -121,7 +121,7 @@ def _uses(problem: FusionProblem, n: int, count: int) -> tuple[np.ndarray, ...]:
 
 
 def _dimensions(graph: Graph, n: int) -> np.ndarray:
-    """Returns the dimensions of the largest output of each op, float64 `[N, RANK]`."""
+    """Return the dimensions of the largest output of each op, float64 `[N, RANK]`."""
     t = int(graph.num_tensors)
     producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
     by_size = np.argsort(size, kind="stable")

@@ -1,7 +1,8 @@
-"""The network: how much each decision changes the cost, given all the others.
+"""The network: predict the change of cost by each decision, given all the others.
 
-GraphSAGE says what an op is, once for a graph. Two rounds more say what the decisions near it are;
-what an op hears in them leaves out what it said itself, so that its own decision does not count.
+GraphSAGE embeds the ops, once for a graph. Two more rounds of message passing embed the decisions
+near each op. They leave out messages that the op sent itself, so that its own decision does not
+count.
 """
 
 from functools import partial
@@ -42,8 +43,8 @@ class _Advantages(nn.Module):
 
         decided = nn.Dense(self.width)(nodes) + nn.Embed(self.values, self.width)(decisions)
         made, read = nn.Dense(self.width)(decided), nn.Dense(self.width)(decided)
-        down = nn.gelu(made[sender] + edges)  # to who reads
-        up = nn.gelu(read[receiver] + edges)  # to who makes
+        down = nn.gelu(made[sender] + edges)  # to readers
+        up = nn.gelu(read[receiver] + edges)  # to producers
         above, below = total(down, receiver), total(up, sender)
         others_above = mean(above[receiver] - down, reads[receiver] - 1)
         others_below = mean(below[sender] - up, readers[sender] - 1)
@@ -58,14 +59,12 @@ class _Advantages(nn.Module):
 
 
 def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
-    """Returns what each op is, float32 `[N, W]`: the part that no decision changes.
-
-    `N` counts ops with padding.
+    """Return embeddings of ops that no decision changes, float32 `[N, W]`; `N` includes padding.
 
     Args:
-      params: of the network.
-      graphs: see `inputs`.
-      settings: of the network.
+      params: parameters of the network.
+      graphs: the graph with features, see `inputs`.
+      settings: settings of the network.
     """
     found = GraphSAGE(settings.width, settings.rounds).apply(params["encoder"], graphs)
     return jnp.asarray(found)
@@ -79,16 +78,16 @@ def predicted(
     *,
     settings: Settings,
 ) -> jax.Array:
-    """Returns what each value but 0 of each decision adds to the cost, float32 `[N, K - 1]`.
+    """Return the change of cost by each decision's values other than 0, float32 `[N, K - 1]`.
 
-    `N` counts ops with padding, for which the result means nothing.
+    `N` includes padding, for which the result has no meaning.
 
     Args:
-      params: of the network.
-      nodes: see `encode`, `[N, W]`.
-      graphs: see `inputs`.
-      decisions: int32 `[N]`; of each op, its own does not count.
-      settings: of the network.
+      params: parameters of the network.
+      nodes: embeddings `[N, W]`, see `encode`.
+      graphs: the graph with features, see `inputs`.
+      decisions: int32 `[N]`; the prediction for an op ignores its own decision.
+      settings: settings of the network.
     """
     head = _Advantages(settings.width, settings.values)
     return jnp.asarray(head.apply(params["advantages"], nodes, graphs, decisions))

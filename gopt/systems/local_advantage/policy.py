@@ -1,7 +1,7 @@
-"""A policy that is shared by graphs: how likely each op is fused, by REINFORCE.
+"""A policy shared by graphs: the probability that each op is fused, trained by REINFORCE.
 
-Another way to profit from other graphs, which learned advantages are compared with: it is sampled
-as it is (zero-shot), or trained on the graph itself with what is evaluated there (fine-tuned).
+This is a baseline for learned advantages: another way to profit from other graphs. It is sampled
+as it is (zero-shot), or trained on the graph itself with the evaluations made there (fine-tuned).
 Decisions are independent given the graph; that and the training are our choices.
 """
 
@@ -28,14 +28,19 @@ from gopt.systems.local_advantage.training import start
 __all__ = ["Batch", "best_of", "init", "logits", "loss", "minimize", "sample", "start", "step"]
 
 Tree = Any
-FINE_TUNING = 1e-3  # learning rate
+FINE_TUNING = 1e-3  # Adam learning rate of fine-tuning
 
 
 class Batch(NamedTuple):
-    """Configurations that were drawn, and their costs."""
+    """Configurations that were drawn, and their costs.
 
-    fuse: jax.Array  # bool [C, N]
-    cost: jax.Array  # [C]
+    Attributes:
+      fuse: bool `[C, N]`, fused ops.
+      cost: `[C]`, costs.
+    """
+
+    fuse: jax.Array
+    cost: jax.Array
 
 
 class _Policy(nn.Module):
@@ -55,14 +60,14 @@ def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
 
 
 def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
-    """Returns the log-odds that each op is fused, float32 `[N]`."""
+    """Return the log-odds that each op is fused, float32 `[N]`."""
     return jnp.asarray(_Policy(settings.width, settings.rounds).apply(params, graphs))
 
 
 def sample(
     key: jax.Array, logits: jax.Array, configurable: jax.Array, cost: DecisionCost, *, count: int
 ) -> Batch:
-    """Returns configurations drawn from log-odds `[N]`, with their costs."""
+    """Return configurations drawn from log-odds `[N]`, with their costs."""
     shape = (count, len(logits))
     fuse = (jax.random.uniform(key, shape) < jax.nn.sigmoid(logits)) & configurable
     return Batch(fuse, cost(fuse.astype(jnp.int32)))
@@ -76,14 +81,14 @@ def loss(
     *,
     settings: Settings,
 ) -> jax.Array:
-    """Returns the loss of REINFORCE, with rewards in standard deviations of the batch.
+    """Return the loss of REINFORCE, with rewards in standard deviations of the batch.
 
     Args:
-      params: of the policy.
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`.
-      batch: drawn from the policy.
-      settings: of the policy.
+      params: parameters of the policy.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision.
+      batch: configurations drawn from the policy.
+      settings: settings of the policy.
     """
     found = logits(params, graphs, settings=settings)
     each = jnp.where(batch.fuse, jax.nn.log_sigmoid(found), jax.nn.log_sigmoid(-found))
@@ -98,13 +103,13 @@ def step(
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """Return the state after a step on one graph, and metrics.
 
-    The metric `share` is the mean cost of what was drawn ÷ the cost without any fusion.
+    The metric `share` is the mean cost of the draws ÷ the cost without any fusion.
 
     Args:
-      state: before.
+      state: state before the step.
       key: random key.
       batch: the graph; its configurations are not used.
-      settings: of the policy.
+      settings: settings of the policy.
     """
     problem, graphs = batch.problem, batch.graphs
     found = logits(state.params, graphs, settings=settings)
@@ -129,17 +134,17 @@ def best_of(
     evaluations: int,
     settings: Settings,
 ) -> DecisionResult:
-    """Returns the best of a start, the likeliest configuration, and draws: zero-shot.
+    """Return the best of a start, the likeliest configuration, and draws: zero-shot.
 
     Args:
       key: random key.
-      params: of the policy.
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`.
+      params: parameters of the policy.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision.
       cost: maps decisions `[P, N]` to costs `[P]`.
-      start: decisions, int32 `[N]`.
-      evaluations: how many candidates to evaluate.
-      settings: of the policy.
+      start: int32 `[N]`, decisions to start from.
+      evaluations: number of candidates to evaluate.
+      settings: settings of the policy.
 
     Raises:
       ValueError: `evaluations` is less than two.
@@ -170,10 +175,10 @@ def minimize(
     settings: Settings,
     learning_rate: float = FINE_TUNING,
 ) -> DecisionResult:
-    """Returns the best of what a policy draws while it is trained on one graph: fine-tuned.
+    """Return the best of the draws of a policy while it is trained on one graph: fine-tuned.
 
-    As `best_of`, with its arguments and errors, but after each batch the policy is trained by it,
-    with a constant `learning_rate`.
+    The arguments and errors are as in `best_of`. After each batch the policy is trained on it, with
+    a constant `learning_rate`.
     """
     _check(evaluations)
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
@@ -213,15 +218,15 @@ def _best(
     evaluations: int,
     size: int,
 ) -> DecisionResult:
-    """Returns the best of the start, of the likeliest configuration, and of batches in turn.
+    """Return the best of the start, of the likeliest configuration, and of successive batches.
 
-    A state begins with log-odds `[N]`; what is left of a batch at the end is drawn alone.
+    A state begins with log-odds `[N]`. The last, incomplete batch is drawn alone.
     """
     first = jnp.stack([start > 0, (state[0] > 0) & configurable])
     costs = cost(first.astype(jnp.int32))
 
     def better(kept: Batch, batch: Batch) -> Batch:
-        """Returns the best of one and of others; both are batches."""
+        """Return the best of one and of others; both are batches."""
         fuse, cost = jnp.concatenate([kept.fuse, batch.fuse]), jnp.append(kept.cost, batch.cost)
         least = jnp.argmin(cost)[None]
         return Batch(fuse[least], cost[least])

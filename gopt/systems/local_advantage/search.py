@@ -1,4 +1,4 @@
-"""Searches that a trained network guides, see `gopt.search.guided`."""
+"""Searches guided by a trained network, see `gopt.search.guided`."""
 
 from functools import partial
 from typing import Any
@@ -29,14 +29,14 @@ def act(
 ) -> jax.Array:
     """Return the op whose decision is changed next, int32 `[]`.
 
-    The network ranks changes, and does not draw any. Its action is the change of the highest rank.
+    The network ranks changes and draws none. Its action is the change of the highest rank.
 
     Args:
       key: not used, as nothing is drawn.
       params: parameters of the network.
       inputs: a fusion problem as the network reads it.
       settings: settings of the network.
-      decisions: int32 `[N]`, 1 for ops that are fused; by default none is.
+      decisions: int32 `[N]`, 1 for fused ops; by default none is fused.
     """
     del key
     if decisions is None:
@@ -63,13 +63,13 @@ def search(
       problem: one fusion problem.
       params: parameters of the network.
       inputs: the same problem as the network reads it.
-      objective: "makespan", the sum of the times of kernels, which run one after another.
+      objective: "makespan", the sum of the times of kernels, which run sequentially.
       evaluations: number of configurations to cost.
       settings: settings of the network.
       start: int32 `[N]`, decisions to begin with; by default nothing is fused.
 
     Raises:
-      ValueError: the objective is another one.
+      ValueError: the objective is not "makespan".
     """
     if objective != "makespan":
         raise ValueError(f"objective is {objective!r}: expected 'makespan'")
@@ -92,19 +92,19 @@ def search(
 def guide(
     params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
 ) -> Guide:
-    """Returns a guide that maps int32 decisions `[N]` to how much a change of each promises.
+    """Return a guide that scores a change of each of the int32 decisions `[N]`.
 
-    A network of signed advantages promises what the other decision saves; one of absolute ones, as
-    in the paper, says only how much there is at stake.
+    The score of a network of signed advantages is the predicted saving of the other value. The
+    score of a network of absolute advantages, as in the paper, is only the size of the change.
 
     Args:
-      params: of the network.
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`.
-      settings: of the network.
+      params: parameters of the network.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision.
+      settings: settings of the network.
 
     Raises:
-      ValueError: decisions have not two values.
+      ValueError: decisions do not have two values.
     """
     check_two_values(settings)
     nodes = encode(params, graphs, settings=settings)
@@ -118,20 +118,20 @@ def guide(
 
 
 def uniform(configurable: jax.Array) -> Guide:
-    """Returns a guide to which all decisions are alike."""
+    """Return a guide that scores all decisions equally."""
     return lambda decisions: jnp.where(configurable, 0.0, -jnp.inf)
 
 
 def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
-    """Returns two moves: the end of a kernel moves by one op.
+    """Return two moves: the end of a kernel moves by one op.
 
-    The decision of an op changes, and its neighbours are decided as it was before: those that it
-    reads, or those that read it. Single decisions rarely lead there, because between the two of
-    them more is computed, or written, than before and after.
+    The decision of an op changes, and its neighbours get its old value: all ops that it reads, or
+    all that read it. Single decisions rarely lead there, because between the two changes more is
+    computed or written than before and after.
 
     Args:
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision.
     """
     configurable, count = jnp.asarray(configurable), len(configurable)
 
@@ -148,12 +148,12 @@ def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
 
 
 def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Move:
-    """Returns a move: a decision changes, and by even chances those on a random walk from it.
+    """Return a move: flip a decision, and at even chances each decision on a random walk from it.
 
     Args:
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`.
-      steps: uses that the walk follows, to readers and makers alike.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision.
+      steps: number of uses that the walk follows, to consumers and producers alike.
     """
     configurable, count = jnp.asarray(configurable), len(configurable)
     senders, receivers = jnp.asarray(graphs.senders), jnp.asarray(graphs.receivers)

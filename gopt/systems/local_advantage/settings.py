@@ -8,21 +8,21 @@ TARGETS = ("log", "raw")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learned, by what, and from which samples.
+    """Sizes of the network, its targets, and the samples of its training.
 
     Attributes:
-      width: of embeddings.
-      rounds: of GraphSAGE, before decisions are heard of.
-      values: of a decision, `K`; the network takes any, what fuses takes 2 only.
+      width: size of embeddings.
+      rounds: rounds of GraphSAGE, before decisions are read.
+      values: number of values of a decision, `K`. The network takes any; fusion takes 2 only.
       is_signed: whether the sign of an advantage is learned, which the paper drops.
       target: "log", log(1 + |advantage| / σ), where σ is the median of the graph; or "raw",
         |advantage| / σ.
       largest: share of samples drawn among the tenth of the graph with the largest advantages, 0.9
-        in the paper; the others are drawn from all. That all are is our choice, by the validation
+        in the paper; the others are drawn from all. Our default of 0 was chosen on the validation
         graphs of the experiment.
-      learning_rate: first one, of Adam, positive and finite; it falls to 0 by a cosine.
-      steps: how many batches.
-      configurations: of one graph, in a batch.
+      learning_rate: initial Adam learning rate, positive and finite, decayed to 0 by a cosine.
+      steps: number of batches.
+      configurations: configurations of one graph in a batch.
     """
 
     width: int = 32
@@ -52,10 +52,10 @@ class Settings:
 
 
 def check_two_values(settings: Settings) -> None:
-    """Checks that decisions have two values, as those of fusion.
+    """Check that decisions have two values, as in fusion.
 
     Raises:
-      ValueError: they have more.
+      ValueError: decisions have more values.
     """
     if settings.values != 2:
         raise ValueError(f"values is {settings.values}: expected 2, fusion decides between two")

@@ -19,26 +19,33 @@ Tree = Any
 
 
 class Samples(NamedTuple):
-    """What the network learns of one graph: `S` configurations of `N` ops, with padding."""
+    """Training samples of one graph: `S` configurations of `N` ops, with padding.
+
+    Attributes:
+      graphs: the graph with features, see `inputs`.
+      decisions: int32 `[S, N]`.
+      target: float32 `[S, N]`, see `targets`.
+      weight: float32 `[S, N]`, relative probability of drawing a sample; the sum of a graph is S.
+    """
 
     graphs: GraphsTuple
-    decisions: Any  # int32 [S, N]
-    target: Any  # float32 [S, N]
-    weight: Any  # float32 [S, N], how likely a sample is drawn; the sum of a graph is S
+    decisions: Any
+    target: Any
+    weight: Any
 
 
 def scale_of(advantage: np.ndarray) -> float:
-    """Returns σ of a graph: the median |advantage| of those that are not 0, in ticks."""
+    """Return σ of a graph: the median |advantage| of the nonzero ones, in ticks."""
     size = np.abs(advantage[advantage != 0])
     return float(np.median(size)) if size.size else 1.0
 
 
 def targets(advantage: np.ndarray, *, settings: Settings) -> np.ndarray:
-    """Returns what is learned in the place of advantages, float32 of the same shape.
+    """Return the learned targets of advantages, float32 of the same shape.
 
     Args:
-      advantage: of one graph, in ticks, `[S, N]`, with padding.
-      settings: of the training.
+      advantage: `[S, N]`, advantages of one graph, in ticks, with padding.
+      settings: settings of the training.
     """
     size = np.abs(np.asarray(advantage, np.float64)) / scale_of(advantage)
     size = np.log1p(size) if settings.target == "log" else size
@@ -48,16 +55,15 @@ def targets(advantage: np.ndarray, *, settings: Settings) -> np.ndarray:
 def sample_weights(
     advantage: np.ndarray, configurable: np.ndarray, *, settings: Settings
 ) -> np.ndarray:
-    """Returns how likely samples are drawn, float32 `[S, N]`, with sum S.
+    """Return the relative probabilities of drawing samples, float32 `[S, N]`, with sum S.
 
-    A batch of the paper has nine tenths of its samples from each graph's tenth with the largest
-    advantages. A loss with these weights is what the loss of such batches is on average, without
-    their noise.
+    A batch of the paper takes nine tenths of its samples from each graph's tenth with the largest
+    advantages. A loss with these weights is the mean loss of such batches, without their noise.
 
     Args:
-      advantage: of one graph, in ticks, `[S, N]`, with padding.
-      configurable: which ops have a decision, bool `[N]`, with padding.
-      settings: of the training.
+      advantage: `[S, N]`, advantages of one graph, in ticks, with padding.
+      configurable: bool `[N]`, ops that have a decision, with padding.
+      settings: settings of the training.
     """
     size = np.abs(np.asarray(advantage, np.float64))
     has = np.broadcast_to(configurable, size.shape)
@@ -69,16 +75,16 @@ def sample_weights(
 def samples(
     graphs: GraphsTuple, configurable: np.ndarray, records: Records, *, settings: Settings
 ) -> Samples:
-    """Returns the samples of one graph.
+    """Return the samples of one graph.
 
     Args:
-      graphs: see `inputs`.
-      configurable: which ops have a decision, bool `[N]`, with padding.
-      records: see `gopt.systems.local_advantage.data.sample`.
-      settings: of the training.
+      graphs: the graph with features, see `inputs`.
+      configurable: bool `[N]`, ops that have a decision, with padding.
+      records: records of the graph, see `gopt.systems.local_advantage.data.sample`.
+      settings: settings of the training.
 
     Raises:
-      ValueError: decisions have not two values.
+      ValueError: decisions do not have two values.
     """
     check_two_values(settings)
     return Samples(
@@ -92,18 +98,18 @@ def samples(
 def predict(
     params: Tree, graphs: GraphsTuple, decisions: jax.Array, *, settings: Settings
 ) -> jax.Array:
-    """Returns predicted targets of one graph in several configurations, float32 `[S, N]`.
+    """Return predicted targets of one graph in several configurations, float32 `[S, N]`.
 
-    `N` counts ops with padding, whose predictions mean nothing.
+    `N` includes padding, for which predictions have no meaning.
 
     Args:
-      params: of the network.
-      graphs: see `inputs`.
+      params: parameters of the network.
+      graphs: the graph with features, see `inputs`.
       decisions: int32 `[S, N]`.
-      settings: of the network.
+      settings: settings of the network.
 
     Raises:
-      ValueError: decisions have not two values.
+      ValueError: decisions do not have two values.
     """
     check_two_values(settings)
     nodes = encode(params, graphs, settings=settings)
@@ -149,7 +155,7 @@ def step(
     Args:
       state: state before the step.
       key: random key.
-      batch: all samples of one graph, of which `Settings.configurations` are drawn.
+      batch: all samples of one graph; `Settings.configurations` of them are drawn.
       settings: settings of the training.
     """
     count = min(settings.configurations, len(batch.target))

@@ -1,4 +1,4 @@
-"""Networks of local advantages as files. One ships."""
+"""Files of local advantage networks. One network ships."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ from gopt.systems.local_advantage.network import init
 from gopt.systems.local_advantage.settings import Settings
 
 Tree = Any
-VERSION = 1  # of the meaning of features and parameters
+VERSION = 1  # version of the meaning of features and parameters
 
 
 def _init(settings: Settings, _: Tree) -> Callable[[], Tree]:

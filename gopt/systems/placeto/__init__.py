@@ -1,18 +1,19 @@
-"""Placeto: groups of ops are visited one after another, and a network says where each goes.
+"""Placeto: visit groups of ops in sequence; a network places each.
 
 p(d | G) = Π_k p(d_k | d_1 … d_(k-1), G). The network passes messages along the graph both ways, and
-sums up what is above the visited group, below, and beside it. It is trained with REINFORCE on how
-much each visit shortens the step, from scratch: training is the search, and its result the best
-placement that was seen.
+aggregates the nodes above, below, and parallel to the visited group. It is trained with REINFORCE
+on the cost that each visit saves, from scratch. Training is the search, and its result is the best
+placement that was costed.
 
 Source: Addanki et al., "Placeto: Learning generalizable device placement algorithms for distributed
-machine learning", NeurIPS 2019, and its reference code, whose sizes and settings these are. What is
-ours:
+machine learning", NeurIPS 2019, and its reference code, which gives the sizes and settings. Our
+choices:
 
-- the groups, and how many there are (`inputs`);
-- that what is around a group is averaged, and that the network does not read when groups start;
-- that episodes begin with all ops on one device, and rewards are in units of that cost;
-- the weight of the entropy, one episode in a step of training, and what has no cost (`returns`).
+- The groups, and their number, are ours (`inputs`).
+- Nodes around a group are averaged, and the network does not read when groups start.
+- Episodes begin with all ops on one device, and rewards are in units of that cost.
+- The weight of the entropy, one episode in a step of training, and infeasible costs (`returns`) are
+  ours.
 """
 
 from gopt.systems.placeto.inputs import Inputs, inputs

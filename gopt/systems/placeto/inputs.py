@@ -13,27 +13,36 @@ from gopt.systems.placeto.settings import Settings
 
 
 class Inputs(NamedTuple):
-    """A graph on a machine, as Placeto reads it. `N` ops, `K` groups, in the order of visits."""
+    """A graph on a machine, as Placeto reads it. `N` ops, `K` groups, in the order of visits.
+
+    Attributes:
+      problem: the graph on the machine.
+      group: int32 `[N]`, group of each op. An input is in its first reader's group, padding in the
+        last.
+      about: float32 `[K, 2]`, time and bytes of each group, in shares of the largest.
+      reads: float32 `[K, K]`, 1 where the row's group reads tensors of the column's group.
+      above: float32 `[K, K]`, 1 where a path leads from the column's group to the row's group.
+      beside: float32 `[K, K]`, 1 where no path connects the two groups in either direction.
+    """
 
     problem: Problem
-    group: Any  # int32 [N], of each op; of an input, that of its first reader; of padding the last
-    about: Any  # float32 [K, 2], time and bytes of each group, in shares of the largest
-    reads: Any  # float32 [K, K], 1 where the group of the row reads what that of the column makes
-    above: Any  # float32 [K, K], 1 where a path leads from that of the column to that of the row
-    beside: Any  # float32 [K, K], 1 where no path leads from either to the other
+    group: Any
+    about: Any
+    reads: Any
+    above: Any
+    beside: Any
 
 
 def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
     """Return the inputs of Placeto; on the host.
 
     Groups are the coarsest of GO (`gopt.heuristics.schedule.placement.groups`), in the order of
-    their first ops: our choice. In the published one ops are merged, too. Groups may read each
-    other.
+    their first ops: our choice. The published system merges ops, too. Groups may read each other.
 
     Args:
-      graph: the graph, of which nothing is read besides the problem.
+      graph: the graph; not read, because the problem contains all that is needed.
       problem: the same graph on the machine that it is placed on.
-      settings: settings of the policy: how many groups there are.
+      settings: settings of the policy, which give the number of groups.
     """
     del graph
     n, uses, rows = int(problem.num_ops), int(problem.num_uses), problem.shape.ops
@@ -41,7 +50,7 @@ def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
     group = group[followed_ops(problem)]
     first = np.full(n, n)
     np.minimum.at(first, group, np.arange(n))
-    order = np.argsort(first, kind="stable")  # those that nobody is in come last
+    order = np.argsort(first, kind="stable")  # empty groups come last
     count = np.unique(group).size
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
@@ -58,7 +67,7 @@ def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
     reads[group[np.asarray(problem.consumer)[:uses]], group[maker]] = True
     np.fill_diagonal(reads, False)
     above = reads.copy()
-    for k in range(count):  # what reads k reads what k reads
+    for k in range(count):  # readers of k are below all that is above k
         above |= above[:, k : k + 1] & above[k]
     np.fill_diagonal(above, False)
     beside = ~(above | above.T | np.eye(count, dtype=bool))

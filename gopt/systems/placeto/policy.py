@@ -1,6 +1,6 @@
-"""The network of Placeto: where the group that is visited goes, seeing where all others are.
+"""The network of Placeto: it places the visited group, and reads the devices of all groups.
 
-p(d | G) = Π_k p(d_k | d_1 … d_(k-1), G): groups are visited once each, in turn.
+p(d | G) = Π_k p(d_k | d_1 … d_(k-1), G): groups are visited once each, in their order.
 """
 
 from functools import partial
@@ -19,21 +19,31 @@ Tree = Any
 
 
 class PolicyOutput(NamedTuple):
-    """The policy at a visit, or at many, `[...]`."""
+    """Output of the policy at one visit, or at many, `[...]`.
 
-    log_prob: jax.Array  # float32 [...], of the device that was chosen
-    entropy: jax.Array  # float32 [...]
+    Attributes:
+      log_prob: float32 `[...]`, log-probability of the chosen device.
+      entropy: float32 `[...]`, entropy of the distribution over devices.
+    """
+
+    log_prob: jax.Array
+    entropy: jax.Array
 
 
 class MLP(nn.Module):
-    """Layers with ReLU between them, and, if so wanted, after the last."""
+    """Dense layers with ReLU between them, and optionally after the last.
+
+    Attributes:
+      widths: size of each layer.
+      ends: whether a ReLU follows the last layer.
+    """
 
     widths: tuple[int, ...]
-    ends: bool = False  # with ReLU
+    ends: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns float32 `[..., widths[-1]]` for `[..., F]`."""
+        """Return float32 `[..., widths[-1]]` for `[..., F]`."""
         for k, width in enumerate(self.widths):
             x = nn.Dense(width, kernel_init=nn.initializers.glorot_uniform())(x)
             x = nn.relu(x) if self.ends or k + 1 < len(self.widths) else x
@@ -41,16 +51,19 @@ class MLP(nn.Module):
 
 
 class Aggregator(nn.Module):
-    """What rows of a matrix say of those that they sum over: g(Σ f(x)), both with ReLU."""
+    """Sum of messages, g(Σ f(x)), over the nodes that each row of a matrix selects.
+
+    Both f and g end with a ReLU.
+    """
 
     width: int
 
     def setup(self) -> None:
-        """Makes the parts."""
+        """Make the layers."""
         self.before, self.after = (MLP((self.width, self.width), ends=True) for _ in range(2))
 
     def __call__(self, x: jax.Array, matrix: jax.Array) -> jax.Array:
-        """Returns float32 `[R, width]` for nodes `[K, F]` and a matrix `[R, K]`."""
+        """Return float32 `[R, width]` for nodes `[K, F]` and a matrix `[R, K]`."""
         return self.after(matrix @ self.before(x))
 
 
@@ -62,15 +75,15 @@ class Policy(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Inputs, device: jax.Array, visited: jax.Array) -> jax.Array:
-        """Returns how well a group goes to each device, float32 `[D]`.
+        """Return the logits of each device for the visited group, float32 `[D]`.
 
-        Groups hear of all that they read, and of all that read them, over some rounds. Then what
-        is above the visited group, below, and beside it is summed up, as means: our choice.
+        Rounds of message passing run along reads and against them. Then the nodes above, below, and
+        parallel to the visited group are aggregated, as means: our choice.
 
         Args:
           inputs: the graph.
-          device: of each group now, int32 `[K]`.
-          visited: which group it is, int32 `[]`.
+          device: int32 `[K]`, current device of each group.
+          visited: int32 `[]`, index of the visited group.
         """
         place = jnp.arange(len(device))
         columns = (
@@ -105,15 +118,15 @@ def sample(
     *,
     settings: Settings,
 ) -> jax.Array:
-    """Returns devices of groups after a visit, int32 `[K]`.
+    """Return devices of groups after a visit, int32 `[K]`.
 
     Args:
       key: random key.
-      params: of the policy.
+      params: parameters of the policy.
       inputs: the graph.
-      device: before, int32 `[K]`.
-      visited: which group is visited, int32 `[]`.
-      settings: of the policy.
+      device: int32 `[K]`, devices of groups before.
+      visited: int32 `[]`, index of the visited group.
+      settings: settings of the policy.
     """
     drawn = jax.random.categorical(key, _logits(params, inputs, device, visited, settings))
     return device.at[visited].set(drawn.astype(jnp.int32))
@@ -122,14 +135,14 @@ def sample(
 def visits(
     params: Tree, inputs: Inputs, first: jax.Array, last: jax.Array, *, settings: Settings
 ) -> PolicyOutput:
-    """Return the policy at each visit of an episode, `[K]`.
+    """Return the output of the policy at each visit of an episode, `[K]`.
 
     Args:
-      params: of the policy.
+      params: parameters of the policy.
       inputs: the graph.
-      first: devices of groups before the first visit, int32 `[K]`.
-      last: those after the last one, int32 `[K]`.
-      settings: of the policy.
+      first: int32 `[K]`, devices of groups before the first visit.
+      last: int32 `[K]`, devices of groups after the last visit.
+      settings: settings of the policy.
     """
 
     def visit(visited: jax.Array) -> PolicyOutput:
@@ -142,7 +155,7 @@ def visits(
 
 
 def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
-    """Return devices of groups after an episode, int32 `[K]`; see `placement` for those of ops.
+    """Return devices of groups after an episode, int32 `[K]`; see `placement` for devices of ops.
 
     An action is an episode: it begins with all groups on the first device, and visits each once.
 
@@ -163,7 +176,7 @@ def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> 
 
 
 def placement(inputs: Inputs, device: jax.Array) -> jax.Array:
-    """Returns where ops run, int32 `[N]`, for devices of groups `[K]`."""
+    """Return devices of ops, int32 `[N]`, for devices of groups `[K]`."""
     return dispatch.settled(inputs.problem, device[inputs.group])
 
 

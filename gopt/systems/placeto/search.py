@@ -30,14 +30,14 @@ def run(
 ) -> tuple[State, jax.Array]:
     """Return the state after some steps, and the costs after each visit, `[steps, K, E]`.
 
-    One placement more is costed, with which episodes begin.
+    One more placement is costed: the one that episodes begin with.
 
     Args:
       key: random key.
       inputs: the graph on a machine.
       cost: maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
       steps: number of steps.
-      settings: settings of the policy, whose `steps` are those given.
+      settings: settings of the policy, with `steps` replaced by the given number.
       params: parameters to begin with; by default random ones.
 
     Raises:
@@ -75,7 +75,7 @@ def search(
       problem: one problem.
       params: parameters to begin with; random ones if None, as published.
       inputs: the same problem as the policy reads it.
-      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: number of placements that may be costed.
       settings: settings of the policy.
 

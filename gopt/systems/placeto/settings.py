@@ -1,23 +1,24 @@
-"""Settings of Placeto: sizes of its network, how long it trains, and how."""
+"""Settings of Placeto: sizes of its network, and training."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes and settings, as published but for `groups`, `steps`, `episodes` and `entropy`.
+    """Sizes and settings, as published except `groups`, `steps`, `episodes` and `entropy`.
 
     Attributes:
-      groups: how many groups of ops there are at most.
-      rounds: of message passing, each way.
-      steps: steps of training, over which the learning rate and the entropy fall.
-      episodes: that are played at once in a step of training.
-      memory: how many steps the baseline is the mean of, that which is taken included.
-      entropy: weight of the entropy of decisions at first; it falls to nothing, in equal steps.
-      failing: what a placement without a finite cost counts, in costs of the first placement.
-      learning_rate: of Adam, at first.
-      last_rate: of Adam, in the end; it falls in equal steps.
-      norm: to which the gradient is clipped.
+      groups: largest number of groups of ops.
+      rounds: rounds of message passing, each way.
+      steps: steps of training, over which the learning rate and the entropy weight fall.
+      episodes: episodes played at once in a step of training.
+      memory: number of steps that the baseline averages over, the current one included.
+      entropy: initial weight of the entropy of decisions, decayed linearly to 0.
+      failing: cost of a placement without a finite cost, as a multiple of the first placement's
+        cost.
+      learning_rate: initial Adam learning rate.
+      last_rate: final Adam learning rate, reached linearly.
+      norm: largest global norm of the gradient, which is clipped to it.
     """
 
     groups: int = 64

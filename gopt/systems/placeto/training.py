@@ -17,12 +17,12 @@ from gopt.systems.placeto.policy import placement, sample, visits
 from gopt.systems.placeto.settings import Settings
 
 Tree = Any
-Cost = Callable[[jax.Array], jax.Array]  # devices of ops, int32 [P, N], to costs, float32 [P]
+Cost = Callable[[jax.Array], jax.Array]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
 
 
 @struct.dataclass
 class Task:
-    """A graph to be placed. It may be passed through `jax.jit` if `cost` can be hashed.
+    """A graph to be placed. It may be passed through `jax.jit` if `cost` is hashable.
 
     Attributes:
       inputs: the graph on a machine.
@@ -34,7 +34,7 @@ class Task:
 
 
 class Trajectory(NamedTuple):
-    """Episodes, and what followed each visit. `E` episodes, `K` groups.
+    """Episodes and the return of each visit. `E` episodes, `K` groups.
 
     Attributes:
       inputs: the graph on a machine.
@@ -59,7 +59,7 @@ class State(TrainState):
       first: float32 `[]`, cost of the placement that episodes begin with.
       unit: float32 `[]`, that cost, or else the least of the first finite costs; NaN before.
       device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.settled`.
-      cost: float32 `[]`, cost of the best placement; infinite before there is one.
+      cost: float32 `[]`, cost of the best placement; infinite before the first.
     """
 
     returns: Any
@@ -94,16 +94,16 @@ def optimizer(settings: Settings) -> optax.GradientTransformation:
 
 
 def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
-    """Return by how much costs fall from before each visit to the end of an episode, `[..., K]`.
+    """Return the fall of the cost from before each visit to the end of an episode, `[..., K]`.
 
-    The reward of a visit is by how much the cost falls, in units; what is not finite, or costs more
-    than `Settings.failing` units, counts so many.
+    The reward of a visit is the fall of the cost, in units. Costs that are not finite, or exceed
+    `Settings.failing` units, count as that many units.
 
     Args:
       first: cost of the placement that episodes begin with, `[]`.
-      costs: after each visit, `[..., K]`.
-      unit: of costs, `[]`.
-      settings: of the search.
+      costs: costs after each visit, `[..., K]`.
+      unit: unit of costs, `[]`.
+      settings: settings of the search.
     """
     first = jnp.broadcast_to(first, (*costs.shape[:-1], 1))
     ratio = jnp.concatenate([first, costs], -1) / jnp.maximum(unit, 1e-30)
@@ -136,14 +136,14 @@ def step(
 ) -> tuple[State, dict[str, jax.Array]]:
     """Return the state after a step, and metrics.
 
-    The policy learns on the one graph that it places. `E` episodes are played: each begins with all
-    groups on one device, and visits one after another. The baseline of a visit is the mean of what
-    followed it in the last steps.
+    The policy learns on the one graph that it places. `E` episodes are played. Each begins with all
+    groups on one device, and visits one after another. The baseline of a visit is its mean return
+    in the last steps.
 
     Args:
       state: state before the step.
       key: random key.
-      batch: the graph, and what is minimised.
+      batch: the graph, and the cost to minimise.
       settings: settings of the policy.
 
     Returns:

@@ -1,19 +1,19 @@
-"""REGAL: a policy proposes where each gene should lie, and BRKGA searches from there.
+"""REGAL: a policy proposes a distribution for each gene, and BRKGA searches from there.
 
-A message-passing network over the ops says of each of them where its genes should lie: the means
-and deviations of Betas, quantised, for its affinity to each device and for its priority. BRKGA
-draws part of its first population and of its mutants from those Betas, and the policy is trained
-by REINFORCE on the cost that the search reaches, relative to standard BRKGA.
+A message-passing network over the ops proposes Beta distributions for the genes of each op: its
+affinity to each device and its priority. Means and deviations are quantised. BRKGA draws part of
+its first population and of its mutants from those Betas. The policy is trained by REINFORCE on the
+cost that the search reaches, relative to standard BRKGA.
 
 Source: Paliwal et al., "Reinforced genetic algorithm learning for optimizing computation
 graphs", ICLR 2020. Sizes that the paper does not give are our choice: see `Settings`. So are:
 
-- devices as directions in a plane, with one deviation for all of an op (`levels`), and what is
-  put into the middle (`quantise`);
+- devices as directions in a plane, with one deviation for all devices of an op (`levels`), and
+  centred places (`quantise`);
 - normal noise that ops of a graph share, instead of one draw for each op (`sample`);
-- the other samples of a graph as its baseline, instead of a learned one, and advantages by graph
-  (`loss`);
-- the features, and that they are along a schedule which an untrained policy proposes (`guide`);
+- the other samples of a graph as its baseline, instead of a learned one, and advantages scaled by
+  graph (`loss`);
+- the features, and that they follow a schedule which an untrained policy proposes (`guide`);
 - the Betas of transfers, and the share that stays uniform (`proposal`).
 """
 

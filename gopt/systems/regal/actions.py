@@ -1,4 +1,4 @@
-"""What the places of ops mean to a search: levels of Betas, and of an elite bias."""
+"""Actions of REGAL: places of ops quantised to levels of Betas and of an elite bias."""
 
 from typing import Any, NamedTuple, cast
 
@@ -13,22 +13,29 @@ from gopt.systems.regal.settings import PLACES, STANDARD, Settings, is_led
 
 
 class Action(NamedTuple):
-    """What a search does about each op: levels of `Settings.bins`."""
+    """Parameters of a search for each op, as levels of `Settings.bins`.
 
-    genes: Any  # int32 [N, D + 1, 2], mean and deviation for each device, then of the priority
-    elite_bias: Any  # int32 [N]
-    transfer: Any  # int32 [N, 2], added to the levels of the priority of the first reader
+    Attributes:
+      genes: int32 `[N, D + 1, 2]`, mean and deviation for each device, then of the priority.
+      elite_bias: int32 `[N]`.
+      transfer: int32 `[N, 2]`, added to the levels of the priority of the first reader.
+    """
+
+    genes: Any
+    elite_bias: Any
+    transfer: Any
 
 
 def quantise(places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: Settings) -> Action:
-    """Returns the action of places `[..., N, L]`, with the leading axes of the places.
+    """Return the action of places `[..., N, L]`, with the leading axes of the places.
 
-    The origin of the plane is where the guide has it: what the policy adds to `Settings.lean` times
-    the sides of the guide is moved to the mean of zero over the ops, weighted by the logarithm of
-    the bytes that they make. So a policy does not drift towards a device, and a guide on one device
-    stays there, however a policy scales its sides. The mean of the priorities of ops that run is
-    put to 1/2: what counts is mostly how they differ. Ops that read or make much are led less (see
-    `loosen_heavy`).
+    The origin of the plane stays where the guide has it. The policy adds an offset to
+    `Settings.lean` times the sides of the guide. The mean of that offset over the ops, weighted by
+    the logarithm of the bytes that they make, is moved to 0. So a policy does not drift towards a
+    device, and a guide on one device stays there, however a policy scales its sides.
+
+    The mean priority of ops that run is moved to 1/2, as mostly differences count. Ops that read or
+    make many bytes are guided less (see `loosen_heavy`).
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
@@ -47,17 +54,17 @@ def quantise(places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: 
 
 
 def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax.Array:
-    """Returns places `[..., N, L]` that lead an op the less, the more bytes it reads or makes.
+    """Return places `[..., N, L]` that guide an op less, the more bytes it reads or makes.
 
-    Its place in the plane fades to the origin, and the deviation of its priority to the widest,
-    around the mean that it had. Which of the few largest tensors share a device, and which is
-    freed before the next is made, is a matter of packing: searches find it better if they are
-    led less. To fade the mean of the priority, too, was no better on training graphs.
+    Its place in the plane shrinks towards the origin. The deviation of its priority grows to the
+    widest, around an unchanged mean. Which of the few largest tensors share a device, and which is
+    freed before the next is made, is a packing problem: searches solve it better with less
+    guidance. On training graphs, moving the mean of the priority as well was not better.
 
     Args:
-      places: as of `apply`, with the origin in the middle of the graph.
-      share: of all bytes that each op reads, or makes, whichever is more, in 0..1, `[N]`.
-      settings: the settings of the policy.
+      places: output of `apply`, with the origin in the middle of the graph.
+      share: `[N]`, share of all bytes that each op reads or makes, whichever is more, in 0..1.
+      settings: settings of the policy.
     """
     kept = jnp.exp(-share / settings.heavy)
     deviation = PLACES.index("priority_deviation")
@@ -66,11 +73,11 @@ def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax
 
 
 def levels(places: jax.Array, *, devices: int, settings: Settings) -> Action:
-    """Returns the levels of places `[..., N, L]` as they are.
+    """Return the levels of places `[..., N, L]` as they are.
 
-    Devices are taken to be alike: they lie in even directions of the plane. The mean of a device
-    is 1/2 at the origin, and more in its direction. Where a part is not led, places count as those
-    that are nearest to standard BRKGA: to uniform keys, and to its elite bias.
+    Devices are assumed to be equal: they are evenly spaced directions of the plane. The mean of a
+    device is 1/2 at the origin, and larger in its direction. Parts that the policy does not guide
+    get the places nearest to standard BRKGA: uniform keys, and its elite bias.
     """
     places = jnp.where(is_led(settings), places, jnp.float32(list(STANDARD.values())))
     at = dict(zip(PLACES, jnp.moveaxis(places, -1, 0), strict=True))

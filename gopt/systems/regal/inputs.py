@@ -49,16 +49,16 @@ def inputs(
 
 
 def on_devices(graphs: GraphsTuple, devices: int) -> Inputs:
-    """Return the inputs of features that are there already, for a number of devices."""
+    """Return the inputs for existing features and a number of devices."""
     return Inputs(graphs, np.asarray(sides(np.arange(devices), devices), np.float32))
 
 
 def guide(problem: Problem, *, objective: str) -> Guide:
     """Return the schedule that features describe; on the host.
 
-    For the peak memory it is the order that peaks least on one device, parted along the spectral
-    places; else the fastest list schedule, whether it fits the memory or not: a search makes it
-    fit more easily than it makes one fast that fits.
+    For the peak memory it is the order with the lowest peak on one device, divided along the
+    spectral places. Else it is the fastest list schedule, whether it fits the memory or not: a
+    search makes a fast schedule fit more easily than it makes a fitting one fast.
     """
     if objective == "peak_memory":
         return Guide(lowest_order(problem))

@@ -1,4 +1,4 @@
-"""The policy of REGAL: a network over the graph proposes values of the genes of each op."""
+"""The policy of REGAL: a network over the graph proposes distributions of the genes of each op."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ from gopt.systems.regal.settings import PLACES, STANDARD, Settings
 
 Tree = Any
 
-VERSION = 8  # of the meaning of parameters; files of another one are refused
+VERSION = 8  # version of the meaning of parameters; files of another version are refused
 
 
 _NETWORKS: dict[str, Callable[[Settings], nn.Module]] = {
@@ -34,30 +34,30 @@ _HEADS: dict[str, Callable[[Settings], Callable[[jax.Array], jax.Array]]] = {
 
 
 class Policy(nn.Module):
-    """Places of ops.
+    """Network that proposes places of ops.
 
-    Before it is trained, a policy proposes what a person would: what the guide does (see
-    `gopt.systems.regal.guide`). To exchange the devices changes no cost, so that a policy that
-    parts nothing is at a saddle point of the reward, which policy gradients take very long to
-    leave.
+    An untrained policy proposes the guide's schedule (see `gopt.systems.regal.guide`). Exchanging
+    the devices changes no cost. So a policy that separates no ops is at a saddle point of the
+    reward, and policy gradients leave it very slowly.
     """
 
     settings: Settings
 
     def setup(self) -> None:
-        """Makes the parts."""
+        """Make the layers."""
         s = self.settings
         self.network = _NETWORKS[s.network](s)
-        # Adam moves every weight as far. A factor keeps small what all of them move together.
+        # Adam moves every weight by about the same step. The factor 0.1 in `__call__` keeps their
+        # joint effect small.
         self.learned = nn.Dense(len(PLACES), kernel_init=nn.initializers.normal(0.1))
         self.kernel = self.param("kernel", lambda _: _kernel(s))
         self.bias = self.param("bias", lambda _: _bias(s))
         self.head = _HEADS[s.head](s)
 
     def __call__(self, graphs: GraphsTuple) -> jax.Array:
-        """Returns places float32 `[N, L]`, in the order of `PLACES`.
+        """Return places float32 `[N, L]`, in the order of `PLACES`.
 
-        Deviations, priority and elite bias lie in 0..1 mostly: from the first level to the last.
+        Deviations, priority and elite bias are mostly in 0..1: from the first level to the last.
         """
         mask = op_mask(graphs)[:, None]
         ops = self.network(graphs)
@@ -81,7 +81,7 @@ def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array
 def sample(
     key: jax.Array, params: Tree, graphs: GraphsTuple, *, samples: int, settings: Settings
 ) -> jax.Array:
-    """Return places sampled around those of the policy for one graph, float32 `[S, N, L]`."""
+    """Return places sampled around the policy's places for one graph, float32 `[S, N, L]`."""
     places = apply(params, graphs, settings=settings)
     return places + draw_noise(key, graphs, samples=samples, settings=settings)
 
@@ -103,7 +103,7 @@ def act(key: jax.Array | None, params: Tree, inputs: Inputs, *, settings: Settin
 
 
 def _kernel(settings: Settings) -> jax.Array:
-    """Returns the first weights of features for places, `[F, L]`."""
+    """Return the initial weights of features for places, `[F, L]`."""
     kernel = np.zeros((len(OP_FEATURES), len(PLACES)), np.float32)
     for axis in ("x", "y"):
         kernel[OP_FEATURES.index(f"side_{axis}"), PLACES.index(axis)] = settings.lean
@@ -112,7 +112,7 @@ def _kernel(settings: Settings) -> jax.Array:
 
 
 def _bias(settings: Settings) -> jax.Array:
-    """Returns the first places of an op without features, `[L]`."""
+    """Return the initial places of an op without features, `[L]`."""
     first = dict.fromkeys(PLACES, 0.0) | {"elite_bias": STANDARD["elite_bias"]}
     first["device_deviation"] = settings.device_deviation
     first["priority_deviation"] = settings.priority_deviation

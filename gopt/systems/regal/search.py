@@ -21,11 +21,12 @@ Tree = Any
 
 
 def betas(bins: int) -> np.ndarray:
-    """Returns the quantiles of the Betas that actions choose from, float32 `[bins², points]`.
+    """Return the quantiles of the Betas that actions choose from, float32 `[bins², points]`.
 
-    Row mean · bins + deviation. Means are even in (0, 1). Deviations grow geometrically from
-    0.02 of the largest that the mean allows to that of the uniform distribution, so that a mean
-    of 1/2 with the last deviation is close to uniform.
+    The row of a Beta is mean · bins + deviation, both as levels. Means are evenly spaced in (0, 1).
+    Deviations are shares of the largest that the mean allows. They grow geometrically from 0.02 to
+    1/√3, the share of the uniform distribution, so a mean of 1/2 with the last deviation is close
+    to uniform.
     """
     mean = (np.arange(bins) + 0.5) / bins
     share = np.geomspace(0.02, 1 / np.sqrt(3), bins)
@@ -35,11 +36,11 @@ def betas(bins: int) -> np.ndarray:
 
 
 def proposal(problem: Problem, action: Action, settings: Settings) -> brkga.Proposal:
-    """Returns the proposal of one action.
+    """Return the proposal of one action.
 
-    Transfers of a tensor, to whatever device, take the Beta of the priority of its first reader,
-    so that it is sent when the turn of that op has come, or one that the action puts beside it.
-    The last ones of the candidates stay uniform (see `Settings.trust`).
+    All transfers of a tensor take the Beta of its first reader's priority, shifted as the action
+    says. So the tensor is sent when its first reader is next in the order. The last candidates stay
+    uniform (see `Settings.trust`).
     """
     bins = settings.bins
     sent = action.genes[_first_reader(problem), -1] + action.transfer[problem.producer]
@@ -63,17 +64,17 @@ def proposal(problem: Problem, action: Action, settings: Settings) -> brkga.Prop
 
 
 def elite_bias(problem: Problem, action: Action, settings: Settings) -> Keys:
-    """Returns the chance that each gene comes from the elite parent: even in 1/2..1 over levels.
+    """Return the chance that each gene comes from the elite parent: levels evenly over 1/2..1.
 
-    Genes of an op share that of the op, and those of transfers that of the first reader, whose turn
-    they are sent at.
+    Genes of an op share its chance. Genes of a transfer share the chance of the tensor's first
+    reader, at whose priority it is sent.
     """
     chance = 0.5 + 0.5 * (action.elite_bias + 0.5) / settings.bins
     return Keys(chance[:, None], chance, chance[_first_reader(problem)][:, None])
 
 
 def _first_reader(problem: Problem) -> jax.Array:
-    """Returns the first op that reads each tensor, the padding row if none does, int32 `[T]`."""
+    """Return the first op that reads each tensor, or the padding row if none does, int32 `[T]`."""
     first = jax.ops.segment_min(problem.consumer, problem.tensor, problem.shape.tensors)
     return jnp.minimum(first, problem.shape.ops - 1)
 
@@ -95,7 +96,7 @@ def search(
       problem: one problem.
       params: parameters of the policy.
       inputs: the same problem as the policy reads it.
-      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: number of candidates to evaluate.
       settings: settings of the policy.
     """
@@ -127,9 +128,9 @@ def search_from(
       key: random key.
       problem: one problem.
       action: action of a policy, see `gopt.systems.regal.act`.
-      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: number of candidates to evaluate.
-      settings: the settings of the policy.
+      settings: settings of the policy.
       population: sizes of a generation.
       given: candidates `[K, ...]` to start from.
 
@@ -166,18 +167,18 @@ def rewards(
 ) -> jax.Array:
     """Return -cost / standard cost of actions, float32 `[A]`.
 
-    Every argument has a leading axis `A`, whose rows are independent, so that the function can be
-    spread over devices by `gopt.search.parallel.shard_candidates`. One search runs after another: a
-    population is what is evaluated at once.
+    Every argument has a leading axis `A` with independent rows, so the function can be spread over
+    devices by `gopt.search.parallel.shard_candidates`. Searches run one after another; each
+    evaluates one population at once.
 
     Args:
       keys: random keys of the searches.
       problem: problems.
       standard: costs that standard BRKGA reaches on them.
       actions: actions, see `gopt.systems.regal.quantise`.
-      objective: as in `search_from`, like the rest.
+      objective: as in `search_from`.
       evaluations: number of candidates that each search evaluates.
-      settings: the settings of the policy.
+      settings: settings of the policy.
       population: sizes of a generation.
     """
 

@@ -1,14 +1,14 @@
-"""Settings of REGAL, and what a policy may say of an op."""
+"""Settings of REGAL, and the outputs of a policy for an op."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-# What the policy says of an op, by the part of the search that it leads. Placement: where it lies
-# in a plane in which devices are directions, and how wide the Betas of its devices are. Scheduling:
-# mean and deviation of the Beta of its priority. Then the chance that a gene comes from the elite
-# parent, and how far the Betas of the transfers of what it makes are from that of the priority of
-# the first reader.
+# Outputs of the policy for an op, by the part of the search that they guide. Placement: a point in
+# a plane in which devices are directions, and the width of the Betas of its devices. Scheduling:
+# mean and deviation of the Beta of its priority. Elite bias: the chance that a gene comes from the
+# elite parent. Transfers: shifts of the Betas of its tensors' transfers against the Beta of the
+# first reader's priority.
 PARTS = {
     "placement": ("x", "y", "device_deviation"),
     "scheduling": ("priority", "priority_deviation"),
@@ -17,42 +17,42 @@ PARTS = {
 }
 PLACES = tuple(place for places in PARTS.values() for place in places)
 
-# Places nearest to what standard BRKGA does: means of 1/2, the widest deviations, a bias of 0.7.
+# Places nearest to standard BRKGA: means of 1/2, the widest deviations, a bias of 0.7.
 STANDARD = dict.fromkeys(PLACES, 0.0)
 STANDARD |= {"device_deviation": 1.0, "priority": 0.5, "priority_deviation": 1.0}
 STANDARD |= {"elite_bias": 0.4}
 
 
-NETWORKS = ("message_passing", "recurrent")  # the second reads a graph as a sequence: GAS
+NETWORKS = ("message_passing", "recurrent")  # "recurrent" reads a graph as a sequence, as GAS does
 HEADS = ("independent", "autoregressive")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes of the policy, how it is searched from, where it starts, and how it is trained.
+    """Settings of the policy, its search, its initial state, and its training.
 
     Attributes:
-      parts: of the search that the policy leads, some of `PARTS`; the rest is, to a level, as in
-        standard BRKGA, but that transfers go when their first reader has its turn.
-      network: that embeds ops, one of `NETWORKS`.
-      head: whether the places of an op depend on those of earlier ops, one of `HEADS`. Noise does
-        not: it is shared by ops, and what an op took would tell what later ones take.
+      parts: parts of the search that the policy guides, some of `PARTS`. The others are as in
+        standard BRKGA, up to quantisation; but transfers have the priority of their first reader.
+      network: network that embeds ops, one of `NETWORKS`.
+      head: whether the places of an op depend on earlier ops' places, one of `HEADS`. Noise does
+        not: ops share it, so the sample of one op would reveal the samples of later ones.
       bins: levels of the means, and of the deviations, of the Betas.
       width: size of embeddings.
       rounds: rounds of message passing.
-      trust: share of the first population, and of the mutants, that is drawn from the Betas; the
-        rest is uniform, so that an action that is wrong for a graph costs little.
-      lean: how far the means of devices part at first, towards the sides of the guide.
-      follow: how far the means of priorities follow the order of the guide at first.
-      heavy: share of all bytes with which the proposals for an op are narrowed 1/e as much (see
-        `loosen_heavy`). In graphs of thirty tensors and less they hardly are.
-      device_deviation: place of the first deviations of devices among the levels, in 0..1.
-      priority_deviation: that of priorities.
-      exploration: root mean square of the noise on the places while training, in all directions;
-        ops do not move together where only how they differ counts, so that it is less there.
-      quiet: differences of the rewards of one graph that count for little in training.
-      learning_rate: of Adam, at first.
-      steps: gradient steps of training, over which the learning rate falls to zero evenly.
+      trust: share of the first population, and of the mutants, that is drawn from the Betas. The
+        rest is uniform, so that a wrong action for a graph costs little.
+      lean: initial offset of the means of devices towards the sides of the guide.
+      follow: initial weight of the guide's order in the means of priorities.
+      heavy: share of all bytes that an op reads or makes at which its guidance is reduced by a
+        factor of e (see `loosen_heavy`). In graphs of up to thirty tensors, ops are hardly guided.
+      device_deviation: initial place of the deviations of devices among the levels, in 0..1.
+      priority_deviation: initial place of the deviations of priorities among the levels, in 0..1.
+      exploration: root mean square of the noise on the places in training, over all directions. It
+        is lower where only differences between ops count, because ops do not move together there.
+      quiet: reward spread below which advantages of a graph are scaled down.
+      learning_rate: initial Adam learning rate, decayed linearly to 0.
+      steps: gradient steps of training, over which the learning rate falls.
     """
 
     parts: tuple[str, ...] = ("placement", "scheduling")
@@ -91,5 +91,5 @@ class Settings:
 
 
 def is_led(settings: Settings) -> np.ndarray:
-    """Returns which places count, bool `[L]`."""
+    """Return whether the policy guides each place, bool `[L]`."""
     return np.array([part in settings.parts for part, places in PARTS.items() for _ in places])

@@ -45,7 +45,7 @@ class Trajectory(NamedTuple):
     Attributes:
       graphs: features of the graphs, `[G, ...]`.
       places: float32 `[G, S, N, L]`, sampled places, see `sample`.
-      reward: float32 `[G, S]`, of two samples at least.
+      reward: float32 `[G, S]`, of at least two samples.
     """
 
     graphs: GraphsTuple
@@ -56,13 +56,13 @@ class Trajectory(NamedTuple):
 def loss(
     params: Tree, batch: Trajectory, *, settings: Settings
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the loss of a batch and metrics.
+    """Return the REINFORCE loss of a batch and metrics.
 
-    REINFORCE; the baseline of a sample is the mean reward of the other samples of its graph. The
-    advantage is divided by its root mean square over the samples of the graph, so that graphs
-    whose cost varies most do not drown the others. That biases the gradient, by the order of 1/S;
-    of two samples only the sign counts. `Settings.quiet` keeps graphs on which no action makes a
-    difference from counting as much.
+    The baseline of a sample is the mean reward of the other samples of its graph. The advantage is
+    divided by its root mean square over the samples of the graph, so that graphs with the largest
+    spread do not dominate. That biases the gradient, by the order of 1/S; of two samples only the
+    sign counts. `Settings.quiet` reduces the weight of graphs on which no action makes a
+    difference.
 
     Args:
       params: parameters of the policy.
@@ -102,7 +102,7 @@ def step(
 ) -> tuple[TrainState, dict[str, Any]]:
     """Return the state after a step on some graphs, and metrics.
 
-    Actions are sampled for each graph, a search starts from each, and the gradient is the mean over
+    Actions are sampled for each graph, and a search starts from each. The gradient is the mean over
     the graphs, whose shapes may differ. One program is compiled for each shape.
 
     Args:
@@ -110,12 +110,12 @@ def step(
       key: random key.
       batch: graphs.
       settings: settings of the policy.
-      objective: objective that is minimised, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: budget of each search.
-      samples: actions for each graph, two at least.
+      samples: number of actions for each graph, at least two.
 
     Raises:
-      ValueError: there are no graphs.
+      ValueError: `batch` is empty.
     """
     if not batch:
         raise ValueError("batch has no graphs: expected one at least")
@@ -168,9 +168,9 @@ def standard_costs(
     Args:
       key: random key.
       problem: problems of one shape, `[G, ...]`.
-      objective: objective that is minimised.
+      objective: objective to minimise.
       evaluations: budget of each search.
-      seeds: searches of each problem.
+      seeds: number of searches of each problem.
     """
 
     def one(row: tuple[jax.Array, Problem]) -> jax.Array:

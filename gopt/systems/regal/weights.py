@@ -1,4 +1,4 @@
-"""Policies of REGAL as files. One ships for each objective of two devices."""
+"""Files of REGAL policies. One policy ships for each objective of two devices."""
 
 import os
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def save(
       path: the file.
       params: parameters of the policy.
       settings: settings of the policy.
-      origin: how it was trained, as JSON values, for readers of the file.
+      origin: record of the training, as JSON values, for readers of the file.
       objective: objective that it was trained for.
       devices: number of devices that it was trained for.
     """
@@ -66,29 +66,29 @@ def load(
     """Return the parameters and settings of a policy.
 
     Args:
-      path: a file of `save`; by default the policy that ships for the objective.
+      path: file written by `save`; by default the policy that ships for the objective.
       objective: objective that the policy must have been trained for.
       devices: number of devices that it must have been trained for.
 
     Raises:
       ValueError: no policy ships for the objective, or the file is truncated, foreign, or of
         another objective, number of devices, version of gopt, or shape.
-      FileNotFoundError: there is no such file.
+      FileNotFoundError: the file does not exist.
     """
     labels = {"objective": objective, "devices": devices}
     return FORMAT.load_labelled(_find(path, objective), labels)
 
 
 def load_origin(path: str | os.PathLike[str] | None = None, *, objective: str) -> dict[str, Any]:
-    """Return how a policy was trained, as `save` was told.
+    """Return how a policy was trained, as `save` recorded it.
 
     Args:
-      path: a file of `save`; by default the policy that ships for the objective.
+      path: file written by `save`; by default the policy that ships for the objective.
       objective: objective of the policy that ships.
 
     Raises:
       ValueError: no policy ships for the objective, or the file is truncated or foreign.
-      FileNotFoundError: there is no such file.
+      FileNotFoundError: the file does not exist.
     """
     return FORMAT.origin(_find(path, objective))
 

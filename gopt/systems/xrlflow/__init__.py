@@ -1,4 +1,4 @@
-"""X-RLflow: an agent rewrites programs, and is rewarded by how much faster they become.
+"""X-RLflow: an agent rewrites programs; its reward is their speed-up.
 
     import gopt
     from gopt.systems import xrlflow
@@ -7,17 +7,17 @@
     gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
 
 A step of an episode applies one rule at one place. A graph attention network reads the program and
-all that a rewrite could make of it, scores each, and says what will still be gained; it is trained
-by PPO. `RewriteEnv` is an environment of gymnasium, for other agents.
+all its rewrites by one rule, scores each, and predicts the further gain. It is trained by PPO.
+`RewriteEnv` is a gymnasium environment, for other agents.
 
 Source: He et al., "X-RLflow: Graph reinforcement learning for neural network subgraphs
-transformation", MLSys 2023, and its public code. What is ours:
+transformation", MLSys 2023, and its public code. Our choices:
 
-- candidates are seen as patches of the program (`observation`), which gives the same and is several
-  times as fast;
-- the score of a candidate does not depend on the order of candidates, nor on how many there are,
-  and tells what is new in it, and what a cost model makes of it (`Settings` has the paper's ways);
-- values are in units, and an episode that was cut off goes on with the value of what it reached.
+- candidates are observed as patches of the program (`observation`); results are the same, and
+  several times as fast;
+- the score of a candidate depends neither on the order of candidates nor on their number. It reads
+  the new part of the candidate, and its cost by a model (`Settings` has the paper's variants);
+- values are in units, and a truncated episode is bootstrapped from the value of its last program.
 
 Needs the extra `xrlflow`.
 """

@@ -1,4 +1,4 @@
-"""Candidates: what one rewrite makes of a program."""
+"""Candidates: the programs that one rewrite makes of a program."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,20 +9,25 @@ from gopt.rewriting.rules.matching import Matcher, replacements
 
 
 class Candidate(NamedTuple):
-    """A rewrite of a program: terms that are replaced, and what is put there."""
+    """A rewrite of a program: replaced terms and their replacements.
 
-    rule: str  # its name
-    by: tuple[tuple[int, int], ...]  # terms before and after, in the order of the program
+    Attributes:
+      rule: name of the rule.
+      by: pairs of a term and its replacement, in the order of the program.
+    """
+
+    rule: str
+    by: tuple[tuple[int, int], ...]
 
 
 def in_order(terms: Terms, roots: Sequence[int]) -> list[int]:
-    """Returns the terms of a program, inputs first, in an order that depends on nothing else.
+    """Return the terms of a program, inputs first, in an order that depends on the program alone.
 
-    Numbers of terms depend on which programs were made before.
+    The numbers of terms also depend on the programs that were made before.
 
     Args:
-      terms: those of the program, and others.
-      roots: its results.
+      terms: terms of the program, and others.
+      roots: results of the program.
     """
     found: dict[int, None] = {}
     stack = [(root, False) for root in reversed(roots)]
@@ -41,16 +46,16 @@ def in_order(terms: Terms, roots: Sequence[int]) -> list[int]:
 def candidates(
     matcher: Matcher, roots: Sequence[int], order: Sequence[int], most: int
 ) -> list[Candidate]:
-    """Returns all that one rewrite makes of a program, each once, in the order of the program.
+    """Return all distinct results of one rewrite of a program, in the order of the program.
 
-    Rewrites that replace the same terms by the same are one. There is none after which something
-    would depend on itself, and none that replaces what is known before the program runs.
+    Rewrites that replace the same terms by the same terms are one candidate. Rewrites that would
+    make a term depend on itself are left out, and so are rewrites of terms that are constant.
 
     Args:
-      matcher: of the rules.
+      matcher: matcher of the rules.
       roots: results of the program.
-      order: its terms, see `in_order`.
-      most: how many terms a candidate may have.
+      order: terms of the program, see `in_order`.
+      most: largest number of terms of a candidate.
     """
     terms, found = matcher.terms, dict[tuple[tuple[int, int], ...], Candidate]()
     place = {number: k for k, number in enumerate(order)}
@@ -70,7 +75,7 @@ def candidates(
 
 
 def _is_cyclic(terms: Terms, by: dict[int, int]) -> bool:
-    """Returns whether what replaces a term is made of one that is replaced."""
+    """Return whether a replacement contains a term that is replaced."""
     least, seen, stack = min(by), set[int](), list(by.values())
     while stack:
         number = stack.pop()

@@ -1,4 +1,4 @@
-"""The environment: a program is rewritten step after step, and measured now and then.
+"""The environment: rewrite a program step by step, and measure it at intervals.
 
 Needs the extra `xrlflow`.
 """
@@ -30,12 +30,18 @@ from gopt.systems.xrlflow.observation import (
 )
 from gopt.systems.xrlflow.settings import Settings
 
-NOTHING = 0  # the action that ends an episode
-_KEPT = 512  # programs whose candidates are remembered
+NOTHING = 0  # action that ends an episode
+_KEPT = 512  # number of programs whose candidates are cached
 
 
 class View(NamedTuple):
-    """A program, its candidates, and what there is to see of them, without padding."""
+    """A program, its candidates, and its observation without padding.
+
+    Attributes:
+      roots: results of the program.
+      found: candidates of the program.
+      seen: observation of the program.
+    """
 
     roots: tuple[int, ...]
     found: list[Candidate]
@@ -43,19 +49,19 @@ class View(NamedTuple):
 
 
 class Slots(spaces.Discrete):
-    """Actions, of which those are drawn that there are.
+    """Space of actions; random actions are drawn from valid slots.
 
     Attributes:
-      there: slots without padding.
+      there: number of slots without padding.
     """
 
     def __init__(self, slots: int, seed: np.random.Generator | None = None):
-        """Takes how many slots there are, with padding."""
+        """Make the space, given the number of slots with padding."""
         super().__init__(slots, seed=seed)
         self.there = slots
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.int64:
-        """Returns an action at random; of those that there are if no mask is given."""
+        """Return a random action; a valid one if no mask is given."""
         if mask is None and probability is None:
             mask = (np.arange(self.n) < self.there).astype(np.int8)
         return super().sample(mask, probability)
@@ -64,23 +70,24 @@ class Slots(spaces.Discrete):
 class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     """Episodes of rewrites of one program.
 
-    An action is a slot: 0 ends the episode, slot k is a candidate, made by the rule
-    `info["rules"][k - 1]`. Where there are more of them than slots, there are more slots from then
-    on, in buckets, so that spaces change; `mask` in what is seen tells which slots there are.
+    An action is a slot: 0 ends the episode, slot k takes a candidate, made by the rule
+    `info["rules"][k - 1]`. If a program has more candidates than slots, the number of slots grows
+    to the next bucket and stays there, so spaces change. `mask` in the observation tells the valid
+    slots.
 
-    The reward is, after each `every` rewrites and at the end, by how much the program has become
-    faster since it was measured the last time, as a hundredth of its time in the beginning; and a
-    bonus after all others. Where a program cannot be measured, the reward is 0, and the next one
-    counts from what was measured before. An episode is truncated after `horizon` rewrites, and
-    terminated by action 0 or where there is nothing to be rewritten.
+    After each `every` rewrites and at the end, the program is measured. The reward is the fall of
+    its time since the last measurement, in hundredths of the initial time. All other rewrites are
+    rewarded with a bonus. If a program cannot be measured, the reward is 0, and the next one counts
+    from the last measurement. An episode is truncated after `horizon` rewrites. It is terminated by
+    action 0, or when no candidate is left.
 
     Attributes:
-      settings: of episodes.
-      start: results of the program as it is.
-      first: how long that takes, in s.
-      cost: of an op.
-      view: the program that has been reached.
-      size: how much room there is in what is seen; it grows where it has to, see `make_room`.
+      settings: settings of episodes.
+      start: results of the initial program.
+      first: time of the initial program, in s.
+      cost: cost of an op.
+      view: current program.
+      size: size of observations with padding; it grows when needed, see `make_room`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as gymnasium declares it)
@@ -97,19 +104,19 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         rules: Sequence[Rule] = RULES,
         settings: Settings | None = None,
     ):
-        """Takes a program, and what it is rewarded by.
+        """Make the environment of a program and its rewards.
 
         Args:
-          terms: those of the program, to which those of others are added.
-          roots: its results.
-          seconds: how long a program takes, given its results: the cost of a model, or what was
-            measured, see `gopt.rewriting.cost.program_times`. Not finite where it failed.
-          cost: of an op, by which candidates are told apart if the network takes hints.
-          rules: what may be put in the place of what.
-          settings: of episodes.
+          terms: terms of the program; terms of other programs are added to them.
+          roots: results of the program.
+          seconds: maps the results of a program to its time in s, by a model or measured (see
+            `gopt.rewriting.cost.program_times`). Not finite if it failed.
+          cost: cost of an op, which distinguishes candidates if the network takes hints.
+          rules: rules of rewriting.
+          settings: settings of episodes.
 
         Raises:
-          ValueError: the program as it is takes no time, or cannot be measured.
+          ValueError: the initial program takes no time, or cannot be measured.
         """
         self.settings = settings or Settings()
         self.start = tuple(roots)
@@ -132,7 +139,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins an episode with the program as it is. Nothing in it is random, but actions."""
+        """Begin an episode with the initial program. Only actions are random."""
         super().reset(seed=seed, options=options)
         self.view = self._view(self.start)
         self._last, self._done, self._is_over = self.first, 0, False
@@ -141,10 +148,10 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     def step(
         self, action: np.int64 | int
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Takes a candidate, or ends the episode.
+        """Take a candidate, or end the episode.
 
         Raises:
-          ValueError: there is no such candidate, or the episode is over.
+          ValueError: the candidate does not exist, or the episode is over.
         """
         if self._is_over:
             raise ValueError("the episode is over: expected reset()")
@@ -170,12 +177,12 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         return self._observation(), reward, is_terminated, is_truncated, self._info(seconds)
 
     def make_room(self, size: Size) -> None:
-        """Makes room in what is seen for a size, as it was in another environment, say."""
+        """Enlarge observations to hold a size, for example the size of another environment."""
         self.size = self.size.holding(size)
         self._make_spaces(self.view)
 
     def _view(self, roots: tuple[int, ...]) -> View:
-        """Returns a program, its candidates, and what there is to see; makes room for them."""
+        """Return a program, its candidates, and its observation; enlarge observations to fit."""
         view = self._views.pop(roots, None)
         if view is None:
             order = in_order(self._terms, roots)
@@ -184,7 +191,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
                 self._terms, roots, order, found, self._prices.term, reach=self.settings.layers
             )
             view = View(roots, found, seen)
-        self._views[roots] = view  # the last one now
+        self._views[roots] = view  # moved to the end: the most recent one
         if len(self._views) > _KEPT:
             del self._views[next(iter(self._views))]
         self.size = self.size.holding(size_of(view.seen))
@@ -203,7 +210,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         return seen._replace(mask=seen.mask.astype(np.int8))._asdict()
 
     def _info(self, seconds: float) -> dict[str, Any]:
-        """Returns the program, how long it takes if it was measured, and the rules of slots."""
+        """Return the program, its time if it was measured, and the rules of slots."""
         return {
             "roots": self.view.roots,
             "seconds": seconds,
@@ -212,7 +219,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
 
 
 def _space(size: Size) -> spaces.Dict:
-    """Returns the space of what is seen."""
+    """Return the space of observations."""
     nodes, edges, left, slots = size
 
     def below(count: int, *shape: int) -> spaces.Box:

@@ -1,4 +1,4 @@
-"""Episodes: what a policy does in an environment."""
+"""Episodes: a policy acts in an environment."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,30 +16,42 @@ if TYPE_CHECKING:
     from gopt.systems.xrlflow.environment import RewriteEnv
 
 Tree = Any
-Policy = Callable[[Tree, Observation], tuple[Any, Any]]  # to probabilities [S], and a value
+Policy = Callable[[Tree, Observation], tuple[Any, Any]]  # returns probabilities [S] and a value
 
 
 class Episode(NamedTuple):
-    """What was seen, done and gained in `T` steps."""
+    """Observations, actions and rewards of `T` steps.
 
-    seen: list[Observation]  # without padding
-    action: np.ndarray  # int32 [T]
-    log_prob: np.ndarray  # float32 [T]
-    value: np.ndarray  # float32 [T]
-    reward: np.ndarray  # float32 [T]
-    last: float  # value of what was reached, 0 if the episode has ended there
-    seconds: np.ndarray  # float64 [T], what programs take after each step; no number: not measured
-    roots: list[tuple[int, ...]]  # results of the program after each step
-    rules: list[str]  # that were applied
+    Attributes:
+      seen: observations without padding.
+      action: int32 `[T]`.
+      log_prob: float32 `[T]`.
+      value: float32 `[T]`, predicted values.
+      reward: float32 `[T]`.
+      last: value of the last program; 0 if the episode was terminated.
+      seconds: float64 `[T]`, time of the program after each step; not finite if not measured.
+      roots: results of the program after each step.
+      rules: names of the applied rules.
+    """
+
+    seen: list[Observation]
+    action: np.ndarray
+    log_prob: np.ndarray
+    value: np.ndarray
+    reward: np.ndarray
+    last: float
+    seconds: np.ndarray
+    roots: list[tuple[int, ...]]
+    rules: list[str]
 
     def best(self) -> int | None:
-        """Returns after which step the program took least; nothing if it was never measured."""
+        """Return the step after which the program was fastest; `None` if it was never measured."""
         known = np.where(np.isfinite(self.seconds), self.seconds, np.inf)
         return int(np.argmin(known)) if np.isfinite(known).any() else None
 
 
 def policy(settings: Settings) -> Policy:
-    """Returns what tells the probabilities of slots and a value; compile it once."""
+    """Return a function that gives the probabilities of slots and a value; it is compiled once."""
 
     @jax.jit
     def told(params: Tree, seen: Observation) -> tuple[jax.Array, jax.Array]:
@@ -50,7 +62,10 @@ def policy(settings: Settings) -> Policy:
 
 
 def uniform(params: Tree, seen: Observation) -> tuple[np.ndarray, float]:
-    """Is the policy of random episodes: all candidates alike, and never an end."""
+    """Return equal probabilities of all candidates, for random episodes.
+
+    An episode ends only when no candidate is left.
+    """
     there = np.array(seen.mask, np.float64)
     there[0] = there.sum() == 1
     return there / there.sum(), 0.0
@@ -65,18 +80,18 @@ def play(
     greedy: bool = False,
     begin: Sequence[int] = (),
 ) -> Episode:
-    """Returns an episode.
+    """Play an episode and return it.
 
     Args:
-      env: where it is played.
-      choose: as of `policy`, or `uniform`.
-      params: of the policy.
-      rng: of actions.
+      env: environment.
+      choose: policy, see `policy`, or `uniform`.
+      params: parameters of the policy.
+      rng: random generator of actions.
       greedy: whether the likeliest action is taken.
-      begin: actions before the episode, which do not end it.
+      begin: actions before the episode, which must not end it.
 
     Raises:
-      ValueError: nothing is left to do after `begin`.
+      ValueError: `begin` ends the episode.
     """
     shown, _ = env.reset()
     for action in begin:
@@ -110,25 +125,34 @@ def _read(shown: dict[str, Any]) -> Observation:
 
 
 def drawn(chances: np.ndarray, rng: np.random.Generator) -> int:
-    """Returns a slot, given how likely each is, `[S]`; which one does not depend on padding."""
+    """Return a slot drawn from the probabilities `[S]`; the result does not depend on padding."""
     edges = np.cumsum(chances)
     found = int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
     return min(found, int(np.flatnonzero(chances)[-1]))
 
 
 class Decisions(NamedTuple):
-    """What PPO learns from; every leaf has an axis `[B]`."""
+    """A batch of training data for PPO; every leaf has an axis `[B]`.
+
+    Attributes:
+      seen: observations, `[B, ...]`.
+      action: int32 `[B]`.
+      log_prob: float32 `[B]`, log-probability when the action was taken.
+      advantage: float32 `[B]`.
+      target: float32 `[B]`, target of the value.
+      weight: float32 `[B]`, 0 for padding.
+    """
 
     seen: Observation
-    action: Any  # int32
-    log_prob: Any  # float32, when it was taken
-    advantage: Any  # float32
-    target: Any  # float32, of the value
-    weight: Any  # float32, 0 for padding
+    action: Any
+    log_prob: Any
+    advantage: Any
+    target: Any
+    weight: Any
 
 
 def advantages(episode: Episode, settings: Settings) -> np.ndarray:
-    """Returns generalised advantages of the steps of an episode, float32 `[T]`."""
+    """Return generalised advantages of the steps of an episode, float32 `[T]`."""
     following = np.append(episode.value[1:], episode.last).astype(np.float32)
     found = losses.generalized_advantages(
         jnp.asarray(episode.reward),
@@ -143,14 +167,14 @@ def advantages(episode: Episode, settings: Settings) -> np.ndarray:
 def batches(
     episodes: list[tuple[Episode, Size]], rng: np.random.Generator, settings: Settings
 ) -> list[Decisions]:
-    """Returns all decisions of some episodes in random batches; those of a batch have one size.
+    """Return all decisions of some episodes in random batches, each padded to one size.
 
-    Advantages are of mean 0 and deviation 1 in all together.
+    Advantages are standardised to mean 0 and deviation 1 over all episodes.
 
     Args:
-      episodes: with the size that what was seen is padded to.
-      rng: of the order.
-      settings: of the training.
+      episodes: episodes, each with the size that its observations are padded to.
+      rng: random generator of the order.
+      settings: settings of the training.
     """
     found = [advantages(episode, settings) for episode, _ in episodes]
     every = np.concatenate(found)

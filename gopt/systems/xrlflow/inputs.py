@@ -1,4 +1,4 @@
-"""Inputs of the agent: the observation of a program that stands alone, outside an environment."""
+"""Inputs of the agent: the observation of a single program, outside an environment."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Rewriting(NamedTuple):
     """A program to be rewritten.
 
     Attributes:
-      terms: terms of the program, to which those of others are added.
+      terms: terms of the program; terms of other programs are added to them.
       roots: results of the program.
       cost: cost of an op, in s.
       rules: rules of rewriting.

@@ -1,9 +1,9 @@
 """The network scores the candidates, and predicts the further gain of an episode.
 
-A graph attention network reads the program and all candidates at once, as one graph. What is said
-of each as a whole goes to an actor, which scores it, and to a critic.
+A graph attention network reads the program and all candidates at once, as one graph. Pooled
+embeddings of each candidate go to an actor, which scores it, and to a critic.
 
-Source: the public code of X-RLflow; see `gopt.systems.xrlflow.settings.Settings` for what is ours.
+Source: the public code of X-RLflow; see `gopt.systems.xrlflow.settings.Settings` for our choices.
 """
 
 from functools import partial
@@ -18,25 +18,30 @@ from gopt.systems.xrlflow.observation import NODE_KINDS, Observation
 from gopt.systems.xrlflow.settings import Settings
 
 Tree = Any
-NEVER = -1e10  # the logit of a slot that is not there
+NEVER = -1e10  # logit of an invalid slot
 
 
 class PolicyOutput(NamedTuple):
-    """The policy at a program, and its value."""
+    """The policy at a program, and its value.
 
-    logits: jax.Array  # float32 [S], of slots; `NEVER` for those that are not there
-    value: jax.Array  # float32 [], what an episode gains from here, in rewards
+    Attributes:
+      logits: float32 `[S]`, logits of slots; `NEVER` for invalid slots.
+      value: float32 `[]`, predicted further gain of the episode, in rewards.
+    """
+
+    logits: jax.Array
+    value: jax.Array
 
 
 class MLP(nn.Module):
-    """Layers with tanh, and a linear one of little weight."""
+    """Hidden layers with tanh, and a linear layer with small initial weights."""
 
     hidden: tuple[int, ...]
     outputs: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns float32 `[..., outputs]` for `[..., F]`."""
+        """Return float32 `[..., outputs]` for `[..., F]`."""
         for width in self.hidden:
             x = nn.tanh(nn.Dense(width)(x))
         return nn.Dense(self.outputs, kernel_init=nn.initializers.orthogonal(0.01))(x)
@@ -49,7 +54,7 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, seen: Observation) -> PolicyOutput:
-        """Returns what is said of a program and its candidates."""
+        """Return the policy and value at a program and its candidates."""
         graphs = self._graphs(self._nodes(seen), seen)
         first = jnp.broadcast_to(graphs[0], graphs.shape)
         mask = seen.mask[:, None]
@@ -62,13 +67,13 @@ class Network(nn.Module):
             both = jnp.concatenate([graphs, first], -1)
             scores = MLP(self.settings.hidden, 1)(both)[:, 0]
         if self.settings.hints:
-            # An agent begins with what the cost model says, and learns where that is wrong.
+            # An agent begins with the prediction of the cost model, and learns to correct it.
             scores -= self.param("trust", nn.initializers.ones, ()) * _logarithm(seen.change)
         there = seen.mask & (jnp.arange(len(scores)) < self._slots(len(scores)))
         return PolicyOutput(jnp.where(there, scores, NEVER), self.settings.unit * value)
 
     def _nodes(self, seen: Observation) -> jax.Array:
-        """Returns what each node has heard, float32 `[N, width]`."""
+        """Return the embedding of each node, float32 `[N, width]`."""
         settings = self.settings
         sizes = jnp.asarray(seen.size) / settings.largest
         if settings.sizes == "log":
@@ -82,7 +87,7 @@ class Network(nn.Module):
         return nodes
 
     def _graphs(self, nodes: jax.Array, seen: Observation) -> jax.Array:
-        """Returns what is said of the program and of each candidate, float32 `[S, summary]`."""
+        """Return pooled embeddings of the program and of each candidate, float32 `[S, summary]`."""
         slots = len(seen.mask)
         own = jax.ops.segment_sum(nodes, seen.slot, slots)
         left = jax.ops.segment_sum(nodes[seen.left], seen.left_slot, slots)
@@ -100,7 +105,7 @@ class Network(nn.Module):
         return self.settings.slots if self.settings.head == "flat" else slots
 
     def _flat(self, graphs: jax.Array) -> jax.Array:
-        """Returns scores of slots by all of them side by side, `[S]`; others get none."""
+        """Return scores computed from all slots side by side, `[S]`; 0 beyond the limit."""
         count, most = len(graphs), self.settings.slots
         rows = jnp.pad(graphs[:most], ((0, max(most - count, 0)), (0, 0)))
         scores = MLP(self.settings.hidden, most)(rows.reshape(-1))
@@ -108,7 +113,7 @@ class Network(nn.Module):
 
 
 def _logarithm(change: jax.Array) -> jax.Array:
-    """Returns changes of a cost by their sizes: a ten thousandth is about 1, a tenth about 8."""
+    """Return changes of a cost on a log scale: a ten-thousandth is about 1, a tenth about 8."""
     return jnp.arcsinh(1e4 * jnp.asarray(change))
 
 
@@ -134,7 +139,7 @@ def act(
 ) -> jax.Array:
     """Return the action at a program, int32 `[]`: 0 ends the episode, k takes candidate k.
 
-    Episodes in an environment are played by `play`, which draws on the host.
+    Use `play` for episodes in an environment; it draws on the host.
 
     Args:
       key: random key; None for the likeliest action.

@@ -1,9 +1,9 @@
-"""What the agent sees: a program and all its candidates, as one graph.
+"""Observations of the agent: a program and all its candidates, as one graph.
 
 Nodes are the terms of the program that do not depend on constants alone, and the constants that
-they read. A candidate is nearly the same program, and a node hears only of what it is made of, one
-edge further in each layer of the network. So a candidate is seen as a patch: what it has anew, and
-what is so near behind that it hears of it. All others are nodes of the program.
+they read. A candidate is nearly the same program, and messages travel one edge further in each
+layer of the network. So a candidate is observed as a patch: its new nodes, and the nodes near
+enough downstream to receive their messages. It shares all other nodes with the program.
 """
 
 import math
@@ -19,34 +19,45 @@ from gopt.rewriting.ir.operators import OPERATORS
 from gopt.rewriting.ir.terms import Terms
 from gopt.systems.xrlflow.candidates import Candidate
 
-# What nodes can be: operators that rules know, and primitives.
+# Kinds of nodes: operators that rules know, and primitives.
 NODE_KINDS = ("constant", "argument", *(name for name in OPERATORS if name != "equation"), *KINDS)
 _KIND = {name: k for k, name in enumerate(NODE_KINDS[: -len(KINDS)])}
-RANK = 4  # axes of an array that are told; more are one with the first
-LARGEST = 2**40  # that an axis is told to be
-FAILED = 1e3  # s, that what could not be measured counts
+RANK = 4  # observed axes of an array; leading axes beyond that are merged
+LARGEST = 2**40  # largest observed size of an axis
+FAILED = 1e3  # s, cost of a term that could not be measured
 
 
 class Observation(NamedTuple):
-    """A program and its candidates: N nodes, E edges, S slots; slot 0 is the program as it is.
+    """A program and its candidates. `N` nodes, `E` edges, `L` removals, `S` slots.
 
-    Padding is nodes of slot S, edges and what is left out at the last node, and slots that are not
-    in the mask.
+    Slot 0 is the program as it is. Padding is nodes of slot `S`, edges and removals at the last
+    node, and slots outside the mask.
+
+    Attributes:
+      kind: int32 `[N]`, kind of each node, an index of `NODE_KINDS`.
+      slot: int32 `[N]`, candidate whose patch the node belongs to; 0 for the program.
+      sender: int32 `[E]`, node that is read.
+      receiver: int32 `[E]`, node that reads it.
+      size: float32 `[E, 4]`, axes of the array that is read, aligned to the last one.
+      left: int32 `[L]`, nodes of the program that a candidate lacks, or has in its patch.
+      left_slot: int32 `[L]`, candidate of each removal.
+      change: float32 `[S]`, change of the cost as a share of the program's cost, -1 to 1.
+      mask: bool `[S]`, valid slots.
     """
 
-    kind: Any  # int32 [N], of `NODE_KINDS`
-    slot: Any  # int32 [N], of which candidate's patch it is; 0, of the program
-    sender: Any  # int32 [E]
-    receiver: Any  # int32 [E], what reads it
-    size: Any  # float32 [E, 4], of the axes of the array that is read, the last ones behind
-    left: Any  # int32 [L], nodes of the program that a candidate has not, or as its own
-    left_slot: Any  # int32 [L], which candidate
-    change: Any  # float32 [S], of the cost, as a share of that of the program, -1 to 1
-    mask: Any  # bool [S], which slots there are
+    kind: Any
+    slot: Any
+    sender: Any
+    receiver: Any
+    size: Any
+    left: Any
+    left_slot: Any
+    change: Any
+    mask: Any
 
 
 class Size(NamedTuple):
-    """How much room there is in an observation."""
+    """Numbers of rows in an observation."""
 
     nodes: int = 1
     edges: int = 1
@@ -54,16 +65,16 @@ class Size(NamedTuple):
     slots: int = 1
 
     def holding(self, other: "Size") -> "Size":
-        """Returns this size, or where the other is larger, the least bucket that holds it.
+        """Return this size, enlarged where the other is larger to the least bucket that holds it.
 
-        Buckets are 16, 24, 32, 48, 64, 96… so that there are few sizes, and little padding.
+        Buckets are 16, 24, 32, 48, 64, 96… so that sizes are few, and padding is little.
         """
         pairs = zip(self, other, strict=True)
         return Size(*(have if need <= have else _bucket(need) for have, need in pairs))
 
 
 def size_of(observation: Observation) -> Size:
-    """Returns the size of an observation, with its padding."""
+    """Return the size of an observation, with its padding."""
     rows = (observation.kind, observation.sender, observation.left, observation.mask)
     return Size(*map(len, rows))
 
@@ -77,17 +88,17 @@ def observe(
     *,
     reach: int | None,
 ) -> Observation:
-    """Returns what there is to see of a program and its candidates, with a node of padding.
+    """Return the observation of a program and its candidates, with a node of padding.
 
     Args:
-      terms: those of the program, and others.
-      roots: its results.
-      order: its terms, see `gopt.systems.xrlflow.candidates.in_order`.
-      found: its candidates; their slots are 1, 2, …
-      price: of a term, in s.
-      reach: how far what is new is heard of, which is the number of layers of the network; `None`
-        shows all of each candidate: the same, but for rounding, and slower. In neither is what
-        reads something new made simpler, as it may be when the program is rewritten.
+      terms: terms of the program, and others.
+      roots: results of the program.
+      order: terms of the program, see `gopt.systems.xrlflow.candidates.in_order`.
+      found: candidates of the program; their slots are 1, 2, …
+      price: maps a term to its cost, in s.
+      reach: number of edges that messages of new nodes travel, the number of layers of the network.
+        `None` observes all of each candidate: equal up to rounding, and slower. In both, readers of
+        new terms are not simplified, as they may be when the program is rewritten.
     """
     graph = _Graph(terms, roots, order)
     for number, node in graph.index.items():
@@ -115,7 +126,7 @@ def observe(
 
 
 def pad(observation: Observation, size: Size) -> Observation:
-    """Returns an observation with more padding, up to a size that holds it."""
+    """Return an observation with more padding, up to a size that holds it."""
     nodes, edges, left, slots = size
     whole = len(observation.mask)
 
@@ -143,7 +154,7 @@ class _Graph:
     """Nodes and edges so far, as lists."""
 
     def __init__(self, terms: Terms, roots: Sequence[int], order: Sequence[int]):
-        """Begins with the nodes of the program, without edges."""
+        """Make the nodes of the program, without edges."""
         self.terms = terms
         self.kind, self.slot = list[int](), list[int]()
         self.sender, self.receiver = list[int](), list[int]()
@@ -167,17 +178,17 @@ class _Graph:
             self._node(number, 0)
 
     def inputs(self, number: int) -> tuple[int, ...]:
-        """Returns what a node reads; constants are known before."""
+        """Return the terms that a node reads; none for constants, whose values are known before."""
         return () if self.terms.constant[number] else self.terms[number].inputs
 
     def link(self, node: int, number: int, own: dict[int, int], by: dict[int, int]) -> None:
-        """Adds the edges to a node: what its term reads.
+        """Add the edges to a node from the terms that its term reads.
 
         Args:
-          node: of the program, or of a patch.
-          number: its term.
+          node: node of the program, or of a patch.
+          number: term of the node.
           own: nodes of the patch, by term.
-          by: a term for each that is replaced.
+          by: replacement of each replaced term.
         """
         for i in self.inputs(number):
             i = by.get(i, i)
@@ -186,7 +197,7 @@ class _Graph:
             self.size.append(self._size(i))
 
     def add(self, slot: int, by: dict[int, int], reach: int | None) -> None:
-        """Adds the patch of a candidate."""
+        """Add the patch of a candidate."""
         new, gone = replaced(by, self._counts, self.inputs)
         near = self._behind(by, set(gone), reach)
         own: dict[int, int] = {}
@@ -199,7 +210,7 @@ class _Graph:
         self.left_slot.extend([slot] * (len(gone) + len(near)))
 
     def _behind(self, by: dict[int, int], gone: set[int], reach: int | None) -> list[int]:
-        """Returns the nodes that hear of what is new; all that are left if there is no reach."""
+        """Return the remaining nodes that receive messages of new ones; all if `reach` is None."""
         if reach is None:
             return [number for number in self.index if number not in gone]
         far = dict.fromkeys(by, 0)
@@ -231,7 +242,7 @@ class _Graph:
 
 
 def _kind(terms: Terms, number: int) -> int:
-    """Returns the index of what a node is in `NODE_KINDS`."""
+    """Return the kind of a term, as an index of `NODE_KINDS`."""
     if terms.constant[number]:
         return _KIND["constant"]
     operator, _, _ = term = terms[number]

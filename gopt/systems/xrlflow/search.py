@@ -1,4 +1,4 @@
-"""Searches by the agent: one for `gopt.rewrite`, and one of the form of all learned systems."""
+"""Searches by the agent: one for `gopt.rewrite`, one with the interface of learned systems."""
 
 import dataclasses
 import math
@@ -23,19 +23,18 @@ Tree = Any
 
 
 def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> Search:
-    """Returns a search in which an agent rewrites programs, and the cheapest is kept.
+    """Return a search in which an agent rewrites programs, and the cheapest is kept.
 
         search = agent(*load())
         gopt.rewrite(model, weights, x, constant_argnums=0, search=search)
 
-    What programs cost is known without measuring them, so that each step of an episode counts.
+    A model gives the costs of programs without measuring them, so each step of an episode counts.
 
     Args:
-      params: of the network.
-      settings: of the agent.
-      episodes: how many there are; in the first the likeliest rewrites are taken, in the others
-        they are drawn.
-      seed: of what is drawn.
+      params: parameters of the network.
+      settings: settings of the agent.
+      episodes: number of episodes. The first takes the likeliest rewrites, the others draw them.
+      seed: random seed of the draws.
 
     Raises:
       ValueError: `episodes` is less than 1.
@@ -76,8 +75,8 @@ def search(
 ) -> SearchResult:
     """Return the cheapest program of some episodes: its results, a tuple of terms.
 
-    In the first episode the likeliest rewrites are taken, in the others they are drawn. Inputs are
-    read on the way, from each program that is reached.
+    The first episode takes the likeliest rewrites, the others draw them. Inputs are read on the
+    way, from each program that is reached.
 
     Args:
       key: random key.
@@ -88,7 +87,7 @@ def search(
       settings: settings of the agent.
 
     Raises:
-      ValueError: the objective is another one, or the program as it is has no positive cost.
+      ValueError: the objective is not "makespan", or the initial program has no positive cost.
     """
     if objective != "makespan":
         raise ValueError(f"objective is {objective!r}: expected 'makespan'")

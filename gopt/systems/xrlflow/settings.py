@@ -8,36 +8,37 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Settings:
-    """The network, episodes, and PPO.
+    """Settings of the network, of episodes, and of PPO.
 
     Attributes:
-      width: of nodes.
-      layers: of attention; how far a node hears.
-      summary: width of what is said of a whole graph.
-      hidden: widths of the layers of actor and critic.
-      sizes: how the axes of arrays are told: "linear", as shares of `largest`, as in the paper; or
-        "log", by their logarithms as shares of that of `largest`.
-      largest: M of the paper.
-      pooling: "whole", of each graph the sum of its nodes, as in the paper; or "difference", by how
-        much that is more than of the program, and the mean of the nodes of the program.
-      hints: whether what the cost model makes of candidates is told; not in the paper.
-      head: "shared", which scores each candidate by itself; or "flat", which takes `slots` of them
+      width: size of the embedding of a node.
+      layers: attention layers; also the number of edges that a message travels.
+      summary: size of the embedding of a whole graph.
+      hidden: widths of the hidden layers of actor and critic.
+      sizes: encoding of the axes of arrays: "linear", as shares of `largest`, as in the paper; or
+        "log", as log(1 + size) / log(1 + `largest`).
+      largest: scale of the sizes of axes, M of the paper.
+      pooling: "whole", for each graph the sum of its nodes, as in the paper; or "difference", that
+        sum minus the program's, and the mean of the program's nodes.
+      hints: whether the network reads the cost of candidates by a model; not in the paper.
+      head: "shared", which scores each candidate by itself; or "flat", which reads `slots` of them
         side by side, as the code of the paper does, and cannot choose others.
-      slots: of a flat head.
+      slots: number of slots of a flat head.
       every: rewrites between measurements, N of the paper.
-      horizon: most rewrites in an episode.
+      horizon: largest number of rewrites in an episode.
       bonus: reward of rewrites after which nothing is measured.
-      discount: γ.
-      trace: λ of generalised advantages.
-      clip: ε of PPO.
+      discount: discount of rewards, γ.
+      trace: decay of generalised advantages, λ.
+      clip: PPO clip of the ratio of probabilities, ε.
       critic: weight of the error of values, c1 of the paper.
       entropy: weight of the entropy, c2.
-      episodes: between updates.
-      epochs: how often what was drawn is used, at most.
+      episodes: episodes between updates.
+      epochs: largest number of passes over the drawn decisions.
       batch: decisions in a step of the optimizer.
-      divergence: epochs end when the policy is further than this from the one that drew, in nats.
-      learning_rate: of Adam.
-      unit: of values, in rewards: a network says multiples of it.
+      divergence: largest divergence from the policy that drew the decisions, in nats; beyond it,
+        epochs end.
+      learning_rate: Adam learning rate.
+      unit: unit of values, in rewards: the network predicts multiples of it.
     """
 
     width: int = 64

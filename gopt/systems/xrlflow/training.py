@@ -24,13 +24,21 @@ Tree = Any
 
 
 class Watched(NamedTuple):
-    """Means over the batches of an update."""
+    """Means over the batches of an update.
+
+    Attributes:
+      loss: loss of PPO.
+      divergence: divergence from the policy that drew the decisions, in nats.
+      entropy: entropy of the policy, in nats.
+      error: absolute error of values, in rewards.
+      batches: number of batches evaluated; the step of the last one may have been undone.
+    """
 
     loss: float
-    divergence: float  # nats, of the policy from the one that drew
-    entropy: float  # nats
-    error: float  # of values, in rewards
-    batches: int  # that were looked at; the last one may have been left out
+    divergence: float
+    entropy: float
+    error: float
+    batches: int
 
 
 @cache  # the same object for the same settings, see `gopt.learning.train.start`
@@ -54,7 +62,7 @@ def loss(
 
     Args:
       params: parameters of the network.
-      batch: one decision, without an axis: observations of a batch would need a lot of memory.
+      batch: one decision, without a batch axis, as observations of a batch would need much memory.
       settings: settings of the training.
     """
     decision = batch
@@ -66,7 +74,7 @@ def loss(
     total = surrogate + settings.critic * error**2 - settings.entropy * entropy
     parts = {
         "loss": total,
-        "divergence": jnp.expm1(more) - more,  # never negative, and its mean is the divergence
+        "divergence": jnp.expm1(more) - more,  # never negative; its mean estimates the divergence
         "entropy": entropy,
         "error": jnp.abs(error) * settings.unit,
     }
@@ -90,7 +98,7 @@ def step(
     total = jnp.maximum(batch.weight.sum(), 1)
 
     def add(found: Tree, decision: Decisions) -> tuple[Tree, None]:
-        # One after another: a batch of graphs would need a lot of memory.
+        # One after another, as a batch of graphs would need a lot of memory.
         one = slope(state.params, decision)
         share = decision.weight / total
         return jax.tree.map(lambda all, new: all + share * new, found, one), None
@@ -111,17 +119,18 @@ def improve(
 ) -> tuple[TrainState, Watched]:
     """Return the state after an update on some episodes, and its metrics.
 
-    Epochs end as soon as a step has taken the policy too far, see `Settings.divergence`, or to what
-    is not finite; that step is taken back.
+    Epochs end when a step moves the policy too far (see `Settings.divergence`), or makes parameters
+    that are not finite; that step is undone.
 
     Args:
-      state: before.
-      episodes: with the size that what was seen is padded to; they were drawn by this policy.
-      rng: of batches.
-      settings: of the training.
+      state: state before the update.
+      episodes: episodes drawn by this policy, each with the size that its observations are padded
+        to.
+      rng: random generator of batches.
+      settings: settings of the training.
 
     Raises:
-      ValueError: there are no episodes.
+      ValueError: `episodes` is empty.
     """
     if not episodes:
         raise ValueError("there are no episodes: expected one at least")

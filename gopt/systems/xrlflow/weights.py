@@ -1,4 +1,4 @@
-"""Agents of X-RLflow as files. One ships, which whole programs of ten small models have trained."""
+"""Files of X-RLflow agents. One ships, trained on whole programs of ten small models."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,11 +15,11 @@ from gopt.systems.xrlflow.observation import NODE_KINDS, Observation, observe
 from gopt.systems.xrlflow.settings import Settings
 
 Tree = Any
-VERSION = 1  # of the meaning of observations and parameters
+VERSION = 1  # version of the meaning of observations and parameters
 
 
 def smallest() -> Observation:
-    """Return the observation of a program without ops, which gives shapes to a network."""
+    """Return the observation of a program without ops, which gives a network its shapes."""
     terms = Terms()
     root = terms.argument(0, jax.ShapeDtypeStruct((), np.float32), constant=False)
     return observe(terms, [root], [root], [], lambda number: 0.0, reach=1)

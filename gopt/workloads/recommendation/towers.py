@@ -15,14 +15,14 @@ Layer = tuple[Any, Any]  # weights [in, out] and offsets [out]
 def towers(*, batch: int = 256, groups: int = 8, width: int = 64) -> Case:
     """Return a ranking model with a tower for each group of features.
 
-    A tower is three dense layers, wide at first; its vectors of `width` meet those of all others
-    in products, element by element, and two cross layers and a head read everything (after DCN-V2,
-    Wang et al., 2021).
+    A tower is three dense layers, wide at first, and ends in a vector of `width`. Each vector is
+    multiplied element by element with every other tower's vector. Two cross layers and a head read
+    everything (after DCN-V2, Wang et al., 2021).
 
     Args:
       batch: impressions in a batch.
-      groups: how many groups there are; the first has `width` features, each next one `width` more.
-      width: of what a tower makes.
+      groups: number of groups; the first has `width` features, each next one `width` more.
+      width: size of a tower's output.
     """
 
     def network(

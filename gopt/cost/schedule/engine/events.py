@@ -4,7 +4,7 @@ Written for one candidate, as a loop over scalars (see `gopt.cost.schedule.engin
 compiles a loop to native code if it estimates that a step accesses less than 1 KiB, carried values
 included; otherwise the loop takes ten times as long. So a step visits one item, and arrays are few:
 one of constants, one of missing tensors, one of devices and issued items, and one of trees. A step
-looks at all devices, so with more than eight it is no longer native.
+looks at all devices, so with more than eight the code is not native.
 """
 
 from functools import partial
