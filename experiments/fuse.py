@@ -2,11 +2,11 @@
 
     python -m experiments.fuse
 
-Each block is traced and simplified, its kernels are timed and configurations searched. Whole programs
-run interleaved with XLA's programs of the block and of the simplified equations. Tables give median
-ratios of rounds with 95 % intervals. The program that is fastest in even rounds is judged in odd
-rounds. Programs with separate kernels are also compared with the faster of XLA's two programs of the
-same equations.
+Each block is traced and simplified, its kernels are timed and configurations searched. Whole
+programs run interleaved with XLA's programs of the block and of the simplified equations. Tables
+give median ratios of rounds with 95 % intervals. The program that is fastest in even rounds is
+judged in odd rounds. Programs with separate kernels are also compared with the faster of XLA's two
+programs of the same equations.
 """
 
 from dataclasses import dataclass
