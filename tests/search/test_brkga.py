@@ -10,8 +10,6 @@ from gopt.search import brkga
 from gopt.search.brkga import Settings, State
 from tests.search.watched import TEMPLATE, Watched, cost, genes, population
 
-pytestmark = pytest.mark.small
-
 SIZES = Settings(population=20, elites=5, mutants=3)
 
 

@@ -20,8 +20,6 @@ from tests.reference.dispatch import run
 from tests.reference.execution import run as run_by_rank
 from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
 
-pytestmark = pytest.mark.small
-
 
 @jax.jit
 def fast(problem, keys):

@@ -22,7 +22,7 @@ from tests import strategies
 from tests.reference.execution import run
 from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE, Case
 
-pytestmark = [pytest.mark.optimized, pytest.mark.small]
+pytestmark = pytest.mark.optimized
 
 
 def quick(examples: int) -> settings:

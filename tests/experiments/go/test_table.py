@@ -112,7 +112,7 @@ def check(folder, known):
         np.testing.assert_allclose(history[:, 0], known.given[row["begun"]].makespan, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["cost"])
         with np.load(folder / "small" / f"{method}.npz") as saved:
-            decision = go.Decision(*(saved[task] for task in go.TASKS))
+            decision = go.Decision(*(saved[f"{method}|best {task}"] for task in go.TASKS))
             assert json.loads(str(saved["about"]))["evaluations"] == 31
         ticks = float(cost_of(known.problem, decision, known.given[row["begun"]].order))
         assert tables.seconds_of(known.problem, ticks) == pytest.approx(
@@ -828,8 +828,8 @@ def test_searches_that_do_not_fit_are_left_out():
         (dict(iterations=()), r"iterations is \(\): expected numbers, 1 at least"),
         (dict(devices=(2, 0)), r"devices is \(2, 0\): expected numbers, 1 at least"),
         (dict(explore=(1.0,)), r"explore is \(1.0,\): expected between 0 and 1"),
-        (dict(seeds=1), "seeds is 1: expected 2 at least, for an interval"),
-        (dict(starts=("a cut", "a leaf")), r"starts is .*'a leaf'.: expected some of"),
+        (dict(seeds=1), "seeds is 1: expected 2 at least"),
+        (dict(starts=("a cut", "a leaf")), "starts has 'a leaf': expected some of"),
     ],
 )
 def test_comparisons_that_mean_nothing_raise(wrong, message):
