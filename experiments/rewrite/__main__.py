@@ -58,7 +58,7 @@ def op_costs(settings: Settings) -> Callable[[Case], OpCost]:
     if settings.cost == "roofline":
         return lambda _: roofline()
     settings.folder.mkdir(parents=True, exist_ok=True)
-    times = KernelTimes(settings.folder / "ops.jsonl")
+    times = KernelTimes(settings.folder / "ops.sqlite")
     return lambda case: measured_cost(trace_program(case.fn, *case.args), times)
 
 

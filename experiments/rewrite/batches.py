@@ -96,7 +96,7 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Measure the networks with all searches, print the table and save it."""
-    times = KernelTimes(settings.folder / "ops.jsonl", turns=settings.turns)
+    times = KernelTimes(settings.folder / "ops.sqlite", turns=settings.turns)
     every = product(settings.models, settings.sizes, settings.batches, settings.searches)
     rows = {
         f"{model}, {batch} images of {size}, {search}": partial(

@@ -332,7 +332,7 @@ def test_untrained_is_where_training_starts(tmp_path, unlearned):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_least_budget_is_enough_for_every_search(objective):
     case = runs.case(programs.build(TEST[0]), objective)
-    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY).params, POLICY
+    learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
     starts = runs.starts(case, learned, 0)
     for name, search in methods.searches(objective, methods.LEAST, POLICY).items():
         found = jax.eval_shape(search, jax.random.key(0), case.problem, starts[name].value)
