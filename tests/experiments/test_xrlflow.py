@@ -446,7 +446,7 @@ def test_the_ablation_has_the_rewards_that_it_says(tmp_path, models, monkeypatch
     folders = [
         tmp_path / "play" / name / "attention_X-RLflow" for name in ("every_rewrite", "analytic")
     ]
-    kept = [json.loads((folder / "1.json").read_text()) for folder in folders]
+    kept = [json.loads((folder / "notes_1.json").read_text()) for folder in folders]
     first = [next(iter(one["known"]["attention"].values())) for one in kept]
     assert first[1] == analytic != first[0]
     described = [json.loads((folder / "settings.json").read_text()) for folder in folders]
