@@ -99,7 +99,7 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether all measurements are spent."""
+        """Return whether no measurement is left in the budget."""
         return len(self.known) >= self.most
 
     def __call__(self, roots: tuple[int, ...]) -> float:

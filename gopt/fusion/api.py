@@ -188,7 +188,7 @@ def _nested(before: Candidate, after: Candidate, args: tuple[Any, ...], repeats:
 
 
 def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
-    """Returns the kernels of a configuration as groups of equations.
+    """Return the kernels of a configuration as groups of equations.
 
     Args:
       traced: the program and its graph.
@@ -218,7 +218,7 @@ def _searched(
     evaluations: int,
     seed: int,
 ) -> tuple[dict[str, _Found], np.ndarray]:
-    """Returns configurations by what found them, and the best seconds after each evaluation.
+    """Return configurations by what found them, and the best seconds after each evaluation.
 
     Both are empty where no op can be fused.
     """
@@ -257,7 +257,7 @@ def _searched(
 def _guide(
     traced: Traced, problem: FusionProblem, network: tuple[Any, Any]
 ) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
-    """Returns what tells where to search, and the moves of the search."""
+    """Return what tells where to search, and the moves of the search."""
     from gopt.systems import local_advantage
 
     params, settings = network
@@ -286,7 +286,7 @@ def _decisions(has_simpler: bool, found: dict[str, _Found]) -> dict[str, Fusion]
 
 
 def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns arguments to be consumed: copies of arrays, and numbers where there are shapes."""
+    """Return arguments to be consumed: copies of arrays, and numbers where there are shapes."""
     seeds = itertools.count()
 
     def value(leaf: Any) -> Any:

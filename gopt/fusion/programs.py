@@ -12,7 +12,7 @@ from gopt.xla.grouping import Group, materialised
 
 
 def members(kernels: Kernels, problem: FusionProblem) -> dict[int, set[int]]:
-    """Returns the ops of each kernel, by the op that ends it.
+    """Return the ops of each kernel, by the op that ends it.
 
     Args:
       kernels: of one configuration.
@@ -70,7 +70,7 @@ def groups_of(
 
 
 def own_fusion(traced: Traced, problem: FusionProblem) -> np.ndarray:
-    """Returns what XLA fuses in the program, bool `[N]`: all that it does not write to memory.
+    """Return what XLA fuses in the program, bool `[N]`: all that it does not write to memory.
 
     The program is compiled for the default backend, from shapes alone; nothing runs.
 

@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fingerprint(program: Program) -> str:
-    """Returns a hash of a program: equal for functions that are traced to the same equations.
+    """Return a hash of a program: equal for functions that are traced to the same equations.
 
     Captured arrays count by shape and dtype.
     """
@@ -25,7 +25,7 @@ def fingerprint(program: Program) -> str:
 
 
 def _lines(jaxpr: Jaxpr) -> Iterator[str]:
-    """Yields what makes a jaxpr what it is: no names, no addresses of objects."""
+    """Yield what makes a jaxpr what it is: no names, no addresses of objects."""
     number: dict[Var, int] = {}
 
     def name(atom: Any) -> str:
@@ -45,7 +45,7 @@ def _lines(jaxpr: Jaxpr) -> Iterator[str]:
 
 
 def _value(value: Any) -> Iterator[str]:
-    """Yields the value of a parameter of an equation."""
+    """Yield the value of a parameter of an equation."""
     if isinstance(value, ClosedJaxpr):
         value = value.jaxpr
     if isinstance(value, Jaxpr):

@@ -287,12 +287,12 @@ def _result(program: Program, candidates: tuple[Candidate, ...], report: Rewrite
 
 
 def _is_given(terms: Terms, number: int) -> bool:
-    """Returns whether nothing is done to what is not known before."""
+    """Return whether nothing is done to what is not known before."""
     return terms.constant[number] or terms[number].operator == "argument"
 
 
 def _drawn(args: tuple[Any, ...], program: Program, seed: int) -> tuple[Any, ...]:
-    """Returns random arguments, but for scalars of Python, which take any dtype."""
+    """Return random arguments, but for scalars of Python, which take any dtype."""
     drawn = random_arguments(program.arguments(), seed)
     return jax.tree.map(
         lambda arg, number: arg if isinstance(arg, complex | float | int) else number, args, drawn
@@ -300,7 +300,7 @@ def _drawn(args: tuple[Any, ...], program: Program, seed: int) -> tuple[Any, ...
 
 
 def _given(args: tuple[Any, ...], drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns arguments on the device, with numbers that were drawn in the place of shapes.
+    """Return arguments on the device; random arrays replace shapes.
 
     NumPy's arrays would be copied there in each call that takes them, but folded ones would not.
     """

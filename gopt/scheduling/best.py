@@ -95,7 +95,7 @@ def search(
 
 
 def starts(problem: Problem, objective: str) -> Starts:
-    """Returns what the search of one problem starts from; on the host."""
+    """Return what the search of one problem starts from; on the host."""
     return Starts(heuristic_keys(problem), proposed(problem, objective))
 
 
@@ -108,7 +108,7 @@ def improve(
     evaluations: int,
     settings: regal.Settings | None = None,
 ) -> Result:
-    """Returns the best schedule found, the given ones included; the rest is as in `search`.
+    """Return the best schedule found, the given ones included; the rest is as in `search`.
 
     Composes with `jax.jit` and `jax.vmap`.
     """
@@ -202,7 +202,7 @@ def _anneal(
 
 
 def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
-    """Returns the cost of the schedules that are built from keys `[P, ...]`."""
+    """Return the cost of the schedules that are built from keys `[P, ...]`."""
     plain_cost = objectives.population_cost(problem, objective)
 
     def cost(keys: Keys) -> jax.Array:
@@ -213,13 +213,13 @@ def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
 
 
 def _origins(given: Keys) -> Keys:
-    """Returns keys to build from: of the given candidates, with their devices pinned and free."""
+    """Return keys to build from: of the given candidates, with their devices pinned and free."""
     device = jnp.concatenate([given.device, jnp.zeros_like(given.device)])
     return Keys(device, jnp.concatenate([given.priority, given.priority]), None)
 
 
 def neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
-    """Returns keys with one op moved in the order or to a device, or one transfer moved.
+    """Return keys with one op moved in the order or to a device, or one transfer moved.
 
     Only the keys that there are change. Plain keys have transfers; keys to build from have not,
     and their ops may also be unpinned.

@@ -43,7 +43,7 @@ class Kernels:
     function: Any
 
     def in_order_of_xla(self, written: tuple[int, ...]) -> Program:
-        """Returns the kernels in the order in which XLA has written equations."""
+        """Return the kernels in the order in which XLA has written equations."""
         equations = self.program.equations
         ends = dict(zip((part[-1] for part in self.groups), equations, strict=True))
         maker = {v: kernel for kernel in equations for v in kernel.outvars}
@@ -63,7 +63,7 @@ class Kernels:
 
 
 def kernels_of(program: Program, *, merged: bool) -> Kernels:
-    """Returns a program as kernels. It is compiled, from shapes alone; nothing runs.
+    """Return a program as kernels. It is compiled, from shapes alone; nothing runs.
 
     Args:
       program: equations as they were traced.
@@ -134,7 +134,7 @@ def modelled(kernels: Kernels, traced: Traced, problem: Problem, keys: Keys) -> 
 
 @on_host
 def replay(problem: Problem, keys: Keys) -> Schedule:
-    """Returns the schedule that keys decode to, on the host."""
+    """Return the schedule that keys decode to, on the host."""
     return jax.device_get(_replay(problem, keys))
 
 

@@ -71,7 +71,7 @@ def through_xla(
 
 
 def _variants(program: Program) -> list[Kernels]:
-    """Returns a program with duplicates merged, as XLA merges them, and as it is.
+    """Return a program with duplicates merged, as XLA merges them, and as it is.
 
     The second keeps what `jax.checkpoint` asks to be computed again.
     """
@@ -87,7 +87,7 @@ def _own(
     donate_argnums: int | Sequence[int],
     kernels: Kernels,
 ) -> Iterator[Candidate]:
-    """Yields XLA's own program, with its default scheduler and with the one that saves memory."""
+    """Yield XLA's own program, with its default scheduler and with the one that saves memory."""
 
     def own(name: str, written: tuple[int, ...], options: dict[str, Any]) -> Candidate:
         schedule = schedule_of(kernels, kernels.in_order_of_xla(written))

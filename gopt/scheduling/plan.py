@@ -129,7 +129,7 @@ class SchedulePlan:
         return Staged(traced, workspace, self.device, self.transfers, self.peak, found)
 
     def _devices(self, devices: Sequence[jax.Device] | None) -> Sequence[Any]:
-        """Returns the devices of the plan; for a single one `None` if arguments say where it is."""
+        """Return the devices of the plan; for a single one `None` if arguments say where it is."""
         count = len(self.peak)
         found: Sequence[Any] = devices if devices is not None else [None]
         if devices is None and count > 1:
@@ -144,7 +144,7 @@ class SchedulePlan:
         return found[:count]
 
     def kernels(self, program: Program) -> Program:
-        """Returns the program that was planned as kernels, in the order of the plan."""
+        """Return the program that was planned as kernels, in the order of the plan."""
         source = merge_duplicates(program) if self.merged else program
         for k, part in enumerate(self.groups):
             if not all(0 <= index < len(source.equations) for index in part):

@@ -108,7 +108,7 @@ class Staged:
     def _stages(
         self, ops: Sequence[int], ledger: Ledger, peak: Sequence[int]
     ) -> Iterator[tuple[Stage, jax.stages.Compiled]]:
-        """Yields ops of one device as stages that keep to the peak, compiled."""
+        """Yield ops of one device as stages that keep to the peak, compiled."""
         stage = ledger.stage(ops)
         program = self._tensors.program_of(stage)
         device = self.devices[stage.device]
@@ -123,7 +123,7 @@ class Staged:
             yield stage, compiled
 
     def place(self, *args: Any) -> tuple[Any, ...]:
-        """Returns the arguments, each array on the device where the schedule has it.
+        """Return the arguments, each array on the device where the schedule has it.
 
         A call does that with what is elsewhere, but then the caller's array takes memory, too.
 
@@ -136,7 +136,7 @@ class Staged:
         return jax.tree.unflatten(self._program.in_tree, placed)
 
     def __call__(self, *args: Any) -> Any:
-        """Returns the value of the function, each array on the device that makes it.
+        """Return the value of the function, each array on the device that makes it.
 
         Raises:
           ValueError: an argument is a tracer, or differs from the traced one in structure, shape or
@@ -171,7 +171,7 @@ class Staged:
         return jax.tree.unflatten(self._program.out_tree, results)
 
     def _take(self, args: tuple[Any, ...]) -> dict[Place, Any]:
-        """Returns the arguments and captured arrays that are needed, where they are needed."""
+        """Return the arguments and captured arrays that are needed, where they are needed."""
         leaves, donated = self._program.check_arguments(args), self._program.donated
         passed = Counter(map(id, leaves))
         for k, leaf in enumerate(leaves):
@@ -209,7 +209,7 @@ def _refuse_tracers(args: tuple[Any, ...]) -> None:
 
 
 def _on(program: Program, device: jax.Device) -> list[jax.ShapeDtypeStruct]:
-    """Returns the inputs of a program as shapes on a device."""
+    """Return the inputs of a program as shapes on a device."""
     sharding = SingleDeviceSharding(device)
     shapes = map(shape_of, program.inputs)
     return [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in shapes]

@@ -81,7 +81,7 @@ class Tensors:
         self._view = {v: program.equations[k] for k in views for v in program.equations[k].outvars}
 
     def program_of(self, stage: Stage) -> Program:
-        """Returns a stage as a program, with the views that it reads."""
+        """Return a stage as a program, with the views that it reads."""
         equations: dict[int, JaxprEqn] = {}
         for op in stage.ops:
             kernel = self._kernels[op - self.num_sources]
@@ -100,7 +100,7 @@ class Tensors:
         )
 
     def _views(self, atoms: Sequence[Atom]) -> Iterator[JaxprEqn]:
-        """Yields the views that variables are made of, the first ones first."""
+        """Yield the views that variables are made of, the first ones first."""
         for v in variables(atoms):
             if v in self._view:
                 yield from self._views(self._view[v].invars)
@@ -136,7 +136,7 @@ def check_transfers(tensors: Tensors, device: Sequence[int], transfers: Sequence
 def segments(
     tensors: Tensors, device: Sequence[int], transfers: Sequence[Transfer]
 ) -> Iterator[Send | tuple[int, ...]]:
-    """Yields what is sent, and the ops that run on one device with nothing sent there between.
+    """Yield what is sent, and the ops that run on one device with nothing sent there between.
 
     Args:
       tensors: of kernels in the order in which they run.
@@ -192,7 +192,7 @@ class Ledger:
             self._left[tensors.first[sent.op] + sent.output, device[sent.op]] += 1
 
     def stage(self, ops: Sequence[int]) -> Stage:
-        """Returns ops that run next, on one device, as a stage."""
+        """Return ops that run next, on one device, as a stage."""
         on, first = self._device[ops[0]], self._tensors.first
         made = [tensor for op in ops for tensor in range(first[op], first[op + 1])]
         reads = Counter(tensor for op in ops for tensor in self._tensors.reads[op])

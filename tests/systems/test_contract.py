@@ -251,6 +251,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_system_trains_ten_steps_on_two_graphs_is_saved_loaded_and_acts(name, tmp_path):
     if name == "xrlflow":

@@ -44,7 +44,7 @@ def test_as_many_devices_as_asked_for(updates):
 def test_memory_that_is_freed_is_kept():
     """In a process of its own, a thread of which allocates, writes and frees again and again."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
-        pytest.skip("the allocator that `keep_memory` asks is that of glibc")
+        pytest.skip("`keep_memory` sets up glibc's allocator, which this machine lacks")
     code = """
 import ctypes, resource, sys, threading
 from experiments.harness import command_line
