@@ -9,9 +9,8 @@ import numpy as np
 
 from gopt.measure.timing import Times
 
-FEWEST_ROUNDS = (
-    12  # half of them judge: 2 of 2**6 sign vectors are as extreme as one sign, p = 0.03
-)
+# Half of the rounds judge. If all have one sign, 2 of 2**6 sign vectors are as extreme: p = 0.03.
+FEWEST_ROUNDS = 12
 SIGNIFICANCE = 0.05
 
 _EXACT = 12  # up to so many ratios, all sign vectors are tried

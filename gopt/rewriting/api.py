@@ -152,8 +152,8 @@ def rewrite(
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
-      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees; in the place of the
-        last, numbers are drawn.
+      *args: pytrees of arrays, Python scalars or `jax.ShapeDtypeStruct`s. Random arrays replace
+        shapes when programs are measured.
       constant_argnums: positions in `args` of arguments that are known before the function runs.
       cost: cost of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
