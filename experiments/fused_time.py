@@ -100,7 +100,7 @@ BLOCKS: dict[str, Callable[[], Case]] = {
         forward, "conformer", layers=1, batch=1, length=400, hidden=128, text_length=10
     ),
 }
-SEMANTICS = {"joined": replace(RULES["cpu"], clones=False), "cloned": RULES["cpu"]}
+SEMANTICS = {"joined": replace(RULES["cpu"], allow_duplication=False), "cloned": RULES["cpu"]}
 # Rough rates of one core; costs with these rates are not reported.
 GUESS = Rates(byte=5e-11, flop=5e-11, function=1e-9, product=2e-11, kernel=1e-6)
 

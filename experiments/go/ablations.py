@@ -28,19 +28,19 @@ from experiments.go import imitation, validate
 from experiments.go import training as trainer
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
-from gopt.cost.schedule.timing import Timing
+from gopt.cost.schedule.op_times import OpTimes
 from gopt.systems import go
 
 
 def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
     """Return a simulator that hides run times: all ops run at once, and none is critical."""
 
-    def timing(decision: go.Decision) -> Timing:
+    def timing(decision: go.Decision) -> OpTimes:
         device, zeros = decision.placement, jnp.zeros_like(decision.placement)
         never = dict.fromkeys(("arrived", "start", "end", "yielding"), zeros)
         received = jnp.zeros((problem.shape.tensors, problem.num_devices), jnp.int32)
         rest = {"device": device, "slack": zeros + 1, "received": received}
-        return Timing(**never, **rest, makespan=jnp.int32(1))
+        return OpTimes(**never, **rest, makespan=jnp.int32(1))
 
     return go.Simulator(go.simulator_of(problem, objective, order).cost, timing)
 

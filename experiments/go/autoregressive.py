@@ -34,8 +34,8 @@ from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least
 from experiments.throughput.timing import machine, measure
 from gopt.cost.hardware import p100s
+from gopt.cost.schedule.op_times import OpTimes
 from gopt.cost.schedule.problem import Problem, prepare
-from gopt.cost.schedule.timing import Timing
 from gopt.sources import synthetic
 from gopt.systems import go
 
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
     params: Any
     embedding: go.Embedding
     inputs: go.Inputs
-    timing: Timing
+    timing: OpTimes
 
 
 def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> jax.Array:

@@ -3,7 +3,7 @@
 Ops are distinguished by the modules that they come from, forwards and backwards. Ops without a
 module (a loss, the update of a weight) follow the producer of the largest tensor that they read,
 the last one on ties. So a residual sum belongs to the layer that it ends. Input ops are placed by
-`gopt.cost.schedule.dispatch.settled`.
+`gopt.cost.schedule.dispatch.legalize_placement`.
 """
 
 import re

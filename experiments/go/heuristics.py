@@ -149,7 +149,7 @@ def _least(
 
     fits = [bool((np.asarray(cost.peak) <= problem.capacity).all()) for cost in costs]
     top = min(range(len(costs)), key=rank)
-    device = np.asarray(dispatch.settled(problem, jnp.asarray(devices[top])))
+    device = np.asarray(dispatch.legalize_placement(problem, jnp.asarray(devices[top])))
     makespan = float(to_seconds(problem, costs[top].makespan))
     return Placed(device, makespan, fits[top], len(costs), seconds)
 
@@ -157,7 +157,7 @@ def _least(
 @jax.jit
 def _first_come(problem: Problem, device: jax.Array) -> Cost:
     return dispatch.evaluate(
-        problem, dispatch.placement(problem, dispatch.settled(problem, device))
+        problem, dispatch.placement(problem, dispatch.legalize_placement(problem, device))
     )
 
 

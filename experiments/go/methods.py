@@ -40,7 +40,7 @@ def random(
             value = jax.random.randint(to_value, (rows,), 0, values_of(case, task))
             drawn = jnp.where(group < rows, value[group], getattr(decision, task))
             decision = decision._replace(**{task: drawn})
-        place = partial(dispatch.settled, case.schedule)
+        place = partial(dispatch.legalize_placement, case.schedule)
         return decision._replace(placement=place(decision.placement))
 
     def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
@@ -92,7 +92,9 @@ def genetic(
             value, before = jnp.append(choice, 0)[group], getattr(decision, task)
             decided = jnp.where(value == 0, before, value - 1).astype(jnp.int32)
             decision = decision._replace(**{task: decided})
-        return decision._replace(placement=dispatch.settled(case.schedule, decision.placement))
+        return decision._replace(
+            placement=dispatch.legalize_placement(case.schedule, decision.placement)
+        )
 
     found = brkga.minimize(
         key,
@@ -179,7 +181,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
         return Keys(device, *rest)
 
     def decide(keys: Keys) -> go.Decision:
-        placed = dispatch.settled(problem, decoding.devices_of(problem, keys))
+        placed = dispatch.legalize_placement(problem, decoding.devices_of(problem, keys))
         return case.start._replace(placement=placed)
 
     propose = regal.proposal(problem, action, settings)

@@ -12,7 +12,7 @@ from experiments.go.heuristics import OWN_ORDER, Placed
 from experiments.go.rows import Step
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import Hardware, p100s
-from gopt.cost.joint.cost import contracted
+from gopt.cost.joint.cost import contract_kernels
 from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
 from gopt.cost.schedule import dispatch, objectives
 from gopt.cost.schedule.decoding import Cost
@@ -189,7 +189,7 @@ def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any
     """Return the cost of a decision, from a full simulation, float32 `[]`."""
     decision = jax.tree.map(jnp.asarray, decision)
     if isinstance(problem, JointProblem):
-        problem = contracted(problem, decision.fusion)
+        problem = contract_kernels(problem, decision.fusion)
     keys = go.keys_of(problem, order, decision)
     schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
     cost = Cost(schedule.makespan, schedule.peak)

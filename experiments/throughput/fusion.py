@@ -86,7 +86,7 @@ def compare(name: str, problem: FusionProblem, population: int, settings: Settin
         "ops": int(problem.num_ops),
         "configurable": int(problem.num_choices),
         "population": population,
-        "clones": bool(problem.clones),
+        "clones": bool(problem.allow_duplication),
         **{who: population / timing.wall for who, timing in taken.items()},
     }
 
@@ -94,8 +94,8 @@ def compare(name: str, problem: FusionProblem, population: int, settings: Settin
 def run(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Return the records of a model, with and without ops in several kernels."""
     graph, found = build(Spec(name, STEPS[name], is_step=True)), []
-    for clones, population in product((False, True), settings.populations):
-        rules = replace(RULES["cpu"], clones=clones)
+    for allow_duplication, population in product((False, True), settings.populations):
+        rules = replace(RULES["cpu"], allow_duplication=allow_duplication)
         problem = prepare_fusion(graph, cpu_sockets(1), rules=rules)
         found.append(compare(name, problem, population, settings))
     return found

@@ -20,7 +20,7 @@ def members(kernels: Kernels, problem: FusionProblem) -> dict[int, set[int]]:
     """
     result = {int(op): {int(op)} for op in np.flatnonzero(kernels.is_end)}
     visits = np.flatnonzero(kernels.inside)
-    ends, ops = np.asarray(problem.reach.kernel), np.asarray(problem.reach.maker)
+    ends, ops = np.asarray(problem.reach.kernel), np.asarray(problem.reach.producer)
     for visit in visits:
         result[int(ends[visit])].add(int(ops[visit]))
     return result
@@ -42,7 +42,7 @@ def groups_of(
     equations = traced.program.equations
     producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
     op_of = {i: op for op, i in enumerate(traced.equations) if i >= 0}
-    with_moves = np.asarray(problem.role) & problem.takes_moves
+    with_moves = np.asarray(problem.role) & problem.broadcast_ends
 
     def group_of(last: int, inside: set[int], broadcasts: bool) -> Group:
         found, left = {last}, [last]

@@ -14,7 +14,7 @@ import numpy as np
 
 from gopt.graph.kinds import INPUT, KINDS, UNKNOWN, kind_index
 
-RANK = 6  # columns of `Graph.shape`; a tensor of higher rank has its leading dimensions merged
+MAX_RANK = 6  # columns of `Graph.shape`; a tensor of higher rank has its leading dimensions merged
 DTYPES: tuple[str, ...] = (
     *("unknown", "float32", "bfloat16", "float16", "float64", "bool", "int32", "uint32"),
     *("int8", "uint8", "int16", "uint16", "int64", "uint64", "complex64", "float8"),
@@ -35,7 +35,7 @@ class Graph(NamedTuple):
       workspace: float64 `[N]`; bytes held only while the op runs.
       producer: int32 `[T]`; op that makes the tensor.
       size: float64 `[T]`; bytes.
-      shape: int32 `[T, RANK]`; dimensions, leading ones merged above `RANK`, then -1.
+      shape: int32 `[T, RANK]`; dimensions, leading ones merged above `MAX_RANK`, then -1.
       rank: int32 `[T]`; number of dimensions.
       dtype: int32 `[T]`; index into `DTYPES`.
       pinned: bool `[T]`; true for tensors that are never freed (outputs, non-donated arguments).
@@ -174,7 +174,7 @@ def from_arrays(
         workspace=rows("workspace", workspace, num_ops, np.float64),
         producer=producer.astype(np.int32),
         size=rows("size", size, producer.size, np.float64),
-        shape=rows("shape", shape, producer.size, np.int32, RANK),
+        shape=rows("shape", shape, producer.size, np.int32, MAX_RANK),
         rank=rows("rank", rank, producer.size, np.int32),
         dtype=rows("dtype", dtype, producer.size, np.int32),
         pinned=rows("pinned", pinned, producer.size, bool),
@@ -256,7 +256,9 @@ def from_ops(ops: Sequence[Op]) -> Graph:
             for op, r, w in zip(ordered, read, written, strict=True)
         ],
         workspace=[op.workspace for op in ordered],
-        shape=np.array([_columns(output.shape) for output in outputs], np.int32).reshape(-1, RANK),
+        shape=np.array([_columns(output.shape) for output in outputs], np.int32).reshape(
+            -1, MAX_RANK
+        ),
         rank=[len(output.shape) for output in outputs],
         dtype=[DTYPES.index(o.dtype) if o.dtype in DTYPES else 0 for o in outputs],
         pinned=[output.pinned for output in outputs],
@@ -264,9 +266,12 @@ def from_ops(ops: Sequence[Op]) -> Graph:
 
 
 def _columns(shape: tuple[int, ...]) -> list[int]:
-    if len(shape) > RANK:
-        shape = (int(np.prod(shape[: len(shape) - RANK + 1])), *shape[len(shape) - RANK + 1 :])
-    return [min(int(d), 2**31 - 1) for d in shape] + [-1] * (RANK - len(shape))
+    if len(shape) > MAX_RANK:
+        shape = (
+            int(np.prod(shape[: len(shape) - MAX_RANK + 1])),
+            *shape[len(shape) - MAX_RANK + 1 :],
+        )
+    return [min(int(d), 2**31 - 1) for d in shape] + [-1] * (MAX_RANK - len(shape))
 
 
 def is_input(graph: Graph) -> Any:
@@ -284,7 +289,7 @@ def check(graph: Graph) -> None:
     axes |= dict.fromkeys(("tensor", "consumer"), ("tensor", e))
     for field, (first, real) in axes.items():
         have, rows = np.shape(getattr(graph, field)), np.size(getattr(graph, first))
-        if have != ((rows, RANK) if field == "shape" else (rows,)) or rows < real:
+        if have != ((rows, MAX_RANK) if field == "shape" else (rows,)) or rows < real:
             raise ValueError(
                 f"{field} has shape {have}: expected {real} rows or more, as many as {first}"
             )

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn
 
-from gopt.program.primitives import EXPANDED
+from gopt.program.primitives import OPERATIONS_PER_ELEMENT
 
 # Primitives that move or create data and compute nothing.
 _FREE = (
@@ -47,15 +47,18 @@ def flops(eqn: JaxprEqn) -> float:
     """Return the floating-point operations of an equation without control flow.
 
     A primitive that is not listed here counts one per element of its results, times its entry in
-    `gopt.program.primitives.EXPANDED`.
+    `gopt.program.primitives.OPERATIONS_PER_ELEMENT`.
     """
     name = eqn.primitive.name
     if name in _FLOPS:
         return float(_FLOPS[name](eqn))
-    return float(EXPANDED.get(name, 1) * sum(_out(eqn, k).size for k in range(len(eqn.outvars))))
+    return float(
+        OPERATIONS_PER_ELEMENT.get(name, 1)
+        * sum(_out(eqn, k).size for k in range(len(eqn.outvars)))
+    )
 
 
-def moved(eqn: JaxprEqn) -> float | None:
+def bytes_moved(eqn: JaxprEqn) -> float | None:
     """Return the bytes moved by an equation that touches only parts of its operands, else `None`.
 
     `None` means that all operands and results are moved, each once. Slices and gathers read the

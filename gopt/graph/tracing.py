@@ -25,7 +25,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
 from gopt.graph.graph import Graph, Op, Output, from_ops
-from gopt.graph.op_costs import IN_PLACE, flops, moved, num_bytes
+from gopt.graph.op_costs import IN_PLACE, bytes_moved, flops, num_bytes
 from gopt.program.equations import Atom, aval_of, body_of
 from gopt.program.program import Program, from_jaxpr, trace_program, unroll
 
@@ -270,7 +270,7 @@ def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
         flop, traffic, peak = (max(column) for column in zip(*branches, strict=True))
         # The outputs of a branch are results of the op, not its workspace.
         return _Work(flop, traffic, max(peak - written, 0.0))
-    part = moved(eqn)
+    part = bytes_moved(eqn)
     if part is None:
         return _Work(flops(eqn), sum(t.size for t in read) + written, 0.0)
     if name in IN_PLACE and _size(eqn.invars[0]) not in [t.size for t in read]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
-from gopt.graph.graph import RANK, Graph, Shape, is_input, shape_of
+from gopt.graph.graph import MAX_RANK, Graph, Shape, is_input, shape_of
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.orders.memory_orders import (
     held_at_peak,
@@ -28,7 +28,7 @@ OP_FEATURES: tuple[str, ...] = (
     *("turn", "is_late", "held", "side_x", "side_y"),
     *("is_input", "pinned"),
     *(f"spectral_{rank}" for rank in range(SPECTRAL)),
-    *(f"dimension_{axis}" for axis in range(RANK)),
+    *(f"dimension_{axis}" for axis in range(MAX_RANK)),
 )
 
 

@@ -41,7 +41,7 @@ def _has_more_axes(outside: Atom, inside: Atom) -> bool:
     return len(aval_of(outside).shape) > len(aval_of(inside).shape)
 
 
-def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
+def all_equations(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
     """Yield equations, and recursively the equations of their bodies."""
     for equation in equations:
         yield equation
@@ -49,7 +49,7 @@ def every_equation(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
             for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
                 body = part.jaxpr if isinstance(part, ClosedJaxpr) else part
                 if isinstance(body, Jaxpr):
-                    yield from every_equation(body.eqns)
+                    yield from all_equations(body.eqns)
 
 
 def aval_of(atom: Atom) -> Any:
@@ -83,13 +83,13 @@ def run_equation(equation: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     return list(jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*values))
 
 
-def is_spread(equation: JaxprEqn) -> bool:
+def is_multi_device(equation: JaxprEqn) -> bool:
     """Return whether an equation asks for several devices."""
     asked = {name: x for name, x in equation.params.items() if name not in _CONTEXT}
-    return any(map(is_on_several, jax.tree.leaves(asked, is_leaf=_is_place)))
+    return any(map(is_multi_device_placement, jax.tree.leaves(asked, is_leaf=_is_place)))
 
 
-def is_on_several(place: Any) -> bool:
+def is_multi_device_placement(place: Any) -> bool:
     """Return whether a value is a sharding over several devices, or a mesh of several."""
     if isinstance(place, Mesh | AbstractMesh):
         return place.size > 1

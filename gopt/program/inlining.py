@@ -13,7 +13,7 @@ from gopt.program.equations import (
     Atom,
     aval_of,
     body_of,
-    is_on_several,
+    is_multi_device_placement,
     scan_operands,
     shape_of,
     variables,
@@ -30,7 +30,7 @@ CALLS = frozenset(
 )
 
 
-def inlined(closed: ClosedJaxpr, *, max_trips: int) -> ClosedJaxpr:
+def inline(closed: ClosedJaxpr, *, max_trips: int) -> ClosedJaxpr:
     """Return a jaxpr without calls, and without equations that no output depends on.
 
     Args:
@@ -103,7 +103,7 @@ class _Builder:
         """Return the values with the sharding constraints of a call."""
         return [
             self._apply(partial(_spread, sharding=sharding), [atom], scope)
-            if is_on_several(sharding)
+            if is_multi_device_placement(sharding)
             else atom
             for atom, sharding in zip(atoms, shardings or [None] * len(atoms), strict=True)
         ]

@@ -16,7 +16,7 @@ ELEMENT_WISE = frozenset(
 )
 
 # The result views, moves or repeats elements of the operands.
-MOVES = frozenset(
+DATA_MOVEMENT = frozenset(
     (
         *("bitcast_convert_type", "broadcast_in_dim", "concatenate", "dynamic_slice"),
         *("expand_dims", "iota", "pad", "reshape", "rev", "slice", "split", "squeeze"),
@@ -24,10 +24,10 @@ MOVES = frozenset(
     )
 )
 
-CLONED = ELEMENT_WISE | MOVES
+DUPLICATED_BY_XLA = ELEMENT_WISE | DATA_MOVEMENT
 
 # Operations per result element, counted in XLA's expansions. Other primitives take one.
-EXPANDED = {
+OPERATIONS_PER_ELEMENT = {
     "cosh": 5,
     "digamma": 78,
     "erf_inv": 39,
@@ -48,7 +48,7 @@ ROLES: tuple[str, ...] = ("opaque", "element-wise", "move", "reduction", "update
 
 ROLE_MEMBERS: dict[str, frozenset[str]] = {
     "element-wise": ELEMENT_WISE,
-    "move": MOVES | {"gather"},
+    "move": DATA_MOVEMENT | {"gather"},
     "reduction": frozenset(
         (
             *("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),

@@ -15,8 +15,15 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
-from gopt.program.equations import Atom, aval_of, every_equation, is_spread, shape_of, variables
-from gopt.program.inlining import inlined
+from gopt.program.equations import (
+    Atom,
+    all_equations,
+    aval_of,
+    is_multi_device,
+    shape_of,
+    variables,
+)
+from gopt.program.inlining import inline
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,8 +180,8 @@ def check_one_device(args: tuple[Any, ...], program: Program) -> None:
         sharding = getattr(array, "sharding", None)
         if sharding is not None and sharding.num_devices > 1:
             raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
-    for equation in every_equation(program.equations):
-        if is_spread(equation):
+    for equation in all_equations(program.equations):
+        if is_multi_device(equation):
             raise ValueError(
                 f"the function asks for several devices ({equation.primitive.name}): expected one"
             )
@@ -189,7 +196,7 @@ def from_jaxpr(closed: ClosedJaxpr) -> Program:
     Raises:
       ValueError: an equation has side effects.
     """
-    return _program(inlined(closed, max_trips=0))
+    return _program(inline(closed, max_trips=0))
 
 
 def unroll(program: Program, *, max_trips: int) -> Program:
@@ -208,7 +215,7 @@ def unroll(program: Program, *, max_trips: int) -> Program:
     if max_trips < 0:
         raise ValueError(f"max_trips is {max_trips}, expected 0 or more")
     return replace(
-        _program(inlined(program.jaxpr(), max_trips=max_trips)),
+        _program(inline(program.jaxpr(), max_trips=max_trips)),
         donated=program.donated,
         in_tree=program.in_tree,
         out_tree=program.out_tree,

@@ -23,7 +23,7 @@ from jax import lax
 
 from gopt.cost.schedule import objectives
 from gopt.cost.schedule.decoding import Keys
-from gopt.cost.schedule.list_decoder import construct
+from gopt.cost.schedule.list_decoder import decode_by_list
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics import op_coordinates
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
@@ -187,7 +187,7 @@ def _anneal(
     if problem.num_devices > 1 and evaluations >= least:
         budget = len(origins.priority) + round((1 - PLAIN) * (evaluations - least))
         built = anneal(to_build, _built_cost(problem, objective), origins, budget)
-        found, _ = construct(problem, built.keys)
+        found, _ = decode_by_list(problem, built.keys)
         given = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), given, found)
         history, spent = [built.history], [built.evaluations]
     given = jax.tree.map(lambda leaf: leaf[: evaluations - budget], given)
@@ -206,7 +206,7 @@ def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
     plain_cost = objectives.population_cost(problem, objective)
 
     def cost(keys: Keys) -> jax.Array:
-        found, makespan = jax.vmap(construct, (None, 0))(problem, keys)
+        found, makespan = jax.vmap(decode_by_list, (None, 0))(problem, keys)
         return makespan.astype(jnp.float32) if objective == "makespan" else plain_cost(found)
 
     return cost

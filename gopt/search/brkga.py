@@ -22,7 +22,7 @@ from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, co
 
 Proposal = Callable[[Tree], Tree]  # one uniform in [0, 1) per gene, to keys of mutants
 
-RELAXED = 0.5  # share of the evaluations spent on a relaxed cost, if one is given
+RELAXED_SHARE = 0.5  # share of the evaluations spent on a relaxed cost, if one is given
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def minimize(
     Exactly `evaluations` candidates are evaluated: a first population or a last generation that
     exceeds the budget is cut short.
 
-    If a relaxed cost is given, a whole run on it comes first, with the share `RELAXED` of the
+    If a relaxed cost is given, a whole run on it comes first, with the share `RELAXED_SHARE` of the
     evaluations. The search continues from its last generation and the given candidates. The history
     is infinite during the relaxed run, and the result is the best candidate after it. If either run
     would have fewer evaluations than two populations, `relaxed` is ignored.
@@ -226,7 +226,7 @@ def minimize(
         raise ValueError(f"evaluations is {evaluations}: expected {max(1, count)} at least")
 
     run = partial(_run, template=template, settings=settings, proposal=proposal, bias=bias)
-    spent = round(RELAXED * evaluations)
+    spent = round(RELAXED_SHARE * evaluations)
     if relaxed is None or min(spent, evaluations - spent) < 2 * p:
         return run(key, cost, evaluations=evaluations, given=given)
     to_relax, key = jax.random.split(key)

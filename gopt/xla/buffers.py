@@ -19,7 +19,7 @@ from gopt.graph.graph import Op, Output
 from gopt.graph.op_costs import IN_PLACE
 from gopt.graph.tracing import Traced, ops_of, traced
 from gopt.program.equations import aval_of, body_of, variables
-from gopt.program.primitives import CLONED, ELEMENT_WISE
+from gopt.program.primitives import DUPLICATED_BY_XLA, ELEMENT_WISE
 from gopt.program.program import Program
 
 Tensor = tuple[int, int]  # (op, output)
@@ -110,7 +110,7 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
 
 
 def _is_cloned(kernel: JaxprEqn) -> bool:
-    return _root(kernel).primitive.name in CLONED
+    return _root(kernel).primitive.name in DUPLICATED_BY_XLA
 
 
 def _is_flattened(kernel: JaxprEqn) -> bool:

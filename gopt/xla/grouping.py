@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_
 
 from gopt.graph.op_costs import IN_PLACE, num_bytes
 from gopt.program.equations import Atom, aval_of, shape_of, variables
-from gopt.program.primitives import CLONED
+from gopt.program.primitives import DUPLICATED_BY_XLA
 from gopt.program.program import Program
 from gopt.xla import hlo_text
 from gopt.xla.labels import labelled, module_kernels
@@ -84,7 +84,9 @@ def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
     for index in reversed(range(len(equations))):
         wanted = {root for reader in readers[index] for root in of[reader]}
         dear = (
-            len(wanted) > 1 and index not in fixed and equations[index].primitive.name not in CLONED
+            len(wanted) > 1
+            and index not in fixed
+            and equations[index].primitive.name not in DUPLICATED_BY_XLA
         )
         of[index] = {index} if index in roots or dear else wanted
         for root in of[index]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost
-from gopt.cost.fusion.levels import fused_by_level
+from gopt.cost.fusion.levels import fuse_by_level
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.cost import uses_of_kernels
@@ -86,7 +86,7 @@ def test_loops_of_the_cost_of_a_fusion_are_native(count):
 def test_loops_of_fusion_by_levels_are_native():
     problem = prepare_fusion(erdos_renyi(0, 300), unit_rate_devices(1))
     level = jnp.zeros((4, len(problem.compute)), jnp.int32)
-    compiled = jax.jit(jax.vmap(fused_by_level, (None, 0))).lower(problem, level).compile()
+    compiled = jax.jit(jax.vmap(fuse_by_level, (None, 0))).lower(problem, level).compile()
     check_loops(compiled.as_text(), loops=8, calls=3)
 
 

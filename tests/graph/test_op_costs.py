@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from gopt.graph.op_costs import flops, moved, num_bytes
+from gopt.graph.op_costs import bytes_moved, flops, num_bytes
 from gopt.program.program import trace_program
 
 
@@ -139,7 +139,7 @@ def cost(fn, args):
     """Returns flop and bytes of the only equation of a function that is not dead."""
     (eqn,) = trace_program(fn, *args).equations
     whole = sum(num_bytes(v.aval) for v in (*eqn.invars, *eqn.outvars))
-    part = moved(eqn)
+    part = bytes_moved(eqn)
     return flops(eqn), whole if part is None else part
 
 
@@ -169,7 +169,7 @@ def test_agrees_with_xla(name):
 def test_counts_of_our_own(name, fn, args, flop):
     (eqn,) = [e for e in trace_program(fn, *args).equations if e.primitive.name == name]
     assert flops(eqn) == flop
-    assert moved(eqn) is None
+    assert bytes_moved(eqn) is None
 
 
 def test_an_unknown_primitive_is_one_flop_an_element():

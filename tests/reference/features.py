@@ -7,7 +7,7 @@ import numpy as np
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem, prepare
-from gopt.graph.graph import RANK, Graph
+from gopt.graph.graph import MAX_RANK, Graph
 from gopt.graph.kinds import KINDS
 from gopt.heuristics.schedule.orders.memory_orders import ORDERS
 from tests.reference.execution import run
@@ -133,7 +133,7 @@ def op_features(graph: Graph, order: list[int] | None = None) -> dict[str, list[
         **along(graph, lowest_order(graph) if order is None else order),
         "is_input": [float(KINDS[k] == "input") for k in graph.kind],
         "pinned": [float(any(graph.pinned[t] for t in made_by[i])) for i in ops],
-        **{f"dimension_{axis}": [dimension(t, axis) for t in largest] for axis in range(RANK)},
+        **{f"dimension_{axis}": [dimension(t, axis) for t in largest] for axis in range(MAX_RANK)},
     }
 
 

@@ -7,8 +7,8 @@ not read `FusionProblem.reach`.
 from collections import defaultdict
 from typing import Any, NamedTuple
 
+from gopt.cost.fusion.kernel_reach import MAX_REPETITIONS, MAX_TICKS
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
-from gopt.cost.fusion.reachable import MAX_TICKS, MAX_TIMES
 from gopt.cost.fusion.rules import REPEATABLE
 
 
@@ -44,7 +44,7 @@ class Graph:
         self.of = defaultdict(list)  # by producer: consumers, and how often each uses an element
         for op in self.ops:
             for use in range(int(problem.first_use[op]), int(problem.first_use[op + 1])):
-                self.of[op].append((int(problem.consumer[use]), int(problem.times[use])))
+                self.of[op].append((int(problem.consumer[use]), int(problem.repetitions[use])))
         self.problem = problem
         self.allowed = {end: self._allowed(end) for end in self.ops if problem.is_kernel[end]}
 
@@ -55,13 +55,13 @@ class Graph:
             inside = [(reader, again) for reader, again in self.of[op] if reader in found]
             if not inside or not problem.configurable[op]:
                 continue
-            times = min(max(found[reader] * again for reader, again in inside), MAX_TIMES)
-            into = int(problem.into[op])
+            times = min(max(found[reader] * again for reader, again in inside), MAX_REPETITIONS)
+            fuses_into = int(problem.fuses_into[op])
             if (
-                into & int(problem.role[end]) != 0
-                and (times == 1 or into & REPEATABLE != 0)
-                and len(found) < int(problem.limit)
-                and (problem.clones or len(inside) == len(self.of[op]))
+                fuses_into & int(problem.role[end]) != 0
+                and (times == 1 or fuses_into & REPEATABLE != 0)
+                and len(found) < int(problem.max_kernel_ops)
+                and (problem.allow_duplication or len(inside) == len(self.of[op]))
             ):
                 found[op] = times
         return found
@@ -100,7 +100,7 @@ def kernels(problem: FusionProblem, fuse: Any, graph: Graph | None = None) -> Re
             if any(reader in inside for reader, _ in graph.of[op])
         }
         may = {end for end in readers if op in graph.allowed.get(end, ())}
-        if not problem.clones and len(readers) > 1:
+        if not problem.allow_duplication and len(readers) > 1:
             may = set()
         if not (fuse[op] and problem.configurable[op]):
             may = set()

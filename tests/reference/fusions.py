@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gopt.cost.fusion.kernel_reach import Ops, compute_reach, pad_reach
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.cost.fusion.reachable import Ops, pad_reach, reach
 from gopt.cost.fusion.rules import REPEATABLE
 from tests.reference.fusion import Graph, ReferenceKernels, kernels
 
 
 def rebuilt(problem: FusionProblem) -> FusionProblem:
-    """Return a problem whose arrays were changed, with recomputed `reach`."""
+    """Return a problem whose arrays were changed, with recomputed `compute_reach`."""
     n, count = int(problem.num_ops), int(problem.num_accesses)
     graph = Graph(problem._replace(is_kernel=problem.is_kernel & False))
     often: dict[tuple[int, int], int] = {}
@@ -22,9 +22,19 @@ def rebuilt(problem: FusionProblem) -> FusionProblem:
     assert len(uses) <= count
     tensor, maker, reader, read = np.array(uses, np.int64).reshape(-1, 4).T
     times = np.array([often[use[1], use[2]] for use in uses], np.int64)
-    by_op = (problem.compute, problem.role, problem.into, problem.is_kernel, problem.configurable)
+    by_op = (
+        problem.compute,
+        problem.role,
+        problem.fuses_into,
+        problem.is_kernel,
+        problem.configurable,
+    )
     ops = Ops(*(x[:n] for x in by_op), tensor, maker, reader, times, read)
-    found = reach(ops, limit=int(problem.limit), clones=bool(problem.clones))
+    found = compute_reach(
+        ops,
+        max_kernel_ops=int(problem.max_kernel_ops),
+        allow_duplication=bool(problem.allow_duplication),
+    )
     rows = len(problem.compute), len(problem.reach.kernel)
     return problem._replace(reach=pad_reach(found, *rows))
 
@@ -89,10 +99,10 @@ def kept_in_memory(problem: FusionProblem) -> set[int]:
                 yield [(op, reader), *way]
 
     def is_fused(op: int, reader: int) -> bool:
-        into = int(problem.into[op])
+        fuses_into = int(problem.fuses_into[op])
         is_once = often[op, reader] == 1 and len(graph.of[op]) == 1
-        is_legal = bool(problem.configurable[op]) and into & int(problem.role[reader]) != 0
-        return is_legal and (is_once or into & REPEATABLE != 0)
+        is_legal = bool(problem.configurable[op]) and fuses_into & int(problem.role[reader]) != 0
+        return is_legal and (is_once or fuses_into & REPEATABLE != 0)
 
     wide = [
         op
@@ -125,12 +135,12 @@ def instruction_fusion(problem: FusionProblem) -> list[bool]:
             for end, inside in found.items()
             if any(reader in inside for reader, _ in graph.of[op])
         ]
-        into = [end for end in readers if op in graph.allowed.get(end, ())]
-        is_cheap = int(problem.into[op]) & REPEATABLE != 0
-        fuse[op] = op not in kept and len(into) > 0 and (is_cheap or len(readers) == 1)
+        fuses_into = [end for end in readers if op in graph.allowed.get(end, ())]
+        is_cheap = int(problem.fuses_into[op]) & REPEATABLE != 0
+        fuse[op] = op not in kept and len(fuses_into) > 0 and (is_cheap or len(readers) == 1)
         if fuse[op]:
-            for end in into:
+            for end in fuses_into:
                 found[end].add(op)
-        if not fuse[op] or len(into) < len(readers):
+        if not fuse[op] or len(fuses_into) < len(readers):
             found[op] = {op}
     return fuse

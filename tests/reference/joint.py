@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.cost.joint.problem import SLOWEST, JointProblem
+from gopt.cost.joint.problem import MAX_SLOWDOWN, JointProblem
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from tests.reference.fusion import Graph, by_level
@@ -76,6 +76,6 @@ def _ticks(fusion: FusionProblem, members: dict[int, set[int]]) -> dict[int, int
     graph = Graph(fusion)
     alone = graph.timed({op: {op} for op in graph.ops}).time
     return {
-        end: min(time, SLOWEST * sum(alone[op] for op in members[end]))
+        end: min(time, MAX_SLOWDOWN * sum(alone[op] for op in members[end]))
         for end, time in graph.timed(members).time.items()
     }

@@ -8,7 +8,7 @@ from tests.reference.execution import Plan, times
 
 
 def timing(problem: Problem, keys: Any) -> dict[str, list[Any]]:
-    """Return the fields of `gopt.cost.schedule.timing.Timing`, without padding."""
+    """Return the fields of `gopt.cost.schedule.op_times.OpTimes`, without padding."""
     plan, found = Plan(problem, keys), run(problem, keys)
 
     def left(op: int, *, keeps_device: bool) -> int:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion.levels import ends_by_level
+from gopt.cost.fusion.levels import kernel_ends_by_level
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.joint.problem import prepare_joint
@@ -33,7 +33,7 @@ def problems(name):
     )
 
 
-settled = jax.jit(jax.vmap(dispatch.settled, (None, 0)))
+settled = jax.jit(jax.vmap(dispatch.legalize_placement, (None, 0)))
 
 
 def random_decisions(rng, problem, count):
@@ -95,7 +95,7 @@ def test_ops_run_when_their_kernels_do(name):
     keys = given_keys(problem, one, order)
     small, ops, tensors = reference_joint.contracted(joint, one.fusion)
     of_kernels = reference_timing(small, reference_joint.keys_of(keys, ops, tensors))
-    end = np.asarray(ends_by_level(joint.fusion[0], one.fusion))
+    end = np.asarray(kernel_ends_by_level(joint.fusion[0], one.fusion))
     kernel = [ops.index(end[i]) for i in range(int(problem.num_ops))]
     found = {"alone": timing(problem, one, order), "joint": timing(joint, one, order)}
     for field, values in reference_timing(problem, keys).items():

@@ -52,7 +52,10 @@ def uses_of(problem):
     for maker in range(int(problem.num_ops)):
         for use in range(int(problem.first_use[maker]), int(problem.first_use[maker + 1])):
             total, times = found[maker, int(problem.consumer[use])]
-            found[maker, int(problem.consumer[use])] = total, max(times, int(problem.times[use]))
+            found[maker, int(problem.consumer[use])] = (
+                total,
+                max(times, int(problem.repetitions[use])),
+            )
     return found
 
 

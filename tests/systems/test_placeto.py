@@ -207,7 +207,7 @@ def test_training_makes_what_is_fast_likelier_and_keeps_the_best():
     last = np.asarray(costs)[:, -1]
     assert last[-15:].mean() < 0.9 * last[:15].mean() and last[-15:].mean() < 0.75 * state.first
     assert state.cost == min(costs.min(), state.first) == _cost(problem, state.device[None])[0]
-    np.testing.assert_array_equal(dispatch.settled(problem, state.device), state.device)
+    np.testing.assert_array_equal(dispatch.legalize_placement(problem, state.device), state.device)
 
 
 def test_what_has_no_cost_is_never_the_best():

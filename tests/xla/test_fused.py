@@ -69,15 +69,19 @@ ARGS = (
 
 @pytest.fixture(scope="module", params=list(product(sorted(FUNCTIONS), CLONES)))
 def case(request):
-    name, clones = request.param
+    name, allow_duplication = request.param
     fn = FUNCTIONS[name]
     program = merge_duplicates(trace_program(fn, *ARGS))
     traced = from_program(program)
-    return fn, traced, problem_of(traced, clones)
+    return fn, traced, problem_of(traced, allow_duplication)
 
 
-def problem_of(traced, clones, into=RULES["cpu"].into):
-    return prepare_fusion(traced.graph, unit_rate_devices(1), rules=Rules(into, clones=clones))
+def problem_of(traced, allow_duplication, fuses_into=RULES["cpu"].fuses_into):
+    return prepare_fusion(
+        traced.graph,
+        unit_rate_devices(1),
+        rules=Rules(fuses_into, allow_duplication=allow_duplication),
+    )
 
 
 def configurations(problem):
@@ -127,8 +131,8 @@ def test_xla_merges_no_kernels():
         assert text.count(" call(") == len(parts) == count
 
 
-@pytest.mark.parametrize("clones", CLONES)
-def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(clones):
+@pytest.mark.parametrize("allow_duplication", CLONES)
+def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(allow_duplication):
 
     def model(x, scale):
         y = jnp.exp(x) * scale + 1
@@ -139,7 +143,7 @@ def test_on_a_cpu_xla_makes_no_more_of_a_kernel_than_one(clones):
     args = jnp.ones((64, 64)), jnp.ones(64)  # small reductions XLA does not give to a library
     program = merge_duplicates(trace_program(model, *args))
     traced = from_program(program)
-    problem = problem_of(traced, clones)
+    problem = problem_of(traced, allow_duplication)
     for bits in configurations(problem):
         parts = groups_of(traced, problem, members(decode(problem, bits), problem))
         text = jax.jit(fused(program, parts)).lower(*args).compile().as_text()
@@ -160,13 +164,13 @@ def test_rules_of_ones_own():
     args = jnp.ones(10), jnp.ones((10, 30))
     traced = from_program(trace_program(model, *args))
     roles = "element-wise", "move", "reduction"
-    for into in (
+    for fuses_into in (
         (("element-wise", ("reduction",)), ("move", roles)),
         (("element-wise", ("reduction",)),),
         (("move", roles),),
     ):
-        for clones in CLONES:
-            problem = problem_of(traced, clones, into)
+        for allow_duplication in CLONES:
+            problem = problem_of(traced, allow_duplication, fuses_into)
             for bits in configurations(problem):
                 parts = groups_of(traced, problem, members(decode(problem, bits), problem))
                 found = jax.jit(fused(traced.program, parts))(*args)

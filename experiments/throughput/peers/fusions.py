@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange
 
+from gopt.cost.fusion.kernel_reach import MAX_TICKS
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
-from gopt.cost.fusion.reachable import MAX_TICKS
 
 
 class Tables(NamedTuple):
@@ -26,18 +26,18 @@ class Tables(NamedTuple):
     configurable: Any
     end: Any
     begin: Any
-    until: Any
-    reader: Any
-    maker: Any
+    last_visit_of_end: Any
+    consumer_place: Any
+    producer: Any
     place: Any
-    may: Any
-    last: Any
-    further: Any
+    may_contain_mask: Any
+    is_last_mask: Any
+    last_visit_of_producer: Any
     read: Any
     work: Any
-    saved: Any
+    saved_ticks: Any
     num_kernels: Any
-    clones: Any
+    allow_duplication: Any
     launch: Any
     overlap: Any
     num_ops: Any
@@ -72,27 +72,27 @@ def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
                 continue
             compute: Any = np.int64(p.compute[end])
             memory: Any = np.int64(p.memory[end])
-            visit, until = p.begin[index], p.until[index]
+            visit, until = p.begin[index], p.last_visit_of_end[index]
             inside[0] = True
             some, every, largest = False, True, 0
             while visit <= until:
-                if inside[p.reader[visit]]:
+                if inside[p.consumer_place[visit]]:
                     if not some:
                         largest = p.read[visit]
                     some = True
                 else:
                     every = False
-                if p.last[visit]:
-                    maker, place = p.maker[visit], p.place[visit]
+                if p.is_last_mask[visit]:
+                    maker, place = p.producer[visit], p.place[visit]
                     joins = (
-                        p.may[visit] != 0
+                        p.may_contain_mask[visit] != 0
                         and fuse[candidate, maker]
-                        and (some if p.clones else every)
+                        and (some if p.allow_duplication else every)
                     )
                     inside[place] = joins
                     if joins:
                         compute = min(compute + p.work[visit], MAX_TICKS)
-                        until = max(until, p.further[visit])
+                        until = max(until, p.last_visit_of_producer[visit])
                     elif some:
                         memory += largest
                         written[maker] = True
@@ -122,33 +122,33 @@ def as_words(p: Tables, fuse: np.ndarray) -> np.ndarray:
                     written[op] |= one
         inside = np.zeros(n, np.uint64)
         compute, memory = np.empty(64, np.int64), np.empty(64, np.int64)
-        clones = all_ if p.clones else none
+        allow_duplication = all_ if p.allow_duplication else none
         for index in range(p.num_kernels):
             end = p.end[index]
             own = written[end]
             if own == none:
                 continue
             compute[:], memory[:] = p.compute[end], p.memory[end]
-            visit, until = p.begin[index], p.until[index]
+            visit, until = p.begin[index], p.last_visit_of_end[index]
             inside[0] = own
             some, every = none, all_
             while visit <= until:
-                reader, maker = inside[p.reader[visit]], p.maker[visit]
-                wants = bits[maker] if p.may[visit] else none
-                reads = reader & ~some & ~(wants & clones)
+                reader, maker = inside[p.consumer_place[visit]], p.producer[visit]
+                wants = bits[maker] if p.may_contain_mask[visit] else none
+                reads = reader & ~some & ~(wants & allow_duplication)
                 some |= reader
                 every &= reader
                 if reads != none:
                     ticks = np.int64(p.read[visit])
                     for lane in range(64):
                         memory[lane] += ticks * np.int64((reads >> np.uint64(lane)) & np.uint64(1))
-                if p.last[visit]:
-                    joins = wants & (every | (some & clones))
+                if p.is_last_mask[visit]:
+                    joins = wants & (every | (some & allow_duplication))
                     written[maker] |= some & ~joins
                     inside[p.place[visit]] = joins
                     if joins != none:
-                        until = max(until, p.further[visit])
-                        ticks, saved = np.int64(p.work[visit]), np.int64(p.saved[visit])
+                        until = max(until, p.last_visit_of_producer[visit])
+                        ticks, saved = np.int64(p.work[visit]), np.int64(p.saved_ticks[visit])
                         for lane in range(64):
                             is_in = np.int64((joins >> np.uint64(lane)) & np.uint64(1))
                             compute[lane] += ticks * is_in

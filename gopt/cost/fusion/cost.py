@@ -2,26 +2,26 @@
 
 A kernel is a set of ops that run together. Its end, the last op, makes the output it writes. A
 configuration has one bit per op, "fuse into the consumers", which counts for configurable ops only.
-The problem has one of two semantics (`gopt.cost.fusion.rules.Rules.clones`):
+The problem has one of two semantics (`gopt.cost.fusion.rules.Rules.allow_duplication`):
 
-- With clones (duplication): an op whose bit is set is in every kernel that contains one of its
+- With duplication (duplication): an op whose bit is set is in every kernel that contains one of its
   consumers and may contain it. Each kernel computes it anew. It is written to memory only if a
   kernel without it reads it.
 - Without: an op whose bit is set is in the kernel of its consumers. They must all be in one kernel,
   which may contain the op. Otherwise the op is written to memory.
 
 The ops that a kernel may contain do not depend on the configuration
-(`gopt.cost.fusion.reachable`). Rules decide by the roles of the op and of the kernel's end. Up to
-a limit, the nearest ops before the end qualify. An expensive op is not recomputed for elements that
-a broadcast repeats: it stays out of a kernel in which any path to the end repeats it.
+(`gopt.cost.fusion.kernel_reach`). Rules decide by the roles of the op and of the kernel's end. Up
+to a limit, the nearest ops before the end qualify. An expensive op is not recomputed for elements
+that a broadcast repeats: it stays out of a kernel in which any path to the end repeats it.
 
 A kernel takes `C + M - overlap · min(C, M) + launch`, as in `gopt.cost.hardware.op_seconds`. C is
 the time to compute its ops. M is the time to read each tensor from memory once, and to write the
 output of its end. Elements that a broadcast repeats are computed once per repetition, along the
 path with the most repetitions. Elements that a slice drops are computed too.
 
-Costs are int32 ticks, at most `gopt.cost.fusion.reachable.MAX_TICKS`. Functions take one
-configuration; `jax.vmap` maps over many. Of one problem, `gopt.cost.fusion.walk.LANES`
+Costs are int32 ticks, at most `gopt.cost.fusion.kernel_reach.MAX_TICKS`. Functions take one
+configuration; `jax.vmap` maps over many. Of one problem, `gopt.cost.fusion.kernel_walk.LANES`
 configurations are costed at once. Maps over problems, and maps of `kernels_of`, run one by one.
 
 `gopt.cost.fusion.levels` makes configurations from priorities, one per op.
@@ -37,9 +37,18 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap, sequential_vmap
 
-from gopt.cost.fusion.kernels import Kernels, timed_kernels
+from gopt.cost.fusion.kernel_walk import (
+    LANES,
+    KernelWalk,
+    compute_ticks,
+    find_kernels,
+    masks,
+    read_ticks,
+    total_time,
+    visits_inside,
+)
+from gopt.cost.fusion.kernels import Kernels, time_kernels
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.cost.fusion.walk import LANES, Walk, computed, masks, moved, total, visits_inside, walk
 from gopt.xla.calls import uninlined
 
 __all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
@@ -110,7 +119,7 @@ def _kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
     problem = jax.tree.map(jnp.asarray, problem)
     found, work, reads = _sums(problem, fuse[None])
     is_end = masks(found.written, 1)[:, 0] < 0
-    return timed_kernels(problem, visits_inside(problem, found), is_end, work[:, 0], reads[:, 0])
+    return time_kernels(problem, visits_inside(problem, found), is_end, work[:, 0], reads[:, 0])
 
 
 # Populations have their own algorithm: `jax.vmap` over candidates calls it.
@@ -161,10 +170,12 @@ def _repeated(size: int, batched: Any, *args: Any) -> Any:
 
 def _block(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Return the costs of up to `LANES` configurations, int32 `[L]`, given bool `[L, N]`."""
-    return uninlined(total)(problem, *_sums(problem, fuse))
+    return uninlined(total_time)(problem, *_sums(problem, fuse))
 
 
-def _sums(problem: FusionProblem, fuse: jax.Array) -> tuple[Walk, jax.Array, jax.Array]:
-    found = uninlined(walk)(problem, fuse)
-    work, reads = (uninlined(partial(sums, lanes=len(fuse))) for sums in (computed, moved))
+def _sums(problem: FusionProblem, fuse: jax.Array) -> tuple[KernelWalk, jax.Array, jax.Array]:
+    found = uninlined(find_kernels)(problem, fuse)
+    work, reads = (
+        uninlined(partial(sums, lanes=len(fuse))) for sums in (compute_ticks, read_ticks)
+    )
     return found, work(problem, found), reads(problem, found)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from gopt.cost.fusion.kernel_reach import MAX_TICKS
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
-from gopt.cost.fusion.reachable import MAX_TICKS
 
 
 class Kernels(NamedTuple):
@@ -30,7 +30,7 @@ class Kernels(NamedTuple):
     cost: Any
 
 
-def timed_kernels(
+def time_kernels(
     problem: FusionProblem,
     inside: Any,
     is_end: jax.Array,
@@ -46,15 +46,15 @@ def timed_kernels(
       compute: int32 `[N]`; ticks to compute the ops of a kernel except its end.
       reads: int32 `[N]`; ticks that a kernel reads.
     """
-    compute = jnp.where(is_end, added(problem.compute, compute), 0)
+    compute = jnp.where(is_end, add_capped(problem.compute, compute), 0)
     memory = jnp.where(is_end, problem.memory + reads, 0)
-    time = jnp.where(is_end, time_of(problem, compute, memory), 0)
+    time = jnp.where(is_end, kernel_time(problem, compute, memory), 0)
     return Kernels(
-        inside, is_end, compute, memory, time, lax.reduce(time, jnp.int32(0), added, (0,))
+        inside, is_end, compute, memory, time, lax.reduce(time, jnp.int32(0), add_capped, (0,))
     )
 
 
-def time_of(problem: FusionProblem, compute: jax.Array, memory: jax.Array) -> jax.Array:
+def kernel_time(problem: FusionProblem, compute: jax.Array, memory: jax.Array) -> jax.Array:
     """Return the time of kernels, ticks, int32.
 
     Args:
@@ -67,7 +67,7 @@ def time_of(problem: FusionProblem, compute: jax.Array, memory: jax.Array) -> ja
     return jnp.minimum(time + problem.launch, MAX_TICKS)
 
 
-def added(a: jax.Array, b: jax.Array) -> jax.Array:
+def add_capped(a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the sum of ticks, capped at `MAX_TICKS`.
 
     Args:

@@ -6,16 +6,16 @@ is merged into the kernel of the op's consumers if
 
 - all its consumers are in one kernel, and
 - rules and limit allow that kernel to contain each op of the op's kernel
-  (`gopt.cost.fusion.reachable`).
+  (`gopt.cost.fusion.kernel_reach`).
 
 Otherwise the op stays unfused. Earlier fusions restrict later ones: once `a` is in `b`, `b` can
 only go where `a` may be. If all levels are equal, a visited op is alone in its kernel. The result
-then equals the kernels of `gopt.cost.fusion.cost` without clones. An op is in one kernel only, even
-in a problem with clones.
+then equals the kernels of `gopt.cost.fusion.cost` without duplication. An op is in one kernel only,
+even in a problem with duplication.
 
 The fused ops are the bits of a configuration. From it, `gopt.cost.fusion.cost` makes the same
-kernels, with or without clones: the consumers of a fused op are in one kernel, since kernels only
-grow, and an unfused op has no bit.
+kernels, with or without duplication: the consumers of a fused op are in one kernel, since kernels
+only grow, and an unfused op has no bit.
 
 Kernels never form a cycle, whatever the order of visits. All consumers of an op are in its kernel,
 unless it is the end. This holds at first, and an op stops being an end only when all its consumers
@@ -45,7 +45,7 @@ from gopt.xla.calls import uninlined
 MAX_LEVEL = 2**24  # levels are sorted as float32
 
 
-def fused_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
+def fuse_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
     """Return the configuration of the given levels, bool `[N]`: ops fused into their consumers.
 
     Use `jax.vmap` for many, of one problem or of several; they are decoded one by one.
@@ -57,15 +57,15 @@ def fused_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
     Raises:
       ValueError: there is not one level per op.
     """
-    return ends_by_level(problem, level) != jnp.arange(problem.compute.shape[-1])
+    return kernel_ends_by_level(problem, level) != jnp.arange(problem.compute.shape[-1])
 
 
-def ends_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
+def kernel_ends_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
     """Return the end of the kernel of each op, int32 `[N]`; an op without a kernel gets itself.
 
     Args:
       problem: one problem.
-      level: int32 `[N]`; priority levels, as in `fused_by_level`.
+      level: int32 `[N]`; priority levels, as in `fuse_by_level`.
 
     Raises:
       ValueError: there is not one level per op.
@@ -89,7 +89,7 @@ class _Table(NamedTuple):
       reader: int32 `[A]`; consumer of each use.
       again: int32 `[N]`; 1 if a consumer uses elements of the op more than once, else 0.
       role: int32 `[N]`; as in `FusionProblem`.
-      into: int32 `[N]`; as in `FusionProblem`; 0 if not configurable.
+      fuses_into: int32 `[N]`; as in `FusionProblem`; 0 if not configurable.
       first: int32 `[N]`; earliest op for which the kernel of the op has room.
     """
 
@@ -99,7 +99,7 @@ class _Table(NamedTuple):
     reader: Any
     again: Any
     role: Any
-    into: Any
+    fuses_into: Any
     first: Any
 
 
@@ -107,10 +107,10 @@ def _tabulate(problem: FusionProblem) -> _Table:
     reach, ops = problem.reach, jnp.arange(problem.compute.size, dtype=jnp.int32)
     (choices,) = jnp.nonzero(problem.configurable, size=ops.size, fill_value=ops.size - 1)
     # If the limit of a kernel is reached, earlier ops have no room in it.
-    may = (reach.may & reach.last) != 0
+    may = (reach.may_contain_mask & reach.is_last_mask) != 0
     others = jax.ops.segment_sum(may.astype(jnp.int32), reach.kernel, ops.size)
-    first = jax.ops.segment_min(jnp.where(may, reach.maker, ops.size), reach.kernel, ops.size)
-    repeated = jnp.cumulative_sum((problem.times > 1).astype(jnp.int32), include_initial=True)
+    first = jax.ops.segment_min(jnp.where(may, reach.producer, ops.size), reach.kernel, ops.size)
+    repeated = jnp.cumulative_sum((problem.repetitions > 1).astype(jnp.int32), include_initial=True)
     return _Table(
         ops=choices.astype(jnp.int32),
         count=jnp.sum(problem.configurable, dtype=jnp.int32),
@@ -118,8 +118,8 @@ def _tabulate(problem: FusionProblem) -> _Table:
         reader=problem.consumer,
         again=(jnp.diff(repeated[problem.first_use]) > 0).astype(jnp.int32),
         role=problem.role,
-        into=jnp.where(problem.configurable, problem.into, 0),
-        first=jnp.where(others + 1 < problem.limit, 0, first),
+        fuses_into=jnp.where(problem.configurable, problem.fuses_into, 0),
+        first=jnp.where(others + 1 < problem.max_kernel_ops, 0, first),
     )
 
 
@@ -153,8 +153,8 @@ def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:
         return use, op, end, same, again, links, at, link
 
     def visit(state: Any) -> Any:
-        k, links, into, first, at, link, end, own, begin = state
-        into, first = store(into, end, own), store(first, end, begin)
+        k, links, fuses_into, first, at, link, end, own, begin = state
+        fuses_into, first = store(fuses_into, end, own), store(first, end, begin)
         op = load(order, k)
         use, stop = load(table.first_use, op), load(table.first_use, op + 1)
         reader, again = load(table.reader, use), load(table.again, op)
@@ -163,18 +163,28 @@ def _decode(table: _Table, level: jax.Array, order: jax.Array) -> jax.Array:
         _, _, end, same, again, links, _, _ = lax.while_loop(
             lambda s: s[3] & (s[0] < stop), follow, state
         )
-        own, begin = load(into, op), load(first, op)  # common to all ops of its kernel
+        own, begin = load(fuses_into, op), load(first, op)  # common to all ops of its kernel
         may = same & (own & load(table.role, end) != 0)
         may &= (again == 0) | (own & REPEATABLE != 0)
         may &= begin >= load(table.first, end)
         link = jnp.where(may, 2 * end + again, 2 * op)
-        own = load(into, end) & jnp.where(may, own, -1)
+        own = load(fuses_into, end) & jnp.where(may, own, -1)
         begin = jnp.minimum(load(first, end), jnp.where(may, begin, size))
-        return k - 1, links, into, first, op, link, end, own, begin
+        return k - 1, links, fuses_into, first, op, link, end, own, begin
 
     ops = jnp.arange(size, dtype=jnp.int32)
     zero = jnp.int32(0)
-    state = table.count - 1, 2 * ops, table.into, ops, zero, zero, zero, table.into[0], zero
+    state = (
+        table.count - 1,
+        2 * ops,
+        table.fuses_into,
+        ops,
+        zero,
+        zero,
+        zero,
+        table.fuses_into[0],
+        zero,
+    )
 
     def is_left(state: Any) -> jax.Array:
         k = state[0]

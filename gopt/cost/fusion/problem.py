@@ -13,15 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt.cost.fusion.reachable import MAX_TIMES, Ops, Reach, pad_reach, reach
-from gopt.cost.fusion.rules import RULES, Rules, into_of_kinds, roles_of_kinds, work_of_kinds
+from gopt.cost.fusion.kernel_reach import (
+    MAX_REPETITIONS,
+    KernelReach,
+    Ops,
+    compute_reach,
+    pad_reach,
+)
+from gopt.cost.fusion.rules import RULES, Rules, kind_fusion_masks, kind_roles, kind_work
 from gopt.cost.hardware import Hardware, check_hardware
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Graph
 from gopt.graph.kinds import kind_index
 from gopt.program.primitives import ROLES
 
-UNFUSED_TICKS = 2**26  # at least the ticks of all unfused ops
+MAX_UNFUSED_TICKS = 2**26  # at least the ticks of all unfused ops
 OVERLAP_BITS = 10
 
 
@@ -29,18 +35,18 @@ class FusionProblem(NamedTuple):
     """A fusion problem in ticks. `N` ops, `A` accesses, `V` visits, padded.
 
     `reach` is computed from the other fields. The cost reads only `compute`, `memory`, `is_kernel`,
-    `configurable`, `launch`, `overlap`, `clones` and `reach`: replacing another field does not
-    change it.
+    `configurable`, `launch`, `overlap`, `allow_duplication` and `reach`: replacing another field
+    does not change it.
 
     Attributes:
       compute: int32 `[N]`; ticks to compute the op once.
       memory: int32 `[N]`; ticks to write the output of a kernel that ends with the op.
       role: int32 `[N]`; bit of the op's role.
-      into: int32 `[N]`; bits of the roles of ends it may be fused into, and `REPEATABLE`.
+      fuses_into: int32 `[N]`; bits of the roles of ends it may be fused into, and `REPEATABLE`.
       is_kernel: bool `[N]`; false for inputs, padding, and broadcasts that their consumers make.
       configurable: bool `[N]`; true if the op may be fused into its consumers.
       consumer: int32 `[A]`; op that reads, per use; uses fill fewer rows than accesses.
-      times: int32 `[A]`; number of times the consumer uses each element, per use.
+      repetitions: int32 `[A]`; number of times the consumer uses each element, per use.
       first_use: int32 `[N + 1]`; uses of the output of op i start at `first_use[i]`.
       access: int32 `[A]`; op that makes or reads a tensor: the producer, then consumers, most ticks
         first.
@@ -51,9 +57,9 @@ class FusionProblem(NamedTuple):
       num_ops: int32 `[]`; ops without padding.
       num_accesses: int32 `[]`; accesses without padding.
       reach: ops that kernels may contain, and the tensors these read.
-      limit: int32 `[]`; largest number of ops in a kernel.
-      clones: bool `[]`; true if an op may be in several kernels.
-      takes_moves: int32 `[]`; bits of the roles of ends whose kernels may contain a broadcast.
+      max_kernel_ops: int32 `[]`; largest number of ops in a kernel.
+      allow_duplication: bool `[]`; true if an op may be in several kernels.
+      broadcast_ends: int32 `[]`; bits of the roles of ends whose kernels may contain a broadcast.
       launch: int32 `[]`; ticks per kernel.
       overlap: int32 `[]`; hidden share of min(compute, memory), in units of 2⁻¹⁰.
       tick: float64 `[]`; length of a tick, s.
@@ -62,11 +68,11 @@ class FusionProblem(NamedTuple):
     compute: Any
     memory: Any
     role: Any
-    into: Any
+    fuses_into: Any
     is_kernel: Any
     configurable: Any
     consumer: Any
-    times: Any
+    repetitions: Any
     first_use: Any
     access: Any
     tensor: Any
@@ -75,10 +81,10 @@ class FusionProblem(NamedTuple):
     num_choices: Any
     num_ops: Any
     num_accesses: Any
-    reach: Reach
-    limit: Any
-    clones: Any
-    takes_moves: Any
+    reach: KernelReach
+    max_kernel_ops: Any
+    allow_duplication: Any
+    broadcast_ends: Any
     launch: Any
     overlap: Any
     tick: Any
@@ -118,8 +124,8 @@ def prepare_fusion(
     kind, producer = np.asarray(graph.kind)[:n], np.asarray(graph.producer)[:t].astype(np.int64)
     size = np.asarray(graph.size)[:t].astype(np.float64)
     elements = _elements(graph, t)
-    role = roles_of_kinds()[kind]
-    into = into_of_kinds(rules)[kind]
+    role = kind_roles()[kind]
+    fuses_into = kind_fusion_masks(rules)[kind]
     uses = _Uses(
         np.asarray(graph.tensor)[:e].astype(np.int64),
         np.asarray(graph.consumer)[:e].astype(np.int64),
@@ -128,7 +134,7 @@ def prepare_fusion(
     made = np.bincount(producer, elements, minlength=n)
     uses = _Uses(uses.tensor, uses.consumer, flows.read, _repeats(kind, role, uses, made, elements))
     pinned = np.asarray(graph.pinned)[:t]
-    uses, gone = _without_broadcasts(kind, role, into, producer, uses, pinned, n)
+    uses, gone = _without_broadcasts(kind, role, fuses_into, producer, uses, pinned, n)
 
     readers = np.bincount(uses.tensor, minlength=t)
     outputs = np.bincount(producer, minlength=n)
@@ -136,14 +142,14 @@ def prepare_fusion(
     is_kernel = ~np.asarray(graphs.is_input(graph))[:n] & ~gone
     single = np.zeros(n, bool)
     single[producer] = (readers > 0) & ~pinned
-    configurable = is_kernel & (outputs == 1) & single & (into > 0)
+    configurable = is_kernel & (outputs == 1) & single & (fuses_into > 0)
     if fusible is not None:
         if np.shape(fusible) != (n,):
             raise ValueError(f"fusible has shape {np.shape(fusible)}: expected ({n},)")
         configurable &= np.asarray(fusible, bool)
 
     rate, bandwidth = float(hardware.flop_rate[0]), float(hardware.memory_bandwidth[0])
-    seconds = _seconds(compute, np.asarray(graph.flops)[:n] * work_of_kinds()[kind] / rate, n)
+    seconds = _seconds(compute, np.asarray(graph.flops)[:n] * kind_work()[kind] / rate, n)
     unread = np.bincount(producer[~kept], size[~kept], minlength=n)
     moved = np.maximum(flows.written - unread, 0) / bandwidth
     tick = _tick(
@@ -164,14 +170,14 @@ def prepare_fusion(
         return np.insert(readers, first, makers)
 
     computed, role = np.where(is_kernel, ticks(seconds), 0), 1 << role
-    into = np.where(configurable, into, 0)
-    found = reach(
+    fuses_into = np.where(configurable, fuses_into, 0)
+    found = compute_reach(
         Ops(
-            *(computed, role, into, is_kernel, configurable),
-            *(uses.tensor, producer[uses.tensor], uses.consumer, uses.times, read),
+            *(computed, role, fuses_into, is_kernel, configurable),
+            *(uses.tensor, producer[uses.tensor], uses.consumer, uses.repetitions, read),
         ),
-        limit=rules.limit,
-        clones=rules.clones,
+        max_kernel_ops=rules.max_kernel_ops,
+        allow_duplication=rules.allow_duplication,
     )
     counts = n, len(uses.tensor) + len(made), len(found.kernel)
     rows = fusion_bucket(*counts) if rows is None else rows
@@ -187,7 +193,7 @@ def prepare_fusion(
     access, tensor = with_makers(uses.consumer, producer[made]), with_makers(uses.tensor, made)
     # Of a tensor's uses, the one that repeats elements most often comes first.
     uses = _Uses(
-        *(column[np.lexsort((uses.consumer, -uses.times, uses.tensor))] for column in uses)
+        *(column[np.lexsort((uses.consumer, -uses.repetitions, uses.tensor))] for column in uses)
     )
     first_use = np.searchsorted(producer[uses.tensor], np.arange(n + 1))
     choices = np.flatnonzero(configurable)[::-1]
@@ -196,11 +202,11 @@ def prepare_fusion(
         compute=pad(computed, ops, 0),
         memory=pad(np.where(is_kernel, ticks(moved), 0), ops, 0),
         role=pad(role, ops, 1),
-        into=pad(into, ops, 0),
+        fuses_into=pad(fuses_into, ops, 0),
         is_kernel=pad(is_kernel, ops, False, bool),
         configurable=pad(configurable, ops, False, bool),
         consumer=pad(uses.consumer, count, ops - 1),
-        times=pad(uses.times, count, 1),
+        repetitions=pad(uses.repetitions, count, 1),
         first_use=pad(first_use, ops + 1, len(uses.tensor)),
         access=pad(access, count, ops - 1),
         tensor=pad(tensor, count, t),
@@ -210,9 +216,9 @@ def prepare_fusion(
         num_ops=np.int32(n),
         num_accesses=np.int32(counts[1]),
         reach=pad_reach(found, ops, visits),
-        limit=np.int32(min(rules.limit, ops)),
-        clones=np.bool_(rules.clones),
-        takes_moves=rules.masks()[ROLES.index("move")],
+        max_kernel_ops=np.int32(min(rules.max_kernel_ops, ops)),
+        allow_duplication=np.bool_(rules.allow_duplication),
+        broadcast_ends=rules.masks()[ROLES.index("move")],
         launch=np.int32(ticks(hardware.launch[0])),
         overlap=np.int32(round(float(hardware.overlap) * 2**OVERLAP_BITS)),
         tick=np.float64(tick),
@@ -244,13 +250,13 @@ class _Uses(NamedTuple):
       tensor: `[E]`; tensor that is read.
       consumer: `[E]`; op that reads it.
       read: `[E]`; bytes read.
-      times: `[E]`; number of times the consumer uses each element.
+      repetitions: `[E]`; number of times the consumer uses each element.
     """
 
     tensor: np.ndarray
     consumer: np.ndarray
     read: np.ndarray = np.zeros(0)
-    times: np.ndarray = np.zeros(0, np.int64)
+    repetitions: np.ndarray = np.zeros(0, np.int64)
 
 
 class _Traffic(NamedTuple):
@@ -297,20 +303,22 @@ _REPEATING = ("broadcast_in_dim", "gather", "tile")
 def _repeats(
     kind: np.ndarray, role: np.ndarray, uses: _Uses, made: np.ndarray, elements: np.ndarray
 ) -> np.ndarray:
-    """Return how often each use reads an element on average, 1 to `MAX_TIMES`. int64 `[E]`.
+    """Return how often each use reads an element on average, 1 to `MAX_REPETITIONS`. int64 `[E]`.
 
     Element-wise ops repeat operands along axes of length 1.
     """
     repeating = np.isin(kind, [kind_index(name) for name in _REPEATING])
     repeating |= role == ROLES.index("element-wise")
-    times = np.rint(made[uses.consumer] / np.maximum(elements[uses.tensor], 1))
-    return np.where(repeating[uses.consumer], np.clip(times, 1, MAX_TIMES), 1).astype(np.int64)
+    repetitions = np.rint(made[uses.consumer] / np.maximum(elements[uses.tensor], 1))
+    return np.where(repeating[uses.consumer], np.clip(repetitions, 1, MAX_REPETITIONS), 1).astype(
+        np.int64
+    )
 
 
 def _without_broadcasts(
     kind: np.ndarray,
     role: np.ndarray,
-    into: np.ndarray,
+    fuses_into: np.ndarray,
     producer: np.ndarray,
     uses: _Uses,
     pinned: np.ndarray,
@@ -330,14 +338,14 @@ def _without_broadcasts(
     for index, op in enumerate(op_of):
         if broadcast[op]:
             source[made[op]] = index
-    allowed = (into[producer[uses.tensor]] >> role[uses.consumer]) & 1
-    tensor, times, read = uses.tensor.copy(), uses.times.copy(), uses.read.copy()
+    allowed = (fuses_into[producer[uses.tensor]] >> role[uses.consumer]) & 1
+    tensor, repetitions, read = uses.tensor.copy(), uses.repetitions.copy(), uses.read.copy()
     # In graph order, so that a broadcast of a broadcast reads the first operand.
     for index in range(len(op_of)):
         if allowed[index] and int(uses.tensor[index]) in source:
             behind = source[int(uses.tensor[index])]
             tensor[index] = tensor[behind]
-            times[index] = min(times[index] * times[behind], MAX_TIMES)
+            repetitions[index] = min(repetitions[index] * repetitions[behind], MAX_REPETITIONS)
             read[index] = read[behind]
     left = np.bincount(tensor, minlength=len(pinned))
     for t in sorted(source, reverse=True):
@@ -350,9 +358,12 @@ def _without_broadcasts(
     found: dict[tuple[int, int], int] = {}
     for index in np.flatnonzero(kept).tolist():
         first = found.setdefault((int(tensor[index]), op_of[index]), index)
-        times[first], read[first] = max(times[first], times[index]), max(read[first], read[index])
+        repetitions[first], read[first] = (
+            max(repetitions[first], repetitions[index]),
+            max(read[first], read[index]),
+        )
     rows = np.fromiter(found.values(), np.int64, len(found))
-    return _Uses(tensor[rows], uses.consumer[rows], read[rows], times[rows]), gone
+    return _Uses(tensor[rows], uses.consumer[rows], read[rows], repetitions[rows]), gone
 
 
 def _seconds(given: Any, default: np.ndarray, n: int) -> np.ndarray:
@@ -371,14 +382,14 @@ def _seconds(given: Any, default: np.ndarray, n: int) -> np.ndarray:
 
 
 def _tick(total: float, given: float | None) -> float:
-    """Return the smallest power of two, s, in which the total fits in `UNFUSED_TICKS`."""
+    """Return the smallest power of two, s, in which the total fits in `MAX_UNFUSED_TICKS`."""
     if not np.isfinite(total):
         raise ValueError("the times of all ops have no finite sum")
     if given is not None:
-        if not (given > 0 and total / given <= UNFUSED_TICKS):
+        if not (given > 0 and total / given <= MAX_UNFUSED_TICKS):
             raise ValueError(f"tick is {given} s: expected one in which {total} s fit")
         return float(given)
-    return power_of_two(total / UNFUSED_TICKS) if total > 0 else 1.0
+    return power_of_two(total / MAX_UNFUSED_TICKS) if total > 0 else 1.0
 
 
 def power_of_two(value: float) -> float:

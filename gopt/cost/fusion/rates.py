@@ -6,9 +6,9 @@ import jax
 import numpy as np
 
 from gopt.cost.fusion.cost import Kernels, kernels_of
+from gopt.cost.fusion.kernel_reach import MAX_TICKS
 from gopt.cost.fusion.problem import FusionProblem, prepare_fusion
-from gopt.cost.fusion.reachable import MAX_TICKS
-from gopt.cost.fusion.rules import RULES, Rules, functions_of_kinds, roles_of_kinds
+from gopt.cost.fusion.rules import RULES, Rules, kind_functions, kind_roles
 from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.graph.graph import Graph
 from gopt.program.primitives import ROLES
@@ -114,8 +114,8 @@ def _work(graph: Graph) -> np.ndarray:
     """Return plain flops, function elements and other flops of ops, float64 `[N, 3]`."""
     n = int(graph.num_ops)
     kind, flops = np.asarray(graph.kind)[:n], np.asarray(graph.flops)[:n]
-    functions = functions_of_kinds()[kind]
-    is_product = roles_of_kinds()[kind] == ROLES.index("opaque")
+    functions = kind_functions()[kind]
+    is_product = kind_roles()[kind] == ROLES.index("opaque")
     is_plain = ~is_product & (functions == 0)
     return np.stack([is_plain, ~is_product * functions, is_product], 1) * flops[:, None]
 

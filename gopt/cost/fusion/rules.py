@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gopt.graph.kinds import KINDS
-from gopt.program.primitives import EXPANDED, ROLE_MEMBERS, ROLES
+from gopt.program.primitives import OPERATIONS_PER_ELEMENT, ROLE_MEMBERS, ROLES
 
 # One bit more than those of roles: the op is cheap enough to be recomputed for each element that
 # a broadcast repeats.
@@ -19,7 +19,7 @@ REPEATABLE = 1 << len(ROLES)
 # Element-wise ops and moves that XLA's CPU pass calls expensive for float32
 # (xla/service/cpu/cpu_instruction_fusion.cc, commit 0725a3a9). XLA exempts integer division by a
 # constant, which a kind cannot tell apart.
-DEAR = frozenset(
+EXPENSIVE = frozenset(
     (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tanh"),
         *("cbrt", "pow", "rsqrt", "sqrt", "div", "rem", "gather"),
@@ -46,39 +46,42 @@ class Rules:
     """Fusion rules of a compiler.
 
     Attributes:
-      into: (role, roles of ends) pairs. An op of the role may be fused into a kernel whose end has
-        one of the roles.
-      limit: largest number of ops in a kernel: its end, and the nearest ops before it in program
-        order that may be fused into it. Work and memory grow with it. The default is our choice.
-      clones: whether every kernel that reads an op, and may contain it, computes it anew. If not,
-        an op is fused only if all its consumers are in one kernel.
+      fuses_into: (role, roles of ends) pairs. An op of the role may be fused into a kernel whose
+        end has one of the roles.
+      max_kernel_ops: largest number of ops in a kernel: its end, and the nearest ops before it in
+        program order that may be fused into it. Work and memory grow with it. The default is our
+        choice.
+      allow_duplication: whether every kernel that reads an op, and may contain it, computes it
+        anew. If not, an op is fused only if all its consumers are in one kernel.
 
     Raises:
       ValueError: a role is unknown, moves may not be fused wherever other ops may, or the limit is
         below 1.
     """
 
-    into: tuple[tuple[str, tuple[str, ...]], ...]
-    limit: int = 64
-    clones: bool = True
+    fuses_into: tuple[tuple[str, tuple[str, ...]], ...]
+    max_kernel_ops: int = 64
+    allow_duplication: bool = True
 
     def __post_init__(self) -> None:
-        for producer, roots in self.into:
+        for producer, roots in self.fuses_into:
             for role in (producer, *roots):
                 if role not in ROLES:
-                    raise ValueError(f"into has role {role!r}: expected one of {', '.join(ROLES)}")
+                    raise ValueError(
+                        f"fuses_into has role {role!r}: expected one of {', '.join(ROLES)}"
+                    )
         # Consumers make broadcasts themselves, so a broadcast must be allowed wherever they are.
-        moves = dict(self.into).get("move", ())
-        for role in {role for producer, roots in self.into for role in (producer, *roots)}:
+        moves = dict(self.fuses_into).get("move", ())
+        for role in {role for producer, roots in self.fuses_into for role in (producer, *roots)}:
             if moves and role not in moves:
-                raise ValueError(f"into has no {role!r} among what moves may be fused into")
-        if self.limit < 1:
-            raise ValueError(f"limit is {self.limit}: expected 1 at least")
+                raise ValueError(f"fuses_into has no {role!r} among what moves may be fused into")
+        if self.max_kernel_ops < 1:
+            raise ValueError(f"max_kernel_ops is {self.max_kernel_ops}: expected 1 at least")
 
     def masks(self) -> np.ndarray:
         """Return the roles of ends that each role may be fused into, as bit masks. int32 `[R]`."""
         masks = np.zeros(len(ROLES), np.int32)
-        for producer, roots in self.into:
+        for producer, roots in self.fuses_into:
             for root in roots:
                 masks[ROLES.index(producer)] |= 1 << ROLES.index(root)
         return masks
@@ -95,7 +98,7 @@ RULES: dict[str, Rules] = {
 }
 
 
-def roles_of_kinds() -> np.ndarray:
+def kind_roles() -> np.ndarray:
     """Return the index in `ROLES` of each kind in `gopt.graph.kinds.KINDS`. int32 `[K]`."""
     roles = np.zeros(len(KINDS), np.int32)
     for role, names in ROLE_MEMBERS.items():
@@ -105,29 +108,33 @@ def roles_of_kinds() -> np.ndarray:
     return roles
 
 
-def into_of_kinds(rules: Rules) -> np.ndarray:
+def kind_fusion_masks(rules: Rules) -> np.ndarray:
     """Return the roles of ends that each kind may be fused into, as bit masks. int32 `[K]`.
 
     Rows follow `gopt.graph.kinds.KINDS`. A non-empty mask includes `REPEATABLE`, unless the kind is
-    in `DEAR` or a reduction.
+    in `EXPENSIVE` or a reduction.
     """
-    roles = roles_of_kinds()
-    into = rules.masks()[roles]
-    is_cheap = np.array([name not in DEAR for name in KINDS])
+    roles = kind_roles()
+    fuses_into = rules.masks()[roles]
+    is_cheap = np.array([name not in EXPENSIVE for name in KINDS])
     is_cheap &= roles != ROLES.index("reduction")
-    return np.where(is_cheap & (into > 0), into | REPEATABLE, into).astype(np.int32)
+    return np.where(is_cheap & (fuses_into > 0), fuses_into | REPEATABLE, fuses_into).astype(
+        np.int32
+    )
 
 
-def work_of_kinds() -> np.ndarray:
+def kind_work() -> np.ndarray:
     """Return the work per flop of each kind in `gopt.graph.kinds.KINDS`. float64 `[K]`."""
     each = np.array([_WORK.get(name, 0) for name in KINDS], np.float64)
-    return np.where(each > 0, each * functions_of_kinds(), 1)
+    return np.where(each > 0, each * kind_functions(), 1)
 
 
-def functions_of_kinds() -> np.ndarray:
+def kind_functions() -> np.ndarray:
     """Return the function elements per flop of each kind. float64 `[K]`.
 
     Functions are exponentials, roots, divisions and the like; other kinds have 0. A kind has a
     fraction if graphs count the flops of its expansion.
     """
-    return np.array([(name in _WORK) / EXPANDED.get(name, 1) for name in KINDS], np.float64)
+    return np.array(
+        [(name in _WORK) / OPERATIONS_PER_ELEMENT.get(name, 1) for name in KINDS], np.float64
+    )

@@ -4,7 +4,7 @@ A kernel runs where its end is placed, with the priority of the end, for its tim
 `gopt.cost.fusion.cost`. It waits for all tensors its ops read from outside, reads each once, and
 makes the output of its end. Its workspace is the largest of its ops. The other ops of a kernel run
 nowhere and take no time; their outputs take no memory and are not sent. The time of a kernel is
-capped at `gopt.cost.joint.problem.SLOWEST` times the time of its ops run one by one.
+capped at `gopt.cost.joint.problem.MAX_SLOWDOWN` times the time of its ops run one by one.
 
     problem = contracted(joint, level)  # of the same shape
     cost = dispatch.evaluate(problem, keys)
@@ -21,14 +21,14 @@ from jax import lax
 from jax.custom_batching import sequential_vmap
 
 from gopt.cost.fusion.cost import kernels_of
-from gopt.cost.fusion.levels import ends_by_level
-from gopt.cost.joint.problem import SLOWEST, JointProblem
+from gopt.cost.fusion.levels import kernel_ends_by_level
+from gopt.cost.joint.problem import MAX_SLOWDOWN, JointProblem
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
 
-def contracted(joint: JointProblem, level: jax.Array) -> Problem:
+def contract_kernels(joint: JointProblem, level: jax.Array) -> Problem:
     """Return the problem of scheduling the kernels of a fusion, in the shape of `joint.schedule`.
 
     A kernel is at the row of its end. Its other ops become inputs without consumers, whose keys are
@@ -43,11 +43,11 @@ def contracted(joint: JointProblem, level: jax.Array) -> Problem:
     """
     joint = jax.tree.map(jnp.asarray, joint)
     problem, ops = joint.schedule, joint.schedule.shape.ops
-    end = ends_by_level(joint.fusion[0], level)
+    end = kernel_ends_by_level(joint.fusion[0], level)
     fused = end != jnp.arange(ops)
     kinds = [kernels_of(fusion, fused).time for fusion in joint.fusion]
     time = jnp.stack(kinds, 1)[:, joint.kind]
-    longest = SLOWEST * jax.ops.segment_sum(problem.op_ticks, end, ops)
+    longest = MAX_SLOWDOWN * jax.ops.segment_sum(problem.op_ticks, end, ops)
     runs = problem.allowed & ~fused[:, None]
     workspace = jax.ops.segment_max(problem.workspace, end, ops)
     is_inside = fused[problem.producer]

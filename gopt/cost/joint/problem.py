@@ -21,8 +21,10 @@ from gopt.graph import padding
 from gopt.graph.graph import Graph, Shape
 from gopt.graph.kinds import INPUT
 
-SLOWEST = 8  # cap on the time of a kernel, as a multiple of its unfused ops; our choice
-SENT_TICKS = 2**28  # at least the ticks of all transfers; with all kernels below `MAX_TICKS`
+MAX_SLOWDOWN = 8  # cap on the time of a kernel, as a multiple of its unfused ops; our choice
+MAX_TRANSFER_TICKS = (
+    2**28
+)  # at least the ticks of all transfers; with all kernels below `MAX_TICKS`
 
 
 class JointProblem(NamedTuple):
@@ -30,7 +32,7 @@ class JointProblem(NamedTuple):
 
     Attributes:
       schedule: scheduling problem of the unfused ops.
-      fusion: fusion problems without clones, one per kind of device.
+      fusion: fusion problems without duplication, one per kind of device.
       kind: int32 `[D]`; index in `fusion` of each device's kind.
     """
 
@@ -60,7 +62,7 @@ def prepare_joint(
     Args:
       graph: graph, padded or not; gets one padding row per axis if it lacks one.
       hardware: machine of `D` devices.
-      rules: fusion rules; `clones` is ignored and taken as false.
+      rules: fusion rules; `allow_duplication` is ignored and taken as false.
       allowed: mask of the devices where each op may run, bool `[N, D]`; by default all true.
       rows: padded numbers of accesses and visits of the fusion; by default
         `gopt.cost.fusion.problem.fusion_bucket`.
@@ -74,7 +76,7 @@ def prepare_joint(
     n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
     if min(np.subtract(graphs.shape_of(graph), (n, t, e))) < 1:
         graph = padding.pad(graph, Shape(n + 1, t + 1, e + 1))
-    rules = Rules(rules.into, rules.limit, clones=False)
+    rules = Rules(rules.fuses_into, rules.max_kernel_ops, allow_duplication=False)
     machines, kind = _machines(hardware)
 
     fusion = [prepare_fusion(graph, machine, rules=rules) for machine in machines]
@@ -122,11 +124,13 @@ def _machines(hardware: Hardware) -> tuple[list[Hardware], np.ndarray]:
 
 
 def _tick(fusion: list[FusionProblem], sent: Problem) -> float:
-    """Return a tick, s, that keeps transfers within `SENT_TICKS`, ops within `UNFUSED_TICKS`."""
+    """Return a tick, s, that keeps transfers within `MAX_TRANSFER_TICKS`, ops within
+    `MAX_UNFUSED_TICKS`.
+    """
     # The slowest times of ops add up to no more than the times on all kinds of devices.
     ops = sum(float(problem.tick) for problem in fusion if alone(problem).any())
     transfers = sent.transfer_ticks.astype(np.int64).max(1).sum() * float(sent.tick)
-    least = max(ops, transfers / SENT_TICKS)
+    least = max(ops, transfers / MAX_TRANSFER_TICKS)
     return power_of_two(least) if least > 0 else 1.0
 
 

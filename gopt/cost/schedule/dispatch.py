@@ -36,15 +36,20 @@ from gopt.cost.schedule.decoding import (
     devices_of,
     keys_shape,
 )
-from gopt.cost.schedule.engine.events import Dispatched, Table, dispatch, tabulate
+from gopt.cost.schedule.engine.events import (
+    DispatchConstants,
+    Dispatched,
+    dispatch,
+    dispatch_constants,
+)
 from gopt.cost.schedule.engine.ranking import rank_by_key
 from gopt.cost.schedule.execution import Ranks, peak_of
+from gopt.cost.schedule.op_times import OpTimes, compute_op_times
 from gopt.cost.schedule.problem import Problem
-from gopt.cost.schedule.timing import Timing, timing
 from gopt.xla.calls import uninlined
 
 
-def settled(problem: Problem, device: jax.Array) -> jax.Array:
+def legalize_placement(problem: Problem, device: jax.Array) -> jax.Array:
     """Return a placement in which every op is on an allowed device. int32 `[N]`.
 
     An op that may not run on its wanted device goes to the first allowed one. An input goes to
@@ -72,7 +77,7 @@ def placement(problem: Problem, device: jax.Array) -> Keys:
 
     Args:
       problem: one problem.
-      device: int32 `[N]`; device of each op, as returned by `settled`.
+      device: int32 `[N]`; device of each op, as returned by `legalize_placement`.
     """
     there = jnp.asarray(device)[:, None] == jnp.arange(problem.num_devices)
     return Keys(there.astype(jnp.float32), None, None)
@@ -135,7 +140,7 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
     return found
 
 
-def timed(problem: Problem, keys: Keys) -> Timing:
+def timed(problem: Problem, keys: Keys) -> OpTimes:
     """Return times and slack of the ops of one candidate.
 
     Takes up to 1.5 times as long as `evaluate`, and costs one candidate at a time on GPUs too.
@@ -148,9 +153,9 @@ def timed(problem: Problem, keys: Keys) -> Timing:
       ValueError: the keys do not have the shapes of the problem.
     """
     problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    table = tabulate(problem)
+    table = dispatch_constants(problem)
     device, found = _ISSUED[keys.priority is None](problem, table, _completed(problem, keys))
-    return timing(problem, table.times, device, found.position, found.count)
+    return compute_op_times(problem, table.times, device, found.position, found.count)
 
 
 def population_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array]:
@@ -189,15 +194,17 @@ def _completed(problem: Problem, keys: Keys) -> Keys:
 def _run(problem: Problem, keys: Keys, *, with_peak: bool) -> Cost:
     run = _COSTS[keys.priority is None, with_peak]
     problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
-    return run(problem, tabulate(problem), _completed(problem, keys))
+    return run(problem, dispatch_constants(problem), _completed(problem, keys))
 
 
-def _cost_of(*, first_come: bool, with_peak: bool) -> Callable[[Problem, Table, Keys], Cost]:
+def _cost_of(
+    *, first_come: bool, with_peak: bool
+) -> Callable[[Problem, DispatchConstants, Keys], Cost]:
     """Return a cost function of one candidate, as a unit that returns only what is needed."""
 
     @jax.custom_batching.sequential_vmap
     @uninlined
-    def cost(problem: Problem, table: Table, keys: Keys) -> Cost:
+    def cost(problem: Problem, table: DispatchConstants, keys: Keys) -> Cost:
         device, found = _issued(problem, table, keys, first_come=first_come)
         if not with_peak:
             return Cost(found.makespan, None)
@@ -207,7 +214,7 @@ def _cost_of(*, first_come: bool, with_peak: bool) -> Callable[[Problem, Table, 
 
 
 def _issued(
-    problem: Problem, table: Table, keys: Keys, *, first_come: bool
+    problem: Problem, table: DispatchConstants, keys: Keys, *, first_come: bool
 ) -> tuple[jax.Array, Dispatched]:
     """Return the devices of one candidate, and the order in which its items are issued."""
     device, ranks = devices_of(problem, keys), _by_index(problem)
@@ -237,7 +244,7 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     count, (ops, _) = problem.shape.ops, _by_index(problem)
     by_rank = ops if rank is None else jnp.argsort(rank[:count]).astype(jnp.int32)
     ranks = by_rank, jnp.zeros_like(ops).at[by_rank].set(ops)
-    table = tabulate(problem)
+    table = dispatch_constants(problem)
     position = dispatch(problem, device, *ranks, table, first_come=rank is None).position
     # The same issue order as fixed ranks; items that are not issued come last.
     order = jnp.argsort(jnp.where(position > 0, position, position.size + 1)).astype(jnp.int32)

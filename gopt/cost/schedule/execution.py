@@ -24,10 +24,10 @@ from gopt.cost.schedule.decoding import (
 )
 from gopt.cost.schedule.engine import clock
 from gopt.cost.schedule.engine.clock import Clock
-from gopt.cost.schedule.engine.issue import issue
-from gopt.cost.schedule.engine.memory import memory
+from gopt.cost.schedule.engine.issue import issue_items
+from gopt.cost.schedule.engine.memory import memory_along_order
 from gopt.cost.schedule.engine.ranking import rank_by_key
-from gopt.cost.schedule.engine.waiting import Waiting, waiting
+from gopt.cost.schedule.engine.waiting import WaitingLists, build_waiting_lists
 from gopt.cost.schedule.gpu.primitive import on_lanes
 from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
@@ -140,22 +140,22 @@ def _peaks(problem: Problem, keys: Keys) -> jax.Array:
     return peak_of(problem, device, _order(problem, device, waits, ranks), waits.count)
 
 
-def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, Waiting, Ranks]:
+def _ranked(problem: Problem, keys: Keys) -> tuple[jax.Array, WaitingLists, Ranks]:
     device = devices_of(problem, keys)
-    waits = uninlined(waiting)(problem, device)
+    waits = uninlined(build_waiting_lists)(problem, device)
     return device, waits, uninlined(rank_by_key)(item_keys(keys), waits.items, waits.count)
 
 
 @uninlined
-def _order(problem: Problem, device: jax.Array, waits: Waiting, ranks: Ranks) -> jax.Array:
-    return issue(problem, device, waits, *ranks, None).position
+def _order(problem: Problem, device: jax.Array, waits: WaitingLists, ranks: Ranks) -> jax.Array:
+    return issue_items(problem, device, waits, *ranks, None).position
 
 
 @uninlined
 def _timed_order(
-    problem: Problem, device: jax.Array, waits: Waiting, ranks: Ranks, times: Clock
+    problem: Problem, device: jax.Array, waits: WaitingLists, ranks: Ranks, times: Clock
 ) -> tuple[jax.Array, jax.Array]:
-    issued = issue(problem, device, waits, *ranks, times)
+    issued = issue_items(problem, device, waits, *ranks, times)
     return issued.position, issued.makespan
 
 
@@ -170,7 +170,7 @@ def peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any
         issued. int32 `[N + T·D]`.
       count: number of issued items, int32 `[]`.
     """
-    return memory(problem, device, position, count)[1]
+    return memory_along_order(problem, device, position, count)[1]
 
 
 @jax.custom_batching.sequential_vmap
@@ -178,10 +178,10 @@ def _simulate(problem: Problem, decision: Decision) -> Schedule:
     device, rank = decision
     items = jnp.arange(rank.size, dtype=jnp.int32)
     by_rank = jnp.zeros_like(rank).at[rank].set(items)
-    waits = waiting(problem, device)
+    waits = build_waiting_lists(problem, device)
     times = clock.create(problem)
-    position, end, makespan = issue(problem, device, waits, by_rank, rank, times)
-    during, peak = memory(problem, device, position, waits.count)
+    position, end, makespan = issue_items(problem, device, waits, by_rank, rank, times)
+    during, peak = memory_along_order(problem, device, position, waits.count)
 
     step = jnp.where(position > 0, position - 1, rank.size)
     transfers = jnp.tile(jnp.arange(problem.num_devices, dtype=jnp.int32), problem.shape.tensors)

@@ -26,7 +26,7 @@ PIN = 0.5  # an op with a device key above this is pinned to its largest key
 _NOWHERE = -1
 
 
-def construct(problem: Problem, keys: Keys) -> tuple[Keys, jax.Array]:
+def decode_by_list(problem: Problem, keys: Keys) -> tuple[Keys, jax.Array]:
     """Return the keys of the constructed schedule, and its makespan in ticks, int32.
 
     The returned keys are standard: `gopt.cost.schedule.execution` decodes them to this schedule.

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from gopt.cost.fusion.kernel_reach import members_by_kernel
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.cost.fusion.reachable import admitted
 from gopt.cost.fusion.rules import REPEATABLE
 
 
@@ -27,13 +27,13 @@ def instruction_fusion(problem: FusionProblem) -> np.ndarray:
     n = int(problem.num_ops)
     fuse = np.zeros(len(problem.compute), bool)
     uses = _Uses(problem)
-    allowed, into = admitted(problem.reach, n), np.asarray(problem.into)
+    allowed, fuses_into = members_by_kernel(problem.reach, n), np.asarray(problem.fuses_into)
     kept = _kept(problem, uses)
     kernels: list[set[int]] = [set() for _ in range(n)]  # kernels that contain each op
     for op in reversed(range(n)):
         wanted = {kernel for reader, _ in uses.of[op] for kernel in kernels[reader]}
         may = {kernel for kernel in wanted if op in allowed[kernel]}
-        is_free = bool(into[op] & REPEATABLE) or len(wanted) == 1
+        is_free = bool(fuses_into[op] & REPEATABLE) or len(wanted) == 1
         fuse[op] = len(may) > 0 and not kept[op] and is_free
         if fuse[op]:
             kernels[op] |= may
@@ -48,7 +48,7 @@ class _Uses:
     def __init__(self, problem: FusionProblem):
         n, count = int(problem.num_ops), int(problem.num_accesses)
         first, consumer = np.asarray(problem.first_use).tolist(), np.asarray(problem.consumer)
-        times = np.asarray(problem.times)
+        times = np.asarray(problem.repetitions)
         self.of = [  # (reader, uses per element)
             list(zip(consumer[a:b].tolist(), times[a:b].tolist(), strict=True))
             for a, b in pairwise(first[: n + 1])
@@ -68,7 +68,7 @@ def _kept(problem: FusionProblem, uses: _Uses) -> list[bool]:
     its readers has a use that may not be fused.
     """
     n = int(problem.num_ops)
-    role, into = np.asarray(problem.role).tolist(), np.asarray(problem.into).tolist()
+    role, fuses_into = np.asarray(problem.role).tolist(), np.asarray(problem.fuses_into).tolist()
     made, is_choice = np.asarray(problem.memory).tolist(), np.asarray(problem.configurable)
     reads_more = [
         uses.ticks[op] > made[op] and sum(again == 1 for again in uses.read[op].values()) > 1
@@ -81,8 +81,8 @@ def _kept(problem: FusionProblem, uses: _Uses) -> list[bool]:
         readers = 0
         for reader, _ in uses.of[op]:
             is_once = uses.read[reader][op] == 1 and len(uses.of[op]) == 1
-            is_legal = is_choice[op] and into[op] & role[reader]
-            may = is_legal and (is_once or into[op] & REPEATABLE)
+            is_legal = is_choice[op] and fuses_into[op] & role[reader]
+            may = is_legal and (is_once or fuses_into[op] & REPEATABLE)
             readers |= 1 << reader
             after[op] |= after[reader]
             parted[op] |= parted[reader] if may else after[reader]

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from gopt.cost.fusion.kernel_reach import members_by_kernel
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
-from gopt.cost.fusion.reachable import admitted
 
 
 def priority_fusion(problem: FusionProblem) -> np.ndarray:
@@ -51,7 +51,7 @@ class _State:
     def __init__(self, problem: FusionProblem):
         n, count = int(problem.num_ops), int(problem.num_accesses)
         self._compute, self._memory = problem.compute.tolist(), problem.memory.tolist()
-        self._work = admitted(problem.reach, n)
+        self._work = members_by_kernel(problem.reach, n)
         self._configurable = problem.configurable.tolist()
         self._launch, self._overlap = int(problem.launch), int(problem.overlap)
         tensor, op = problem.tensor[:count].tolist(), problem.access[:count].tolist()
@@ -119,7 +119,7 @@ class _State:
         return known[2]
 
     def _seconds(self, end: int, members: set[int]) -> int:
-        """Return the ticks of a kernel, as `gopt.cost.fusion.kernels.timed_kernels`, but uncapped.
+        """Return the ticks of a kernel, as `gopt.cost.fusion.kernels.time_kernels`, but uncapped.
 
         A kernel of `MAX_TICKS` is never fused: it costs more than all ops one by one.
         """

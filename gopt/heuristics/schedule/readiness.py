@@ -61,7 +61,7 @@ def followed_ops(problem: Problem) -> np.ndarray:
     """Return the op that each real op follows, int64 `[n]`.
 
     A free input follows the first of its readers; every other op follows itself. An input is free
-    if it is allowed on every device, see `gopt.cost.schedule.dispatch.settled`.
+    if it is allowed on every device, see `gopt.cost.schedule.dispatch.legalize_placement`.
     """
     n, uses = int(problem.num_ops), int(problem.num_uses)
     maker = np.asarray(problem.producer)[np.asarray(problem.tensor)[:uses]]

@@ -9,7 +9,7 @@ import pymetis
 from scipy import sparse
 
 from gopt.cost.schedule.decoding import Keys
-from gopt.cost.schedule.dispatch import settled
+from gopt.cost.schedule.dispatch import legalize_placement
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.heuristics.schedule.orders.memory_orders import depth_first_order, serial
@@ -50,9 +50,9 @@ def partition_by_time(
 ) -> np.ndarray:
     """Return the placement of METIS, int32 `[N]`.
 
-    The placement is settled by `gopt.cost.schedule.dispatch.settled`. METIS balances op time over
-    devices and minimises transfer time between them. It ignores the order of the ops and the memory
-    of devices; see `gopt.heuristics.schedule.placement.repair.fit_memory`.
+    The placement is settled by `gopt.cost.schedule.dispatch.legalize_placement`. METIS balances op
+    time over devices and minimises transfer time between them. It ignores the order of the ops and
+    the memory of devices; see `gopt.heuristics.schedule.placement.repair.fit_memory`.
 
     Args:
       problem: one problem of n real ops, as NumPy arrays.
@@ -79,7 +79,7 @@ def partition_by_time(
     options = pymetis.Options(seed=seed, ufactor=limit)
     device = np.zeros(problem.shape.ops, np.int32)
     device[:n] = _metis(problem, _between(links, group), ticks, options)[group]
-    return np.asarray(settled(problem, jnp.asarray(device)))
+    return np.asarray(legalize_placement(problem, jnp.asarray(device)))
 
 
 def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:

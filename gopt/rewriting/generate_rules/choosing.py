@@ -17,7 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gopt.rewriting.generate_rules.enumeration import Expressions
-from gopt.rewriting.generate_rules.equalities import Equality, equality, is_general, operators_of
+from gopt.rewriting.generate_rules.equalities import (
+    Equality,
+    equality,
+    operators_of,
+    restricts_no_shapes,
+)
 from gopt.rewriting.rules.generated import spelled
 from gopt.rewriting.rules.patterns import build
 from gopt.rewriting.rules.rule import Rule
@@ -127,13 +132,13 @@ class Generator:
         else:
             self.counts["wrong"] += 1
             return False
-        if not is_general(self.expressions, other, found):
+        if not restricts_no_shapes(self.expressions, other, found):
             sides = " = ".join(map(spelled, found.sides))
             raise ValueError(f"{sides} holds for special shapes alone: it has to come first")
         self.chosen.append(found)
         for source, target in ((first, other), (other, first)):
             operator = int(self.expressions.operator[source])
-            if operator >= 0 and is_general(self.expressions, source, found):
+            if operator >= 0 and restricts_no_shapes(self.expressions, source, found):
                 self._sides[operator].append((source, target))
         return True
 

@@ -135,7 +135,7 @@ def equality(expressions: Expressions, one: int, other: int, *, any_groups: bool
     return Equality((sides[0], sides[1]), shapes, any_groups and open_)
 
 
-def is_general(expressions: Expressions, number: int, found: Equality) -> bool:
+def restricts_no_shapes(expressions: Expressions, number: int, found: Equality) -> bool:
     """Return whether an equality restricts shapes no more than one of its sides alone.
 
     Args:

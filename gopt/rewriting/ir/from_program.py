@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.program.equations import Atom, aval_of, every_equation, shape_of
+from gopt.program.equations import Atom, all_equations, aval_of, shape_of
 from gopt.program.program import Program
 from gopt.rewriting.ir import layout, operators
 from gopt.rewriting.ir.terms import Terms
@@ -61,7 +61,7 @@ def count_unknown_primitives(terms: Terms, roots: Sequence[int]) -> Counter[str]
         term = terms[number]
         if term.operator == "equation":
             equation = term.attribute("equation").equation
-            inside = sum(1 for _ in every_equation([equation])) - 1
+            inside = sum(1 for _ in all_equations([equation])) - 1
             name = equation.primitive.name
             found[f"{name} of {inside} equations" if inside else name] += 1
     return found

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.cost.fusion.levels import ends_by_level
-from gopt.cost.joint.cost import contracted
+from gopt.cost.fusion.levels import kernel_ends_by_level
+from gopt.cost.joint.cost import contract_kernels
 from gopt.cost.joint.problem import JointProblem, schedule_of
 from gopt.cost.schedule import decoding, dispatch, objectives
 from gopt.cost.schedule.decoding import Keys
+from gopt.cost.schedule.op_times import OpTimes
 from gopt.cost.schedule.problem import Problem
-from gopt.cost.schedule.timing import Timing
 from gopt.heuristics.schedule.placement.list_scheduling import levels, mean_transfer_ticks
 
 # Shifts of an op in the queue of its device against a given order, in shares of all ops. Levels of
@@ -58,7 +58,7 @@ class Simulator:
     """
 
     cost: Callable[[Decision], jax.Array]
-    timing: Callable[[Decision], Timing]
+    timing: Callable[[Decision], OpTimes]
 
 
 class State(NamedTuple):
@@ -87,7 +87,7 @@ def begin(
       simulator: simulator, see `simulator_of`.
       fused: bool `[N]`, ops that are fused into their readers; by default none.
     """
-    device = dispatch.settled(schedule_of(problem), jnp.asarray(device, jnp.int32))
+    device = dispatch.legalize_placement(schedule_of(problem), jnp.asarray(device, jnp.int32))
     level = jnp.zeros_like(device) if fused is None else jnp.asarray(fused, jnp.int32)
     decision = Decision(device, jnp.full_like(device, IN_ORDER), level)
     return State(decision, simulator.cost(jax.tree.map(lambda x: x[None], decision))[0])
@@ -116,17 +116,17 @@ def simulator_of(
         )
 
     def joint_cost(decision: Decision) -> jax.Array:
-        kernels = contracted(problem, decision.fusion)
+        kernels = contract_kernels(problem, decision.fusion)
         found = dispatch.evaluate(kernels, keys_of(kernels, order, decision))
         return objectives.objective(kernels, found, objective)
 
-    def joint_timing(decision: Decision) -> Timing:
-        kernels = contracted(problem, decision.fusion)
+    def joint_timing(decision: Decision) -> OpTimes:
+        kernels = contract_kernels(problem, decision.fusion)
         found = dispatch.timed(kernels, keys_of(kernels, order, decision))
-        end = ends_by_level(problem.fusion[0], decision.fusion)
+        end = kernel_ends_by_level(problem.fusion[0], decision.fusion)
         of_kernels = found._asdict()
         kept = {name: of_kernels.pop(name) for name in ("received", "makespan")}
-        return Timing(**{name: value[end] for name, value in of_kernels.items()}, **kept)
+        return OpTimes(**{name: value[end] for name, value in of_kernels.items()}, **kept)
 
     return Simulator(jax.vmap(joint_cost), joint_timing)
 
@@ -182,7 +182,7 @@ def _first_come(problem: Problem | JointProblem, decision: Decision) -> tuple[ja
     decision = jax.tree.map(jnp.asarray, decision)
     end = jnp.arange(len(decision.placement))
     if isinstance(problem, JointProblem):
-        end = ends_by_level(problem.fusion[0], decision.fusion)
-        problem = contracted(problem, decision.fusion)
+        end = kernel_ends_by_level(problem.fusion[0], decision.fusion)
+        problem = contract_kernels(problem, decision.fusion)
     schedule = dispatch.simulate(problem, decoding.Decision(decision.placement, None))
     return schedule.order, schedule.num_items, end

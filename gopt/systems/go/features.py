@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gopt.cost.schedule.timing import Timing
+from gopt.cost.schedule.op_times import OpTimes
 from gopt.systems.go.actions import Task, task_of
 from gopt.systems.go.decisions import Decision
 from gopt.systems.go.inputs import Inputs, log_share
@@ -63,7 +63,7 @@ class _Uses(NamedTuple):
 
 
 def observe(
-    inputs: Inputs, decision: Decision, timing: Timing, *, settings: Settings
+    inputs: Inputs, decision: Decision, timing: OpTimes, *, settings: Settings
 ) -> tuple[Groups, ...]:
     """Return features of each group and value, for each of `Settings.moves`.
 
@@ -106,7 +106,7 @@ def observe(
     return tuple(found)
 
 
-def _of_ops(inputs: Inputs, timing: Timing) -> _Ops:
+def _of_ops(inputs: Inputs, timing: OpTimes) -> _Ops:
     whole = jnp.maximum(timing.makespan, 1).astype(jnp.float32)
     critical = (timing.slack == 0).astype(jnp.float32)
     start = timing.start / whole
@@ -123,7 +123,7 @@ def _of_ops(inputs: Inputs, timing: Timing) -> _Ops:
     )
 
 
-def _of_uses(inputs: Inputs, timing: Timing) -> _Uses:
+def _of_uses(inputs: Inputs, timing: OpTimes) -> _Uses:
     maker, reader = inputs.maker, inputs.reader
     there = timing.device[reader]
     is_away = timing.device[maker] != there

@@ -27,7 +27,7 @@ class Inputs(NamedTuple):
       graphs: features of ops and uses, see `gopt.learning.graphs`.
       group: int32 `[L, N]`, group of each op; padding has an index past all groups. An input that
         may be everywhere is in the group of its first reader (see
-        `gopt.cost.schedule.dispatch.settled`).
+        `gopt.cost.schedule.dispatch.legalize_placement`).
       allowed: bool `[N, D]`, devices on which each op may run.
       runs: bool `[N]`, the op has a priority: it is neither an input nor padding.
       fusible: bool `[N]`, the op may be fused into its readers.

@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.cost.schedule.timing import Timing
+from gopt.cost.schedule.op_times import OpTimes
 from gopt.learning import losses
 from gopt.learning.layers.attention import SegmentAttention, Superposition
 from gopt.learning.layers.graph import op_mask
@@ -203,8 +203,8 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     def run(policy: Policy) -> None:
         zeros = jnp.zeros(len(inputs.share), jnp.int32)
         received = jnp.zeros((1, inputs.allowed.shape[1]), jnp.int32)
-        empty = dict.fromkeys(Timing._fields, zeros)
-        timing = Timing(**empty | {"received": received, "makespan": jnp.int32(1)})
+        empty = dict.fromkeys(OpTimes._fields, zeros)
+        timing = OpTimes(**empty | {"received": received, "makespan": jnp.int32(1)})
         groups = observe(inputs, Decision(zeros, zeros, zeros), timing, settings=settings)
         policy.moves(policy.embed(inputs), groups)
 
@@ -218,7 +218,7 @@ def act(
     *,
     settings: Settings,
     decision: Decision,
-    timing: Timing,
+    timing: OpTimes,
     embedding: Embedding | None = None,
 ) -> Action:
     """Return moves drawn around a decision, `Settings.samples` of each kind.

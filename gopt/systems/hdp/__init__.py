@@ -12,7 +12,7 @@ hierarchical controller of TensorFlow's Grappler. Our choices:
 - Features are standardised, and shapes are logarithms (`inputs`).
 - Each part of the features of a group is divided by its own largest number (`group_embedding`).
 - Inputs belong to the group of their first reader. Ops that may not run on their group's device run
-  elsewhere (`gopt.cost.schedule.dispatch.settled`).
+  elsewhere (`gopt.cost.schedule.dispatch.legalize_placement`).
 - Costs are in units of the mean cost of the first placements, and infeasible placements have a
   fixed cost (`reward`).
 - The first baseline is the mean reward of the first step (`step`).

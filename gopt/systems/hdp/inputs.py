@@ -46,7 +46,7 @@ def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
     direction 0. Ops near in the program are similar.
 
     Inputs of the graph belong to the group of their first reader, because they run there (see
-    `gopt.cost.schedule.dispatch.settled`). An input without readers belongs to no group.
+    `gopt.cost.schedule.dispatch.legalize_placement`). An input without readers belongs to no group.
 
     Args:
       graph: the graph, padded or not.

@@ -191,11 +191,13 @@ def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Arr
 
 
 def placements(inputs: Inputs, actions: Action) -> jax.Array:
-    """Return devices of ops, int32 `[M · P, N]`, see `gopt.cost.schedule.dispatch.settled`."""
+    """Return devices of ops, int32 `[M · P, N]`, see
+    `gopt.cost.schedule.dispatch.legalize_placement`.
+    """
 
     def place(group: jax.Array, device: jax.Array) -> jax.Array:
         group = jnp.minimum(members(inputs, group, device.size), device.size - 1)
-        return dispatch.settled(inputs.problem, device[group])
+        return dispatch.legalize_placement(inputs.problem, device[group])
 
     placed = jax.vmap(jax.vmap(place, (None, 0)))(actions.group, actions.device)
     return placed.reshape(-1, placed.shape[-1])

@@ -54,7 +54,7 @@ class State(TrainState):
     Attributes:
       unit: float32 `[]`, mean of the first finite costs; NaN before.
       baseline: float32 `[]`, moving average of rewards; NaN before the first.
-      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.settled`.
+      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.legalize_placement`.
       cost: float32 `[]`, cost of the best placement; infinite before the first.
     """
 

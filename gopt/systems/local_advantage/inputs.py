@@ -8,7 +8,7 @@ import numpy as np
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
-from gopt.graph.graph import RANK, Graph
+from gopt.graph.graph import MAX_RANK, Graph
 from gopt.learning.graphs import GraphsTuple
 from gopt.program.primitives import ROLES
 from gopt.systems.local_advantage.settings import Settings
@@ -21,7 +21,7 @@ OP_FEATURES: tuple[str, ...] = (
     *(f"role_{role}" for role in ROLES),
     *(f"into_{bit}" for bit in range(_BITS)),
     *("is_kernel", "configurable"),
-    *(f"dimension_{axis}" for axis in range(RANK)),
+    *(f"dimension_{axis}" for axis in range(MAX_RANK)),
 )
 USE_FEATURES: tuple[str, ...] = ("read", "times", "may", "share_of_readers", "share_of_reads")
 
@@ -44,7 +44,7 @@ def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> Graph
     del settings
     n, count = int(problem.num_ops), int(problem.num_accesses)
     rows, room = len(problem.compute), len(problem.access)
-    sender, receiver, read, times = _uses(problem, n, count)
+    sender, receiver, read, repetitions = _uses(problem, n, count)
     launch = int(problem.launch)
     reads = np.bincount(receiver, read, minlength=n)
     alone = np.where(problem.is_kernel[:n], problem.compute[:n] + problem.memory[:n] + reads, 0)
@@ -56,14 +56,14 @@ def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> Graph
     largest = np.zeros(n)
     np.maximum.at(largest, receiver, read)
     repeated = np.ones(n)
-    np.maximum.at(repeated, sender, times)
+    np.maximum.at(repeated, sender, repetitions)
     readers, operands = np.bincount(sender, minlength=n), np.bincount(receiver, minlength=n)
-    role, into = problem.role[:n], problem.into[:n]
+    role, fuses_into = problem.role[:n], problem.fuses_into[:n]
     columns = [
         *(ticks(x) for x in (problem.compute[:n], problem.memory[:n], reads, largest)),
         *(np.log1p(x) for x in (readers, operands, repeated)),
         *(role >> bit & 1 for bit in range(len(ROLES))),
-        *(into >> bit & 1 for bit in range(_BITS)),
+        *(fuses_into >> bit & 1 for bit in range(_BITS)),
         *(problem.is_kernel[:n], problem.configurable[:n]),
     ]
     features = np.zeros((rows, len(OP_FEATURES)), np.float32)
@@ -71,7 +71,7 @@ def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> Graph
     edges = np.zeros((room, len(USE_FEATURES)), np.float32)
     edges[: len(sender)] = np.stack(
         [
-            *(ticks(read), np.log1p(times), into[sender] & role[receiver] != 0),
+            *(ticks(read), np.log1p(repetitions), fuses_into[sender] & role[receiver] != 0),
             *(1 / readers[sender], read / np.maximum(reads[receiver], 1)),
         ],
         1,
@@ -115,9 +115,9 @@ def _uses(problem: FusionProblem, n: int, count: int) -> tuple[np.ndarray, ...]:
     uses = int(problem.first_use[n])
     makers = np.repeat(np.arange(n), np.diff(problem.first_use[: n + 1]))
     where = np.searchsorted(pairs, makers * n + problem.consumer[:uses])
-    times = np.ones(len(pairs))
-    np.maximum.at(times, where, problem.times[:uses])
-    return pairs // max(n, 1), pairs % max(n, 1), read, times
+    repetitions = np.ones(len(pairs))
+    np.maximum.at(repetitions, where, problem.repetitions[:uses])
+    return pairs // max(n, 1), pairs % max(n, 1), read, repetitions
 
 
 def _dimensions(graph: Graph, n: int) -> np.ndarray:
@@ -125,6 +125,6 @@ def _dimensions(graph: Graph, n: int) -> np.ndarray:
     t = int(graph.num_tensors)
     producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
     by_size = np.argsort(size, kind="stable")
-    dimensions = np.zeros((n, RANK))
+    dimensions = np.zeros((n, MAX_RANK))
     dimensions[producer[by_size]] = np.maximum(np.asarray(graph.shape)[by_size], 0)
     return dimensions

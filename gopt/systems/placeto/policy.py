@@ -177,7 +177,7 @@ def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> 
 
 def placement(inputs: Inputs, device: jax.Array) -> jax.Array:
     """Return devices of ops, int32 `[N]`, for devices of groups `[K]`."""
-    return dispatch.settled(inputs.problem, device[inputs.group])
+    return dispatch.legalize_placement(inputs.problem, device[inputs.group])
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops

@@ -58,7 +58,7 @@ class State(TrainState):
       returns: float32 `[M, K]`, mean returns of each visit in the last steps; NaN before.
       first: float32 `[]`, cost of the placement that episodes begin with.
       unit: float32 `[]`, that cost, or else the least of the first finite costs; NaN before.
-      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.settled`.
+      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.legalize_placement`.
       cost: float32 `[]`, cost of the best placement; infinite before the first.
     """
 

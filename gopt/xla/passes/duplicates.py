@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from gopt.program.equations import Atom, every_equation, variables
+from gopt.program.equations import Atom, all_equations, variables
 from gopt.program.program import Program
 from gopt.xla.passes.sums import squeeze_sums
 from gopt.xla.passes.transposes import fold_transposes
@@ -48,7 +48,7 @@ def merge_duplicates(program: Program) -> Program:
 
 
 def _key(equation: JaxprEqn) -> Hashable:
-    if any(inner.primitive.name in _NEVER for inner in every_equation([equation])):
+    if any(inner.primitive.name in _NEVER for inner in all_equations([equation])):
         return id(equation)
     read = tuple(_literal(a) if isinstance(a, Literal) else a for a in equation.invars)
     made = tuple(v.aval for v in equation.outvars)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost, kernels_of
+from gopt.cost.fusion.kernel_reach import MAX_REPETITIONS, MAX_TICKS
+from gopt.cost.fusion.kernel_walk import LANES
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.fusion.reachable import MAX_TICKS, MAX_TIMES
 from gopt.cost.fusion.rules import RULES, Rules
-from gopt.cost.fusion.walk import LANES
 from gopt.cost.hardware import unit_rate_devices
 from gopt.fusion import members
 from gopt.graph import graph as graphs
@@ -30,8 +30,8 @@ run = jax.jit(jax.vmap(kernels_of, (None, 0)))
 costs = jax.jit(jax.vmap(fusion_cost, (None, 0)))
 
 
-def rules_with(clones, limit=64, rules=RULES["cpu"]):
-    return replace(rules, clones=clones, limit=limit)
+def rules_with(allow_duplication, max_kernel_ops=64, rules=RULES["cpu"]):
+    return replace(rules, allow_duplication=allow_duplication, max_kernel_ops=max_kernel_ops)
 
 
 def random_graph(rng, num_ops):
@@ -57,7 +57,7 @@ def random_graph(rng, num_ops):
     size = rng.integers(0, 50, count) * rng.choice([0, 1, 1, 40], count)
     moved = np.bincount([i for _, i in uses], size[[t for t, _ in uses]], minlength=num_ops)
     moved = moved + np.bincount(producer, size, minlength=num_ops)
-    dimensions = np.full((count, graphs.RANK), -1)
+    dimensions = np.full((count, graphs.MAX_RANK), -1)
     dimensions[:, 0] = size
     return graphs.from_arrays(
         producer,
@@ -102,26 +102,26 @@ def check(problem, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clones", CLONES)
+@pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("seed", range(20))
-def test_random_graphs_match_the_reference(seed, clones):
+def test_random_graphs_match_the_reference(seed, allow_duplication):
     rng = np.random.default_rng(seed)
     for rows in ROWS:
         graph = random_graph(rng, int(rng.integers(1, 31)))
-        limit = int(rng.choice([1, 2, 3, 64]))
+        max_kernel_ops = int(rng.choice([1, 2, 3, 64]))
         moves = ("move", "element-wise", "reduction", "opaque")
-        into = (
+        fuses_into = (
             ("element-wise", ("element-wise", "reduction", "move")),
             ("move", moves),
             ("reduction", ("element-wise",)),
         )
-        rules = Rules(into, limit, clones)
+        rules = Rules(fuses_into, max_kernel_ops, allow_duplication)
         check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
 
 
-@pytest.mark.parametrize("clones", CLONES)
+@pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_graphs_match_the_reference(name, clones):
+def test_nasty_graphs_match_the_reference(name, allow_duplication):
     rng = np.random.default_rng(0)
     graph = NASTY[name]()
     kinds = np.where(
@@ -131,7 +131,7 @@ def test_nasty_graphs_match_the_reference(name, clones):
     problem = prepare_fusion(
         graph._replace(kind=kinds),
         machine(rng),
-        rules=rules_with(clones),
+        rules=rules_with(allow_duplication),
         rows=LARGE if large else ROWS[0],
     )
     check(problem, rng)
@@ -142,10 +142,12 @@ def test_padding_changes_nothing():
     graph = random_graph(rng, 25)
     hardware = machine(rng)
     fuse = rng.random(25) < 0.7
-    for clones in CLONES:
+    for allow_duplication in CLONES:
         found = set()
         for rows in ((26, 120, 400), (32, 128, 512), (45, 150, 401), (300, 400, 2000)):
-            problem = prepare_fusion(graph, hardware, rules=rules_with(clones), rows=rows)
+            problem = prepare_fusion(
+                graph, hardware, rules=rules_with(allow_duplication), rows=rows
+            )
             for fill in (False, True):
                 bits = np.full(rows[0], fill)
                 bits[:25] = fuse
@@ -164,8 +166,10 @@ def test_bytes_disappear_step_by_step():
     # On a GPU, where what follows a reduction may be in its kernel.
     hardware = unit_rate_devices(1, flop_rate=1e9, launch=0.0)
     problems = [
-        prepare_fusion(traced.graph, hardware, rules=rules_with(clones, rules=RULES["gpu"]))
-        for clones in CLONES
+        prepare_fusion(
+            traced.graph, hardware, rules=rules_with(allow_duplication, rules=RULES["gpu"])
+        )
+        for allow_duplication in CLONES
     ]
     names = [traced.names[i] for i in range(len(traced.names))]
     multiply, add = names.index("mul"), names.index("reduce_sum")
@@ -196,10 +200,10 @@ def test_a_clone_is_paid_for_in_each_kernel():
         Op("mul", ((1, 0),), (Output(size, (size,), pinned=True),)),
     ]
 
-    def seconds(clones, is_fused):
+    def seconds(allow_duplication, is_fused):
         hardware, compute = unit_rate_devices(1, overlap=0.0), [0, 700, 0, 0]
         problem = prepare_fusion(
-            graphs.from_ops(ops), hardware, rules=rules_with(clones), compute=compute
+            graphs.from_ops(ops), hardware, rules=rules_with(allow_duplication), compute=compute
         )
         bits = (np.arange(len(problem.compute)) == 1) & is_fused
         return float(fusion_cost(problem, bits) * problem.tick)
@@ -229,8 +233,8 @@ def test_what_is_dear_is_not_computed_again():
 
     args = jax.ShapeDtypeStruct((10,), jnp.float32), jax.ShapeDtypeStruct((10, 30), jnp.float32)
     graph = trace(model, *args).graph
-    for clones in CLONES:
-        problem = prepare_fusion(graph, unit_rate_devices(1), rules=rules_with(clones))
+    for allow_duplication in CLONES:
+        problem = prepare_fusion(graph, unit_rate_devices(1), rules=rules_with(allow_duplication))
         bits = np.ones(len(problem.compute), bool)
         assert int(np.sum(kernels_of(problem, bits).is_end)) == 2
 
@@ -242,9 +246,11 @@ def test_costs_end_somewhere():
         ops.append(Op("mul", ((len(ops) - 1, 0),), (Output(size, (size,)),), flops=1e6))
         size *= 8
         ops.append(Op("add", ((len(ops) - 1, 0),), (Output(size, (size,), pinned=k == 19),)))
-    for clones in CLONES:
+    for allow_duplication in CLONES:
         hardware = unit_rate_devices(1, memory_bandwidth=1e20)
-        problem = prepare_fusion(graphs.from_ops(ops), hardware, rules=rules_with(clones))
+        problem = prepare_fusion(
+            graphs.from_ops(ops), hardware, rules=rules_with(allow_duplication)
+        )
         bits = np.ones(len(problem.compute), bool)
         assert int(fusion_cost(problem, bits)) == reference.kernels(problem, bits).cost == MAX_TICKS
 
@@ -259,16 +265,16 @@ def test_a_bad_configuration_is_refused():
 flips = jax.jit(jax.vmap(flipped_costs, (None, 0)))
 
 
-@pytest.mark.parametrize("clones", CLONES)
+@pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("case", ["random", *NASTY])
-def test_flips_of_all_decisions_cost_what_each_alone_does(clones, case):
+def test_flips_of_all_decisions_cost_what_each_alone_does(allow_duplication, case):
     rng = np.random.default_rng(2)
     graph = random_graph(rng, 25) if case == "random" else NASTY[case]()
     if case in NASTY:
         graph = graph._replace(kind=np.where(graph.kind == INPUT, INPUT, kind_index("add")))
     large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
     rows = LARGE if large else ROWS[0]
-    problem = prepare_fusion(graph, machine(rng), rules=rules_with(clones), rows=rows)
+    problem = prepare_fusion(graph, machine(rng), rules=rules_with(allow_duplication), rows=rows)
     fuse = np.concatenate([rng.random((3, rows[0])) < 0.5, np.zeros((1, rows[0]), bool)])
     found = flips(problem, fuse)
     own = costs(problem, fuse)
@@ -340,12 +346,12 @@ def test_what_is_repeated_very_often_counts_as_a_time_can_say():
         size *= 2**10
         ops.append(Op("add", ((len(ops) - 1, 0),), (Output(size, (size // 4,), pinned=k == 1),)))
     compute = [0, 1e-3, 0, 0, 0]
-    for clones in CLONES:
+    for allow_duplication in CLONES:
         hardware = unit_rate_devices(1, memory_bandwidth=1e6, launch=0.0, overlap=0.0)
         problem = prepare_fusion(
-            graphs.from_ops(ops), hardware, rules=rules_with(clones), compute=compute
+            graphs.from_ops(ops), hardware, rules=rules_with(allow_duplication), compute=compute
         )
         bits = np.ones(len(problem.compute), bool)
         found = kernels_of(problem, bits)
         assert int(found.cost) == reference.kernels(problem, bits).cost < MAX_TICKS
-        assert int(found.compute.max()) == MAX_TIMES * int(problem.compute[1])
+        assert int(found.compute.max()) == MAX_REPETITIONS * int(problem.compute[1])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion.cost import fusion_cost, kernels_of
-from gopt.cost.fusion.levels import MAX_LEVEL, ends_by_level, fused_by_level
+from gopt.cost.fusion.levels import MAX_LEVEL, fuse_by_level, kernel_ends_by_level
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import unit_rate_devices
@@ -21,8 +21,8 @@ from tests.reference.fusions import rebuilt
 from tests.strategies import HUBS, NASTY
 
 CLONES = (False, True)
-ends = jax.jit(jax.vmap(ends_by_level, (None, 0)))
-fused = jax.jit(jax.vmap(fused_by_level, (None, 0)))
+ends = jax.jit(jax.vmap(kernel_ends_by_level, (None, 0)))
+fused = jax.jit(jax.vmap(fuse_by_level, (None, 0)))
 costs = jax.jit(jax.vmap(fusion_cost, (None, 0)))
 kernels = jax.jit(kernels_of)
 
@@ -50,7 +50,7 @@ def check(problem, rng):
             *range(n, len(level)),
         ]
         assert np.flatnonzero(bits[k]).tolist() == sorted(set(range(n)) - right.keys())
-        # The bits are a configuration of the same kernels, with clones or without.
+        # The bits are a configuration of the same kernels, with duplication or without.
         timed = graph.timed(right)
         assert reference.kernels(problem, bits[k], graph) == timed
         assert cost[k] == timed.cost
@@ -70,14 +70,16 @@ def is_acyclic(graph, end):
     assert all(end[op] >= op for op in graph.ops)
 
 
-@pytest.mark.parametrize("clones", CLONES)
+@pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("seed", range(15))
-def test_random_graphs_match_the_reference(seed, clones):
+def test_random_graphs_match_the_reference(seed, allow_duplication):
     rng = np.random.default_rng(seed)
     for rows in ROWS:
         graph = random_graph(rng, int(rng.integers(1, 31)))
-        limit = int(rng.choice([1, 2, 3, 5, 64]))
-        rules = rules_with(clones, limit, RULES[str(rng.choice(["cpu", "gpu"]))])
+        max_kernel_ops = int(rng.choice([1, 2, 3, 5, 64]))
+        rules = rules_with(
+            allow_duplication, max_kernel_ops, RULES[str(rng.choice(["cpu", "gpu"]))]
+        )
         check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
 
 
@@ -95,12 +97,12 @@ def sparse(rng, num_ops, kinds, sizes=(9, 9, 9, 1, 90)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clones", CLONES)
-@pytest.mark.parametrize("limit", [2, 3, 6, 64])
+@pytest.mark.parametrize("allow_duplication", CLONES)
+@pytest.mark.parametrize("max_kernel_ops", [2, 3, 6, 64])
 @pytest.mark.parametrize("kinds", [("add",), ("add", "exp"), (*KINDS, *["mul"] * 8)])
-def test_graphs_where_much_is_fused_match_the_reference(kinds, limit, clones):
-    rng = np.random.default_rng(limit)
-    rules = rules_with(clones, limit, RULES["gpu"])
+def test_graphs_where_much_is_fused_match_the_reference(kinds, max_kernel_ops, allow_duplication):
+    rng = np.random.default_rng(max_kernel_ops)
+    rules = rules_with(allow_duplication, max_kernel_ops, RULES["gpu"])
     most = 0
     for _ in range(4):
         graph = sparse(rng, 31, kinds)
@@ -112,22 +114,22 @@ def test_graphs_where_much_is_fused_match_the_reference(kinds, limit, clones):
 @pytest.mark.parametrize("seed", range(30))
 def test_it_matches_the_reference_where_much_is_repeated(seed):
     rng = np.random.default_rng(seed)
-    graph, limit = sparse(rng, 31, ("add", "mul", "exp")), int(rng.choice([3, 64]))
-    rules = rules_with(bool(seed % 2), limit)
+    graph, max_kernel_ops = sparse(rng, 31, ("add", "mul", "exp")), int(rng.choice([3, 64]))
+    rules = rules_with(bool(seed % 2), max_kernel_ops)
     problem = prepare_fusion(graph, machine(rng), rules=rules, rows=(40, 90, 900))
     times = np.where(rng.random(90) < 0.2, 3, 1).astype(np.int32)
     check(rebuilt(problem._replace(times=times)), rng)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clones", CLONES)
+@pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("name", [*NASTY, *HUBS])
-def test_nasty_graphs_match_the_reference(name, clones):
+def test_nasty_graphs_match_the_reference(name, allow_duplication):
     rng = np.random.default_rng(0)
     graph = (NASTY | HUBS)[name]()
     kinds = np.where(graph.kind == INPUT, INPUT, kind_index("add"))
     large = int(graph.num_ops) >= ROWS[0][0] or int(graph.num_uses) > 60
-    rules, rows = rules_with(clones), LARGE if large else ROWS[0]
+    rules, rows = rules_with(allow_duplication), LARGE if large else ROWS[0]
     problem = prepare_fusion(graph._replace(kind=kinds), machine(rng), rules=rules, rows=rows)
     if name not in HUBS:
         check(problem, rng)
@@ -144,10 +146,10 @@ def test_padding_changes_nothing():
     rng = np.random.default_rng(1)
     graph, hardware = sparse(rng, 25, ("add", "mul", "exp")), machine(rng)
     level = rng.integers(0, 4, 25)
-    for clones in CLONES:
+    for allow_duplication in CLONES:
         found = set()
         for rows in ((26, 120, 400), *ROWS, (300, 400, 2000)):
-            rules = rules_with(clones, limit=5)
+            rules = rules_with(allow_duplication, max_kernel_ops=5)
             problem = prepare_fusion(graph, hardware, rules=rules, rows=rows)
             fill = np.repeat([[0], [2], [20]], rows[0] - 25, 1)
             levels = np.concatenate([np.repeat(level[None], 3, 0), fill], 1)
@@ -159,9 +161,9 @@ def test_padding_changes_nothing():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_equal_levels_are_the_bits(seed):
-    """Without clones, what is of one level is decided as bits are, from the last op on."""
+    """Without duplication, what is of one level is decided as bits are, from the last op on."""
     rng = np.random.default_rng(seed)
-    rules = rules_with(False, limit=int(rng.choice([3, 64])), rules=RULES["gpu"])
+    rules = rules_with(False, max_kernel_ops=int(rng.choice([3, 64])), rules=RULES["gpu"])
     problem = prepare_fusion(sparse(rng, 31, KINDS), machine(rng), rules=rules, rows=(40, 90, 900))
     for share in (0.2, 0.5, 1):
         bits = rng.random(40) < share
@@ -181,11 +183,13 @@ def op(kind, *reads, size=100, shape=10, pinned=False):
     return Op(kind, tuple((i, 0) for i in reads), (Output(size, (shape,), pinned=pinned),))
 
 
-def kernels_by_hand(ops, level, *, limit=64, rules=RULES["cpu"]):
+def kernels_by_hand(ops, level, *, max_kernel_ops=64, rules=RULES["cpu"]):
     """The ops of each kernel that has several."""
     hardware = unit_rate_devices(1, memory_bandwidth=1.0)
     problem = prepare_fusion(
-        graphs.from_ops(ops), hardware, rules=Rules(rules.into, limit, clones=False)
+        graphs.from_ops(ops),
+        hardware,
+        rules=Rules(rules.fuses_into, max_kernel_ops, allow_duplication=False),
     )
     level = np.append(level, np.zeros(len(problem.compute) - len(ops), np.int32))
     found = np.asarray(ends(problem, level[None]))[0]
@@ -198,10 +202,10 @@ CHAIN = [Op("input", outputs=(Output(9, (9,)),)), *(op("add", i) for i in range(
 
 def test_what_comes_first_has_the_room():
     """Of a chain of four, three of a kernel at most."""
-    assert kernels_by_hand(CHAIN, [0, 1, 1, 1, 1], limit=3) == {4: [2, 3, 4]}
-    assert kernels_by_hand(CHAIN, [0, 3, 2, 1, 1], limit=3) == {3: [1, 2, 3]}
-    assert kernels_by_hand(CHAIN, [0, 3, 1, 2, 1], limit=3) == {2: [1, 2], 4: [3, 4]}
-    assert kernels_by_hand(CHAIN, [0, 3, 0, 2, 1], limit=3) == {2: [1, 2], 4: [3, 4]}
+    assert kernels_by_hand(CHAIN, [0, 1, 1, 1, 1], max_kernel_ops=3) == {4: [2, 3, 4]}
+    assert kernels_by_hand(CHAIN, [0, 3, 2, 1, 1], max_kernel_ops=3) == {3: [1, 2, 3]}
+    assert kernels_by_hand(CHAIN, [0, 3, 1, 2, 1], max_kernel_ops=3) == {2: [1, 2], 4: [3, 4]}
+    assert kernels_by_hand(CHAIN, [0, 3, 0, 2, 1], max_kernel_ops=3) == {2: [1, 2], 4: [3, 4]}
     assert kernels_by_hand(CHAIN, [0, 3, 2, 1, 1]) == {4: [1, 2, 3, 4]}
 
 
@@ -235,7 +239,7 @@ def test_what_is_dear_is_not_taken_along_to_where_it_would_be_repeated():
 
 def test_a_bad_candidate_is_refused():
     problem = prepare_fusion(graphs.from_ops([Op()]), unit_rate_devices(1))
-    for function in (fused_by_level, ends_by_level):
+    for function in (fuse_by_level, kernel_ends_by_level):
         with pytest.raises(ValueError, match=r"level has shape \(3,\): expected \(16,\)"):
             function(problem, np.zeros(3, np.int32))
 
@@ -251,7 +255,7 @@ def test_maps_over_problems_and_candidates_compose_in_any_order():
     levels = rng.integers(0, 5, (3, 4, 40))
     expected = np.stack([fused(p, level) for p, level in zip(problems, levels, strict=True)])
     assert 10 < expected.sum() < expected.size - 10
-    by_problem = jax.jit(jax.vmap(jax.vmap(fused_by_level, (None, 0))))(batch, levels)
+    by_problem = jax.jit(jax.vmap(jax.vmap(fuse_by_level, (None, 0))))(batch, levels)
     np.testing.assert_array_equal(by_problem, expected)
-    by_candidate = jax.jit(jax.vmap(jax.vmap(fused_by_level), (None, 1), 1))(batch, levels)
+    by_candidate = jax.jit(jax.vmap(jax.vmap(fuse_by_level), (None, 1), 1))(batch, levels)
     np.testing.assert_array_equal(by_candidate, expected)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion.problem import UNFUSED_TICKS, fusion_bucket, power_of_two, prepare_fusion
-from gopt.cost.fusion.rules import DEAR, REPEATABLE, RULES, Rules, into_of_kinds
+from gopt.cost.fusion.problem import MAX_UNFUSED_TICKS, fusion_bucket, power_of_two, prepare_fusion
+from gopt.cost.fusion.rules import EXPENSIVE, REPEATABLE, RULES, Rules, kind_fusion_masks
 from gopt.cost.hardware import unit_rate_devices
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
@@ -53,7 +53,7 @@ def test_readers_make_broadcasts_themselves():
     use = next(
         k for k in range(*problem.first_use[double : double + 2]) if problem.consumer[k] == add
     )
-    assert problem.times[use] == 30
+    assert problem.repetitions[use] == 30
 
 
 def test_a_broadcast_that_nobody_reads_from_memory_is_no_kernel():
@@ -116,10 +116,10 @@ def test_what_may_be_fused():
     chosen = problem.choices[: int(problem.num_choices)].tolist()
     assert chosen == sorted(np.flatnonzero(problem.configurable).tolist(), reverse=True)
     fewer = prepare_fusion(
-        graph, SLOW, rules=Rules((("element-wise", ("element-wise",)),), limit=2)
+        graph, SLOW, rules=Rules((("element-wise", ("element-wise",)),), max_kernel_ops=2)
     )
-    assert int(fewer.limit) == 2
-    assert fewer.into[ops(graph, "mul")[0]] < problem.into[ops(graph, "mul")[0]]
+    assert int(fewer.max_kernel_ops) == 2
+    assert fewer.fuses_into[ops(graph, "mul")[0]] < problem.fuses_into[ops(graph, "mul")[0]]
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -127,7 +127,7 @@ def test_ticks_use_the_range(scale):
     graph = trace(lambda x: jnp.tanh(x) * x + 1, shape(100)).graph
     problem = prepare_fusion(graph, unit_rate_devices(1, memory_bandwidth=scale, flop_rate=scale))
     total = int(problem.compute.sum()) + int(problem.memory.sum()) + int(problem.read.sum())
-    assert UNFUSED_TICKS / 2 < total <= UNFUSED_TICKS + 10
+    assert MAX_UNFUSED_TICKS / 2 < total <= MAX_UNFUSED_TICKS + 10
 
 
 def test_an_op_has_the_time_that_is_given():
@@ -176,12 +176,12 @@ def test_bad_input_is_refused():
         prepare_fusion(graph, SLOW, rows=(10, 2, 100))
     with pytest.raises(ValueError, match="rows has 2 visits"):
         prepare_fusion(graph, SLOW, rows=(10, 10, 2))
-    with pytest.raises(ValueError, match="into has role 'loop'"):
+    with pytest.raises(ValueError, match="fuses_into has role 'loop'"):
         Rules((("element-wise", ("loop",)),))
-    with pytest.raises(ValueError, match="into has no 'reduction' among what moves may be"):
+    with pytest.raises(ValueError, match="fuses_into has no 'reduction' among what moves may be"):
         Rules((("element-wise", ("reduction",)), ("move", ("element-wise", "move"))))
-    with pytest.raises(ValueError, match="limit is 0"):
-        Rules(RULES["cpu"].into, limit=0)
+    with pytest.raises(ValueError, match="max_kernel_ops is 0"):
+        Rules(RULES["cpu"].fuses_into, max_kernel_ops=0)
 
 
 def test_a_tick_may_be_given():
@@ -201,9 +201,9 @@ def test_ops_may_be_kept_apart():
     (sin, tanh), n = np.flatnonzero(own.configurable), int(own.num_ops)
     problem = prepare_fusion(graph, SLOW, fusible=np.arange(n) != tanh)
     assert np.flatnonzero(problem.configurable).tolist() == [sin] == problem.choices[:1].tolist()
-    assert problem.into[tanh] == 0 and problem.num_choices == 1
+    assert problem.fuses_into[tanh] == 0 and problem.num_choices == 1
     # What is not fused takes no room in a kernel.
-    assert problem.reach.may.sum() == -1 and own.reach.may.sum() == -3
+    assert problem.reach.may_contain_mask.sum() == -1 and own.reach.may_contain_mask.sum() == -3
     with pytest.raises(ValueError, match=r"fusible has shape \(1,\): expected \(\d,\)"):
         prepare_fusion(graph, SLOW, fusible=[True])
 
@@ -231,9 +231,9 @@ def test_every_kind_that_may_be_fused_is_cheap_or_dear_knowingly():
         *("squeeze", "expand_dims", "bitcast_convert_type", "broadcast_in_dim", "transpose", "rev"),
         *("pad", "concatenate", "split", "slice", "dynamic_slice", "iota"),
     }
-    into = into_of_kinds(RULES["cpu"])
-    assert {KINDS[k] for k in np.flatnonzero(into & REPEATABLE)} == cheap
-    assert {KINDS[k] for k in np.flatnonzero(into)} - cheap <= DEAR
+    fuses_into = kind_fusion_masks(RULES["cpu"])
+    assert {KINDS[k] for k in np.flatnonzero(fuses_into & REPEATABLE)} == cheap
+    assert {KINDS[k] for k in np.flatnonzero(fuses_into)} - cheap <= EXPENSIVE
 
 
 @pytest.mark.parametrize("exponent", [-40, 0, 7])

@@ -32,9 +32,9 @@ def configurations(problem, count=12):
     return rng.random((count, len(problem.compute))) < np.linspace(0, 1, count)[:, None]
 
 
-@pytest.mark.parametrize("clones", [False, True])
-def test_features_times_rates_are_the_cost(graph, clones):
-    rules = replace(RULES["cpu"], clones=clones)
+@pytest.mark.parametrize("allow_duplication", [False, True])
+def test_features_times_rates_are_the_cost(graph, allow_duplication):
+    rules = replace(RULES["cpu"], allow_duplication=allow_duplication)
     problem = RATES.problem(graph, rules=rules)
     fuse = configurations(problem)
     found = jax.vmap(fusion_cost, (None, 0))(problem, fuse) * float(problem.tick)
@@ -73,7 +73,7 @@ def test_functions_count_by_element_however_they_are_expanded(function):
 
 def test_rates_are_found_again(graph):
     fuse = configurations(RATES.problem(graph))
-    joined = replace(RULES["cpu"], clones=False)
+    joined = replace(RULES["cpu"], allow_duplication=False)
     counts = np.concatenate([features(graph, fuse, rules=r) for r in (joined, RULES["cpu"])])
     rng = np.random.default_rng(0)
     counts = counts * rng.uniform(0.1, 10, counts.shape)  # the features of one graph are dependent

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion.cost import fusion_cost
-from gopt.cost.fusion.levels import ends_by_level, fused_by_level
+from gopt.cost.fusion.levels import fuse_by_level, kernel_ends_by_level
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.joint.cost import contracted
-from gopt.cost.joint.problem import SLOWEST, prepare_joint
+from gopt.cost.joint.cost import contract_kernels
+from gopt.cost.joint.problem import MAX_SLOWDOWN, prepare_joint
 from gopt.cost.schedule import decoding, dispatch, execution
 from gopt.cost.schedule.problem import MAX_TICKS, Problem
 from gopt.graph import graph as graphs
@@ -28,7 +28,7 @@ from tests.strategies import CHANNELS, NASTY, random_hardware, random_keys
 SHAPE, ROWS = Shape(34, 60, 128), (128, 512)
 
 
-contract = jax.jit(contracted)
+contract = jax.jit(contract_kernels)
 
 
 evaluate = jax.jit(dispatch.evaluate)
@@ -68,7 +68,7 @@ def problem_of(rng, graph, devices, *, shape=SHAPE, rows=ROWS):
     return prepare_joint(
         padding.pad(graph._replace(workspace=workspace), shape),
         machine(rng, devices),
-        rules=Rules(RULES["gpu"].into, limit=int(rng.choice([3, 64]))),
+        rules=Rules(RULES["gpu"].fuses_into, max_kernel_ops=int(rng.choice([3, 64]))),
         allowed=random_allowed(rng, graph, devices),
         rows=rows,
     )
@@ -94,7 +94,7 @@ def check(joint, rng):
         for cost, expected in zip(costs, right, strict=True):
             assert cost.makespan == expected.makespan
             assert cost.peak.tolist() == expected.peak
-        end = np.asarray(ends_by_level(joint.fusion[0], level))
+        end = np.asarray(kernel_ends_by_level(joint.fusion[0], level))
         assert not np.any(problem.allowed[end] & ~joint.schedule.allowed)
         gone = end != np.arange(rows.ops)
         assert problem.is_input[gone].all() and not problem.op_ticks[gone].any()
@@ -155,7 +155,7 @@ def test_on_one_device_the_makespan_is_the_cost_of_the_fusion():
         level = rng.integers(0, 4, SHAPE.ops).astype(np.int32)
         keys = random_keys(rng, "uniform", SHAPE, 1)
         (fusion,) = joint.fusion
-        expected = fusion_cost(fusion, fused_by_level(fusion, level))
+        expected = fusion_cost(fusion, fuse_by_level(fusion, level))
         assert makespan(contract(joint, level), keys) == expected
         assert expected < joint.schedule.op_ticks.sum()
 
@@ -190,7 +190,7 @@ def test_maps_over_graphs_and_candidates_compose():
     ]
     level = rng.integers(0, 4, (2, 3, SHAPE.ops)).astype(np.int32)
     batch = jax.tree.map(lambda *leaves: np.stack(leaves), *joints)
-    found = jax.device_get(jax.jit(jax.vmap(jax.vmap(contracted, (None, 0))))(batch, level))
+    found = jax.device_get(jax.jit(jax.vmap(jax.vmap(contract_kernels, (None, 0))))(batch, level))
     for g, joint in enumerate(joints):
         for p in range(3):
             one = jax.tree.map(lambda leaf, at=(g, p): leaf[at], found)
@@ -258,10 +258,10 @@ def test_what_is_computed_again_and_again_counts_up_to_a_limit():
     joint = prepare_joint(graphs.from_ops(ops), BYTES._replace(memory_bandwidth=np.full(2, 1e6)))
     before = seconds_of(joint, 3, [0, 0, 0], [])[0]
     assert before == pytest.approx(1e6, rel=1e-3)
-    assert seconds_of(joint, 3, [0, 0, 0], [1])[0] == SLOWEST * before
+    assert seconds_of(joint, 3, [0, 0, 0], [1])[0] == MAX_SLOWDOWN * before
 
 
 def test_a_bad_candidate_is_refused():
     joint = prepare_joint(graphs.from_ops([Op()]), BYTES)
     with pytest.raises(ValueError, match=r"level has shape \(3,\): expected \(2,\)"):
-        contracted(joint, np.zeros(3, np.int32))
+        contract_kernels(joint, np.zeros(3, np.int32))

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gopt.cost.fusion.problem import UNFUSED_TICKS
+from gopt.cost.fusion.problem import MAX_UNFUSED_TICKS
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.joint.problem import SENT_TICKS, SLOWEST, alone, prepare_joint
+from gopt.cost.joint.problem import MAX_SLOWDOWN, MAX_TRANSFER_TICKS, alone, prepare_joint
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.graph import graph as graphs
 from gopt.graph import padding
@@ -74,8 +74,8 @@ def test_the_slowest_kernels_and_all_transfers_fit_into_few_bits(scale, latency)
     schedule = prepare_joint(GRAPH, hardware).schedule
     ops = schedule.op_ticks.astype(np.int64).max(1).sum()
     sent = schedule.transfer_ticks.astype(np.int64).max(1).sum()
-    assert SLOWEST * ops + sent < MAX_TICKS
-    assert ops > UNFUSED_TICKS / 8 or sent > SENT_TICKS / 4
+    assert MAX_SLOWDOWN * ops + sent < MAX_TICKS
+    assert ops > MAX_UNFUSED_TICKS / 8 or sent > MAX_TRANSFER_TICKS / 4
 
 
 def test_an_op_is_fused_only_if_it_may_run_where_its_readers_may():
@@ -98,8 +98,10 @@ def test_rows():
     (fusion,) = joint.fusion
     assert joint.schedule.shape == (40, 50, 60)
     assert (len(fusion.compute), len(fusion.access), len(fusion.reach.kernel)) == (40, 90, 80)
-    joint = prepare_joint(GRAPH, unit_rate_devices(2), rules=Rules(RULES["cpu"].into, clones=True))
-    assert not joint.fusion[0].clones
+    joint = prepare_joint(
+        GRAPH, unit_rate_devices(2), rules=Rules(RULES["cpu"].fuses_into, allow_duplication=True)
+    )
+    assert not joint.fusion[0].allow_duplication
     real = np.add((GRAPH.num_ops, GRAPH.num_tensors, GRAPH.num_uses), 1).tolist()
     assert [*joint.schedule.shape] == real
     with pytest.raises(ValueError, match="rows has 2 accesses"):

@@ -192,7 +192,7 @@ def test_inputs_follow_their_first_reader_and_ops_go_where_they_may():
         allowed = np.ones((5, 3), bool)
         allowed[forbidden] = False
         problem = prepare(graphs.from_ops(ops), unit_rate_devices(3), allowed=allowed)
-        device = dispatch.settled(problem, wanted)
+        device = dispatch.legalize_placement(problem, wanted)
         assert np.asarray(device)[[0, 2, 3, 4]].tolist() == expected
         decision = dispatch.decode(problem, dispatch.placement(problem, device))
         np.testing.assert_array_equal(decision.device, device)

@@ -12,7 +12,7 @@ from gopt.cost.hardware import no_channels, unit_rate_devices
 from gopt.cost.schedule import execution
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Keys
-from gopt.cost.schedule.list_decoder import PIN, construct
+from gopt.cost.schedule.list_decoder import PIN, decode_by_list
 from gopt.cost.schedule.problem import prepare
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
@@ -83,7 +83,7 @@ def reference(problem, keys):
     return [device.get(i, 0) for i in real], order, max([0, *end.values()])
 
 
-build = jax.jit(construct)
+build = jax.jit(decode_by_list)
 evaluate = jax.jit(execution.evaluate)
 
 
@@ -211,11 +211,11 @@ def test_vmap_and_padding_change_nothing():
         keys = [k._replace(device=k.device * np.float32(0.6)) for k in keys]
         alone = [int(build(problem, k)[1]) for k in keys]
         batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *keys)
-        _, together = jax.jit(jax.vmap(construct, (None, 0)))(problem, batch)
+        _, together = jax.jit(jax.vmap(decode_by_list, (None, 0)))(problem, batch)
         assert together.tolist() == alone
         twice = problems.stack([problem, problem])
         both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[::-1]]), batch)
-        _, ticks = jax.jit(jax.vmap(jax.vmap(construct, (None, 0))))(twice, both)
+        _, ticks = jax.jit(jax.vmap(jax.vmap(decode_by_list, (None, 0))))(twice, both)
         assert ticks.tolist() == [alone, alone[::-1]]
         expected.append(alone)
     assert expected[0] == expected[1]
@@ -226,7 +226,7 @@ def test_loops_become_native_functions_without_copies_of_arrays():
     rng = np.random.default_rng(6)
     case = strategies.random_case(rng, strategies.random_graph(rng, 20, 0.2), 3)
     problem, keys = case.problem(SMALL), case.padded_keys(SMALL)
-    text = jax.jit(construct).lower(problem, keys).compile().as_text()
+    text = jax.jit(decode_by_list).lower(problem, keys).compile().as_text()
     entry = text[text.index("\nENTRY ") :]
     # A loop that XLA calls as a function of its own has left the entry for one.
     assert "xla_cpu_small_call" in entry
@@ -248,4 +248,4 @@ def test_keys_of_the_wrong_shape_raise(field, value):
     case = strategies.random_case(rng, strategies.random_graph(rng, 5, 0.5), 3)
     problem, keys = case.problem(SMALL), case.padded_keys(SMALL)
     with pytest.raises(ValueError, match=rf"keys.{field} has shape .*: expected"):
-        construct(problem, keys._replace(**{field: value}))
+        decode_by_list(problem, keys._replace(**{field: value}))

@@ -30,7 +30,7 @@ def test_layers_have_devices_of_their_own():
     step, problem = small(dict(layers=2, length=3))
     found = experts.by_layer(step, problem, "rnnlm", 2)
     padded = np.pad(found, (0, problem.shape.ops - found.size)).astype(np.int32)
-    device = np.asarray(dispatch.settled(problem, padded))
+    device = np.asarray(dispatch.legalize_placement(problem, padded))
     for layer in range(2):
         ops = [
             i for i, name in enumerate(step.names) if f"LSTMCell_{layer}" in name

@@ -222,7 +222,7 @@ def test_searches_are_trained_from_several_starts(policy):
         assert (listed != cut).any() and not fused[k].any()
         assert fused[k + 1 : k + 4].any(1).all() == ("fusion" in policy.tasks)
         for place in (alone, cut, listed):
-            np.testing.assert_array_equal(dispatch.settled(problem, place), place)
+            np.testing.assert_array_equal(dispatch.legalize_placement(problem, place), place)
         assert (problem.capacity > tight.capacity).all() and (tight.capacity > 0).all()
     # Who does not place has one placement, fused or not.
     rest = dataclasses.replace(policy, tasks=("scheduling", *policy.tasks[2:]))
@@ -327,7 +327,7 @@ def test_a_move_gives_one_group_another_value():
     @jax.vmap
     def placed(key):
         found = cases.move(key, one, one.start, PLACING.tasks).placement
-        return found, dispatch.settled(one.schedule, found)
+        return found, dispatch.legalize_placement(one.schedule, found)
 
     np.testing.assert_array_equal(*placed(keys))  # inputs go with their readers
 
@@ -671,7 +671,9 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     key = jax.random.split(jax.random.split(jax.random.key(0))[1], 12)[4 + 3]  # the second search
     problem, start = (jax.tree.map(lambda x: x[3], each) for each in (pool.problem, pool.start))
     placed = partition_by_time(problem, seed=1)
-    np.testing.assert_array_equal(start.decision.placement, dispatch.settled(problem, placed))
+    np.testing.assert_array_equal(
+        start.decision.placement, dispatch.legalize_placement(problem, placed)
+    )
     simulator = go.simulator_of(problem, cases.OBJECTIVE)
     inputs = jax.tree.map(lambda x: x[3], pool.inputs)
     run = jax.jit(partial(go.rollout, simulator=simulator, iterations=4, settings=PLACING))

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 TINY = {"rounds": 1, "populations": (3,)}
 
 
-@pytest.mark.parametrize("clones", [False, True])
+@pytest.mark.parametrize("allow_duplication", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_peers_agree_on_random_graphs(seed, clones):
+def test_the_peers_agree_on_random_graphs(seed, allow_duplication):
     rng = np.random.default_rng(seed)
-    graph, rules = random_graph(rng, 30), replace(RULES["cpu"], clones=clones)
+    graph, rules = random_graph(rng, 30), replace(RULES["cpu"], allow_duplication=allow_duplication)
     problem = prepare_fusion(graph, machine(rng), rules=rules, rows=(32, 128, 512))
     compare("random", problem, 16, Settings(rounds=1))
 

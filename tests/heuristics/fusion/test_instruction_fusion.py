@@ -44,7 +44,7 @@ def fused(ops, **settings):
 @pytest.mark.parametrize("seed", range(25))
 def test_it_is_the_plain_one_on_random_graphs(seed, target):
     rng = np.random.default_rng(seed)
-    rules = Rules(RULES[target].into, limit=int(rng.choice([1, 2, 4, 64])))
+    rules = Rules(RULES[target].fuses_into, max_kernel_ops=int(rng.choice([1, 2, 4, 64])))
     for graph in (dense(rng, int(rng.integers(1, 26))), random_graph(rng, 31)):
         problem = prepare_fusion(graph, machine(rng), rules=rules)
         fuse = instruction_fusion(problem)
@@ -135,7 +135,7 @@ def test_of_readers_in_a_kernel_the_one_that_needs_most_decides():
 
 def test_a_kernel_takes_no_more_ops_than_the_limit_and_others_are_in_memory():
     ops = [op("input"), *(op("neg", i) for i in range(9)), op("neg", 9, pinned=True)]
-    rules = Rules(RULES["cpu"].into, limit=4)
+    rules = Rules(RULES["cpu"].fuses_into, max_kernel_ops=4)
     assert fused(ops, rules=rules) == [1, 3, 4, 5, 7, 8, 9]
 
 
@@ -157,7 +157,7 @@ def test_a_way_of_three_thousand_ops_is_followed(first, kept):
     """A sum, read by the first and after the last op of a chain."""
     start = [op("input"), op("input"), op("add", 0, 1), op(first, 2)]
     ops = [*start, *(op("neg", i) for i in range(3, 3003)), op("mul", 3003, 2, pinned=True)]
-    rules = Rules(RULES["cpu"].into, limit=4000)
+    rules = Rules(RULES["cpu"].fuses_into, max_kernel_ops=4000)
     problem = prepare_fusion(graphs.from_ops(ops), unit_rate_devices(1), rules=rules)
     fuse = instruction_fusion(problem)
     assert bool(fuse[2]) != kept and fuse[4:3004].all()

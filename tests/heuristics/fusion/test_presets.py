@@ -76,7 +76,9 @@ def test_the_limit_holds():
         return x
 
     graph = trace(chain, X).graph
-    problem = prepare_fusion(graph, unit_rate_devices(1), rules=Rules(RULES["cpu"].into, limit=8))
+    problem = prepare_fusion(
+        graph, unit_rate_devices(1), rules=Rules(RULES["cpu"].fuses_into, max_kernel_ops=8)
+    )
     assert len(written(problem, graph, instruction_fusion(problem))) == 5
 
 
@@ -104,7 +106,7 @@ def test_xla_writes_mostly_the_same():
 
 
 def test_what_is_fused_within_devices_has_all_its_readers_there():
-    rules = Rules(RULES["gpu"].into, clones=False)
+    rules = Rules(RULES["gpu"].fuses_into, allow_duplication=False)
     graph = trace(lambda x: jnp.tanh(jnp.exp(x) * 2 + jnp.sin(x)) / (1 + x * x), X).graph
     problem = prepare_fusion(graph, unit_rate_devices(1), rules=rules)
     device = np.random.default_rng(0).integers(0, 2, len(problem.compute))

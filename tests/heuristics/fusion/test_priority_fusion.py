@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gopt.cost.fusion.cost import fusion_cost, kernels_of
+from gopt.cost.fusion.kernel_reach import MAX_REPETITIONS
 from gopt.cost.fusion.problem import prepare_fusion
-from gopt.cost.fusion.reachable import MAX_TIMES
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import unit_rate_devices
 from gopt.graph import graph as graphs
@@ -26,20 +26,20 @@ def op(kind, *reads, size=100, pinned=False):
     return Op(kind, tuple((maker, 0) for maker in reads), (Output(size, (10,), pinned=pinned),))
 
 
-def fused(ops, *, compute=None, limit=64, hardware=BYTES):
-    rules = Rules(RULES["cpu"].into, limit=limit)
+def fused(ops, *, compute=None, max_kernel_ops=64, hardware=BYTES):
+    rules = Rules(RULES["cpu"].fuses_into, max_kernel_ops=max_kernel_ops)
     seconds = np.zeros(len(ops)) if compute is None else compute
     problem = prepare_fusion(graphs.from_ops(ops), hardware, rules=rules, compute=seconds)
     return np.flatnonzero(priority_fusion(problem)).tolist()
 
 
-def element_wise(rng, limit=64):
+def element_wise(rng, max_kernel_ops=64):
     """A problem of element-wise ops, of which nothing is repeated."""
     graph = random_graph(rng, 30)
     kind = np.where(graph.kind == INPUT, INPUT, kind_index("add"))
-    rules = Rules(RULES["cpu"].into, limit=limit)
+    rules = Rules(RULES["cpu"].fuses_into, max_kernel_ops=max_kernel_ops)
     problem = prepare_fusion(graph._replace(kind=kind), machine(rng), rules=rules, rows=ROWS)
-    return rebuilt(problem._replace(times=np.ones_like(problem.times)))
+    return rebuilt(problem._replace(repetitions=np.ones_like(problem.repetitions)))
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
@@ -47,7 +47,7 @@ def element_wise(rng, limit=64):
 def test_it_is_the_plain_greedy_one_on_random_graphs(seed, target):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 31)))
-    rules = Rules(RULES[target].into, limit=int(rng.choice([1, 2, 4, 64])))
+    rules = Rules(RULES[target].fuses_into, max_kernel_ops=int(rng.choice([1, 2, 4, 64])))
     problem = prepare_fusion(graph, machine(rng), rules=rules, rows=ROWS)
     fuse = priority_fusion(problem)
     assert fuse.tolist() == reference.priority_fusion(problem)[0]
@@ -63,7 +63,7 @@ def test_it_is_the_plain_greedy_one_where_much_is_repeated(seed):
     kind = np.where(graph.kind == INPUT, INPUT, list(map(kind_index, kind)))
     problem = prepare_fusion(graph._replace(kind=kind), machine(rng), rows=ROWS)
     changed = problem._replace(
-        times=rng.choice([1, 1, 1, 2, 3, 300], problem.times.shape),
+        repetitions=rng.choice([1, 1, 1, 2, 3, 300], problem.repetitions.shape),
         compute=rng.integers(0, 5, problem.compute.shape) * rng.choice([0, 1, 50]),
     )
     problem = rebuilt(changed)
@@ -80,11 +80,11 @@ def test_nasty_graphs_with_padding_of_every_amount(name, rows):
     assert priority_fusion(problem).tolist() == reference.priority_fusion(problem)[0]
 
 
-@pytest.mark.parametrize("limit", [3, 64])
+@pytest.mark.parametrize("max_kernel_ops", [3, 64])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_kernels_that_it_builds_are_those_of_the_configuration(seed, limit):
+def test_the_kernels_that_it_builds_are_those_of_the_configuration(seed, max_kernel_ops):
     """Where nothing is repeated and ops are in few kernels; so it never costs more than nothing."""
-    problem = element_wise(np.random.default_rng(seed), limit)
+    problem = element_wise(np.random.default_rng(seed), max_kernel_ops)
     fuse = priority_fusion(problem)
     expected, ticks = reference.priority_fusion(problem)
     found = kernels.kernels(problem, fuse)
@@ -94,7 +94,7 @@ def test_the_kernels_that_it_builds_are_those_of_the_configuration(seed, limit):
     )
     # What is fused is in all of its readers, and in memory no more.
     assert not fuse[list(found.members)].any()
-    assert max(map(len, found.members.values())) <= limit
+    assert max(map(len, found.members.values())) <= max_kernel_ops
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -126,7 +126,7 @@ def test_what_saves_most_comes_first_and_of_equals_the_first_op():
     for first, second, expected in ((100, 300, [2]), (300, 100, [1]), (100, 100, [1])):
         ops = [op("input", size=300), op("neg", 0, size=first), op("neg", 1, size=second)]
         ops.append(op("neg", 2, size=50, pinned=True))
-        assert fused(ops, limit=2) == expected
+        assert fused(ops, max_kernel_ops=2) == expected
         assert fused(ops) == [1, 2]
 
 
@@ -149,7 +149,7 @@ def test_makers_of_what_was_fused_are_scored_anew():
     assert fused([*start, op("mul", 2, pinned=True)], compute=compute) == [2]
 
 
-def fused_of_two(*, compute, memory, times):
+def fused_of_two(*, compute, memory, repetitions):
     """What is fused of ops 1 and 2 of a chain, which another op ends; all is in ticks.
 
     The first computes and makes as much as is said, and the op after each uses it so often.
@@ -161,7 +161,7 @@ def fused_of_two(*, compute, memory, times):
         compute=np.int32([0, compute] + [0] * (size - 2)),
         memory=np.int32([0, *memory] + [0] * (size - 3)),
         read=np.where(problem.read > 0, 1, 0),
-        times=np.int32([1, *times] + [1] * (len(problem.times) - 3)),
+        repetitions=np.int32([1, *repetitions] + [1] * (len(problem.repetitions) - 3)),
     )
     problem = rebuilt(changed)
     found = np.flatnonzero(priority_fusion(problem)).tolist()
@@ -171,23 +171,26 @@ def fused_of_two(*, compute, memory, times):
 
 def test_what_an_op_saved_before_its_reader_was_fused_counts_no_more():
     """Op 2 saves more and is first; then op 1 would be computed 300 times."""
-    assert fused_of_two(compute=10, memory=(1000, 2000), times=(1, 1)) == [1, 2]
-    assert fused_of_two(compute=10, memory=(1000, 2000), times=(1, 300)) == [2]
-    assert fused_of_two(compute=10, memory=(2000, 1000), times=(1, 300)) == [1]
+    assert fused_of_two(compute=10, memory=(1000, 2000), repetitions=(1, 1)) == [1, 2]
+    assert fused_of_two(compute=10, memory=(1000, 2000), repetitions=(1, 300)) == [2]
+    assert fused_of_two(compute=10, memory=(2000, 1000), repetitions=(1, 300)) == [1]
 
 
 def test_nothing_is_computed_more_often_than_a_time_can_say():
     """2¹⁵ times, and not 2²⁰."""
-    times = 2**10, 2**10
+    repetitions = 2**10, 2**10
     saved = 2**17 + 1  # what it makes, and what the next op reads
     for compute, expected in ((4, [1, 2]), (5, [2])):
-        assert fused_of_two(compute=compute, memory=(2**17, 2**18), times=times) == expected
-        assert (compute * (MAX_TIMES - 1) <= saved) == (expected == [1, 2])
+        assert (
+            fused_of_two(compute=compute, memory=(2**17, 2**18), repetitions=repetitions)
+            == expected
+        )
+        assert (compute * (MAX_REPETITIONS - 1) <= saved) == (expected == [1, 2])
 
 
 def test_what_saves_nothing_and_costs_nothing_is_fused():
     for compute, expected in ((1001, [1, 2]), (1002, [2])):
-        assert fused_of_two(compute=compute, memory=(1000, 2000), times=(2, 1)) == expected
+        assert fused_of_two(compute=compute, memory=(1000, 2000), repetitions=(2, 1)) == expected
 
 
 def test_one_reader_that_may_not_have_it_keeps_it_in_memory():
@@ -199,13 +202,17 @@ def test_one_reader_that_may_not_have_it_keeps_it_in_memory():
 def test_a_kernel_has_no_more_ops_than_the_limit():
     ops = [op("input"), *(op("neg", i) for i in range(20)), op("neg", 20, pinned=True)]
     problem = prepare_fusion(
-        graphs.from_ops(ops), unit_rate_devices(1), rules=Rules(RULES["cpu"].into, limit=4)
+        graphs.from_ops(ops),
+        unit_rate_devices(1),
+        rules=Rules(RULES["cpu"].fuses_into, max_kernel_ops=4),
     )
     sizes = [
         len(ops) for ops in kernels.kernels(problem, priority_fusion(problem)).members.values()
     ]
     assert max(sizes) == 4
-    assert fused(ops, limit=1) == [] and fused(ops, limit=64) == list(range(1, 21))
+    assert fused(ops, max_kernel_ops=1) == [] and fused(ops, max_kernel_ops=64) == list(
+        range(1, 21)
+    )
 
 
 @pytest.mark.slow
@@ -222,4 +229,4 @@ def test_a_hub_is_fused_into_a_thousand_readers_where_that_saves():
 
 def test_a_chain_of_a_thousand_ops_is_one_kernel():
     ops = [op("input"), *(op("neg", i) for i in range(1000)), op("neg", 1000, pinned=True)]
-    assert fused(ops, limit=4000) == list(range(1, 1001))
+    assert fused(ops, max_kernel_ops=4000) == list(range(1, 1001))

@@ -194,7 +194,7 @@ def test_by_time_placements_are_settled(case):
     device = partition_by_time(problem)
     n = int(problem.num_ops)
     assert problem.allowed[np.arange(n), device[:n]].all()
-    np.testing.assert_array_equal(dispatch.settled(problem, device), device)
+    np.testing.assert_array_equal(dispatch.legalize_placement(problem, device), device)
 
 
 def test_an_imbalance_above_one_is_asked_for():

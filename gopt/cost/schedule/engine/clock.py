@@ -67,7 +67,7 @@ def durations(times: Clock, device: jax.Array) -> jax.Array:
     return times.ticks[items * d + device[times.maker >> _bits(d)]]
 
 
-def demand(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+def item_resources(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the packed resources of an item, for `wait` and `occupy`, and its ticks.
 
     Args:
@@ -104,7 +104,7 @@ def wait(free: jax.Array, occupied: jax.Array, begin: jax.Array, devices: int) -
 
     Args:
       free: times when resources are free, as in `idle`.
-      occupied: int32 `[]`; packed resources of the item, as from `demand`.
+      occupied: int32 `[]`; packed resources of the item, as from `item_resources`.
       begin: int32 `[]`; earliest start, ticks.
       devices: number of devices, `D`.
     """
@@ -118,7 +118,7 @@ def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, devices: int) -
 
     Args:
       free: times when resources are free, as in `idle`.
-      occupied: int32 `[]`; packed resources of the item, as from `demand`.
+      occupied: int32 `[]`; packed resources of the item, as from `item_resources`.
       end: int32 `[]`; end of the item, ticks.
       devices: number of devices, `D`.
     """
@@ -127,8 +127,8 @@ def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, devices: int) -
     return free
 
 
-def demands(times: Clock, device: jax.Array) -> jax.Array:
-    """Return `demand` of all items in sequence, then zeros: int32 `[2 · (N + T·D + 1)]`.
+def all_item_resources(times: Clock, device: jax.Array) -> jax.Array:
+    """Return `item_resources` of all items in sequence, then zeros: int32 `[2 · (N + T·D + 1)]`.
 
     Args:
       times: clock of the problem.

@@ -17,14 +17,14 @@ from jax import lax
 from gopt.cost.schedule.engine import arrivals, clock
 from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.engine.clock import Clock
-from gopt.cost.schedule.engine.waiting import waiting
+from gopt.cost.schedule.engine.waiting import build_waiting_lists
 from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
 _NONE = -1  # no item, or the end of a list
 
 
-class Table(NamedTuple):
+class DispatchConstants(NamedTuple):
     """Values of a problem that all candidates share.
 
     Attributes:
@@ -59,7 +59,7 @@ class Dispatched(NamedTuple):
     makespan: Any
 
 
-def tabulate(problem: Problem) -> Table:
+def dispatch_constants(problem: Problem) -> DispatchConstants:
     """Return the values of a problem that all candidates share."""
     n, t, _ = problem.shape
     is_real = jnp.arange(n) < problem.num_ops
@@ -69,7 +69,7 @@ def tabulate(problem: Problem) -> Table:
     places = jnp.arange(1, n + 1, dtype=jnp.int32)
     none = jnp.zeros(n, jnp.int32)
     position = none.at[inputs].set(places, mode="drop")
-    return Table(
+    return DispatchConstants(
         times=clock.create(problem),
         inputs=inputs.astype(jnp.int32),
         count=jnp.sum(is_input, dtype=jnp.int32),
@@ -84,7 +84,7 @@ def dispatch(
     device: jax.Array,
     by_rank: jax.Array,
     rank: jax.Array,
-    table: Table,
+    table: DispatchConstants,
     *,
     first_come: bool,
 ) -> Dispatched:
@@ -106,12 +106,17 @@ def dispatch(
     n, t, e = problem.shape
     d = problem.num_devices
     nothing = n + t * d
-    waits = uninlined(waiting)(problem, device)
+    waits = uninlined(build_waiting_lists)(problem, device)
     tree = arrivals.layout(n, d)
     leaf = tree.place(tree.leaves + rank, device)
 
     fixed, (after, head, consumer, place_of, op_of, demand_of) = _joined(
-        waits.next, waits.head, problem.consumer, leaf, by_rank, clock.demands(table.times, device)
+        waits.next,
+        waits.head,
+        problem.consumer,
+        leaf,
+        by_rank,
+        clock.all_item_resources(table.times, device),
     )
     until = jnp.full(d, arrivals.NEVER, jnp.int32)  # end of the running op of each device
     runs = jnp.zeros(d, jnp.int32)  # running op of each device

@@ -14,13 +14,13 @@ from jax import lax
 from gopt.cost.schedule.engine import clock, ready_queue
 from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.engine.clock import Clock
-from gopt.cost.schedule.engine.waiting import Waiting
+from gopt.cost.schedule.engine.waiting import WaitingLists
 from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
 
-class Issued(NamedTuple):
-    """Result of `issue`.
+class IssuedItems(NamedTuple):
+    """Result of `issue_items`.
 
     Attributes:
       position: int32 `[N + T·D]`; place of each item in the issue order, from 1; 0 if not issued.
@@ -33,14 +33,14 @@ class Issued(NamedTuple):
     makespan: Any
 
 
-def issue(
+def issue_items(
     problem: Problem,
     device: jax.Array,
-    waits: Waiting,
+    waits: WaitingLists,
     by_rank: jax.Array,
     rank: jax.Array,
     times: Clock | None,
-) -> Issued:
+) -> IssuedItems:
     """Return the order in which items are issued, their ends, and the makespan.
 
     List scheduling: of all ready items the one with the smallest rank is issued next. An issued
@@ -70,7 +70,7 @@ def issue(
         finish = jnp.int32(0)
         if times is not None:
             free, end = write(free, end, last)
-            occupied, ticks = clock.demand(times, device, item)
+            occupied, ticks = clock.item_resources(times, device, item)
             finish = clock.wait(free, occupied, load(arrived, item), d) + ticks
             last = item, occupied, finish
 
@@ -109,4 +109,4 @@ def issue(
     *_, free, end, last = state
     free, end = write(free, end, last)
     # The last item to end is an op: every transfer has a consumer that waits for it.
-    return Issued(state[3], end, jnp.max(clock.free_devices(free, d)))
+    return IssuedItems(state[3], end, jnp.max(clock.free_devices(free, d)))

@@ -11,7 +11,7 @@ from gopt.cost.schedule.problem import Problem
 _BLOCK = 4  # steps summed per iteration
 
 
-def memory(
+def memory_along_order(
     problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the memory in use on each device at each step of the issue order, and the peaks.
@@ -27,7 +27,7 @@ def memory(
       start; rows after the last item are undefined.
     """
     d, zero = problem.num_devices, jnp.int32(0)
-    change, work = changes(problem, device, position)
+    change, work = memory_changes(problem, device, position)
 
     def add(state: Any) -> Any:
         k, live, peak, during = state
@@ -51,7 +51,7 @@ def memory(
     return during, peak
 
 
-def changes(
+def memory_changes(
     problem: Problem, device: jax.Array, position: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the changes in memory, and the workspace, at each step: two int32 `[R, D]`, units.
@@ -63,7 +63,8 @@ def changes(
     Args:
       problem: one problem.
       device: int32 `[N]`; device of each op.
-      position: int32 `[N + T·D]`; place of each item in the issue order, as in `memory`.
+      position: int32 `[N + T·D]`; place of each item in the issue order, as in
+      `memory_along_order`.
     """
     n, t, e = problem.shape
     d = problem.num_devices

@@ -17,10 +17,10 @@ from jax import lax
 from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.problem import Problem
 
-_NONE = -1  # end of a list; `waiting` needs it negative
+_NONE = -1  # end of a list; `build_waiting_lists` needs it negative
 
 
-class Waiting(NamedTuple):
+class WaitingLists(NamedTuple):
     """For each item, a linked list of the items that wait for it.
 
     An element below `E` is a use: its consumer reads the item's tensor on the item's device.
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
     count: Any
 
 
-def waiting(problem: Problem, device: jax.Array) -> Waiting:
+def build_waiting_lists(problem: Problem, device: jax.Array) -> WaitingLists:
     """Return the waiting lists under a placement.
 
     Args:
@@ -90,7 +90,7 @@ def waiting(problem: Problem, device: jax.Array) -> Waiting:
     _, owner, element, head, next_ = lax.while_loop(
         lambda s: s[0] > problem.num_ops, join_transfer, (count, *written)
     )
-    return Waiting(store(head, owner, element)[:size], next_, items, count)
+    return WaitingLists(store(head, owner, element)[:size], next_, items, count)
 
 
 def _sort_transfers(items: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:

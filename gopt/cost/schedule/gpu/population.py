@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.cost.schedule.decoding import Cost, Keys, decode
-from gopt.cost.schedule.engine.memory import changes
+from gopt.cost.schedule.engine.memory import memory_changes
 from gopt.cost.schedule.engine.ranking import key_bits
 from gopt.cost.schedule.gpu.kernel import COLUMNS, SEEN, Lanes, Shared, device_bits, issue, queue
 from gopt.cost.schedule.problem import Problem
@@ -117,6 +117,6 @@ def _lane(problem: Problem, keys: Keys) -> tuple[jax.Array, Lanes]:
 
 
 def _peak(problem: Problem, device: jax.Array, position: jax.Array) -> jax.Array:
-    change, work = changes(problem, device, position)
+    change, work = memory_changes(problem, device, position)
     # After the last item memory only falls, so later rows do not change the maximum.
     return jnp.max(jnp.cumsum(change, 0) + work, 0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.cost.schedule.decoding import Keys
-from gopt.cost.schedule.dispatch import settled
+from gopt.cost.schedule.dispatch import legalize_placement
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.placement.device_memory import DeviceMemory
 from gopt.heuristics.schedule.placement.partial_schedule import PartialSchedule
@@ -80,11 +80,11 @@ def etf(problem: Problem) -> Keys:
 def memory_etf(problem: Problem, group: np.ndarray) -> np.ndarray:
     """Return the placement of m-ETF, int32 `[N]`.
 
-    The placement is settled by `gopt.cost.schedule.dispatch.settled`. The algorithm works like
-    `etf`, but only considers pairs that fit the device's free memory, see `DeviceMemory`. The first
-    placed op of a group binds the group to its device. If no pair fits, the pair with the smallest
-    excess goes next, so the placement may not fit. The lifetime of outputs and the reservations of
-    groups are our choice.
+    The placement is settled by `gopt.cost.schedule.dispatch.legalize_placement`. The algorithm
+    works like `etf`, but only considers pairs that fit the device's free memory, see
+    `DeviceMemory`. The first placed op of a group binds the group to its device. If no pair fits,
+    the pair with the smallest excess goes next, so the placement may not fit. The lifetime of
+    outputs and the reservations of groups are our choice.
 
     Args:
       problem: one problem of n real ops.
@@ -99,7 +99,7 @@ def memory_etf(problem: Problem, group: np.ndarray) -> np.ndarray:
     placed = _earliest_first(problem, group, capacity).device
     device = np.zeros(problem.shape.ops, np.int32)
     device[: len(placed)] = np.maximum(placed, 0)  # unread inputs have no device yet
-    return np.asarray(settled(problem, jnp.asarray(device)))
+    return np.asarray(legalize_placement(problem, jnp.asarray(device)))
 
 
 def _earliest_first(

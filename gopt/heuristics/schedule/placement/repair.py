@@ -40,7 +40,7 @@ def fit_memory(problem: Problem, device: np.ndarray, group: np.ndarray) -> np.nd
     Args:
       problem: one problem of n real ops, as NumPy arrays.
       device: device of each op, int `[N]`; inputs follow their readers, see
-        `gopt.cost.schedule.dispatch.settled`.
+        `gopt.cost.schedule.dispatch.legalize_placement`.
       group: group of each op, int `[n]`.
 
     Raises:
@@ -79,5 +79,5 @@ def _try(problem: Problem, device: np.ndarray) -> _Tried:
 
 @jax.jit
 def _settled_cost(problem: Problem, device: jax.Array) -> tuple[jax.Array, Cost]:
-    placed = dispatch.settled(problem, device)
+    placed = dispatch.legalize_placement(problem, device)
     return placed, dispatch.evaluate(problem, dispatch.placement(problem, placed))

@@ -16,7 +16,7 @@ from tests.strategies import NASTY, SMALL, cases
 
 def cost(problem, wanted):
     """The settled placement, its excess on each device, and its makespan, by the reference."""
-    device = np.asarray(dispatch.settled(problem, np.asarray(wanted, np.int32)))
+    device = np.asarray(dispatch.legalize_placement(problem, np.asarray(wanted, np.int32)))
     keys = dispatch.placement(problem, device)._replace(
         transfer=np.zeros((problem.shape.tensors, problem.num_devices))
     )

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gopt.cost.fusion.kernels import added, time_of
+from gopt.cost.fusion.kernels import add_capped, kernel_time
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.schedule.engine.cells import load, store
 
 LANES = 32  # bits of a word
 
 
-class Walk(NamedTuple):
+class KernelWalk(NamedTuple):
     """Kernels of configurations, as words of one bit per configuration.
 
     A found visit has a producer in the kernel, or a tensor the kernel reads, in any configuration.
@@ -58,7 +58,7 @@ class _Visit(NamedTuple):
     joins: Any
 
 
-def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
+def find_kernels(problem: FusionProblem, fuse: jax.Array) -> KernelWalk:
     """Return the kernels of configurations.
 
     Args:
@@ -67,23 +67,24 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
     """
     reach, zero, everywhere = problem.reach, jnp.int32(0), jnp.int32(-1)
     bits = _words(fuse)
-    clones = jnp.where(problem.clones, everywhere, zero)
+    allow_duplication = jnp.where(problem.allow_duplication, everywhere, zero)
 
     def step(state: Any) -> Any:
         visit, written, found, count = state
         k, until, some, all_, inside, place, joins = visit
         inside = store(inside, place, joins)
-        reader, maker = load(inside, load(reach.reader, k)), load(reach.maker, k)
-        last = load(reach.last, k)
-        wants = load(bits, maker) & load(reach.may, k)
-        # Of a tensor's uses in a kernel only the first counts: it reads most. With clones, a fused
-        # op is in each kernel that reads it and may contain it, so that kernel does not read it.
-        # Without clones this is known only at the last use, where `saved` is subtracted again.
-        reads = reader & ~some & ~(wants & clones)
+        reader, maker = load(inside, load(reach.consumer_place, k)), load(reach.producer, k)
+        last = load(reach.is_last_mask, k)
+        wants = load(bits, maker) & load(reach.may_contain_mask, k)
+        # Of a tensor's uses in a kernel only the first counts: it reads most. With duplication, a
+        # fused op is in each kernel that reads it and may contain it, so that kernel does not read
+        # it. Without duplication this is known only at the last use, where `saved_ticks` is
+        # subtracted again.
+        reads = reader & ~some & ~(wants & allow_duplication)
         some, all_ = some | reader, all_ & reader
-        joins = wants & last & (all_ | (some & clones))
+        joins = wants & last & (all_ | (some & allow_duplication))
         written = store(written, maker, load(written, maker) | (some & last & ~joins))
-        further = jnp.maximum(until, load(reach.further, k))
+        further = jnp.maximum(until, load(reach.last_visit_of_producer, k))
         until = jnp.where(joins != 0, further, until)
         for column, value in enumerate((k, joins, reads)):
             found = store(found, 3 * count + column, value)
@@ -93,7 +94,7 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
 
     def kernel(state: Any) -> Any:
         index, own, inside, written, found, count = state
-        begin, until = load(reach.begin, index), load(reach.until, index)
+        begin, until = load(reach.begin, index), load(reach.last_visit_of_end, index)
         until = jnp.where(own != 0, until, begin - 1)
         visit = _Visit(begin, until, zero, everywhere, inside, zero, own)
         state = visit, written, found, count
@@ -108,10 +109,10 @@ def walk(problem: FusionProblem, fuse: jax.Array) -> Walk:
     state = zero, load(written, reach.end[0]), inside, written, found, zero
     state = lax.while_loop(lambda s: s[0] < reach.num_kernels, kernel, state)
     *_, written, found, count = state
-    return Walk(jnp.where(problem.is_kernel, written, 0), found, count)
+    return KernelWalk(jnp.where(problem.is_kernel, written, 0), found, count)
 
 
-def computed(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
+def compute_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.Array:
     """Return the ticks that kernels compute for ops before their ends, int32 `[N, L]`.
 
     Args:
@@ -125,13 +126,13 @@ def computed(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
         n, sums = state
         k, joins = load(found.found, 3 * n), load(found.found, 3 * n + 1)
         end = load(reach.kernel, k)
-        ticks = added(_row(sums, end), masks(joins, lanes) & load(reach.work, k))
+        ticks = add_capped(_row(sums, end), masks(joins, lanes) & load(reach.work, k))
         return n + 1, _with_row(sums, end, ticks)
 
     return _of_each(problem, found, lanes, step)
 
 
-def moved(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
+def read_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.Array:
     """Return the ticks that kernels read, int32 `[N, L]`.
 
     Args:
@@ -146,36 +147,38 @@ def moved(problem: FusionProblem, found: Walk, lanes: int) -> jax.Array:
         k, joins, reads = (load(found.found, 3 * n + column) for column in range(3))
         end = load(reach.kernel, k)
         more = masks(reads, lanes) & load(reach.read, k)
-        less = masks(joins, lanes) & load(reach.saved, k)
+        less = masks(joins, lanes) & load(reach.saved_ticks, k)
         return n + 1, _with_row(sums, end, _row(sums, end) + more - less)
 
     return _of_each(problem, found, lanes, step)
 
 
-def total(problem: FusionProblem, found: Walk, work: jax.Array, reads: jax.Array) -> jax.Array:
+def total_time(
+    problem: FusionProblem, found: KernelWalk, work: jax.Array, reads: jax.Array
+) -> jax.Array:
     """Return the time of all kernels, ticks, int32 `[L]`.
 
     Args:
       problem: one problem.
       found: kernels of `L` configurations.
-      work: int32 `[N, L]`; ticks as from `computed`.
-      reads: int32 `[N, L]`; ticks as from `moved`.
+      work: int32 `[N, L]`; ticks as from `compute_ticks`.
+      reads: int32 `[N, L]`; ticks as from `read_ticks`.
     """
     reach, lanes = problem.reach, work.shape[1]
 
     def step(state: Any) -> Any:
         index, ticks = state
         end = load(reach.end, index)
-        compute = added(load(problem.compute, end), _row(work, end))
+        compute = add_capped(load(problem.compute, end), _row(work, end))
         memory = load(problem.memory, end) + _row(reads, end)
-        time = masks(load(found.written, end), lanes) & time_of(problem, compute, memory)
-        return index + 1, added(ticks, time)
+        time = masks(load(found.written, end), lanes) & kernel_time(problem, compute, memory)
+        return index + 1, add_capped(ticks, time)
 
     state = jnp.int32(0), jnp.zeros(lanes, jnp.int32)
     return lax.while_loop(lambda s: s[0] < reach.num_kernels, step, state)[1]
 
 
-def visits_inside(problem: FusionProblem, found: Walk) -> jax.Array:
+def visits_inside(problem: FusionProblem, found: KernelWalk) -> jax.Array:
     """Return a mask of visits whose producer is in the kernel in any configuration. bool `[V]`.
 
     Args:
@@ -204,7 +207,7 @@ def _words(bits: jax.Array) -> jax.Array:
     return jnp.sum(bits.astype(jnp.int32) << shifts, 0)
 
 
-def _of_each(problem: FusionProblem, found: Walk, lanes: int, step: Any) -> jax.Array:
+def _of_each(problem: FusionProblem, found: KernelWalk, lanes: int, step: Any) -> jax.Array:
     sums = jnp.zeros((problem.compute.size, lanes), jnp.int32)
     return lax.while_loop(lambda s: s[0] < found.count, step, (jnp.int32(0), sums))[1]
 

@@ -17,12 +17,12 @@ from jax import lax
 from gopt.cost.schedule.engine import clock
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.engine.clock import Clock
-from gopt.cost.schedule.engine.waiting import waiting
+from gopt.cost.schedule.engine.waiting import build_waiting_lists
 from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
 
-class Timing(NamedTuple):
+class OpTimes(NamedTuple):
     """Devices, times and slack of ops, in ticks. Padding rows are 0.
 
     Attributes:
@@ -49,9 +49,9 @@ class Timing(NamedTuple):
 
 @jax.custom_batching.sequential_vmap
 @uninlined
-def timing(
+def compute_op_times(
     problem: Problem, times: Clock, device: jax.Array, position: jax.Array, count: jax.Array
-) -> Timing:
+) -> OpTimes:
     """Return times and slack of ops, given the issue order.
 
     Args:
@@ -65,8 +65,8 @@ def timing(
     size = n + t * d
     items = jnp.arange(size, dtype=jnp.int32)
     order = jnp.zeros(size + 1, jnp.int32).at[position].set(items)  # from 1; row 0 is unused
-    waits = uninlined(waiting)(problem, device)
-    demands = clock.demands(times, device)
+    waits = uninlined(build_waiting_lists)(problem, device)
+    demands = clock.all_item_resources(times, device)
 
     def item_of(element: jax.Array) -> jax.Array:
         """Return the item that waits, for an element of a waiting list."""
@@ -116,7 +116,7 @@ def timing(
     makespan = jnp.max(end)
     left = jnp.where(is_real, makespan - end[:n], 0)
     ticks = demands[1 : 2 * n : 2]
-    return Timing(
+    return OpTimes(
         device=jnp.where(is_real, device, 0),
         arrived=arrived[:n],
         start=end[:n] - ticks,

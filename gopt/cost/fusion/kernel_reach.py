@@ -12,10 +12,10 @@ import numpy as np
 from gopt.cost.fusion.rules import REPEATABLE
 
 MAX_TICKS = 2**30 - 1  # cap on costs, since recomputation can grow without bound
-MAX_TIMES = 2**15  # cap on the repetitions of an element
+MAX_REPETITIONS = 2**15  # cap on the repetitions of an element
 
 
-class Reach(NamedTuple):
+class KernelReach(NamedTuple):
     """Visits: the uses that a kernel has to look at. `N` ops, `V` visits, padded.
 
     Kernels are ordered by their ends, last first. Within a kernel, tensors are ordered by their
@@ -24,37 +24,39 @@ class Reach(NamedTuple):
     Attributes:
       end: int32 `[N]`; ops that may end a kernel, then N - 1.
       begin: int32 `[N]`; first visit of the kernel.
-      until: int32 `[N]`; last visit of a tensor that the end reads; `begin` - 1 if there is none.
+      last_visit_of_end: int32 `[N]`; last visit of a tensor that the end reads; `begin` - 1 if
+        there is none.
       num_kernels: int32 `[]`; kernels without padding.
       kernel: int32 `[V]`; op that ends the kernel.
-      reader: int32 `[V]`; place of the consumer among the ops the kernel may contain; 0 for the
-        end.
-      maker: int32 `[V]`; op that makes the tensor.
+      consumer_place: int32 `[V]`; place of the consumer among the ops the kernel may contain; 0 for
+        the end.
+      producer: int32 `[V]`; op that makes the tensor.
       place: int32 `[V]`; place of the producer, at its last use, if the kernel may contain it; else
         N - 1.
-      may: int32 `[V]`; -1 if the kernel may contain the producer, else 0.
-      last: int32 `[V]`; -1 at the tensor's last use in the kernel, else 0.
-      further: int32 `[V]`; last visit of a tensor that the producer reads, if the kernel may
-        contain the producer; else -1.
+      may_contain_mask: int32 `[V]`; -1 if the kernel may contain the producer, else 0.
+      is_last_mask: int32 `[V]`; -1 at the tensor's last use in the kernel, else 0.
+      last_visit_of_producer: int32 `[V]`; last visit of a tensor that the producer reads, if the
+        kernel may contain the producer; else -1.
       read: int32 `[V]`; ticks to read the tensor.
       work: int32 `[V]`; ticks that the kernel computes for the producer.
-      saved: int32 `[V]`; at the last use, if `may`: ticks of the first use; 0 with clones.
+      saved_ticks: int32 `[V]`; at the last use, if the kernel may contain the producer: ticks of
+        the first use; 0 with duplication.
     """
 
     end: Any
     begin: Any
-    until: Any
+    last_visit_of_end: Any
     num_kernels: Any
     kernel: Any
-    reader: Any
-    maker: Any
+    consumer_place: Any
+    producer: Any
     place: Any
-    may: Any
-    last: Any
-    further: Any
+    may_contain_mask: Any
+    is_last_mask: Any
+    last_visit_of_producer: Any
     read: Any
     work: Any
-    saved: Any
+    saved_ticks: Any
 
 
 class Ops(NamedTuple):
@@ -63,29 +65,29 @@ class Ops(NamedTuple):
     Attributes:
       compute: `[n]`; ticks to compute the op once.
       role: `[n]`; bit of the op's role.
-      into: `[n]`; bits of the roles of ends it may be fused into, and `REPEATABLE`.
+      fuses_into: `[n]`; bits of the roles of ends it may be fused into, and `REPEATABLE`.
       is_kernel: bool `[n]`; true if the op can run as a kernel.
       configurable: bool `[n]`; true if the op may be fused into its consumers.
       tensor: `[e]`; tensor that is read.
-      maker: `[e]`; op that makes it.
-      reader: `[e]`; op that reads it.
-      times: `[e]`; number of times the consumer uses each element.
+      producer: `[e]`; op that makes it.
+      consumer: `[e]`; op that reads it.
+      repetitions: `[e]`; number of times the consumer uses each element.
       read: `[e]`; ticks to read it.
     """
 
     compute: np.ndarray
     role: np.ndarray
-    into: np.ndarray
+    fuses_into: np.ndarray
     is_kernel: np.ndarray
     configurable: np.ndarray
     tensor: np.ndarray
-    maker: np.ndarray
-    reader: np.ndarray
-    times: np.ndarray
+    producer: np.ndarray
+    consumer: np.ndarray
+    repetitions: np.ndarray
     read: np.ndarray
 
 
-def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
+def compute_reach(ops: Ops, *, max_kernel_ops: int, allow_duplication: bool) -> KernelReach:
     """Return the reach of kernels, without padding; missing places are -1.
 
     A kernel may contain an op if rules allow it, and if the op is not both expensive and repeated.
@@ -94,30 +96,30 @@ def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
 
     Args:
       ops: ops to fuse.
-      limit: largest number of ops in a kernel.
-      clones: whether an op may be in several kernels. If not, a kernel may contain it only if it
-        may contain all its consumers.
+      max_kernel_ops: largest number of ops in a kernel.
+      allow_duplication: whether an op may be in several kernels. If not, a kernel may contain it
+        only if it may contain all its consumers.
     """
     n = len(ops.compute)
-    first = np.searchsorted(ops.maker, np.arange(n + 1))
+    first = np.searchsorted(ops.producer, np.arange(n + 1))
     count = np.ones(n, np.int64)  # number of ops each kernel may contain
     none = np.zeros(0, np.int64)
     held, places, repeated = [none] * n, [none] * n, [none] * n  # kernels that may contain an op
     visits = []
     for op in range(n - 1, -1, -1):
         uses = np.arange(first[op], first[op + 1])
-        readers = ops.reader[uses].tolist()
+        readers = ops.consumer[uses].tolist()
         use = np.repeat(uses, [len(held[i]) for i in readers])
         if len(use):
             ends = np.concatenate([held[i] for i in readers])
-            times = np.concatenate([repeated[i] for i in readers]) * ops.times[use]
+            repetitions = np.concatenate([repeated[i] for i in readers]) * ops.repetitions[use]
             kernels, which, uses_in = np.unique(ends, return_inverse=True, return_counts=True)
             most = np.ones(len(kernels), np.int64)
-            np.maximum.at(most, which, np.minimum(times, MAX_TIMES))
-            may = ops.configurable[op] & (ops.into[op] & ops.role[kernels] != 0)
-            may &= (most == 1) | (ops.into[op] & REPEATABLE != 0)
-            may &= count[kernels] < limit
-            if not clones:
+            np.maximum.at(most, which, np.minimum(repetitions, MAX_REPETITIONS))
+            may = ops.configurable[op] & (ops.fuses_into[op] & ops.role[kernels] != 0)
+            may &= (most == 1) | (ops.fuses_into[op] & REPEATABLE != 0)
+            may &= count[kernels] < max_kernel_ops
+            if not allow_duplication:
                 may &= uses_in == len(uses)
             place = np.where(may, count[kernels], -1)
             work = np.where(may, np.minimum(ops.compute[op] * most, MAX_TICKS), 0)
@@ -144,30 +146,30 @@ def reach(ops: Ops, *, limit: int, clones: bool) -> Reach:
     ends = np.flatnonzero(ops.is_kernel)[::-1]
     begin = np.searchsorted(-kernel, -ends)
     read = ops.read[use]
-    saved = np.where(may & last & (not clones), read[np.flatnonzero(is_first)[steps]], 0)
-    return Reach(
+    saved = np.where(may & last & (not allow_duplication), read[np.flatnonzero(is_first)[steps]], 0)
+    return KernelReach(
         end=ends,
         begin=begin,
-        until=np.maximum(latest[ends, 0], begin - 1),
+        last_visit_of_end=np.maximum(latest[ends, 0], begin - 1),
         num_kernels=np.int32(len(ends)),
         kernel=kernel,
-        reader=reader,
-        maker=ops.maker[use],
+        consumer_place=reader,
+        producer=ops.producer[use],
         place=np.where(last, place, -1),
-        may=-may.astype(np.int32),
-        last=-last.astype(np.int32),
-        further=np.where(may, latest[kernel, place], -1),
+        may_contain_mask=-may.astype(np.int32),
+        is_last_mask=-last.astype(np.int32),
+        last_visit_of_producer=np.where(may, latest[kernel, place], -1),
         read=read,
         work=work,
-        saved=saved,
+        saved_ticks=saved,
     )
 
 
-def pad_reach(found: Reach, ops: int, visits: int) -> Reach:
+def pad_reach(found: KernelReach, ops: int, visits: int) -> KernelReach:
     """Return the reach padded to these numbers of rows, int32.
 
     Args:
-      found: reach as returned by `reach`.
+      found: reach as returned by `compute_reach`.
       ops: padded number of ops, `N`.
       visits: padded number of visits, `V`.
     """
@@ -176,13 +178,13 @@ def pad_reach(found: Reach, ops: int, visits: int) -> Reach:
         return np.append(values, np.full(count - len(values), fill)).astype(np.int32)
 
     by_kernel = {"end": pad(found.end, ops, ops - 1), "begin": pad(found.begin, ops)}
-    by_kernel["until"] = pad(found.until, ops, -1)
-    by_visit = {f: pad(getattr(found, f), visits) for f in Reach._fields[4:]}
+    by_kernel["last_visit_of_end"] = pad(found.last_visit_of_end, ops, -1)
+    by_visit = {f: pad(getattr(found, f), visits) for f in KernelReach._fields[4:]}
     by_visit["place"] = pad(np.where(found.place < 0, ops - 1, found.place), visits, ops - 1)
     return found._replace(**by_kernel, **by_visit)
 
 
-def admitted(found: Reach, num_ops: int) -> list[dict[int, int]]:
+def members_by_kernel(found: KernelReach, num_ops: int) -> list[dict[int, int]]:
     """Return, for each op's kernel, the ops it may contain, and the ticks it computes for each.
 
     Args:
@@ -190,8 +192,10 @@ def admitted(found: Reach, num_ops: int) -> list[dict[int, int]]:
       num_ops: number of ops.
     """
     result: list[dict[int, int]] = [{} for _ in range(num_ops)]
-    visits = np.flatnonzero((np.asarray(found.may) != 0) & (np.asarray(found.last) != 0))
-    columns = (np.asarray(x)[visits].tolist() for x in (found.kernel, found.maker, found.work))
+    visits = np.flatnonzero(
+        (np.asarray(found.may_contain_mask) != 0) & (np.asarray(found.is_last_mask) != 0)
+    )
+    columns = (np.asarray(x)[visits].tolist() for x in (found.kernel, found.producer, found.work))
     for kernel, maker, work in zip(*columns, strict=True):
         result[kernel][maker] = work
     return result
