@@ -33,7 +33,7 @@ from experiments.harness.command_line import UsageError, at_least, choice
 from experiments.harness.tables import milliseconds
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import RULES
-from gopt.fusion import CPU, KernelTimes, Rates, features, fit, fused
+from gopt.fusion import CPU, KernelTimes, Rates, count_work, fit_rates, fused
 from gopt.fusion.api import parts_of
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion
@@ -102,7 +102,13 @@ BLOCKS: dict[str, Callable[[], Case]] = {
 }
 SEMANTICS = {"joined": replace(RULES["cpu"], allow_duplication=False), "cloned": RULES["cpu"]}
 # Rough rates of one core; costs with these rates are not reported.
-GUESS = Rates(byte=5e-11, flop=5e-11, function=1e-9, product=2e-11, kernel=1e-6)
+GUESS = Rates(
+    seconds_per_byte=5e-11,
+    seconds_per_flop=5e-11,
+    seconds_per_function_element=1e-9,
+    seconds_per_product_flop=2e-11,
+    seconds_per_kernel=1e-6,
+)
 
 TOLERANCE = 1e-4  # relative to the largest value of an array
 
@@ -159,7 +165,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     for semantics, problem in problems.items():
         fuse = drawn(problem, settings.configurations // 2, settings.seed)
         shares.append(fuse[:, problem.configurable].mean(1))
-        counts.append(features(traced.graph, fuse, rules=SEMANTICS[semantics]))
+        counts.append(count_work(traced.graph, fuse, rules=SEMANTICS[semantics]))
         for k, bits in enumerate(fuse):
             every.append(parts_of(traced, problem, bits))
             function = jax.jit(fused(program, every[-1]), compiler_options=options)
@@ -209,7 +215,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
     # Both semantics start with the same configurations, and hold out the same ones.
     half = len(measured) // len(SEMANTICS)
     held = np.arange(len(measured)) % half % 2 == 1
-    rates = fit(row["counts"][~held], measured[~held])
+    rates = fit_rates(row["counts"][~held], measured[~held])
     predicted = row["counts"] @ np.array(rates)
     return {
         "rank of halves": _correlation(typical(seconds[:, :middle]), typical(seconds[:, middle:])),

@@ -37,9 +37,9 @@ def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
 
     def timing(decision: go.Decision) -> OpTimes:
         device, zeros = decision.placement, jnp.zeros_like(decision.placement)
-        never = dict.fromkeys(("arrived", "start", "end", "yielding"), zeros)
-        received = jnp.zeros((problem.shape.tensors, problem.num_devices), jnp.int32)
-        rest = {"device": device, "slack": zeros + 1, "received": received}
+        never = dict.fromkeys(("arrived", "start", "end", "local_slack"), zeros)
+        transfer_arrival = jnp.zeros((problem.shape.tensors, problem.num_devices), jnp.int32)
+        rest = {"device": device, "slack": zeros + 1, "transfer_arrival": transfer_arrival}
         return OpTimes(**never, **rest, makespan=jnp.int32(1))
 
     return go.Simulator(go.simulator_of(problem, objective, order).cost, timing)

@@ -1,6 +1,6 @@
 """Configurations of fusion as programs, the times of their kernels, and rates fitted to them."""
 
-from gopt.cost.fusion.rates import CPU, Rates, features, fit
+from gopt.cost.fusion.rates import CPU, Rates, count_work, fit_rates
 from gopt.fusion.programs import groups_of, members, own_fusion
 from gopt.measure.kernel_times import KernelTimes
 from gopt.xla.fused import fused, kernel_of
@@ -9,8 +9,8 @@ __all__ = (
     "CPU",
     "KernelTimes",
     "Rates",
-    "features",
-    "fit",
+    "count_work",
+    "fit_rates",
     "fused",
     "groups_of",
     "kernel_of",

@@ -60,7 +60,11 @@ def state(
             maker = int(problem.producer[tensor[use]])
             reader = int(problem.consumer[use])
             is_away = device[maker] != device[reader]
-            there = timing.received[tensor[use]][device[reader]] if is_away else timing.end[maker]
+            there = (
+                timing.transfer_arrival[tensor[use]][device[reader]]
+                if is_away
+                else timing.end[maker]
+            )
             if group[maker] != group[reader]:
                 reads[value[maker]] += sent[use] * (group[reader] == name)
                 gives[value[reader]] += sent[use] * (group[maker] == name)
@@ -71,7 +75,7 @@ def state(
         crowd = mean([crowd_of[moments[i]][device[i]] for i in members])
         urgent = sum(time[i] for i in members if critical[i])
         waited = [timing.start[i] - timing.arrived[i] for i in members if critical[i]]
-        yielding = [timing.yielding[i] for i in members if critical[i]]
+        local_slack = [timing.local_slack[i] for i in members if critical[i]]
         same = [
             scaled(share),
             crowd,
@@ -80,7 +84,10 @@ def state(
         ]
         same += [scaled(urgent), urgent / max(share, 1e-9)]
         same += [scaled(min(timing.slack[i] for i in members) / whole)]
-        same += [scaled(max(waited, default=0) / whole), scaled(max(yielding, default=0) / whole)]
+        same += [
+            scaled(max(waited, default=0) / whole),
+            scaled(max(local_slack, default=0) / whole),
+        ]
         rows = []
         for v in range(values):
             here = mean([value[i] == v for i in members])

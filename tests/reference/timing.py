@@ -17,7 +17,7 @@ def timing(problem: Problem, keys: Any) -> dict[str, list[Any]]:
         _, end = times(problem, plan, found.order, late=op, by=MAX_TICKS, busy=busy)
         return found.makespan + MAX_TICKS - max(end.values())
 
-    def received(tensor: int, device: int) -> int:
+    def transfer_arrival(tensor: int, device: int) -> int:
         item = plan.rows + tensor * plan.devices + device
         return found.end[item] if item in plan.transfers else 0
 
@@ -27,6 +27,8 @@ def timing(problem: Problem, keys: Any) -> dict[str, list[Any]]:
         "start": [found.start[op] for op in plan.ops],
         "end": [found.end[op] for op in plan.ops],
         "slack": [left(op, keeps_device=True) for op in plan.ops],
-        "yielding": [left(op, keeps_device=False) for op in plan.ops],
-        "received": [[received(t, d) for d in range(plan.devices)] for t in plan.tensors],
+        "local_slack": [left(op, keeps_device=False) for op in plan.ops],
+        "transfer_arrival": [
+            [transfer_arrival(t, d) for d in range(plan.devices)] for t in plan.tensors
+        ],
     }

@@ -101,7 +101,7 @@ def test_ops_run_when_their_kernels_do(name):
     for field, values in reference_timing(problem, keys).items():
         alone, together = (np.asarray(getattr(each, field)) for each in found.values())
         assert alone[: len(values)].tolist() == values, field
-        if field == "received":
+        if field == "transfer_arrival":
             assert together[tensors].tolist() == of_kernels[field], field
             assert together.sum() == np.sum(of_kernels[field])
             continue

@@ -18,43 +18,56 @@ class Rates(NamedTuple):
     """Seconds per unit of work on a machine. Counts of work use the same fields.
 
     Attributes:
-      byte: s per byte moved.
-      flop: s per flop of element-wise ops, moves and reductions.
-      function: s per element of an exponential, root, division or similar function.
-      product: s per flop of all other ops, mainly products.
-      kernel: s per kernel launch.
+      seconds_per_byte: s per byte moved.
+      seconds_per_flop: s per flop of element-wise ops, moves and reductions.
+      seconds_per_function_element: s per element of an exponential, root, division or similar
+        function.
+      seconds_per_product_flop: s per flop of all other ops, mainly products.
+      seconds_per_kernel: s per kernel launch.
     """
 
-    byte: float
-    flop: float
-    function: float
-    product: float
-    kernel: float
+    seconds_per_byte: float
+    seconds_per_flop: float
+    seconds_per_function_element: float
+    seconds_per_product_flop: float
+    seconds_per_kernel: float
 
     def hardware(self) -> Hardware:
         """Return the machine of one device with these rates. Compute hides no memory time."""
         return unit_rate_devices(
             1,
-            memory_bandwidth=1 / self.byte if self.byte else np.inf,
-            launch=self.kernel,
+            memory_bandwidth=1 / self.seconds_per_byte if self.seconds_per_byte else np.inf,
+            launch=self.seconds_per_kernel,
             overlap=0.0,
         )
 
     def compute(self, graph: Graph) -> np.ndarray:
         """Return the compute time of each op of a graph, s, float64 `[N]`."""
-        return _work(graph) @ np.array([self.flop, self.function, self.product])
+        return _work(graph) @ np.array(
+            [
+                self.seconds_per_flop,
+                self.seconds_per_function_element,
+                self.seconds_per_product_flop,
+            ]
+        )
 
     def problem(self, graph: Graph, *, rules: Rules = RULES["cpu"]) -> FusionProblem:
         """Return the problem of fusing the ops of a graph on this machine."""
         return prepare_fusion(graph, self.hardware(), rules=rules, compute=self.compute(graph))
 
 
-# One CPU core. `byte`, `flop` and `product` were fitted to a single BERT block, in
-# `experiments.fused_time`. The fit cannot tell `function` and `kernel` from 0: our choice.
-CPU = Rates(byte=3e-11, flop=8e-11, function=2.4e-10, product=5e-12, kernel=1e-7)
+# One CPU core. Rates of bytes, flop and products were fitted to a single BERT block, in
+# `experiments.fused_time`. The fit cannot tell the other two from 0: our choice.
+CPU = Rates(
+    seconds_per_byte=3e-11,
+    seconds_per_flop=8e-11,
+    seconds_per_function_element=2.4e-10,
+    seconds_per_product_flop=5e-12,
+    seconds_per_kernel=1e-7,
+)
 
 
-def features(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> np.ndarray:
+def count_work(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> np.ndarray:
     """Return the work of configurations: float64 `[P, 5]`, counts in the columns of `Rates`.
 
     Args:
@@ -66,7 +79,7 @@ def features(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> 
       ValueError: a configuration recomputes so much that its cost reaches the maximum.
     """
     columns = []
-    for unit in np.eye(len(Rates._fields))[:-1]:  # all fields except `kernel`
+    for unit in np.eye(len(Rates._fields))[:-1]:  # all fields except `seconds_per_kernel`
         problem = Rates(*unit.tolist()).problem(graph, rules=rules)
         kernels = _kernels(problem, fuse)
         if kernels.cost.max(initial=0) >= MAX_TICKS:
@@ -75,11 +88,11 @@ def features(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> 
     return np.stack([*columns, kernels.is_end.sum(1).astype(np.float64)], 1)
 
 
-def fit(counts: np.ndarray, seconds: np.ndarray) -> Rates:
+def fit_rates(counts: np.ndarray, seconds: np.ndarray) -> Rates:
     """Return the non-negative rates with the least sum of (predicted / measured - 1)².
 
     Args:
-      counts: work of configurations as from `features`, `[K, 5]`.
+      counts: work of configurations as from `count_work`, `[K, 5]`.
       seconds: measured times, `[K]`.
 
     Raises:

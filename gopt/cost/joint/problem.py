@@ -93,12 +93,12 @@ def prepare_joint(
         tick=tick,
     )
     fusion = [final(machine) for machine in machines]
-    seconds = tick * np.stack([alone(problem)[:n] for problem in fusion], 1)[:, kind]
+    seconds = tick * np.stack([unfused_ticks(problem)[:n] for problem in fusion], 1)[:, kind]
     schedule = prepare(reduced, hardware, seconds=seconds, allowed=allowed, tick=tick)
     return JointProblem(schedule, tuple(fusion), kind.astype(np.int32))
 
 
-def alone(problem: FusionProblem) -> np.ndarray:
+def unfused_ticks(problem: FusionProblem) -> np.ndarray:
     """Return the time of each op as a kernel of its own, ticks, int64 `[N]`; 0 for other ops."""
     read = np.bincount(problem.access, problem.read, minlength=len(problem.compute))
     memory = problem.memory + read.astype(np.int64)
@@ -128,7 +128,7 @@ def _tick(fusion: list[FusionProblem], sent: Problem) -> float:
     `MAX_UNFUSED_TICKS`.
     """
     # The slowest times of ops add up to no more than the times on all kinds of devices.
-    ops = sum(float(problem.tick) for problem in fusion if alone(problem).any())
+    ops = sum(float(problem.tick) for problem in fusion if unfused_ticks(problem).any())
     transfers = sent.transfer_ticks.astype(np.int64).max(1).sum() * float(sent.tick)
     least = max(ops, transfers / MAX_TRANSFER_TICKS)
     return power_of_two(least) if least > 0 else 1.0

@@ -31,9 +31,10 @@ class OpTimes(NamedTuple):
       start: int32 `[N]`; start of the op.
       end: int32 `[N]`; end of the op.
       slack: int32 `[N]`; longest delay of the end that leaves the makespan unchanged.
-      yielding: int32 `[N]`; slack if the next item on the device did not wait for the op, and all
-        other items waited as before; at least `slack`.
-      received: int32 `[T, D]`; time when a tensor that is sent to the device arrives; else 0.
+      local_slack: int32 `[N]`; slack if the next item on the device did not wait for the op, and
+        all other items waited as before; at least `slack`.
+      transfer_arrival: int32 `[T, D]`; time when a tensor that is sent to the device arrives; else
+      0.
       makespan: int32 `[]`; last end.
     """
 
@@ -42,8 +43,8 @@ class OpTimes(NamedTuple):
     start: Any
     end: Any
     slack: Any
-    yielding: Any
-    received: Any
+    local_slack: Any
+    transfer_arrival: Any
     makespan: Any
 
 
@@ -122,7 +123,7 @@ def compute_op_times(
         start=end[:n] - ticks,
         end=end[:n],
         slack=left - jnp.where(is_real, last[:n], 0),
-        yielding=left - jnp.where(is_real, behind[:n], 0),
-        received=end[n:].reshape(t, d),
+        local_slack=left - jnp.where(is_real, behind[:n], 0),
+        transfer_arrival=end[n:].reshape(t, d),
         makespan=makespan,
     )

@@ -125,7 +125,7 @@ def simulator_of(
         found = dispatch.timed(kernels, keys_of(kernels, order, decision))
         end = kernel_ends_by_level(problem.fusion[0], decision.fusion)
         of_kernels = found._asdict()
-        kept = {name: of_kernels.pop(name) for name in ("received", "makespan")}
+        kept = {name: of_kernels.pop(name) for name in ("transfer_arrival", "makespan")}
         return OpTimes(**{name: value[end] for name, value in of_kernels.items()}, **kept)
 
     return Simulator(jax.vmap(joint_cost), joint_timing)

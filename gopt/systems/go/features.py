@@ -35,7 +35,7 @@ class _Ops(NamedTuple):
       start: float32 `[N]`, start of each op.
       slack: float32 `[N]`, slack of each op.
       waited: float32 `[N]`, time that critical ops wait for their device.
-      yielding: float32 `[N]`, slack of critical ops if the next op on their device did not wait.
+      local_slack: float32 `[N]`, slack of critical ops if the next op on their device did not wait.
       critical: float32 `[N]`, 1 for critical ops.
     """
 
@@ -44,7 +44,7 @@ class _Ops(NamedTuple):
     start: jax.Array
     slack: jax.Array
     waited: jax.Array
-    yielding: jax.Array
+    local_slack: jax.Array
     critical: jax.Array
 
 
@@ -118,7 +118,7 @@ def _of_ops(inputs: Inputs, timing: OpTimes) -> _Ops:
         start=start,
         slack=timing.slack / whole,
         waited=critical * (timing.start - timing.arrived) / whole,
-        yielding=critical * timing.yielding / whole,
+        local_slack=critical * timing.local_slack / whole,
         critical=critical,
     )
 
@@ -127,7 +127,7 @@ def _of_uses(inputs: Inputs, timing: OpTimes) -> _Uses:
     maker, reader = inputs.maker, inputs.reader
     there = timing.device[reader]
     is_away = timing.device[maker] != there
-    arrives = jnp.where(is_away, timing.received[inputs.tensor, there], timing.end[maker])
+    arrives = jnp.where(is_away, timing.transfer_arrival[inputs.tensor, there], timing.end[maker])
     is_urgent = (timing.slack[reader] == 0) & (arrives == timing.start[reader])
     sent: jax.Array = inputs.sent
     return _Uses(sent, jnp.where(is_away, sent, 0), jnp.where(is_urgent, sent, 0))
@@ -154,9 +154,11 @@ def _groups(
         summed, averaged.shape[1], 1, values, values, 1, 1, 1
     )
     here, meets, crowd, start = _split(means / jnp.maximum(weight, 1e-9), values, values, 1, 1)
-    longest = jnp.stack([1 - log_share(ops.slack), *map(log_share, (ops.waited, ops.yielding))], 1)
+    longest = jnp.stack(
+        [1 - log_share(ops.slack), *map(log_share, (ops.waited, ops.local_slack))], 1
+    )
     longest = jnp.maximum(jax.ops.segment_max(mine * longest, group, size), 0)
-    tight, waited, yielding = _split(longest, 1, 1, 1)
+    tight, waited, local_slack = _split(longest, 1, 1, 1)
 
     maker, reader = inputs.maker, inputs.reader
     out, into = group[maker], group[reader]
@@ -176,7 +178,7 @@ def _groups(
         *(jnp.log1p(jnp.sum(inputs.bytes[:, None] * on, 0)), jnp.linspace(0, 1, values)),
         *(log_share(share), crowd, log_share(away), start),
         *(log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
-        *(1 - tight, waited, yielding),
+        *(1 - tight, waited, local_slack),
     )
     state = jnp.stack([jnp.broadcast_to(x, here.shape).astype(jnp.float32) for x in each], -1)
     return Groups(state, is_real[:, None] & (has < members) & (forbidden == 0))

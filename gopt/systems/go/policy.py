@@ -202,9 +202,9 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
 
     def run(policy: Policy) -> None:
         zeros = jnp.zeros(len(inputs.share), jnp.int32)
-        received = jnp.zeros((1, inputs.allowed.shape[1]), jnp.int32)
+        transfer_arrival = jnp.zeros((1, inputs.allowed.shape[1]), jnp.int32)
         empty = dict.fromkeys(OpTimes._fields, zeros)
-        timing = OpTimes(**empty | {"received": received, "makespan": jnp.int32(1)})
+        timing = OpTimes(**empty | {"transfer_arrival": transfer_arrival, "makespan": jnp.int32(1)})
         groups = observe(inputs, Decision(zeros, zeros, zeros), timing, settings=settings)
         policy.moves(policy.embed(inputs), groups)
 

@@ -118,7 +118,7 @@ def test_it_matches_the_reference_where_much_is_repeated(seed):
     rules = rules_with(bool(seed % 2), max_kernel_ops)
     problem = prepare_fusion(graph, machine(rng), rules=rules, rows=(40, 90, 900))
     times = np.where(rng.random(90) < 0.2, 3, 1).astype(np.int32)
-    check(rebuilt(problem._replace(times=times)), rng)
+    check(rebuilt(problem._replace(repetitions=times)), rng)
 
 
 @pytest.mark.slow

@@ -9,10 +9,16 @@ import pytest
 
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.rules import RULES
-from gopt.fusion import Rates, features, fit
+from gopt.fusion import Rates, count_work, fit_rates
 from gopt.graph.tracing import trace
 
-RATES = Rates(byte=3e-11, flop=1e-10, function=2e-9, product=4e-11, kernel=1e-6)
+RATES = Rates(
+    seconds_per_byte=3e-11,
+    seconds_per_flop=1e-10,
+    seconds_per_function_element=2e-9,
+    seconds_per_product_flop=4e-11,
+    seconds_per_kernel=1e-6,
+)
 
 
 def model(x, w):
@@ -38,7 +44,7 @@ def test_features_times_rates_are_the_cost(graph, allow_duplication):
     problem = RATES.problem(graph, rules=rules)
     fuse = configurations(problem)
     found = jax.vmap(fusion_cost, (None, 0))(problem, fuse) * float(problem.tick)
-    expected = features(graph, fuse, rules=rules) @ np.array(RATES)
+    expected = count_work(graph, fuse, rules=rules) @ np.array(RATES)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert len(set(np.asarray(found).tolist())) > 6
 
@@ -46,7 +52,7 @@ def test_features_times_rates_are_the_cost(graph, allow_duplication):
 def test_by_hand(graph):
     """Nothing fused: every op reads and writes, and the product is counted apart."""
     fuse = np.zeros((1, len(RATES.problem(graph).compute)), bool)
-    byte, flop, function, product, kernel = features(graph, fuse)[0]
+    byte, flop, function, product, kernel = count_work(graph, fuse)[0]
     n, (big, column, square) = int(graph.num_ops), (4 * 32 * 16, 4 * 32, 4 * 16 * 16)
     assert product == pytest.approx(2 * 32 * 16 * 16, rel=1e-4)
     assert function == pytest.approx(4 * 32 * 16, rel=1e-4)  # one tanh, three exponentials
@@ -67,19 +73,19 @@ def test_by_hand(graph):
 def test_functions_count_by_element_however_they_are_expanded(function):
     graph = trace(function, jnp.ones((8, 5))).graph
     fuse = np.zeros((1, len(RATES.problem(graph).compute)), bool)
-    found = features(graph, fuse)[0]
+    found = count_work(graph, fuse)[0]
     np.testing.assert_allclose(found, [2 * 4 * 40, 0, 40, 0, 1], rtol=1e-4)
 
 
 def test_rates_are_found_again(graph):
     fuse = configurations(RATES.problem(graph))
     joined = replace(RULES["cpu"], allow_duplication=False)
-    counts = np.concatenate([features(graph, fuse, rules=r) for r in (joined, RULES["cpu"])])
+    counts = np.concatenate([count_work(graph, fuse, rules=r) for r in (joined, RULES["cpu"])])
     rng = np.random.default_rng(0)
     counts = counts * rng.uniform(0.1, 10, counts.shape)  # the features of one graph are dependent
-    found = fit(counts, counts @ np.array(RATES))
+    found = fit_rates(counts, counts @ np.array(RATES))
     np.testing.assert_allclose(found, RATES, rtol=1e-6)
-    assert min(fit(counts, rng.uniform(1, 2, len(counts)))) >= 0
+    assert min(fit_rates(counts, rng.uniform(1, 2, len(counts)))) >= 0
 
 
 def test_what_takes_no_time_is_left_out(graph):
@@ -90,16 +96,16 @@ def test_what_takes_no_time_is_left_out(graph):
 
 def test_bad_times_are_refused():
     with pytest.raises(ValueError, match=r"counts has shape \(2, 3\): expected \(2, 5\)"):
-        fit(np.ones((2, 3)), np.ones(2))
+        fit_rates(np.ones((2, 3)), np.ones(2))
     with pytest.raises(ValueError, match=r"seconds\[1\] is inf"):
-        fit(np.ones((2, 5)), np.array([1, np.inf]))
+        fit_rates(np.ones((2, 5)), np.array([1, np.inf]))
     with pytest.raises(ValueError, match="seconds is empty"):
-        fit(np.ones((0, 5)), np.ones(0))
+        fit_rates(np.ones((0, 5)), np.ones(0))
     for bad in (np.nan, -1):
         counts = np.ones((3, 5))
         counts[2, 1] = bad
         with pytest.raises(ValueError, match=r"counts\[2, 1\] is"):
-            fit(counts, np.ones(3))
+            fit_rates(counts, np.ones(3))
 
 
 def test_what_ends_at_the_largest_cost_is_no_feature():
@@ -111,4 +117,4 @@ def test_what_ends_at_the_largest_cost_is_no_feature():
     graph = trace(repeat, jnp.ones(1000)).graph
     fuse = np.ones((1, len(RATES.problem(graph).compute)), bool)
     with pytest.raises(ValueError, match=r"fuse\[0\] computes too much"):
-        features(graph, fuse)
+        count_work(graph, fuse)

@@ -8,7 +8,7 @@ import pytest
 from gopt.cost.fusion.problem import MAX_UNFUSED_TICKS
 from gopt.cost.fusion.rules import RULES, Rules
 from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.joint.problem import MAX_SLOWDOWN, MAX_TRANSFER_TICKS, alone, prepare_joint
+from gopt.cost.joint.problem import MAX_SLOWDOWN, MAX_TRANSFER_TICKS, prepare_joint, unfused_ticks
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.graph import graph as graphs
 from gopt.graph import padding
@@ -47,7 +47,7 @@ def test_an_op_takes_what_a_kernel_of_its_own_does_on_each_kind_of_device():
     joint = prepare_joint(GRAPH, hardware)
     assert len(joint.fusion) == 2 and joint.kind.tolist() == [0, 1, 0, 1]
     for device, kind in enumerate(joint.kind):
-        ticks = alone(joint.fusion[kind])
+        ticks = unfused_ticks(joint.fusion[kind])
         assert joint.schedule.op_ticks[:, device].tolist() == ticks.tolist()
     tanh = op(GRAPH, "tanh")
     compute, moved = 9 * 300 / 1e9, 2 * 1200 / 1e9  # tanh counts as nine flops

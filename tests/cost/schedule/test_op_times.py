@@ -59,4 +59,4 @@ def test_an_op_yields_where_only_its_device_is_waited_for():
     device = np.eye(2, dtype=np.float32)[[0, 0, 1, 0]]
     found = fast(problem, decoding.Keys(device, np.float32([0, 1, 2, 3]), None))
     assert found.slack.tolist() == [0, 0, 1, 0]
-    assert found.yielding.tolist() == [3, 0, 1, 0]
+    assert found.local_slack.tolist() == [3, 0, 1, 0]
