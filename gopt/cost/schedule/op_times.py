@@ -33,8 +33,7 @@ class OpTimes(NamedTuple):
       slack: int32 `[N]`; longest delay of the end that leaves the makespan unchanged.
       local_slack: int32 `[N]`; slack if the next item on the device did not wait for the op, and
         all other items waited as before; at least `slack`.
-      transfer_arrival: int32 `[T, D]`; time when a tensor that is sent to the device arrives; else
-      0.
+      transfer_arrival: int32 `[T, D]`; arrival of a tensor that is sent to the device; else 0.
       makespan: int32 `[]`; last end.
     """
 
