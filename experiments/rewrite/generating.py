@@ -42,17 +42,12 @@ class Settings(command_line.Settings):
       domains: domains from `gopt.rewriting.generate_rules.DOMAINS`; by default all.
       operators: most operators of an expression.
       seed: seed of the numbers on which expressions are compared.
-      times: verifications of an equality.
       folder: folder of the table, the figures and the rules.
-
-    Raises:
-      ValueError: `operators` is below 1.
     """
 
     domains: tuple[str, ...] = choice(DOMAINS)
     operators: int = at_least(1, 3)
     seed: int = 0
-    times: int = 3
     folder: Path = Path("runs/rewrite/generating")
 
 
@@ -68,7 +63,7 @@ def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str,
     expressions = Expressions(DOMAINS[name], settings.seed)
     for level in track(range(settings.operators), f"{name}: expressions"):
         expressions.grow(last=level == settings.operators - 1)
-    generator = Generator(expressions, times=settings.times)
+    generator = Generator(expressions)
     for group in track(generator.groups(), f"{name}: equalities"):
         generator.choose(group)
     different = [each for each in generator.chosen if not is_same(each)]
@@ -91,8 +86,17 @@ def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str,
     return row, new
 
 
-def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table, and save it."""
+def main(settings: Settings) -> list[Rule]:
+    """Return the new rules; save them with the figures, and print and save the table."""
+    store.save_settings(settings.folder, settings)
+    rows, new = list[dict[str, Any]](), list[Rule]()
+    for name in settings.domains:
+        row, found = run(name, settings, new)
+        rows.append(row)
+        new.extend(found)
+        store.save_json(settings.folder / "generating.json", rows)
+    with write_whole(settings.folder / "generated.txt") as temporary:
+        temporary.write_text(write_rules(new))
     tables.show_rows(
         f"Equal expressions of {settings.operators} operators at most, and the rules they make",
         rows,
@@ -100,9 +104,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
             ("domain", "domain"),
             ("expressions", "expressions"),
             ("equal pairs", "pairs"),
-            ("with the first", "with the first"),
-            ("not renamed", "not renamed"),
-            ("wrong", "wrong"),
+            *((key, key) for key in ("with the first", "not renamed", "wrong")),
             ("from which all follow", "chosen"),
             ("not one term", "different"),
             ("rules", "rules"),
@@ -113,20 +115,6 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
         ),
         settings.folder / "table.md",
     )
-
-
-def main(settings: Settings) -> list[Rule]:
-    """Return the new rules; save them with the figures, and print and save the table."""
-    rows, new = list[dict[str, Any]](), list[Rule]()
-    for name in settings.domains:
-        row, found = run(name, settings, new)
-        rows.append(row)
-        new.extend(found)
-        store.save_json(settings.folder / "generating.json", rows)
-    with write_whole(settings.folder / "generated.txt") as temporary:
-        temporary.write_text(write_rules(new))
-    store.save_settings(settings.folder, settings)
-    show(rows, settings)
     return new
 
 

@@ -1,31 +1,30 @@
 """Count the kernels of XLA for GPUs, to find rewrites of models and single rules that it makes.
 
-    python -m experiments.rewrite.gpu
     python -m experiments.rewrite.gpu --target h100_sxm.txtpb
 
-Programs are compiled and not run. This needs a compiler for GPUs (`pip install "jax[cuda12]"`), and
-a GPU or its description. XLA's repository has some at `xla/backends/gpu/target_config/specs`. Needs
-the extra `rewriting`.
+Programs are compiled and not run. This needs a compiler for GPUs (`pip install "jax[cuda12]"`) and
+the description of a GPU, but no GPU. XLA's repository has some at
+`xla/backends/gpu/target_config/specs`. Needs the extra `rewriting`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax import lax
 from jax.experimental import topologies
 from jax.sharding import Sharding, SingleDeviceSharding
-from rich.progress import track
 
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import choice
 from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY, MODELS
 from gopt.cost.hardware import h100s
-from gopt.rewriting import RULES, Matcher, RewrittenProgram, roofline
+from gopt.rewriting import RULES, Matcher, RewrittenProgram, Terms, roofline
 from gopt.rewriting.search.saturation import saturation
 from gopt.workloads.cases import Case, floats
 
@@ -35,30 +34,15 @@ class Settings(command_line.Settings):
     """Settings of the compilation.
 
     Attributes:
+      target: file that describes a GPU, a `GpuTargetConfigProto` as text.
       models: models from `experiments.rewrite.models.EVERY`; by default the papers' models,
         `MODELS`.
-      target: file that describes a GPU, a `GpuTargetConfigProto` as text; by default the GPU of
-        this machine.
-      folder: folder of the tables and the figures.
+      folder: folder of the table and the figures.
     """
 
+    target: Path
     models: tuple[str, ...] = choice(EVERY, MODELS)
-    target: Path | None = None
     folder: Path = Path("runs/rewrite/gpu")
-
-
-class Kernels(NamedTuple):
-    """Counts of kernels in a GPU program.
-
-    Attributes:
-      products: matrix products.
-      convolutions: convolutions.
-      others: other kernels.
-    """
-
-    products: int
-    convolutions: int
-    others: int
 
 
 def convolve(x: jax.Array, kernel: jax.Array, groups: int = 1) -> jax.Array:
@@ -97,37 +81,7 @@ EXAMPLES = {
 }
 
 
-def gpu(target: Path | None) -> Any:
-    """Return the device that programs are compiled for.
-
-    Raises:
-      ValueError: this machine has no GPU, and none is described.
-    """
-    if target is None:
-        try:
-            return jax.devices("gpu")[0]
-        except RuntimeError as error:
-            raise ValueError("no GPU is here: expected a target, which describes one") from error
-    topology = topologies.get_topology_desc(
-        platform="cuda", target_config=target.read_text(), topology="1x1x1"
-    )
-    return topology.devices[0]
-
-
-def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> Kernels:
-    """Return the kernel counts of XLA's program of a function.
-
-    Args:
-      fn: function.
-      args: arguments, as shapes.
-      where: sharding on a GPU, of this machine or described.
-    """
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), args)
-    traced = jax.jit(fn).trace(*shapes)
-    return count(traced.lower(lowering_platforms=("cuda",)).compile().as_text())
-
-
-def count(text: str) -> Kernels:
+def count(text: str) -> dict[str, int]:
     """Count the kernels of an XLA module for a GPU.
 
     Args:
@@ -137,67 +91,72 @@ def count(text: str) -> Kernels:
     convolutions = len(re.findall(r"\"__cudnn\$conv", text))
     (entry,) = re.findall(r"^ENTRY .*?^}", text, re.MULTILINE | re.DOTALL)
     launched = re.findall(r" = .*? (fusion|copy|custom-call|reduce|sort|scatter)\(", entry)
-    return Kernels(products, convolutions, len(launched) - products - convolutions)
+    others = len(launched) - products - convolutions
+    return {"products": products, "convolutions": convolutions, "others": others}
 
 
-def compare(case: Case, found: RewrittenProgram, where: Sharding) -> tuple[Kernels, Kernels]:
-    """Return the kernel counts of a function before and after rewriting, weights folded."""
+def kernels(fn: Any, args: Sequence[Any], where: Sharding) -> dict[str, int]:
+    """Return the kernel counts of XLA's program of a function.
+
+    Args:
+      fn: function.
+      args: arguments, as shapes.
+      where: sharding on a described GPU.
+    """
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), args)
+    traced = jax.jit(fn).trace(*shapes)
+    return count(traced.lower(lowering_platforms=("cuda",)).compile().as_text())
+
+
+def apply_once(name: str, terms: Terms, roots: tuple[int, ...]) -> Any:
+    """Return the results of a program after one application of a rule."""
+    matcher = Matcher(terms, [rule for rule in RULES if rule.name == name])
+    return matcher.apply(roots, matcher.matches(roots)[0])
+
+
+def saturate(terms: Terms, roots: tuple[int, ...]) -> Any:
+    """Return the results of the cheapest program by saturation, under a roofline of an H100."""
+    return saturation(terms, roots, roofline(h100s(1))).roots
+
+
+def compare(
+    name: str, make: Callable[[], Case], rewritten: Callable[..., Any], where: Sharding
+) -> dict[str, Any]:
+    """Return the kernel counts of a program before and after rewriting, weights folded."""
+    case = make()
+    terms, roots, program = read_model(case)
+    found = RewrittenProgram(terms, rewritten(terms, roots), program, {0})
     weights, *inputs = case.args
     folded = jax.eval_shape(found.fold, weights)
-    return kernels(case.fn, case.args, where), kernels(found.run, (folded, *inputs), where)
-
-
-def of_rules(where: Sharding) -> list[dict[str, Any]]:
-    """Return the kernel counts of XLA's programs before and after each rule."""
-    rules, rows = {rule.name: rule for rule in RULES}, []
-    for name, case in track(EXAMPLES.items(), "rules"):
-        terms, roots, program = read_model(case)
-        matcher = Matcher(terms, [rules[name]])
-        rewritten = matcher.apply(roots, matcher.matches(roots)[0])
-        assert rewritten is not None  # a single match cannot make a cycle
-        before, after = compare(case, RewrittenProgram(terms, rewritten, program, {0}), where)
-        rows.append({"rule": name, "before": before._asdict(), "after": after._asdict()})
-    return rows
-
-
-def of_models(names: Sequence[str], where: Sharding) -> list[dict[str, Any]]:
-    """Return the kernel counts of XLA's programs of models, before and after saturation."""
-    rows = []
-    for name in track(names, "models"):
-        case = EVERY[name]()
-        terms, roots, program = read_model(case)
-        found = saturation(terms, roots, roofline(h100s(1)))
-        before, after = compare(case, RewrittenProgram(terms, found.roots, program, {0}), where)
-        rows.append({"model": name, "before": before._asdict(), "after": after._asdict()})
-    return rows
-
-
-def show(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Print a table of kernels, and save it."""
-    columns = next(iter(rows[0])), *Kernels._fields, *(f"{name}, then" for name in Kernels._fields)
-    cells = [
-        (
-            row[columns[0]],
-            *(row[side][name] for side in ("before", "after") for name in Kernels._fields),
-        )
-        for row in rows
-    ]
-    tables.show(title, columns, cells, path)
+    before = kernels(case.fn, case.args, where)
+    return {"name": name, "before": before, "after": kernels(found.run, (folded, *inputs), where)}
 
 
 def main(settings: Settings) -> None:
-    """Print and save XLA's kernel counts of rules and of models."""
-    device = gpu(settings.target)
+    """Count the kernels for rules and for models, print the table and save it."""
+    described = settings.target.read_text()
+    topology = topologies.get_topology_desc(
+        platform="cuda", target_config=described, topology="1x1x1"
+    )
+    device: Any = topology.devices[0]
     where = SingleDeviceSharding(device)
-    found = {
-        "one rule": of_rules(where),
-        "saturation": of_models(settings.models, where),
+    rows = {
+        name: partial(
+            compare, name, partial(EXAMPLES.__getitem__, name), partial(apply_once, name), where
+        )
+        for name in EXAMPLES
     }
-    store.save_settings(settings.folder, settings)
-    store.save_json(settings.folder / "gpu.json", {"device": device.device_kind, **found})
-    for what, rows in found.items():
-        title = f"Kernels of XLA for {device.device_kind}, before and after {what}"
-        show(title, rows, settings.folder / f"{what}.md")
+    rows |= {name: partial(compare, name, EVERY[name], saturate, where) for name in settings.models}
+    columns = [
+        (f"{kind}, before and after", f"{{before[{kind}]}}, {{after[{kind}]}}")
+        for kind in ("products", "convolutions", "others")
+    ]
+    tables.show_rows(
+        f"Kernels of XLA for {device.device_kind}, with one rule, and with models by saturation",
+        store.collect(settings, "gpu.json", rows, "models"),
+        [("program", "name"), *columns],
+        settings.folder / "kernels.md",
+    )
 
 
 if __name__ == "__main__":

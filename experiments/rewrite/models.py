@@ -34,4 +34,15 @@ MODELS: dict[str, Callable[[], Case]] = {
     "VGG-19": networks.vgg19,
 }
 
-EVERY = {**MODELS, **ONNX_MODELS}
+# Networks on which PET is compared with TASO, by images and pixels.
+BATCHES: dict[str, Callable[[], Case]] = {
+    f"{name}, {images} of {pixels}": partial(make, batch=images, size=pixels)
+    for name, make in (
+        ("ResNet-18", networks.resnet18),
+        ("ResNeXt-50", partial(forward, "resnext")),
+    )
+    for pixels in (128, 224)
+    for images in (1, 4, 16, 64)
+}
+
+EVERY: dict[str, Callable[..., Case]] = {**MODELS, **BATCHES, **ONNX_MODELS}

@@ -32,14 +32,11 @@ from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
 from gopt.fusion import KernelTimes
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import cores
-from gopt.program.program import Program
-from gopt.rewriting import OpCost, RewrittenProgram, roofline
+from gopt.rewriting import RewrittenProgram, roofline
 from gopt.rewriting.search.saturation import saturation
-from gopt.workloads.cases import Case
 from gopt.workloads.rewriting.onnx_models import NAMES, forward, model, with_weights
 
 BASE = "XLA"
-ProgramCost = Callable[[Program], OpCost]  # function from a program to a cost model of its ops
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,20 @@ class Settings(command_line.Settings):
     folder: Path = Path("runs/rewrite/peers")
 
 
-def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> list[dict[str, Any]]:
+def measure(name: str, times: KernelTimes, settings: Settings) -> list[dict[str, Any]]:
     """Return the times of a model in each way, and the differences of its values from XLA's."""
     case = forward(name)
     weights, *inputs = random_arguments(case.args, settings.seed)
     file = with_weights(model(name), weights)
     ways: dict[str, Callable[[], Any]] = {BASE: partial(jax.jit(case.fn), weights, *inputs)}
     ways["XLA, plain"] = partial(jax.jit(case.fn, compiler_options=PLAIN), weights, *inputs)
-    for way, written in _rewritten(case, costs).items():
+    terms, roots, program = read_model(case)
+    for way, found in (
+        ("XLA, folded", roots),
+        ("gopt, roofline", saturation(terms, roots, roofline()).roots),
+        ("gopt, measured", saturation(terms, roots, measured_cost(program, times)).roots),
+    ):
+        written = RewrittenProgram(terms, found, program, {0})
         ways[way] = partial(jax.jit(written.run), written.fold(weights), *inputs)
     simplified, is_same = onnxsim.simplify(file)
     if not is_same:
@@ -84,14 +87,6 @@ def measure(name: str, costs: dict[str, ProgramCost], settings: Settings) -> lis
     ]
 
 
-def _rewritten(case: Case, costs: dict[str, ProgramCost]) -> dict[str, RewrittenProgram]:
-    """Return a model as read, and after saturation by each cost."""
-    terms, roots, program = read_model(case)
-    found = {name: saturation(terms, roots, cost(program)).roots for name, cost in costs.items()}
-    programs = {"XLA, folded": roots, **found}
-    return {name: RewrittenProgram(terms, each, program, {0}) for name, each in programs.items()}
-
-
 def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
@@ -106,11 +101,13 @@ def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     return lambda: session.run(None, fed)
 
 
-def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table, and save it."""
+def main(settings: Settings) -> None:
+    """Measure all models, print the table and save it with the figures."""
+    times = KernelTimes(settings.folder / "ops.sqlite", turns=6)
+    rows = {name: partial(measure, name, times, settings) for name in settings.models}
     tables.show_rows(
         f"ONNX models, {settings.repeats} turns",
-        found,
+        store.collect(settings, "peers.json", rows, "models"),
         (
             ("model", "model"),
             ("way", "way"),
@@ -122,17 +119,6 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
         ),
         settings.folder / "table.md",
     )
-
-
-def main(settings: Settings) -> None:
-    """Measure all models, print the table and save it with the figures."""
-    times = KernelTimes(settings.folder / "ops.sqlite", turns=6)
-    costs: dict[str, ProgramCost] = {
-        "gopt, roofline": lambda _: roofline(),
-        "gopt, measured": lambda program: measured_cost(program, times),
-    }
-    rows = {name: partial(measure, name, costs, settings) for name in settings.models}
-    show(store.collect(settings, "peers.json", rows, "models"), settings)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ tracing had needed. Needs the extra `rewriting`.
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -85,11 +85,13 @@ def _timed(call: Callable[[], list[Match]]) -> tuple[list[Match], float]:
     return found, time.perf_counter() - begin
 
 
-def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table, and save it."""
+def main(settings: Settings) -> None:
+    """Measure all searches on all models, print the tables and save them with the figures."""
+    every = product(settings.models, settings.searches)
+    rows = {", ".join(each): partial(apart, run, *each) for each in every}
     tables.show_rows(
         "Searches by roofline: programs visited, or terms in the e-graph",
-        found,
+        store.collect(settings, "searching.json", rows, "models", "searches"),
         (
             *((key, key) for key in ("model", "terms", "search")),
             ("cost, of before", cost_of_before),
@@ -100,13 +102,10 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
         ),
         settings.folder / "table.md",
     )
-
-
-def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table of matching times, and save it."""
+    rows = {f"{model}, matching": partial(apart, match, model) for model in settings.models}
     tables.show_rows(
         f"Matches of all {len(RULES)} rules in the model, and after one rewrite",
-        found,
+        store.collect(settings, "matching.json", rows, "models", "searches"),
         (
             *((key, key) for key in ("model", "terms", "matches")),
             ("s", "{first s:.3f}"),
@@ -114,16 +113,6 @@ def show_matching(found: Sequence[dict[str, Any]], settings: Settings) -> None:
         ),
         settings.folder / "matching.md",
     )
-
-
-def main(settings: Settings) -> None:
-    """Measure all searches on all models, print the tables and save them with the figures."""
-    every = product(settings.models, settings.searches)
-    rows = {", ".join(each): partial(apart, run, *each) for each in every}
-    show(store.collect(settings, "searching.json", rows, "models", "searches"), settings)
-    rows = {f"{model}, matching": partial(apart, match, model) for model in settings.models}
-    found = store.collect(settings, "matching.json", rows, "models", "searches")
-    show_matching(found, settings)
 
 
 if __name__ == "__main__":

@@ -12,22 +12,25 @@ rewrites, and the model as read. The finalist that is fastest when timed again i
 all programs of a model are timed together, in interleaved rounds. Agents start from the shipped
 weights, from random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
 
-Resumes where it was interrupted: completed models and seeds are kept, and training continues from
-its checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
+An interrupted run resumes: rows of models and seeds are kept, and training continues from its
+checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
 extras `rewriting` and `xrlflow`.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import jax
+import numpy as np
 
-from experiments.harness import command_line, store
+from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.models import EVERY
-from experiments.xrlflow import games, methods, report
+from experiments.xrlflow import games, methods
 from gopt.systems import xrlflow
 
 MODELS = (
@@ -60,42 +63,102 @@ class Settings(methods.Settings):
     folder: Path = Path("runs/xrlflow")
 
 
-def run(name: str, seeds: Sequence[int], settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield the results of all methods on a model, by seed; deterministic searches run once."""
+def run(name: str, seed: int, settings: Settings) -> dict[str, Any]:
+    """Return the results of all methods on a model."""
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     searched = {each: methods.search(each, played, clocks) for each in settings.baselines}
-    for seed in seeds:
-        params, agent = methods.begin(settings.weights, settings.agent, seed)
-        folder = settings.folder / "play" / f"seed_{seed}"
-        play = settings.play(params, agent, folder, seed=seed)
-        found = {each: methods.player(each, played, clocks, play) for each in settings.players}
-        if seed == settings.seed and "X-RLflow" in found:
-            saved, trained = settings.folder / "agents" / f"{name}.npz", found["X-RLflow"].params
-            xrlflow.save(saved, trained, agent, origin=store.origin(settings))
-        found |= searched
-        clocks.programs.close()
-        came = methods.finished(played, found, clocks, repeats=settings.repeats, seed=seed)
-        yield {"model": name, "seed": seed, "found": came}
-        jax.clear_caches()  # the programs of all models exceed the memory maps of a process
+    params, own = methods.begin(settings.weights, dataclasses.replace(settings, seed=seed))
+    folder = settings.folder / "play" / f"seed_{seed}"
+    found = {
+        each: methods.player(each, played, clocks, params, own, folder) for each in settings.players
+    }
+    if seed == settings.seed and "X-RLflow" in found:
+        saved, trained = settings.folder / "agents" / f"{name}.npz", found["X-RLflow"].params
+        xrlflow.save(saved, trained, own.agent, origin=store.origin(settings))
+    rows = methods.finished(played, found | searched, clocks, own)
+    return {"model": name, "seed": seed, "found": rows}
+
+
+def over_seeds(rows: Sequence[dict[str, Any]], name: str, key: str) -> str:
+    """Return the median of a ratio over seeds, and its range; with one seed, its interval.
+
+    Args:
+      rows: rows of one model.
+      name: name of a program.
+      key: "ratio", or "of TASO".
+    """
+    found = [row["found"][name] for row in rows]
+    compared = [*found, *(row["found"]["TASO"] for row in rows if key == "of TASO")]
+    if not all(one["equal"] for one in compared):
+        return "wrong values"
+    ratios = [one[key] for one in found]
+    if len(ratios) == 1:
+        return tables.interval(ratios[0])
+    middle = [ratio[0] for ratio in ratios]
+    return tables.interval((float(np.median(middle)), min(middle), max(middle)))
+
+
+def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """Print the tables, and save them.
+
+    Programs of searches are equal for all seeds. Players share the times of measured programs, so
+    that later players need less time.
+    """
+
+    def learning(row: dict[str, Any]) -> str:
+        return f"{sum(past.get('learning s', 0.0) for past in row['history']):.1f}"
+
+    models: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        models.setdefault(row["model"], []).append(row)
+    repeats, seeds = settings.repeats, settings.seeds
+    spread = f"95 % of {repeats} turns" if seeds < 2 else f"median, least to most of {seeds} seeds"
+    names = ("as read", *settings.players, *settings.baselines)
+    of_taso = [name for name in names if name != "TASO"] if "TASO" in names else []
+    for whose, key, columns, file in (
+        ("that before", "ratio", names, "models.md"),
+        ("that of TASO's program", "of TASO", of_taso, "taso.md"),
+    ):
+        if columns:
+            cells = [
+                (model, *(over_seeds(own, name, key) for name in columns))
+                for model, own in models.items()
+            ]
+            title = f"Process time as a share of {whose} ({spread})"
+            tables.show(title, ("model", *columns), cells, settings.folder / file)
+    tables.show_rows(
+        "What each has found: the sum of its ops as a share of that as read, and times of before",
+        [
+            {"model": row["model"], "seed": row["seed"], "by": name, **one}
+            for row in rows
+            for name, one in row["found"].items()
+        ],
+        (
+            *((key, key) for key in ("model", "seed", "by")),
+            ("sum of ops", "{cost:.4f}"),
+            ("process", "{ratio[0]:.3f}"),
+            ("wall", "{wall ratio[0]:.3f}"),
+            ("differs", "{difference:.0e}"),
+            ("s", "{s:.1f}"),
+            ("of which learning", learning),
+            ("rewrites", lambda row: len(row["rules"])),
+            ("rounds", lambda row: len(row["history"]) or ""),
+            ("measured", lambda row: len(row["measured"]) or ""),
+        ),
+        settings.folder / "searches.md",
+    )
 
 
 def main(settings: Settings) -> None:
     """Run all methods on all models, print the tables and save them."""
     played = {name: methods.PLAYERS[name]._asdict() for name in settings.players}
-    about = store.described(settings, "models", "seeds", "seed")
-    about |= {"version": _VERSION, "played": played}
-    rows, kept = list[dict[str, Any]](), store.Store(settings.folder / "rows", about)
-    store.save_settings(settings.folder, settings)
-    for name in settings.models:
-        seeds = range(settings.seed, settings.seed + settings.seeds)
-        missing = [seed for seed in seeds if kept.find(f"{name}, seed {seed}") is None]
-        for row in run(name, missing, settings) if missing else ():
-            kept.keep(f"{name}, seed {row['seed']}", row)
-        told = [row for seed in seeds if (row := kept.find(f"{name}, seed {seed}"))]
-        report.draw(told, settings.players, settings.folder / "curves" / f"{name}.png")
-        rows += told
-        store.save_json(settings.folder / "xrlflow.json", rows)
-    report.show(rows, settings.baselines, settings.players, settings.repeats, settings.folder)
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    makes = {
+        f"{name}, seed {seed}": partial(run, name, seed, settings)
+        for name, seed in product(settings.models, seeds)
+    }
+    others, about = ("models", "seeds", "seed"), {"version": _VERSION, "played": played}
+    show(store.collect(settings, "xrlflow.json", makes, *others, about=about), settings)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ interleaved rounds. Needs the extras `rewriting`, `xrlflow` and, for some models
 """
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,15 +21,13 @@ import jax
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.models import EVERY
-from experiments.xrlflow import games, methods
-
-AT_THE_END = 10**6  # rewrites
+from experiments.xrlflow import comparing, games, methods
 
 # Rewards and settings of the agent that differ from the given ones.
 VARIANTS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "default": (None, {}),
     "every rewrite": (None, {"every": 1}),
-    "at the end": (None, {"every": AT_THE_END}),
+    "at the end": (None, {"every": 10**6}),
     "summed ops": ("summed ops", {}),
     "summed ops, every rewrite": ("summed ops", {"every": 1}),
     "analytic": ("analytic", {}),
@@ -70,56 +67,44 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
     for variant in settings.variants:
         other, changes = VARIANTS[variant]
         reward = other or settings.reward
-        agent = dataclasses.replace(settings.agent, **changes)
-        params, agent = methods.begin("random", agent, settings.seed)
-        play = settings.play(
-            params,
-            agent,
-            settings.folder / "play" / variant.replace(" ", "_").replace(",", ""),
+        own = dataclasses.replace(
+            settings,
             reward=reward,
             measurements=settings.measurements if reward == "end to end" else 10**9,
+            agent=dataclasses.replace(settings.agent, **changes),
         )
-        found[variant] = methods.player("X-RLflow", played, clocks, play)
+        params, own = methods.begin("random", own)
+        folder = settings.folder / "play" / variant.replace(" ", "_").replace(",", "")
+        found[variant] = methods.player("X-RLflow", played, clocks, params, own, folder)
         jax.clear_caches()
-    clocks.programs.close()
-    rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
-    return {"model": name, "found": rows}
-
-
-def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table, and save it."""
-    tables.show(
-        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
-        (
-            *("variant", *(row["model"] for row in rows)),
-            *("the best by its reward", "programs it was told", "s"),
-        ),
-        [
-            (
-                name,
-                *(methods.of_read(row["found"], name) for row in rows),
-                *(
-                    ", ".join(_last(row["found"][name], key) for row in rows).strip(", ")
-                    for key in ("best", "measured")
-                ),
-                ", ".join(f"{row['found'][name]['s']:.0f}" for row in rows),
-            )
-            for name in ("TASO", *settings.variants)
-        ],
-        settings.folder / "ablation.md",
-    )
-
-
-def _last(found: dict[str, Any], key: str) -> str:
-    """Return a metric of the last round of episodes."""
-    told = found["history"][-1][key] if found["history"] else ""
-    return f"{told:.3f}" if isinstance(told, float) else str(told)
+    return {"model": name, "found": methods.finished(played, found, clocks, settings)}
 
 
 def main(settings: Settings) -> None:
     """Run all variants on all models, print the table and save it."""
     rows = {name: partial(run, name, settings) for name in settings.models}
-    show(store.collect(settings, "ablation.json", rows, "models"), settings)
+    found = [
+        {"model": row["model"], "variant": name, "process": comparing.of_read(row["found"], name)}
+        | row["found"][name]
+        for row in store.collect(settings, "ablation.json", rows, "models")
+        for name in ("TASO", *settings.variants)
+    ]
+
+    def best(row: dict[str, Any]) -> str:
+        return f"{row['history'][-1]['best']:.3f}" if row["history"] else ""
+
+    tables.show_rows(
+        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
+        found,
+        (
+            *((key, key) for key in ("variant", "model", "process")),
+            ("best by its reward", best),
+            ("rounds", lambda row: len(row["history"]) or ""),
+            ("rewarded programs", lambda row: len(row["measured"]) or ""),
+            ("s", "{s:.0f}"),
+        ),
+        settings.folder / "ablation.md",
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from experiments.harness import tables
 from experiments.harness.statistics import compare_in_turns
 from experiments.xrlflow.games import Game
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
@@ -16,10 +17,10 @@ from gopt.rewriting import RewrittenProgram
 def compare(
     played: Game, programs: Mapping[str, tuple[int, ...]], *, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return the difference of values of each program, and its time in each round.
+    """Return whether values of each program equal the model's, and its time in each round.
 
-    The model as it is, with its weights as arguments, is included as "before". Equal programs are
-    timed once.
+    Values are equal if they agree up to rounding, and can distinguish programs. Times are compared
+    with the model as it is, with its weights as arguments. Equal programs are timed once.
 
     Args:
       played: model.
@@ -42,16 +43,13 @@ def compare(
         values = [jax.tree.leaves(run(fold(weights), *inputs)) for weights, *inputs in draws]
         weights, *inputs = draws[0]
         calls[name] = partial(run, fold(weights), *inputs)
-        found[name] = {
-            "difference": largest_difference(values, expected),
-            "tolerance": tolerance(expected),
-            "tells": is_telling(*expected),
-        }
+        difference, most = largest_difference(values, expected), tolerance(expected)
+        is_equal = is_telling(*expected) and difference <= most
+        found[name] = {"difference": difference, "tolerance": most, "equal": is_equal}
     times = compare_in_turns(calls, "before", repeats=repeats)
-    for name in found:
-        found[name] |= times[name]
     return {
-        name: found[first[roots]] | {"same as": first[roots]} for name, roots in programs.items()
+        name: {**found[first[roots]], **times[first[roots]], "same as": first[roots]}
+        for name, roots in programs.items()
     }
 
 
@@ -62,3 +60,10 @@ def against(
     if found[name]["same as"] == found[base]["same as"]:
         return 1.0, 1.0, 1.0
     return median_ratio(found[name]["times"]["process"], found[base]["times"]["process"])
+
+
+def of_read(found: Mapping[str, dict[str, Any]], name: str) -> str:
+    """Return a program's time as a share of the model as read, or a note of wrong values."""
+    if not (found[name]["equal"] and found["as read"]["equal"]):
+        return "wrong values"
+    return tables.interval(against(found, name, "as read"))

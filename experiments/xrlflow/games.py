@@ -10,7 +10,6 @@ from gopt.fusion import KernelTimes
 from gopt.program.program import Program
 from gopt.rewriting import OpCost, Terms, roofline
 from gopt.rewriting.cost.pricing import TermCosts
-from gopt.rewriting.ir.digests import digest
 from gopt.systems import xrlflow
 from gopt.workloads.cases import Case
 
@@ -77,36 +76,3 @@ def prepare() -> None:
     """Set up a process that measures programs."""
     command_line.start(1)
     command_line.keep_memory()
-
-
-class Budget:
-    """Times of a limited number of programs; further times are NaN.
-
-    Attributes:
-      known: times of programs, by their digests.
-      most: most programs that may be measured.
-    """
-
-    def __init__(self, played: Game, seconds: Seconds, most: int):
-        """Take a clock of programs, and the most programs that may be measured."""
-        self.known: dict[str, float] = {}
-        self.most = most
-        self._seconds, self._terms = seconds, played.terms
-
-    def name(self, roots: tuple[int, ...]) -> str:
-        """Return the digest of a program, given its results."""
-        return digest(self._terms, roots)
-
-    @property
-    def is_spent(self) -> bool:
-        """Return whether no measurement is left in the budget."""
-        return len(self.known) >= self.most
-
-    def __call__(self, roots: tuple[int, ...]) -> float:
-        """Return the time of a program, s, given its results."""
-        name = self.name(roots)
-        if name not in self.known:
-            if self.is_spent:
-                return float("nan")
-            self.known[name] = self._seconds(roots)
-        return self.known[name]

@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 
 from experiments.harness import command_line, store, tables
-from experiments.harness.command_line import choice
-from experiments.harness.plots import save_figure
+from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import games, methods, training
-from gopt.plots.style import legend, new_figure
 from gopt.systems import xrlflow
 from gopt.workloads.cases import forward
 
@@ -43,28 +41,20 @@ VALIDATION = ("NasRNN", "ShuffleNet, ONNX", "AlexNet, ONNX")
 
 
 @dataclass(frozen=True)
-class Settings(command_line.Settings):
+class Settings(training.Settings):
     """Settings of the training.
 
     Attributes:
       models: models from `MODELS`.
-      reward: name from `experiments.xrlflow.games.REWARDS`.
-      measurements: most programs of each model that are measured. Training on a model ends when
-        they are spent.
-      updates: most rounds of episodes.
       weights: initial weights of the agent: "random", "shipped", or a file.
-      seed: seed of everything random.
       validation: models that are rewritten in the end, from `experiments.rewrite.models.EVERY`.
       folder: folder of checkpoints, times, and the result.
-      agent: settings of the network, episodes, and training.
     """
 
     models: tuple[str, ...] = choice(MODELS)
-    reward: str = choice(games.REWARDS, "end to end")
-    measurements: int = 200
-    updates: int = 18
+    measurements: int = at_least(1, 200)
+    updates: int = at_least(1, 18)
     weights: str = "random"
-    seed: int = 0
     validation: tuple[str, ...] = choice(EVERY, VALIDATION)
     folder: Path = Path("runs/xrlflow/pretraining")
     agent: xrlflow.Settings = field(
@@ -75,71 +65,57 @@ class Settings(command_line.Settings):
 
 
 def at_once(
-    name: str, agents: Mapping[str, Any], clocks: games.Clocks, reward: str, agent: xrlflow.Settings
+    name: str, agents: Mapping[str, Any], clocks: games.Clocks, settings: Settings
 ) -> tuple[str, ...]:
     """Return the name of a model, and times of agents' likeliest rewrites as shares of its own."""
-    played = games.game(name, EVERY[name]())
-    agent = dataclasses.replace(agent, horizon=xrlflow.Settings.horizon)  # these models are larger
-    seconds, cost = clocks.seconds(played, reward), clocks.cost(played, reward)
-    seat = training.seat(played, seconds, cost, agent, 1 + len(agents))
-    shares = [training.likeliest(seat, params).share for params in agents.values()]
+    # These models are larger.
+    agent = dataclasses.replace(settings.agent, horizon=xrlflow.Settings.horizon)
+    own = dataclasses.replace(settings, agent=agent, measurements=1 + len(agents))
+    seat = training.Seat(games.game(name, EVERY[name]()), clocks, own)
+    shares = [seat.likeliest(params).share for params in agents.values()]
     return name, *(f"{share:.4f}" for share in shares)
 
 
-def gained(history: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """Return the mean gain of episodes over models in each round, and its mean over ten rounds."""
-    count = max(row["update"] for row in history) + 1
-    rounds = [
-        float(np.mean([row["reward"] for row in history if row["update"] == k]))
-        for k in range(count)
+def gained(history: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return rows of a table: ten rounds each, and the mean reward of an episode in them."""
+    rounds: dict[int, list[float]] = {}
+    for row in history:
+        rounds.setdefault(row["update"], []).append(row["reward"])
+    means = [float(np.mean(rewards)) for rewards in rounds.values()]
+    tens = [means[k : k + 10] for k in range(0, len(means), 10)]
+    return [
+        (f"{10 * k + 1} to {10 * k + len(ten)}", f"{np.mean(ten):.1f}")
+        for k, ten in enumerate(tens)
     ]
-    return rounds, [float(np.mean(rounds[max(k - 9, 0) : k + 1])) for k in range(count)]
-
-
-def draw(history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw the gain of episodes in each round, as from `gained`."""
-    rounds, means = gained(history)
-    figure, (axes,) = new_figure([2.4])
-    axes.plot(rounds, color="0.75", label="a round")
-    axes.plot(means, label="the last ten rounds")
-    axes.set_xlabel("rounds of an episode of each model")
-    axes.set_ylabel("reward of an episode (%)")
-    legend(axes, columns=2)
-    save_figure(path, figure)
 
 
 def main(settings: Settings) -> None:
     """Train an agent, and save it."""
     clocks = games.clocks(settings.folder)
-    params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
-    seats = []
-    for name in settings.models:
-        played = games.game(name, forward(name, **MODELS[name]))
-        seconds = clocks.seconds(played, settings.reward)
-        cost = clocks.cost(played, settings.reward)
-        seats.append(training.seat(played, seconds, cost, agent, settings.measurements))
-    playing = training.Playing(
-        reward=settings.reward,
-        updates=settings.updates,
-        measurements=settings.measurements,
-        seed=settings.seed,
-    )
-    came = training.play(seats, params, agent, playing, settings.folder / "play")
+    params, own = methods.begin(settings.weights, settings)
+    played = [games.game(name, forward(name, **MODELS[name])) for name in settings.models]
+    seats = [training.Seat(each, clocks, own) for each in played]
+    came = training.play(seats, params, training.Player(), own, settings.folder / "play")
     saved = settings.folder / "agent.npz"
-    xrlflow.save(saved, came.params, agent, origin=store.origin(settings))
+    xrlflow.save(saved, came.params, own.agent, origin=store.origin(settings))
     store.save_json(settings.folder / "history.json", came.history)
-    draw(came.history, settings.folder / "learning.png")
+    tables.show(
+        "Mean reward of an episode, hundredths of the model's time",
+        ("rounds", "reward"),
+        gained(came.history),
+        settings.folder / "learning.md",
+    )
     tables.show(
         "The best program of each model, as a share of the model as it is",
         ("model", settings.reward),
-        [(name, f"{best[0].share:.4f}") for name, best in came.best.items()],
+        [(each.game.name, f"{each.best[0].share:.4f}") for each in seats],
         settings.folder / "models.md",
     )
     agents = {"before": params, "trained": came.params}
     tables.show(
         "What an agent makes of other models at once, as a share of the model as it is (once)",
         ("model", *agents),
-        [at_once(name, agents, clocks, settings.reward, agent) for name in settings.validation],
+        [at_once(name, agents, clocks, own) for name in settings.validation],
         settings.folder / "validation.md",
     )
     clocks.programs.close()

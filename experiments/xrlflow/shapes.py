@@ -9,18 +9,17 @@ there. Needs the extras `rewriting` and `xrlflow`.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.rewrite.models import EVERY
 from experiments.xrlflow import comparing, games, methods
+from gopt.systems import xrlflow
 
 SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # the changed size and its values
     "DALL-E": ("length", (8, 32, 64)),
@@ -29,8 +28,6 @@ SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {  # the changed size and its v
     "Inception-v3": ("size", (225, 256)),
     "SqueezeNet": ("size", (160, 256)),
 }
-
-FEW = ("trained elsewhere", "as it began", "climbing")  # players with few measurements
 
 
 @dataclass(frozen=True)
@@ -57,30 +54,21 @@ class Settings(methods.Settings):
 def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     """Return the results of all methods on a model of another shape."""
     axis, _ = SHAPES[name]
-    make = partial(EVERY[name], **{axis: value})
-    played = games.game(f"{name}, {axis} {value}", make())
+    played = games.game(f"{name}, {axis} {value}", EVERY[name](**{axis: value}))
     clocks = games.clocks(settings.folder)
     found = {each: methods.search(each, played, clocks) for each in settings.baselines}
-    params, agent = methods.begin(settings.weights, settings.agent, settings.seed)
-    there = settings.play(params, agent, settings.folder / "play")
-    params, agent = methods.begin(_trained(name, settings), settings.agent, settings.seed)
-    elsewhere = dataclasses.replace(there, params=params, settings=agent, measurements=settings.few)
-    few = dataclasses.replace(there, measurements=settings.few)
-    found["trained there"] = methods.player("X-RLflow", played, clocks, there)
-    found["trained elsewhere"] = methods.player("agent", played, clocks, elsewhere)
-    found["as it began"] = methods.player(
-        "agent", played, clocks, dataclasses.replace(few, folder=settings.folder / "as it began")
-    )
-    found["climbing"] = methods.player("climbing", played, clocks, few)
-    clocks.programs.close()
-    rows = methods.finished(played, found, clocks, repeats=settings.repeats, seed=settings.seed)
-    jax.clear_caches()  # the programs of all models exceed the memory maps of a process
+    few = dataclasses.replace(settings, measurements=settings.few)
+    began, trained = settings.weights, settings.agents / f"{name}.npz"
+    for column, player, weights, own, folder in (
+        ("trained there", "X-RLflow", began, settings, "play"),
+        ("trained elsewhere", "agent", trained, few, "play"),
+        ("as it began", "agent", began, few, "as it began"),
+        ("climbing", "climbing", began, few, "play"),
+    ):
+        begun = methods.begin(weights, own)
+        found[column] = methods.player(player, played, clocks, *begun, settings.folder / folder)
+    rows = methods.finished(played, found, clocks, settings)
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
-
-
-def _trained(name: str, settings: Settings) -> str:
-    """Return the file of the agent that was trained on a model."""
-    return str(settings.agents / f"{name}.npz")
 
 
 def kept(found: Mapping[str, dict[str, Any]]) -> float | None:
@@ -96,36 +84,34 @@ def kept(found: Mapping[str, dict[str, Any]]) -> float | None:
     return elsewhere / there if there > 0.02 else None
 
 
-def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table, and save it."""
-    by = (*settings.baselines, "trained there", *FEW)
-    shares = [kept(row["found"]) for row in rows]
-    tables.show(
-        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
-        ("model", "shape", *by, "kept"),
-        [
-            (
-                *(row["model"], row["shape"]),
-                *(methods.of_read(row["found"], name) for name in by),
-                "" if share is None else f"{share:.2f}",
-            )
-            for row, share in zip(rows, shares, strict=True)
-        ],
-        settings.folder / "shapes.md",
-    )
-
-
 def main(settings: Settings) -> None:
     """Run all methods on all shapes, print the table and save it."""
     for name in settings.models:
-        # Check that it can be read.
-        methods.begin(_trained(name, settings), settings.agent, settings.seed)
+        xrlflow.load(settings.agents / f"{name}.npz")  # a missing file fails early
     rows = {
         f"{name}, {value}": partial(run, name, value, settings)
         for name in settings.models
         for value in SHAPES[name][1]
     }
-    show(store.collect(settings, "shapes.json", rows, "models"), settings)
+
+    def of(name: str) -> Callable[[Any], str]:
+        return lambda row: comparing.of_read(row["found"], name)
+
+    def share(row: dict[str, Any]) -> str:
+        share = kept(row["found"])
+        return "" if share is None else f"{share:.2f}"
+
+    by = (*settings.baselines, "trained there", "trained elsewhere", "as it began", "climbing")
+    tables.show_rows(
+        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
+        store.collect(settings, "shapes.json", rows, "models"),
+        (
+            *((key, key) for key in ("model", "shape")),
+            *((name, of(name)) for name in by),
+            ("kept", share),
+        ),
+        settings.folder / "shapes.md",
+    )
 
 
 if __name__ == "__main__":

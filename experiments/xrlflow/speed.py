@@ -8,7 +8,7 @@ graph, choosing, and learning from a decision. Needs the extra `xrlflow`.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,15 +21,12 @@ from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.harness.runs import timed
 from experiments.harness.tables import given, milliseconds
+from experiments.rewrite.measuring import read_model
 from experiments.rewrite.models import EVERY
-from experiments.xrlflow.games import Game, game
 from gopt.rewriting import Matcher, roofline
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
-from gopt.systems.xrlflow.episodes import Decisions
-from gopt.systems.xrlflow.training import step
 from gopt.workloads.cases import Case
-from gopt.workloads.rewriting import transformers
 
 MODELS = ("SqueezeNet", "DALL-E", "BERT", "T-T", "Inception-v3", "ResNeXt-50")
 
@@ -55,19 +52,10 @@ class Settings(command_line.Settings):
     agent: xrlflow.Settings = field(default_factory=xrlflow.Settings)
 
 
-def cases(settings: Settings) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield models, and bare attention of increasing depth."""
-    for name in settings.models:
-        yield name, EVERY[name]
-    sizes = {"length": 64, "hidden": 1024, "heads": 16}
-    for layers in settings.layers:
-        name = f"attention, {layers} layers"
-        yield name, partial(transformers.bare_attention, layers=layers, **sizes)
-
-
-def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
+def run(name: str, make: Callable[[], Case], settings: Settings) -> list[dict[str, Any]]:
     """Return the times of steps in a model, by patches and by whole candidates."""
-    terms, roots = played.terms, played.roots
+    jax.clear_caches()
+    terms, roots, _ = read_model(make())
     agent, price = settings.agent, TermCosts(terms, roofline()).term
     params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=agent)
     choose, rows = xrlflow.policy(agent), []
@@ -79,23 +67,21 @@ def run(played: Game, settings: Settings) -> list[dict[str, Any]]:
             return len(found), xrlflow.observe(terms, roots, order, found, price, reach=reach)
 
         count, seen = see()
-        row = {"model": played.name, "how": how, "candidates": count, "nodes": len(seen.kind)}
+        row = {"model": name, "how": how, "candidates": count, "nodes": len(seen.kind)}
         row["seeing s"] = _least(see, settings.repeats)
         rows.append(row)
         if len(seen.kind) > settings.largest:
             continue
         padded = xrlflow.pad(seen, xrlflow.Size().holding(xrlflow.size_of(seen)))
-        state = xrlflow.start(params, settings=agent)
-        batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], _decision(padded))
         row["choosing s"] = _least(partial(choose, params, padded), settings.repeats)
-        learn = partial(step, state, None, batch, settings=dataclasses.replace(agent, batch=1))
+        one = np.float32(1)
+        decision = xrlflow.Decisions(padded, np.int32(0), -one, one, one, one)
+        state = xrlflow.start(params, settings=agent)
+        batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], decision)
+        alone = dataclasses.replace(agent, batch=1)
+        learn = partial(xrlflow.step, state, None, batch, settings=alone)
         row["learning s"] = _least(learn, settings.repeats)
     return rows
-
-
-def _decision(seen: xrlflow.Observation) -> Decisions:
-    one = np.float32(1)
-    return Decisions(seen, np.int32(0), -one, one, one, one)
 
 
 def _least(call: Callable[[], Any], repeats: int) -> float:
@@ -104,18 +90,22 @@ def _least(call: Callable[[], Any], repeats: int) -> float:
     return min(timed(call)[1] for _ in range(repeats))
 
 
-def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
-    """Print the table, and save it."""
-
-    def per_second(*parts: str) -> Callable[[Any], str]:
-        return lambda row: f"{1 / sum(map(row.get, parts)):.1f}" if "learning s" in row else ""
+def main(settings: Settings) -> None:
+    """Time all models, print the table and save it."""
 
     def part(name: str) -> Callable[[Any], str]:
         return given(name, milliseconds(name, digits=1))
 
+    def per_second(*parts: str) -> Callable[[Any], str]:
+        return given("learning s", lambda row: f"{1 / sum(row[each] for each in parts):.1f}")
+
+    cases = {name: EVERY[name] for name in settings.models}
+    deep = EVERY["BERT, matrices alone"]
+    cases |= {f"attention, {n} layers": partial(deep, layers=n) for n in settings.layers}
+    made = {name: partial(run, name, make, settings) for name, make in cases.items()}
     tables.show_rows(
         "A step of an episode, and of learning, process time",
-        rows,
+        store.collect(settings, "speed.json", made, "models", "layers"),
         (
             ("model", "model"),
             ("candidates", "candidates"),
@@ -129,18 +119,6 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
         ),
         settings.folder / "speed.md",
     )
-
-
-def main(settings: Settings) -> None:
-    """Time all models, print the table and save it."""
-    made = {name: partial(time_model, name, make, settings) for name, make in cases(settings)}
-    show(store.collect(settings, "speed.json", made, "models", "layers"), settings)
-
-
-def time_model(name: str, make: Callable[[], Case], settings: Settings) -> list[dict[str, Any]]:
-    """Return the rows of a model."""
-    jax.clear_caches()
-    return run(game(name, make()), settings)
 
 
 if __name__ == "__main__":

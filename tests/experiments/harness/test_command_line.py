@@ -81,10 +81,9 @@ def test_cells_are_shown_as_they_are(tmp_path, capsys):
 
 MODULES = (
     *("apply", "fuse", "fused_time", "go", "go.ablations", "go.timed", "go.validate", "large"),
-    *("placement", "prediction", "regal", "regal.tuning", "rewrite", "rewrite.batches"),
-    *("rewrite.generating", "rewrite.gpu", "rewrite.searching", "throughput.fusion"),
-    *("xrlflow", "xrlflow.ablation", "xrlflow.discrepancy", "xrlflow.pretraining"),
-    *("xrlflow.shapes", "xrlflow.speed", "local_advantage"),
+    *("placement", "prediction", "regal", "regal.tuning", "rewrite", "rewrite.generating"),
+    *("rewrite.gpu", "rewrite.searching", "throughput.fusion", "xrlflow", "xrlflow.ablation"),
+    *("xrlflow.pretraining", "xrlflow.shapes", "xrlflow.speed", "local_advantage"),
 )
 
 
@@ -98,7 +97,7 @@ def test_a_name_that_is_not_known_is_a_tidy_error_that_lists_the_others(name, ca
     fields = fields or [f for f in dataclasses.fields(module.Settings) if f.name == "split"]
     for field in fields:
         option = f"--{field.name.replace('_', '-')}"
-        needed = ["--weights", "x"] if name == "go.validate" else []
+        needed = {"go.validate": ["--weights", "x"], "rewrite.gpu": ["--target", "x"]}.get(name, [])
         monkeypatch.setattr(sys, "argv", ["it", *needed, option, "foo"])
         with pytest.raises(SystemExit) as stopped:
             command_line.run(lambda _: None, module.Settings, module.__doc__)
