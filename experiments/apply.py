@@ -92,17 +92,17 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     needs = {c.name: c.memory for c in result.candidates if c.memory is not None}
     own = needs["XLA"]
     ours = [c for c in result.candidates if c.decision.options is None and not is_nested(c)]
-    best = min(ours, key=lambda candidate: needs[candidate.name].beside)
+    best = min(ours, key=lambda candidate: needs[candidate.name].without_arguments)
     ran = run(result, case, settings.repeats)
     return Measured(
         name=name,
         equations=len(result.program.equations),
         kernels=sum(index >= 0 for index in result.before.decision.traced.equations),
         arguments=own.arguments,
-        default=own.beside,
-        memory_scheduler=needs.get("XLA, memory scheduler", own).beside,
-        program_order=needs["program order"].beside,
-        found=needs[best.name].beside,
+        default=own.without_arguments,
+        memory_scheduler=needs.get("XLA, memory scheduler", own).without_arguments,
+        program_order=needs["program order"].without_arguments,
+        found=needs[best.name].without_arguments,
         predicted=best.decision.peak[0] - own.arguments,
         chosen=result.after.name,
         default_seconds=ran.own,

@@ -34,7 +34,7 @@ class Settings(command_line.Settings):
     Attributes:
       blocks: of `experiments.fused_time.BLOCKS`.
       evaluations: how many configurations the search may try.
-      repeats: turns in which whole programs are timed.
+      repeats: rounds in which whole programs are timed.
       seed: of the search.
       folder: where figures, tables and times of kernels are saved.
     """
@@ -113,7 +113,7 @@ def main(settings: Settings) -> None:
     rows = {name: partial(measure, name, settings) for name in settings.blocks}
     found = store.collect(settings, "fuse.json", rows, "blocks")
     tables.show_rows(
-        f"Process time of programs, {settings.repeats} turns",
+        f"Process time of programs, {settings.repeats} rounds",
         found,
         (
             ("block", "block"),

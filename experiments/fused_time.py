@@ -38,7 +38,7 @@ from gopt.fusion.api import parts_of
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion
 from gopt.measure.equality import largest_difference, random_arguments
-from gopt.measure.timing import turns
+from gopt.measure.timing import time_interleaved
 from gopt.program.program import trace_program
 from gopt.workloads.cases import Case, forward, step
 from gopt.xla import simplify
@@ -153,8 +153,8 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     traced = from_program(program)
     problems = {k: GUESS.problem(traced.graph, rules=rules) for k, rules in SEMANTICS.items()}
     count = 2 * settings.repeats
-    file = settings.folder / f"{name.replace(' ', '_')}_{count}_turns.sqlite"
-    times = KernelTimes(file, turns=count)
+    file = settings.folder / f"{name.replace(' ', '_')}_{count}_rounds.sqlite"
+    times = KernelTimes(file, rounds=count)
     args = random_arguments(case.args)
     options = MEMORY_SCHEDULER["cpu"]
     own = jax.jit(case.fn, compiler_options=options)
@@ -176,7 +176,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
                     f"{name}, {semantics} {k}: values differ by {differences[-1]:.0e}"
                 )
     sums = times.of_each(program, every)
-    measured = turns(programs, lambda: args, repeats=count)
+    measured = time_interleaved(programs, lambda: args, repeats=count)
     seconds = np.array([times.process for times in measured.values()])
     return {
         "block": name,
@@ -204,8 +204,8 @@ def typical(seconds: np.ndarray) -> np.ndarray:
     share of the time of all programs in the same round. The least time would depend on luck where
     the speed of a machine changes between rounds.
     """
-    turn = np.median(seconds, 0)
-    return np.asarray(np.median(seconds / turn, 1) * turn.min())
+    middle = np.median(seconds, 0)
+    return np.asarray(np.median(seconds / middle, 1) * middle.min())
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:

@@ -24,13 +24,13 @@ from gopt.cost.schedule.problem import prepare, to_bytes
 from gopt.cost.schedule.xla_memory import beside
 from gopt.graph.graph import Graph
 from gopt.graph.padding import pad
-from gopt.graph.tracing import Traced, from_program
+from gopt.graph.tracing import TracedGraph, from_program
 from gopt.heuristics import keys_from_items, keys_in_order
 from gopt.heuristics.schedule.orders.memory_orders import lowest_order
 from gopt.measure.timing import memory
 from gopt.plots.units import format_bytes
 from gopt.program.program import Program, trace_program
-from gopt.scheduling.candidate import Kernels, kernels_of, modelled, replay
+from gopt.scheduling.candidate import CompiledKernels, kernels_of, modelled, replay
 from gopt.workloads.cases import Case, forward, step
 from gopt.workloads.recommendation.towers import towers
 from gopt.xla import Group, kernel_graph
@@ -117,7 +117,7 @@ def measure(name: str, case: Case, settings: Settings) -> Row:
         orders.append(
             Order(
                 share=share,
-                measured=memory(compiled).beside,
+                measured=memory(compiled).without_arguments,
                 equations=peak_beside_inputs(from_program(expanded).graph),
                 kernels=beside(other, kernels.workspace),
             )
@@ -126,7 +126,7 @@ def measure(name: str, case: Case, settings: Settings) -> Row:
 
 
 def drawn(
-    kernels: Kernels, graph: Traced, count: int, seed: int
+    kernels: CompiledKernels, graph: TracedGraph, count: int, seed: int
 ) -> Iterator[tuple[float, Program]]:
     """Yield orders of a graph's program, from the best heuristic one to a random one.
 

@@ -28,7 +28,7 @@ from gopt.decisions import load
 from gopt.fusion.api import fuse
 from gopt.graph.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.graph.padding import pad
-from gopt.graph.tracing import Traced, trace
+from gopt.graph.tracing import TracedGraph, trace
 from gopt.heuristics import HEURISTICS
 from gopt.learning import losses
 from gopt.result import Candidate, Result
@@ -52,7 +52,7 @@ __all__ = (
     "Problem",
     "Result",
     "Schedule",
-    "Traced",
+    "TracedGraph",
     "cost",
     "decode",
     "evaluate",

@@ -267,7 +267,7 @@ def _row(candidate: Candidate) -> dict[str, Any]:
     row: dict[str, Any] = {"name": candidate.name, "predicted": candidate.predicted}
     row["arguments"] = memory and memory.arguments - candidate.folded_bytes
     row["folded"] = candidate.folded_bytes if memory else None
-    for field in ("temporaries", "outputs", "aliases", "beside"):
+    for field in ("temporaries", "outputs", "aliases", "without_arguments"):
         row[field] = memory and getattr(memory, field)
     for clock in ("process", "wall"):
         row[f"{clock} s"] = times and float(getattr(times, clock).min())
@@ -282,8 +282,8 @@ def _cells(result: Result) -> list[list[str]]:
     columns = {
         "": [row["name"] for row in rows],
         "predicted": [_text(predicted, row["predicted"]) for row in rows],
-        "XLA needs": [_text(format_bytes, row["beside"]) for row in rows],
-        "change": [_change(rows[0]["beside"], row["beside"]) for row in rows],
+        "XLA needs": [_text(format_bytes, row["without_arguments"]) for row in rows],
+        "change": [_change(rows[0]["without_arguments"], row["without_arguments"]) for row in rows],
         "temporaries": [_text(format_bytes, row["temporaries"]) for row in rows],
         "outputs": [_text(format_bytes, row["outputs"]) for row in rows],
         "arguments": [_text(format_bytes, row["arguments"]) for row in rows],

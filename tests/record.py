@@ -224,7 +224,7 @@ def plans() -> dict[str, Any]:
         model, shapes = WORKLOADS[name]().forward()
         result = gopt.schedule(model, *shapes, evaluations=100, confirm=2)
         ours = [c for c in result.candidates if not c.name.endswith(", nested")]
-        found[name] = {c.name: c.memory.beside for c in ours if c.memory}
+        found[name] = {c.name: c.memory.without_arguments for c in ours if c.memory}
     return found
 
 

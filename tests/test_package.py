@@ -53,7 +53,9 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "schedule.png").stat().st_size > 1000
     assert (tmp_path / "memory.png").stat().st_size > 1000
     np.testing.assert_allclose(names["staged"].memory, names["placement"].after.decision.peak, 0.01)
-    assert names["ordering"].after.memory.beside < 0.8 * names["ordering"].before.memory.beside
+    ordering = names["ordering"]
+    after, before = ordering.after.memory, ordering.before.memory
+    assert after.without_arguments < 0.8 * before.without_arguments
     args = names["args"]
     np.testing.assert_allclose(names["fastest"](*args), names["step"](*args), rtol=1e-4, atol=1e-6)
     assert names["result"].evaluations[-1] == 5000

@@ -33,6 +33,7 @@ from experiments.harness.command_line import UsageError, check_names, choice
 from experiments.harness.runs import Runs, alike, kept_runs
 from gopt.heuristics import makespan_bound
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
+from gopt.program.hashing import digest_arrays
 from gopt.systems import go
 
 
@@ -137,7 +138,7 @@ def search(
     about = {
         "row": row.family,
         "sizes": row.sizes,
-        "case": store.digest((case.problem, case.start, case.order)),
+        "case": digest_arrays((case.problem, case.start, case.order)),
         "evaluations": settings.evaluations,
         "seed": settings.seed,
         "seeds": settings.seeds,
@@ -147,9 +148,9 @@ def search(
     for method in settings.searches or searches:
         is_learned = method in methods.LEARNED
         run = partial(searching.run, searches[method], keys, case, learned if is_learned else first)
-        weights = {"weights": store.digest(trained) if is_learned else None}
+        weights = {"weights": digest_arrays(trained) if is_learned else None}
         files = store.Store(settings.folder / name, about | weights)
-        found |= kept_runs(files, method, lambda run=run, m=method: {m: run()}, go.Decision)  # type: ignore[misc]
+        found |= kept_runs(files, method, lambda run=run, m=method: {m: run()}, go.OpDecisions)  # type: ignore[misc]
     return found
 
 

@@ -35,7 +35,7 @@ from gopt.systems import go
 def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
     """Return a simulator that hides run times: all ops run at once, and none is critical."""
 
-    def timing(decision: go.Decision) -> OpTimes:
+    def timing(decision: go.OpDecisions) -> OpTimes:
         device, zeros = decision.placement, jnp.zeros_like(decision.placement)
         never = dict.fromkeys(("arrived", "start", "end", "local_slack"), zeros)
         transfer_arrival = jnp.zeros((problem.shape.tensors, problem.num_devices), jnp.int32)

@@ -83,7 +83,7 @@ class Seen(NamedTuple):
     timing: OpTimes
 
 
-def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> jax.Array:
+def said(seen: Seen, decision: go.OpDecisions, kind: int, policy: go.Settings) -> jax.Array:
     """Return the policy's logits for a kind of moves around a decision, `[K, 1 + V]`."""
     # Run times of ops are not simulated again.
     timing = seen.timing._replace(device=decision.placement)
@@ -92,8 +92,8 @@ def said(seen: Seen, decision: go.Decision, kind: int, policy: go.Settings) -> j
 
 
 def at_once(
-    key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
-) -> go.Decision:
+    key: jax.Array, seen: Seen, decision: go.OpDecisions, *, kind: int, policy: go.Settings
+) -> go.OpDecisions:
     """Return a decision with new values for groups that are drawn independently, `[N]`."""
     task, level = policy.moves[kind]
     action = go.sample(key, said(seen, decision, kind, policy), 1)
@@ -103,8 +103,8 @@ def at_once(
 
 
 def in_sequence(
-    key: jax.Array, seen: Seen, decision: go.Decision, *, kind: int, policy: go.Settings
-) -> go.Decision:
+    key: jax.Array, seen: Seen, decision: go.OpDecisions, *, kind: int, policy: go.Settings
+) -> go.OpDecisions:
     """Return a decision with new values for groups, each drawn given those before it, `[N]`.
 
     If no group is moved in the end, one move is drawn by the probabilities of moves, as in
@@ -114,7 +114,9 @@ def in_sequence(
     name = policy.tasks[task]
     count = min(policy.levels[level], len(seen.inputs.share))
 
-    def visit(now: go.Decision, row: tuple[jax.Array, jax.Array]) -> tuple[go.Decision, jax.Array]:
+    def visit(
+        now: go.OpDecisions, row: tuple[jax.Array, jax.Array]
+    ) -> tuple[go.OpDecisions, jax.Array]:
         group, key = row
         chosen = jax.random.categorical(key, said(seen, now, kind, policy)[group])
         action = jnp.zeros((1, count), jnp.int32).at[0, group].set(chosen)
@@ -129,7 +131,7 @@ def in_sequence(
     return jax.tree.map(lambda x, y: jnp.where((chosen == 0).all(), y, x), drawn, other)
 
 
-Draw = Callable[..., go.Decision]
+Draw = Callable[..., go.OpDecisions]
 DRAWS: dict[str, Draw] = {"at once": at_once, "one after another": in_sequence}
 
 
@@ -154,7 +156,7 @@ def rollout(
     def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
         seen = Seen(params, embedding, inputs, simulator.timing(best.decision))
 
-        def samples(kind: int) -> go.Decision:
+        def samples(kind: int) -> go.OpDecisions:
             one = partial(draw, seen=seen, decision=best.decision, kind=kind, policy=settings)
             return jax.vmap(one)(jax.random.split(jax.random.fold_in(key, kind), settings.samples))
 
@@ -192,7 +194,7 @@ def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> d
     inputs = jax.tree.map(jnp.asarray, go.inputs(graph, problem, settings=policy))
 
     @jax.jit
-    def look(problem: Problem, params: Any, inputs: go.Inputs) -> tuple[Seen, go.Decision]:
+    def look(problem: Problem, params: Any, inputs: go.Inputs) -> tuple[Seen, go.OpDecisions]:
         simulator = go.simulator_of(problem, OBJECTIVE)
         start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator).decision
         embedding = go.embed(params, inputs, settings=policy)
@@ -262,7 +264,7 @@ def main(settings: Settings) -> None:
     store.save_settings(folder, settings)  # instead of the search's own settings
 
 
-def _one(decisions: go.Decision) -> go.Decision:
+def _one(decisions: go.OpDecisions) -> go.OpDecisions:
     return jax.tree.map(lambda x: x[0], decisions)
 
 

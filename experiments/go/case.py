@@ -48,7 +48,7 @@ class Case(NamedTuple):
     problem: Problem | JointProblem
     inputs: go.Inputs
     order: Any
-    start: go.Decision
+    start: go.OpDecisions
     group: Any
     count: Any
     reads: Reads | None
@@ -69,7 +69,7 @@ class Case(NamedTuple):
         return go.State(self.start, self.simulator.cost(row_of(self.start))[0])
 
 
-def row_of(decision: go.Decision) -> go.Decision:
+def row_of(decision: go.OpDecisions) -> go.OpDecisions:
     """Return one decision as a population."""
     return jax.tree.map(lambda x: x[None], decision)
 
@@ -77,7 +77,7 @@ def row_of(decision: go.Decision) -> go.Decision:
 def case(
     graph: Graph,
     problem: Problem | JointProblem,
-    start: go.Decision,
+    start: go.OpDecisions,
     order: Any,
     policy: go.Settings,
 ) -> Case:
@@ -120,7 +120,9 @@ def values_of(case: Case, task: str) -> int:
     return go.task_of(task, case.inputs, case.start).may.shape[1]
 
 
-def move(key: jax.Array, case: Case, decision: go.Decision, tasks: tuple[str, ...]) -> go.Decision:
+def move(
+    key: jax.Array, case: Case, decision: go.OpDecisions, tasks: tuple[str, ...]
+) -> go.OpDecisions:
     """Return a decision with another value for one group, of a random task and level, `[N]`.
 
     The new value differs from the value of the group's first op.

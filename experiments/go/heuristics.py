@@ -19,6 +19,7 @@ from gopt.cost.schedule.problem import Problem, to_seconds
 from gopt.heuristics import critical_path, etf, fit_memory, heft, memory_etf
 from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
+from gopt.program.hashing import digest_arrays
 
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
@@ -58,7 +59,7 @@ def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> di
         return {"method": list(found), **columns}
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
-    about = {"problem": store.digest(problem), "partitioned": PARTITIONED} | tried
+    about = {"problem": digest_arrays(problem), "partitioned": PARTITIONED} | tried
     arrays = store.Store(folder, about).arrays("heuristics", make)
     rows = zip(*(arrays[name].tolist() for name in Placed._fields[1:]), strict=True)
     each = zip(arrays["method"].tolist(), arrays["device"], rows, strict=True)

@@ -166,8 +166,8 @@ def _learn(
 
 
 def _partway(
-    key: jax.Array, inputs: go.Inputs, start: go.Decision, wanted: jax.Array
-) -> go.Decision:
+    key: jax.Array, inputs: go.Inputs, start: go.OpDecisions, wanted: jax.Array
+) -> go.OpDecisions:
     """Return the start with some groups of a random level on their target devices, `[N]`."""
     to_level, to_share, to_group = jax.random.split(key, 3)
     group = inputs.group[jax.random.randint(to_level, (), 0, len(inputs.group))]

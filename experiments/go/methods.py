@@ -29,7 +29,7 @@ def random(
     """Draw decisions, one value for each group of a random level, and keep the best."""
     cost, first = case.simulator.cost, case.first
 
-    def draw(key: jax.Array) -> go.Decision:
+    def draw(key: jax.Array) -> go.OpDecisions:
         decision = case.start
         for k, (task, to_task) in enumerate(
             zip(tasks, jax.random.split(key, len(tasks)), strict=True)
@@ -84,7 +84,7 @@ def genetic(
     groups = [case.group[k][-2] for k in places]
     rows = len(case.start.placement)
 
-    def decide(keys: list[jax.Array]) -> go.Decision:
+    def decide(keys: list[jax.Array]) -> go.OpDecisions:
         decision = case.start
         for task, group, key in zip(tasks, groups, keys, strict=True):
             choices = 1 + values_of(case, task)
@@ -180,7 +180,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
         rest = (jnp.zeros((len(device), *shape.shape)) for shape in shapes[1:])
         return Keys(device, *rest)
 
-    def decide(keys: Keys) -> go.Decision:
+    def decide(keys: Keys) -> go.OpDecisions:
         placed = dispatch.legalize_placement(problem, decoding.devices_of(problem, keys))
         return case.start._replace(placement=placed)
 
@@ -199,7 +199,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
     return _evolved(case, decision, found)
 
 
-def _evolved(case: Case, decision: go.Decision, found: brkga.Result) -> Found:
+def _evolved(case: Case, decision: go.OpDecisions, found: brkga.Result) -> Found:
     """Return the result of BRKGA, with the start counted as an evaluation."""
     history = jnp.concatenate([case.first.cost[None], found.history])
     return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))

@@ -38,7 +38,7 @@ class Given(NamedTuple):
       seconds: time of placing them all, s; fusions and orders take little.
     """
 
-    decision: go.Decision
+    decision: go.OpDecisions
     order: Any
     makespan: float
     fits: bool
@@ -170,14 +170,14 @@ def rank(given: Given) -> tuple[bool, float]:
     return not given.fits, given.makespan
 
 
-def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.Decision:
+def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.OpDecisions:
     """Return a decision without shifts, `[N]`."""
     device = np.asarray(device, np.int32)
     level = np.zeros_like(device) if fused is None else fused.astype(np.int32)
-    return go.Decision(device, np.full_like(device, go.IN_ORDER), level)
+    return go.OpDecisions(device, np.full_like(device, go.IN_ORDER), level)
 
 
-def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> Given:
+def score(problem: Problem | JointProblem, decision: go.OpDecisions, order: Any) -> Given:
     """Return a decision with its cost, from a full simulation."""
     ticks = float(simulated(problem, decision, order))
     fits = ticks < MAX_TICKS
@@ -185,7 +185,7 @@ def score(problem: Problem | JointProblem, decision: go.Decision, order: Any) ->
 
 
 @jax.jit
-def simulated(problem: Problem | JointProblem, decision: go.Decision, order: Any) -> jax.Array:
+def simulated(problem: Problem | JointProblem, decision: go.OpDecisions, order: Any) -> jax.Array:
     """Return the cost of a decision, from a full simulation, float32 `[]`."""
     decision = jax.tree.map(jnp.asarray, decision)
     if isinstance(problem, JointProblem):

@@ -27,7 +27,7 @@ from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import UsageError, at_least, choice
 from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.measure.equality import largest_difference, random_arguments
-from gopt.measure.timing import median_ratio, seconds, turns
+from gopt.measure.timing import median_ratio, seconds, time_interleaved
 from gopt.scheduling.methods import METHODS
 from gopt.scheduling.stages import Stage
 from gopt.workloads.cases import Case, forward, step
@@ -118,7 +118,7 @@ def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
         },
         repeats=repeats,
     )
-    sent = turns(
+    sent = time_interleaved(
         {
             "latency": lambda: jax.device_put(one, there),
             "link": lambda: jax.device_put(large, there),
@@ -171,7 +171,7 @@ def measure(
     called = {name: calls(name, function) for name, function in programs.items()}
     expected, (every,) = alone(*jax.tree.map(jnp.copy, given)), arguments()
     differ = {name: largest_difference(called[name](every), expected) for name in staged}
-    times = turns(called, arguments, repeats=settings.repeats)
+    times = time_interleaved(called, arguments, repeats=settings.repeats)
     return {
         method: Timed(
             stages=sum(isinstance(action.what, Stage) for action in staged[method].actions),
@@ -223,7 +223,7 @@ def main(settings: Settings) -> None:
     ]
     title = (
         f"Schedules on {len(devices)} devices, {settings.evaluations} evaluations, simulated "
-        f"and timed in {settings.repeats} turns; ratios are to one device"
+        f"and timed in {settings.repeats} rounds; ratios are to one device"
     )
     tables.show(title, columns, rows, settings.folder / "table.md")
     rate, bandwidth = float(hardware.flop_rate[0]), float(hardware.memory_bandwidth[0])

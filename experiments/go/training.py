@@ -27,6 +27,7 @@ from gopt.heuristics.fusion.presets import within_devices
 from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.learning.train import run
+from gopt.program.hashing import digest_arrays
 from gopt.systems import go
 from gopt.workloads import WORKLOADS
 
@@ -242,7 +243,7 @@ def train(
     """
     settings = described(training, policy, seed) | {"simulate": simulate.__name__}
     if begun is not None:
-        settings["begun"] = store.digest(begun)
+        settings["begun"] = digest_arrays(begun)
     origin = settings | {"versions": store.versions()}
     every = every or pools(TRAIN, training.devices, policy, training.starts)
     first = jax.tree.map(lambda x: x[0], every[0].inputs)

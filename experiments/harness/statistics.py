@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from gopt.measure.timing import median_ratio, turns
+from gopt.measure.timing import median_ratio, time_interleaved
 
 
 def mean_interval(values: Any) -> tuple[float, float]:
@@ -30,7 +30,7 @@ def plus_minus(values: Any, digits: int = 2, sign: str = "") -> str:
     return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
 
 
-def compare_in_turns(
+def compare_in_rounds(
     calls: Mapping[str, Callable[[], Any]], base: str, *, repeats: int
 ) -> dict[str, dict[str, Any]]:
     """Return the times of calls, and their ratios to the times of one of them, round by round.
@@ -44,7 +44,7 @@ def compare_in_turns(
       By name, "times" (see `gopt.measure.timing.Times`), and "ratio" and "wall ratio" with their 95
       % intervals.
     """
-    taken = turns(calls, repeats=repeats)
+    taken = time_interleaved(calls, repeats=repeats)
     return {
         name: {
             "times": times._asdict(),

@@ -1,7 +1,6 @@
 """Store rows, figures and settings of a run in its folder, with versions and conditions."""
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -184,16 +183,6 @@ def save_settings(folder: Path, settings: Any) -> None:
 def origin(settings: Any, **more: Any) -> dict[str, Any]:
     """Return the origin of a result as JSON values: settings, further values, versions."""
     return dict(_plain_values({**dataclasses.asdict(settings), **more, "versions": versions()}))
-
-
-def digest(tree: Any) -> str:
-    """Return a hash of a pytree of arrays, such as parameters or a problem."""
-    import jax
-
-    every = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree):
-        every.update(np.asarray(leaf).tobytes())
-    return every.hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:

@@ -26,6 +26,7 @@ from experiments.harness.command_line import UsageError, at_least
 from experiments.harness.runs import kept_runs
 from experiments.local_advantage import ablation, graphs, methods, real, report, routes, runs
 from experiments.local_advantage import training as trainer
+from gopt.program.hashing import digest_arrays
 from gopt.systems import local_advantage
 
 Network = tuple[Any, local_advantage.Settings]  # parameters and settings
@@ -105,7 +106,7 @@ def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
     searches |= methods.unguided(settings.evaluations)
     compiled = {name: methods.many(search) for name, search in searches.items()}
     params = {name: found for name, (_, found) in learned.items()}
-    digests = {name: store.digest(trained) for name, trained in params.items()}
+    digests = {name: digest_arrays(trained) for name, trained in params.items()}
     about = store.described(settings, "table", "train", "weights", "sampling")
     kept = store.Store(settings.folder / "rows", about | {"searches": digests})
     found, root = [], jax.random.key(settings.seed)

@@ -147,7 +147,7 @@ def _whole(name: str, case: Case, program: Any, ways: dict[str, tuple[Any, float
     for way, (parts, _) in ways.items():
         programs[way] = jax.jit(fused(program, parts), compiler_options=options)
     calls = {way: partial(program, *args) for way, program in programs.items()}
-    measured = statistics.compare_in_turns(calls, "XLA", repeats=20)
+    measured = statistics.compare_in_rounds(calls, "XLA", repeats=20)
     rows = []
     for way, row in measured.items():
         predicted = f"{1e3 * ways[way][1]:.3f}" if way in ways else ""

@@ -29,6 +29,7 @@ from experiments.regal import training as trainer
 from experiments.regal.methods import DEVICES, LEAST
 from experiments.regal.report import Row, draw_schedules, draw_searches, draw_tradeoff, report
 from gopt.cost.schedule.decoding import Keys
+from gopt.program.hashing import digest_arrays
 from gopt.systems import regal
 
 Learned = tuple[Any, regal.Settings]  # parameters and settings of a policy
@@ -154,7 +155,7 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
     kept = store.Store(
         settings.folder / "rows",
         store.described(settings, "equal_seconds", "table", "train", "training", "weights")
-        | {"learned": store.digest(learned[0]), "searches": list(searches)},
+        | {"learned": digest_arrays(learned[0]), "searches": list(searches)},
     )
 
     built = cache(lambda index: programs.build(specs[index]))

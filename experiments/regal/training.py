@@ -1,7 +1,6 @@
 """Train REGAL's policy on a pool of graphs."""
 
 import dataclasses
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from gopt.graph import graph as graphs
 from gopt.graph import padding
 from gopt.graph.graph import Graph
 from gopt.learning.train import run
+from gopt.program.hashing import digest_arrays
 from gopt.systems import regal
 
 
@@ -103,7 +103,8 @@ def train(
     """
     described = {"objective": objective, "seed": seed, "policy": dataclasses.asdict(policy)}
     described["training"] = dataclasses.asdict(training)
-    described |= {"graphs": _fingerprint(pools), "version": regal.VERSION}
+    described["graphs"] = digest_arrays([(pool.problem, pool.inputs) for pool in pools])
+    described["version"] = regal.VERSION
     root = jax.random.key(seed)
     first = jax.tree.map(lambda x: x[0], pools[0].inputs)
     params = regal.init(first_key(seed), first, settings=policy)
@@ -134,11 +135,3 @@ def train(
         shown="reward",
     )
     return jax.device_get(state.params), history
-
-
-def _fingerprint(pools: Sequence[regal.Example]) -> int:
-    """Return a checksum of the graphs and their machine."""
-    total = 0
-    for leaf in jax.tree.leaves([(pool.problem, pool.inputs) for pool in pools]):
-        total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)
-    return total

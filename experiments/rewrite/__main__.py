@@ -123,7 +123,7 @@ def show(found: Sequence[dict[str, Any]], settings: Settings) -> None:
 
     sums = ("roofline",) if settings.cost == "roofline" else ("measured", "cached", "roofline")
     tables.show_rows(
-        f"Models before and after, {settings.repeats} turns; costs are {settings.cost}",
+        f"Models before and after, {settings.repeats} rounds; costs are {settings.cost}",
         found,
         (
             ("model", "model"),

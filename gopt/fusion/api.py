@@ -16,11 +16,11 @@ from gopt.cost.fusion.problem import FusionProblem
 from gopt.fusion import CPU, KernelTimes, Rates, groups_of, members, own_fusion
 from gopt.fusion.plan import Fusion, FusionPlan, executable_of, make_plan
 from gopt.fusion.search import search
-from gopt.graph.tracing import Traced, from_program
+from gopt.graph.tracing import TracedGraph, from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.comparison import choose
-from gopt.measure.isolated_kernel import values_of
-from gopt.measure.timing import memory, turns
+from gopt.measure.equality import random_arguments
+from gopt.measure.timing import memory, time_interleaved
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search import guided
@@ -170,7 +170,7 @@ def fuse(
 def _timed(candidates: Sequence[Candidate], args: tuple[Any, ...], repeats: int) -> list[Candidate]:
     """Return candidates with their times, in interleaved rounds."""
     functions = {c.name: c.executable.function for c in candidates if c.executable}
-    times = turns(functions, lambda: _arguments(args), repeats=repeats)
+    times = time_interleaved(functions, lambda: _arguments(args), repeats=repeats)
     base = times[candidates[0].name]
     return [c._replace(times=times[c.name], base_times=base) for c in candidates]
 
@@ -187,7 +187,7 @@ def _nested(before: Candidate, after: Candidate, args: tuple[Any, ...], repeats:
     return _timed([before, nested], args, repeats)[1]
 
 
-def parts_of(traced: Traced, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
+def parts_of(traced: TracedGraph, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
     """Return the kernels of a configuration as groups of equations.
 
     Args:
@@ -255,7 +255,7 @@ def _searched(
 
 
 def _guide(
-    traced: Traced, problem: FusionProblem, network: tuple[Any, Any]
+    traced: TracedGraph, problem: FusionProblem, network: tuple[Any, Any]
 ) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
     """Return what tells where to search, and the moves of the search."""
     from gopt.systems import local_advantage
@@ -291,7 +291,7 @@ def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
     def value(leaf: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            return values_of(leaf, seed=next(seeds))
+            return random_arguments(leaf, next(seeds), for_timing=True)
         return jax.numpy.copy(leaf) if isinstance(leaf, jax.Array) else leaf
 
     return jax.tree.map(value, args)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gopt.program.fingerprint import check_fingerprint, fingerprint
+from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program
 from gopt.xla import Group, simplify
 from gopt.xla.applied import Executable, apply_executable, executable

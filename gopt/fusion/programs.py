@@ -6,7 +6,7 @@ import numpy as np
 
 from gopt.cost.fusion.cost import Kernels
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.graph.tracing import Traced
+from gopt.graph.tracing import TracedGraph
 from gopt.program.equations import shape_of, variables
 from gopt.xla.grouping import Group, materialised
 
@@ -27,7 +27,7 @@ def members(kernels: Kernels, problem: FusionProblem) -> dict[int, set[int]]:
 
 
 def groups_of(
-    traced: Traced, problem: FusionProblem, kernels: Mapping[int, set[int]]
+    traced: TracedGraph, problem: FusionProblem, kernels: Mapping[int, set[int]]
 ) -> tuple[Group, ...]:
     """Return kernels as groups of equations, for `gopt.xla.group`.
 
@@ -69,7 +69,7 @@ def groups_of(
     return tuple(parts[index] for index in sorted(parts))
 
 
-def own_fusion(traced: Traced, problem: FusionProblem) -> np.ndarray:
+def own_fusion(traced: TracedGraph, problem: FusionProblem) -> np.ndarray:
     """Return what XLA fuses in the program, bool `[N]`: all that it does not write to memory.
 
     The program is compiled for the default backend, from shapes alone; nothing runs.

@@ -48,7 +48,7 @@ _KIND = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Traced:
+class TracedGraph:
     """A graph and the program it was traced from.
 
     Attributes:
@@ -106,7 +106,7 @@ def trace(
     *args: Any,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
-) -> Traced:
+) -> TracedGraph:
     """Return the computation graph of `fn(*args)`, traced without running anything.
 
     Args:
@@ -123,7 +123,7 @@ def trace(
     return from_program(unroll(program, max_trips=max_trips) if max_trips else program)
 
 
-def from_program(program: Program) -> Traced:
+def from_program(program: Program) -> TracedGraph:
     """Return the computation graph of a program.
 
     Raises:
@@ -132,7 +132,7 @@ def from_program(program: Program) -> Traced:
     return traced(program, *ops_of(program))
 
 
-def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Traced:
+def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> TracedGraph:
     """Return the graph of a program's ops, with the program and readable names.
 
     Args:
@@ -147,7 +147,7 @@ def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Tra
     names = [f"args{jax.tree_util.keystr(p)}" for p, _ in jax.tree.leaves_with_path(arguments)]
     names += [f"constants[{k}]" for k in range(len(program.constants))]
     names += [name_of(program.equations[i]) for i in equations if i >= 0]
-    return Traced(from_ops(ops), program, tuple(names), tuple(equations))
+    return TracedGraph(from_ops(ops), program, tuple(names), tuple(equations))
 
 
 def name_of(eqn: JaxprEqn) -> str:

@@ -6,16 +6,16 @@ from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items, keys_in_order
-from gopt.heuristics.schedule.orders.memory_orders import (
-    ORDERS,
+from gopt.heuristics.schedule.orders.memory_orders import ORDERS
+from gopt.heuristics.schedule.orders.xla_orders import XLA_ORDERS
+from gopt.heuristics.schedule.placement.list_scheduling import critical_path, etf, heft, memory_etf
+from gopt.heuristics.schedule.placement.order_splits import (
     SPLITS,
     breadth_first,
     depth_first,
     greedy_release,
     xla,
 )
-from gopt.heuristics.schedule.orders.xla_orders import XLA_ORDERS
-from gopt.heuristics.schedule.placement.list_scheduling import critical_path, etf, heft, memory_etf
 from gopt.heuristics.schedule.placement.repair import fit_memory
 from gopt.heuristics.schedule.placement.spectral import (
     TURNS,

@@ -9,7 +9,7 @@ import numpy as np
 Tree = Any
 
 
-def random_arguments(shapes: Tree, seed: int = 0) -> Tree:
+def random_arguments(shapes: Tree, seed: int = 0, *, for_timing: bool = False) -> Tree:
     """Return random arrays that keep the scale of values that pass through a network.
 
     - Floats of two or more axes, such as matrices and convolution kernels, are normal. Their
@@ -19,19 +19,29 @@ def random_arguments(shapes: Tree, seed: int = 0) -> Tree:
     - Integers are 0 or 1; booleans are False or True.
     - Random keys are split from `seed`.
 
+    The time of some functions depends on their arguments. For timing, all floats are uniform in
+    [0.5, 1), and booleans are True, like the result of a test whether such floats are positive.
+    With random booleans a branch takes several times as long, and fusing the test would wrongly
+    appear faster.
+
     Args:
       shapes: pytree of arrays or `jax.ShapeDtypeStruct`s.
       seed: seed of the random numbers.
+      for_timing: whether functions of the arrays are only timed.
     """
     rng = np.random.default_rng(seed)
 
     def draw(shape: Any) -> Any:
         dtype = shape.dtype
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-            return jax.random.split(jax.random.key(seed), shape.shape)
+            impl: list[Any] = []
+            jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
+            return jax.random.split(jax.random.key(seed, impl=impl[0]), shape.shape)
+        if for_timing and jnp.issubdtype(dtype, jnp.bool_):
+            return jnp.ones(shape.shape, bool)
         if not jnp.issubdtype(dtype, jnp.floating):
             return jnp.asarray(rng.integers(0, 2, shape.shape), dtype)
-        if len(shape.shape) < 2:
+        if for_timing or len(shape.shape) < 2:
             return jnp.asarray(rng.uniform(0.5, 1, shape.shape), dtype)
         deviation = max(np.prod(shape.shape[:-1]), 1) ** -0.5
         return jnp.asarray(deviation * rng.standard_normal(shape.shape, np.float32), dtype)

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -10,19 +9,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.op_costs import num_bytes
+from gopt.measure.equality import random_arguments
+from gopt.measure.timing import timer
 from gopt.program.equations import aval_of, shape_of, variables
+from gopt.program.interpret import operands_of
 from gopt.xla.calls import uninlined
 from gopt.xla.fused import apart
-from gopt.xla.labels import value_of
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
 COPIES = 4  # copies of a kernel in one program, so that the time to call the program counts little
 
-_TURN = 2e-3  # s, shortest time of the calls that are timed together
+_ROUND = 2e-3  # s, shortest time of the calls that are timed together
 _MEMORY = 128 << 20  # bytes, more than most caches hold: arrays read in rotation come from memory
 _SMALL = 16 << 10  # bytes; reading them from memory takes 2 µs, as short as a small kernel
 # Copies run one after another, like the kernels of a program, and share buffers.
@@ -41,8 +41,7 @@ def kernel(
     read_by = list(dict.fromkeys(variables(equation.invars)))
 
     def function(*values: jax.Array) -> Any:
-        known = dict(zip(read_by, values, strict=True))
-        return run(*(value_of(atom, known) for atom in equation.invars))
+        return run(*operands_of(equation, dict(zip(read_by, values, strict=True))))
 
     return function, list(map(shape_of, read_by))
 
@@ -118,19 +117,22 @@ def copies(
     first = []
     for shape in shapes:
         numbers[shape] += 1
-        draw = partial(values_of, shape, seed=numbers[shape])
+        draw = partial(random_arguments, shape, numbers[shape], for_timing=True)
         first.append(value((shape, numbers[shape] - 1), draw))
-    in_turn = [
+    rotation = [
         [
-            value((shapes[place], place, turn), partial(jnp.copy, first[place]))
+            value((shapes[place], place, index), partial(jnp.copy, first[place]))
             for place in cold.places
         ]
-        for turn in range(cold.arrays)
+        for index in range(cold.arrays)
     ]
     calls = math.lcm(cold.arrays, COPIES) // COPIES
     shared = [first[place] for place in hot]
     return jax.jit(program, compiler_options=_OPTIONS), [
-        [*shared, *itertools.chain(*(in_turn[k % cold.arrays] for k in range(call, call + COPIES)))]
+        [
+            *shared,
+            *itertools.chain(*(rotation[k % cold.arrays] for k in range(call, call + COPIES))),
+        ]
         for call in range(0, calls * COPIES, COPIES)
     ]
 
@@ -152,29 +154,6 @@ def _number(x: jax.Array) -> jax.Array:
     return jnp.real(x).astype(jnp.float32)
 
 
-def values_of(shape: jax.ShapeDtypeStruct, *, seed: int = 0) -> jax.Array:
-    """Return an array for timing: floats in [0.5, 1), integers 0 or 1, True, or random keys.
-
-    The time of some functions depends on their arguments. Booleans are all True, like the result of
-    a test whether such floats are positive. With random booleans a branch takes several times as
-    long, and fusing the test would wrongly appear faster.
-
-    Args:
-      shape: shape and dtype.
-      seed: seed of the random values.
-    """
-    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-        impl: list[Any] = []
-        jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
-        return jax.random.split(jax.random.key(seed, impl=impl[0]), shape.shape)
-    if shape.dtype == bool:
-        return jnp.ones(shape.shape, bool)
-    rng = np.random.default_rng(seed)
-    if jnp.issubdtype(shape.dtype, jnp.floating):
-        return jnp.asarray(rng.uniform(0.5, 1, shape.shape), shape.dtype)
-    return jnp.asarray(rng.integers(0, 2, shape.shape), shape.dtype)
-
-
 def timed(
     function: Callable[..., Any], calls: Iterable[Sequence[Any]], *, longest: float = math.inf
 ) -> Callable[[], float]:
@@ -191,17 +170,7 @@ def timed(
     Raises:
       TimeoutError: a call takes longer than `longest`.
     """
-    arguments = itertools.cycle(calls)
-
-    def turn(times: int) -> float:
-        begin = time.perf_counter()
-        for each in itertools.islice(arguments, times):
-            result = function(*each)
-        jax.block_until_ready(result)
-        return (time.perf_counter() - begin) / times
-
-    jax.block_until_ready(function(*next(arguments)))  # compile
-    once = turn(1)
-    if once > longest:
-        raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
-    return partial(turn, math.ceil(_TURN / once))
+    measure = timer(
+        function, itertools.cycle(calls), shortest=_ROUND, longest=longest, waits_for_each=False
+    )
+    return lambda: measure()[1]

@@ -24,8 +24,8 @@ from gopt.xla.grouping import Group, group
 
 # Version of the timing method. From 2 on, kernels of opaque ops are not calls. From 4 on, kernels
 # are timed in interleaved rounds, their results stay in the program, and each argument has its own
-# random values.
-_VERSION = 4
+# random values. From 5 on, files name `rounds`, formerly `turns`.
+_VERSION = 5
 
 
 class KernelTimes:
@@ -40,7 +40,7 @@ class KernelTimes:
         self,
         path: Path | None = None,
         *,
-        turns: int = 12,
+        rounds: int = 12,
         longest: float = 10.0,
     ) -> None:
         """Read earlier measurements.
@@ -49,26 +49,26 @@ class KernelTimes:
           path: file of measured times, see `gopt.measure.cache.MeasurementCache`. Failures are
             written at once, other times at the end of the call of `of` or `of_each` that measures
             them. By default nothing is stored.
-          turns: number of rounds; the shortest time counts.
+          rounds: number of rounds; the shortest time counts.
           longest: time limit of one call, s. A slower kernel counts as failed and is not timed
             again.
 
         Raises:
-          ValueError: the default backend is not a CPU; `turns` or `longest` is not positive; `path`
-            is a folder or another kind of file; a row of the file is not a time; or the file is of
-            another machine, version or settings.
+          ValueError: the default backend is not a CPU; `rounds` or `longest` is not positive;
+            `path` is a folder or another kind of file; a row of the file is not a time; or the file
+            is of another machine, version or settings.
         """
         if jax.default_backend() != "cpu":
             raise ValueError(
                 f"the backend is {jax.default_backend()}: kernels are timed on CPUs only"
             )
-        if turns < 1:
-            raise ValueError(f"turns is {turns}: expected 1 at least")
+        if rounds < 1:
+            raise ValueError(f"rounds is {rounds}: expected 1 at least")
         if not longest > 0:
             raise ValueError(f"longest is {longest}: expected a positive number of seconds")
         self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
-        self._turns, self._longest = turns, longest
+        self._rounds, self._longest = rounds, longest
         self._call: Callable[[], float] | None = None
         self._cache: MeasurementCache | None = None
         if path is None:
@@ -76,7 +76,7 @@ class KernelTimes:
         header = {
             "version": _VERSION,
             **conditions(),
-            "turns": turns,
+            "rounds": rounds,
             "longest": longest,
         }
         self._cache = MeasurementCache(path, header, "times")
@@ -151,7 +151,7 @@ class KernelTimes:
                 text = str(jax.make_jaxpr(kernel)(*shapes))
                 inputs = isolated_kernel.cold_of(equation, variables, between)
                 if inputs.places:
-                    text += f" with {inputs.arrays} of {list(inputs.places)} in turn"
+                    text += f" with {inputs.arrays} of {list(inputs.places)} in rotation"
                 texts[-1].append(text)
                 if text not in self.seconds:
                     new.setdefault(text, (equation, inputs))
@@ -178,7 +178,7 @@ class KernelTimes:
                 self._fail(text, error)
         least = dict.fromkeys(ready, math.inf)
         least_of_call = math.inf
-        for _ in range(self._turns):
+        for _ in range(self._rounds):
             least_of_call = min(least_of_call, self._call())
             for text in list(least):
                 try:

@@ -1,10 +1,12 @@
 """Measure compiled functions: memory as planned by XLA, and CPU and wall time."""
 
+import itertools
 import math
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +15,9 @@ import jaxlib
 import numpy as np
 
 # Fewest rounds with a 95 % interval of the median. All 6 are on one side of it in 2 of 2**6 cases.
-FEWEST_TURNS = 6
+FEWEST_ROUNDS = 6
 
-_TURN = 0.05  # s, shortest total time of the calls of a function in one round
+_ROUND = 0.05  # s, shortest total time of the calls of a function in one round
 
 
 class Memory(NamedTuple):
@@ -36,10 +38,10 @@ class Memory(NamedTuple):
     @property
     def total(self) -> int:
         """Bytes of arguments, outputs and temporaries, with aliased bytes counted once."""
-        return self.arguments + self.beside
+        return self.arguments + self.without_arguments
 
     @property
-    def beside(self) -> int:
+    def without_arguments(self) -> int:
         """Bytes of outputs and temporaries, less aliases."""
         return self.outputs + self.temporaries - self.aliases
 
@@ -115,7 +117,7 @@ def seconds(
 ) -> dict[str, float]:
     """Return the shortest time per call of each function over interleaved rounds, in s.
 
-    Times are CPU times on a CPU, and wall times on other backends. See `turns`.
+    Times are CPU times on a CPU, and wall times on other backends. See `time_interleaved`.
 
     Args:
       functions: functions to time, by name.
@@ -126,11 +128,11 @@ def seconds(
       ValueError: `repeats` is less than 1.
     """
     is_cpu = jax.default_backend() == "cpu"
-    found = turns(functions, arguments, repeats=repeats)
+    found = time_interleaved(functions, arguments, repeats=repeats)
     return {name: float((t.process if is_cpu else t.wall).min()) for name, t in found.items()}
 
 
-def turns(
+def time_interleaved(
     functions: Mapping[str, Callable[..., Any]],
     arguments: Callable[[], tuple[Any, ...]] = tuple,
     *,
@@ -155,16 +157,59 @@ def turns(
       ValueError: `repeats` is less than 1.
     """
     check_repeats(repeats)
-    calls: dict[str, int] = {}
-    for name, function in functions.items():
-        _time(function, arguments, 1)  # compiles the function, if it is jitted
-        _, once = _time(function, arguments, 1)
-        calls[name] = max(1, math.ceil(_TURN / once))
+    calls = (arguments() for _ in itertools.count())
+    timers = {name: timer(function, calls, shortest=_ROUND) for name, function in functions.items()}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
     for _ in range(repeats):
-        for name, function in functions.items():
-            found[name].append(_time(function, arguments, calls[name]))
+        for name, measure in timers.items():
+            found[name].append(measure())
     return {name: Times(*np.array(times).T) for name, times in found.items()}
+
+
+def timer(
+    function: Callable[..., Any],
+    arguments: Iterator[Sequence[Any]],
+    *,
+    shortest: float,
+    longest: float = math.inf,
+    waits_for_each: bool = True,
+) -> Callable[[], tuple[float, float]]:
+    """Compile a function and return another one that times it.
+
+    The function runs twice, uncounted: to compile, and to choose the number of calls per round.
+
+    Args:
+      function: function to time.
+      arguments: arguments of each call, without an end. They are made before the clock starts.
+      shortest: shortest time of all calls of a round, s.
+      longest: time limit of one call, s.
+      waits_for_each: whether each call waits for its results, rather than the last call alone.
+
+    Returns:
+      Function that returns the CPU and wall time per call of one round, s.
+
+    Raises:
+      TimeoutError: a call takes longer than `longest`.
+    """
+
+    def measure(calls: int) -> tuple[float, float]:
+        given = jax.block_until_ready(list(itertools.islice(arguments, calls)))
+        result = None
+        process, wall = time.process_time(), time.perf_counter()
+        for args in given:
+            if waits_for_each:
+                jax.block_until_ready(function(*args))
+            else:
+                result = function(*args)
+        jax.block_until_ready(result)
+        process, wall = time.process_time() - process, time.perf_counter() - wall
+        return process / calls, wall / calls
+
+    measure(1)  # compiles the function, if it is jitted
+    _, once = measure(1)
+    if once > longest:
+        raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
+    return partial(measure, max(1, math.ceil(shortest / once)))
 
 
 def check_repeats(repeats: int) -> None:
@@ -178,7 +223,7 @@ def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, flo
 
     The bounds of the interval are order statistics of the ratios. Rounds are assumed to be
     independent; the distribution of ratios is arbitrary. The interval is too narrow if the machine
-    slows down for several rounds. With fewer than `FEWEST_TURNS` rounds it is 0 to infinity.
+    slows down for several rounds. With fewer than `FEWEST_ROUNDS` rounds it is 0 to infinity.
 
     Args:
       times: times of one function, `[repeats]`.
@@ -190,19 +235,7 @@ def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, flo
     from scipy.stats import binom
 
     ratios = np.sort(np.asarray(times) / np.asarray(base))
-    if len(ratios) < FEWEST_TURNS:
+    if len(ratios) < FEWEST_ROUNDS:
         return float(np.median(ratios)), 0.0, np.inf
     outside = int(binom.ppf(0.025, len(ratios), 0.5))
     return float(np.median(ratios)), float(ratios[outside - 1]), float(ratios[-outside])
-
-
-def _time(
-    function: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]], calls: int
-) -> tuple[float, float]:
-    """Return the mean CPU and wall time per call, in s, over several calls."""
-    given = jax.block_until_ready([arguments() for _ in range(calls)])
-    process, wall = time.process_time(), time.perf_counter()
-    for args in given:
-        jax.block_until_ready(function(*args))
-    process, wall = time.process_time() - process, time.perf_counter() - wall
-    return process / calls, wall / calls

@@ -12,7 +12,7 @@ import numpy as np
 
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
-from gopt.measure.timing import check_repeats, turns
+from gopt.measure.timing import check_repeats, time_interleaved
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
@@ -266,7 +266,7 @@ def _measured(
                 name, run, values, folded=folded, decision=decision, predicted=costs.get(name)
             )
         )
-    times = turns(calls, repeats=repeats)
+    times = time_interleaved(calls, repeats=repeats)
     return tuple(c._replace(times=times[c.name], base_times=times[OWN]) for c in found)
 
 

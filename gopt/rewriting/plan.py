@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.measure.timing import memory
-from gopt.program.fingerprint import check_fingerprint, fingerprint
+from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, check_constants
 from gopt.rewriting.ir.from_program import terms_of_program

@@ -255,7 +255,7 @@ def _least_memory(
     after = candidates[chosen]
     reason = "nothing needs less"
     if chosen:
-        less = 100 * (1 - after.memory.beside / before.memory.beside)
+        less = 100 * (1 - after.memory.without_arguments / before.memory.without_arguments)
         reason = f"it needs {less:.1f} % less than {before.name}"
     reason += flag_note(after.decision.options or {})
     if after.decision.options is None and after.executable.options:

@@ -9,7 +9,7 @@ from jax.extend.core import JaxprEqn, Var
 from gopt.cost.schedule.decoding import Keys, Schedule, decode
 from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem, to_bytes, to_seconds
-from gopt.graph.tracing import Traced
+from gopt.graph.tracing import TracedGraph
 from gopt.program.equations import variables
 from gopt.program.program import Program
 from gopt.search.parallel import on_host
@@ -19,7 +19,7 @@ from gopt.xla.workspace import workspaces
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Kernels:
+class CompiledKernels:
     """A program as the kernels that XLA makes of it on the default backend.
 
     Attributes:
@@ -62,7 +62,7 @@ class Kernels:
         return replace(self.program, equations=tuple(placed.values()))
 
 
-def kernels_of(program: Program, *, merged: bool) -> Kernels:
+def kernels_of(program: Program, *, merged: bool) -> CompiledKernels:
     """Return a program as kernels. It is compiled, from shapes alone; nothing runs.
 
     Args:
@@ -75,7 +75,7 @@ def kernels_of(program: Program, *, merged: bool) -> Kernels:
     kernels = group(source, parts)
     function = jit_ordered(kernels)
     compiled = function.lower(*kernels.arguments()).compile()
-    return Kernels(
+    return CompiledKernels(
         merged=merged,
         source=source,
         program=kernels,
@@ -100,8 +100,8 @@ class KernelSchedule(NamedTuple):
       options: compiler options, if it is XLA's own program; `None` for an order of gopt.
     """
 
-    kernels: Kernels
-    traced: Traced
+    kernels: CompiledKernels
+    traced: TracedGraph
     problem: Problem
     keys: Keys
     schedule: Schedule
@@ -125,7 +125,9 @@ class KernelSchedule(NamedTuple):
         return self.traced.with_order([item for item in items if item < self.problem.shape.ops])
 
 
-def modelled(kernels: Kernels, traced: Traced, problem: Problem, keys: Keys) -> KernelSchedule:
+def modelled(
+    kernels: CompiledKernels, traced: TracedGraph, problem: Problem, keys: Keys
+) -> KernelSchedule:
     """Return the schedule that keys decode to, and its peak by the model."""
     schedule = replay(problem, keys)
     peak = tuple(to_bytes(problem, schedule.peak).tolist())

@@ -12,12 +12,12 @@ from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.cost.schedule.xla_memory import packed_bytes
 from gopt.graph.padding import pad
-from gopt.graph.tracing import Traced
+from gopt.graph.tracing import TracedGraph
 from gopt.heuristics import HEURISTICS, keys_in_order
 from gopt.measure.timing import memory
 from gopt.program.program import Program
 from gopt.result import Candidate
-from gopt.scheduling.candidate import Kernels, KernelSchedule, kernels_of, modelled
+from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of, modelled
 from gopt.scheduling.methods import find
 from gopt.search.parallel import on_host
 from gopt.xla import chains, group, kernel_graph, materialised
@@ -70,7 +70,7 @@ def through_xla(
         yield _confirmed(name, schedule, function, function.lower(*args).compile())
 
 
-def _variants(program: Program) -> list[Kernels]:
+def _variants(program: Program) -> list[CompiledKernels]:
     """Return a program with duplicates merged, as XLA merges them, and as it is.
 
     The second keeps what `jax.checkpoint` asks to be computed again.
@@ -85,7 +85,7 @@ def _own(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     donate_argnums: int | Sequence[int],
-    kernels: Kernels,
+    kernels: CompiledKernels,
 ) -> Iterator[Candidate]:
     """Yield XLA's own program, with its default scheduler and with the one that saves memory."""
 
@@ -102,7 +102,7 @@ def _own(
         yield own("XLA, memory scheduler", materialised(kernels.source, saving), saving)
 
 
-def schedule_of(kernels: Kernels, program: Program) -> KernelSchedule:
+def schedule_of(kernels: CompiledKernels, program: Program) -> KernelSchedule:
     """Return kernels in the order of a program as a schedule; its peak is without arguments."""
     traced = kernel_graph(program, kernels.workspace, written_over(program))
     problem = _on_one_device(traced)
@@ -142,7 +142,7 @@ def _measured(
 
 
 def _orders(
-    kernels: Kernels,
+    kernels: CompiledKernels,
     method: str,
     evaluations: int,
     seed: int,
@@ -190,7 +190,9 @@ def _orders(
 
 
 @on_host
-def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> list[Program]:
+def _searched(
+    kernels: CompiledKernels, graph: TracedGraph, evaluations: int, seed: int
+) -> list[Program]:
     """Return a graph's kernels in the order found by search, then in the heuristics' orders."""
     from gopt.scheduling import best  # with networks: `import gopt` stays light
 
@@ -207,5 +209,5 @@ def _searched(kernels: Kernels, graph: Traced, evaluations: int, seed: int) -> l
     return [modelled(kernels, graph, problem, keys).order for keys in (found.keys, *others)]
 
 
-def _on_one_device(graph: Traced) -> Problem:
+def _on_one_device(graph: TracedGraph) -> Problem:
     return prepare(pad(graph.graph), unit_rate_devices(1))

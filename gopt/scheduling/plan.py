@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import SingleDeviceSharding
 
-from gopt.program.fingerprint import check_fingerprint, fingerprint
+from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program, unroll
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.staged import Staged

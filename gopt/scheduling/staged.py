@@ -10,7 +10,7 @@ from jax.extend.core import Var
 from jax.sharding import SingleDeviceSharding
 
 from gopt.cost.schedule.xla_memory import beside
-from gopt.graph.tracing import Traced
+from gopt.graph.tracing import TracedGraph
 from gopt.measure.timing import memory
 from gopt.program.equations import aval_of, shape_of
 from gopt.program.program import Program
@@ -59,7 +59,7 @@ class Staged:
 
     def __init__(
         self,
-        traced: Traced,
+        traced: TracedGraph,
         workspace: Mapping[Var, float],
         device: Sequence[int],
         transfers: Sequence[Transfer],
@@ -95,7 +95,7 @@ class Staged:
             for stage, compiled in self._stages(segment, ledger, peak):
                 on = stage.device
                 model = beside(self._tensors.program_of(stage), workspace)
-                most[on] = max(most[on], ledger.used[on] + memory(compiled).beside)
+                most[on] = max(most[on], ledger.used[on] + memory(compiled).without_arguments)
                 predicted[on] = max(predicted[on], ledger.used[on] + model)
                 self.actions.append(Action(stage, compiled, ledger.run(stage)))
         self.memory, self.predicted = tuple(most), tuple(predicted)
@@ -114,7 +114,7 @@ class Staged:
         device = self.devices[stage.device]
         compiled = jit_ordered(program, device).lower(*_on(program, device)).compile()
         bound = (1 + _SLACK) * peak[stage.device]
-        if len(ops) > 1 and ledger.used[stage.device] + memory(compiled).beside > bound:
+        if len(ops) > 1 and ledger.used[stage.device] + memory(compiled).without_arguments > bound:
             half = len(ops) // 2
             yield from self._stages(ops[:half], ledger, peak)
             # By now the caller has entered what came before.

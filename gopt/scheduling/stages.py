@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
-from gopt.graph.tracing import Traced
+from gopt.graph.tracing import TracedGraph
 from gopt.program.equations import Atom, variables
 from gopt.program.program import Program
 
@@ -60,7 +60,7 @@ class Tensors:
       pinned: whether each tensor stays where it is made.
     """
 
-    def __init__(self, traced: Traced):
+    def __init__(self, traced: TracedGraph):
         graph, program = traced.graph, traced.program
         ops, tensors = int(graph.num_ops), int(graph.num_tensors)
         self.num_sources = sum(index < 0 for index in traced.equations)

@@ -17,7 +17,7 @@ from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.graph import Op, Output
 from gopt.graph.op_costs import IN_PLACE
-from gopt.graph.tracing import Traced, ops_of, traced
+from gopt.graph.tracing import TracedGraph, ops_of, traced
 from gopt.program.equations import aval_of, body_of, variables
 from gopt.program.primitives import DUPLICATED_BY_XLA, ELEMENT_WISE
 from gopt.program.program import Program
@@ -27,7 +27,7 @@ Tensor = tuple[int, int]  # (op, output)
 
 def kernel_graph(
     program: Program, workspace: Mapping[Var, float], over: Mapping[int, Var]
-) -> Traced:
+) -> TracedGraph:
     """Return the graph of a program of kernels.
 
     Args:
@@ -47,7 +47,7 @@ def kernel_graph(
     return traced(program, sharing.ops(), equations)
 
 
-def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> Traced:
+def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> TracedGraph:
     """Return the graph of kernels that are functions of their own.
 
     Every result has its own buffer, including returned views. Donated arguments are freed after

@@ -8,11 +8,11 @@ from jax import lax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from gopt.program.equations import body_of, run_equation
+from gopt.program.interpret import Values, interpret, operands_of
 from gopt.program.primitives import role_of
 from gopt.program.program import Program
 from gopt.xla.calls import check_uninlined, uninlined
 from gopt.xla.grouping import Group, group
-from gopt.xla.labels import Values, value_of
 
 
 def fused(
@@ -42,15 +42,12 @@ def fused(
     if is_cpu:
         check_uninlined()
 
+    def evaluate(position: int, equation: JaxprEqn, values: Values) -> Any:
+        kernel = apart(equation) if is_cpu else _behind_barrier(kernel_of(equation))
+        return kernel(*operands_of(equation, values))
+
     def function(*args: Any) -> Any:
-        values: Values = dict(zip(grouped.inputs, grouped.check_arguments(args), strict=True))
-        values |= zip(grouped.constants, grouped.values, strict=True)
-        for equation in grouped.equations:
-            operands = [value_of(atom, values) for atom in equation.invars]
-            kernel = apart(equation) if is_cpu else _behind_barrier(kernel_of(equation))
-            results = kernel(*operands)
-            values |= zip(equation.outvars, results, strict=True)
-        return jax.tree.unflatten(grouped.out_tree, [value_of(a, values) for a in grouped.outputs])
+        return interpret(grouped, args, evaluate)
 
     return function
 

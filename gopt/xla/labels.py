@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
-from jax.extend.core import JaxprEqn, Literal, Var
+from jax.extend.core import JaxprEqn
 
-from gopt.program.equations import Atom, run_equation
+from gopt.program.equations import run_equation
+from gopt.program.interpret import Values, interpret, operands_of
 from gopt.program.program import Program
 from gopt.xla.hlo_text import Computation, Instruction, Module
 
@@ -15,43 +17,23 @@ _LABEL = re.compile(r"\bgopt(\d+)/")
 _VIEWS = frozenset(("bitcast", "get-tuple-element", "tuple", "opt-barrier"))
 _NO_KERNELS = _VIEWS | {"parameter", "constant", "after-all"}  # never executed as kernels
 
-Values = dict[Var, Any]
-Tie = Callable[[int, JaxprEqn, Values, Values], list[Any]]
 
+def labelled(program: Program) -> Callable[..., Any]:
+    """Return the function of a program, with each equation labelled by its position."""
 
-def labelled(program: Program, tie: Tie | None = None) -> Callable[..., Any]:
-    """Return the function of a program, with each equation labelled by its position.
-
-    Args:
-      program: program to evaluate.
-      tie: function that returns the operands of each equation. It takes the position, the equation,
-        all values so far, and tied values, which replace some of them and which it may extend. By
-        default operands are read from the values.
-    """
+    def evaluate(position: int, equation: JaxprEqn, values: Values) -> list[Any]:
+        with label(position):
+            return run_equation(equation, operands_of(equation, values))
 
     def function(*args: Any) -> Any:
-        values: Values = dict(zip(program.inputs, program.check_arguments(args), strict=True))
-        values |= zip(program.constants, program.values, strict=True)
-        tied: Values = {}
-        for position, equation in enumerate(program.equations):
-            with jax.named_scope(f"gopt{position}"):
-                if tie is None:
-                    operands = [value_of(atom, values) for atom in equation.invars]
-                else:
-                    operands = tie(position, equation, values, tied)
-                results = run_equation(equation, operands)
-            values |= zip(equation.outvars, results, strict=True)
-        values |= tied
-        return jax.tree.unflatten(program.out_tree, [value_of(a, values) for a in program.outputs])
+        return interpret(program, args, evaluate)
 
     return function
 
 
-def value_of(atom: Atom, *values: Values) -> Any:
-    """Return the value of a literal, or of a variable in the first mapping that has it."""
-    if isinstance(atom, Literal):
-        return atom.val
-    return next(known[atom] for known in values if atom in known)
+def label(position: int) -> AbstractContextManager[Any]:
+    """Return a scope in which instructions have the label of an equation's position."""
+    return jax.named_scope(f"gopt{position}")
 
 
 def label_of(instruction: Instruction) -> int | None:

@@ -10,7 +10,7 @@ Source: our own; measured in `experiments/apply.py`.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,11 +21,12 @@ from jax.sharding import SingleDeviceSharding
 
 from gopt.graph.op_costs import num_bytes
 from gopt.graph.tracing import name_of
-from gopt.program.equations import variables
+from gopt.program.equations import run_equation, variables
+from gopt.program.interpret import Values, interpret, operands_of
 from gopt.program.program import Program
 from gopt.xla import hlo_text
 from gopt.xla.buffers import overwritten
-from gopt.xla.labels import Values, depends_on_parameters, labelled, module_kernels, value_of
+from gopt.xla.labels import depends_on_parameters, label, module_kernels
 
 # On a CPU, XLA schedules for concurrency by default. This option makes it save memory.
 MEMORY_SCHEDULER: dict[str, dict[str, Any]] = {
@@ -57,7 +58,24 @@ def ordered(program: Program) -> Callable[..., Any]:
     Args:
       program: program with one equation for each kernel, in order; see `gopt.xla.grouping.group`.
     """
-    return labelled(program, _Chain(program))
+    over, ties = written_over(program), _ties(program)
+    overwritten_later = set(over.values())
+
+    def function(*args: Any) -> Any:
+        untied: Values = {}  # values without a barrier, for the kernels that overwrite them
+
+        def evaluate(position: int, kernel: JaxprEqn, values: Values) -> list[Any]:
+            with label(position):
+                operands = operands_of(kernel, values)
+                if position in ties:
+                    tied = ties[position]
+                    untied.update((v, values[v]) for v in tied if v in overwritten_later)
+                    _tie(kernel, operands, values, tied, over.get(position), untied)
+                return run_equation(kernel, operands)
+
+        return interpret(program, args, evaluate, also_read=ties)
+
+    return function
 
 
 def jit_ordered(program: Program, device: jax.Device | None = None) -> jax.stages.Wrapped:
@@ -121,33 +139,38 @@ def written_over(program: Program) -> dict[int, Var]:
     return {k: v for k, v in over.items() if readers[v] > 1 or v not in held}
 
 
-class _Chain:
-    """Callable that ties each kernel to the kernel before it; see `gopt.xla.labels.labelled`."""
+def _tie(
+    kernel: JaxprEqn,
+    operands: list[Any],
+    values: Values,
+    ties: Sequence[Var],
+    over: Var | None,
+    untied: Values,
+) -> None:
+    """Tie a kernel by a barrier to the kernel before it.
 
-    def __init__(self, program: Program):
-        self.over = written_over(program)
-        self.ties = _ties(program)
-
-    def __call__(self, position: int, kernel: JaxprEqn, values: Values, tied: Values) -> list[Any]:
-        """Return the operands of a kernel, tied by a barrier to the kernel before it."""
-        operands = [value_of(atom, tied, values) for atom in kernel.invars]
-        if position not in self.ties:
-            return operands
-        over, ties = self.over.get(position), self.ties[position]
-        covered = [k for k, a in enumerate(kernel.invars) if isinstance(a, Var) and a is not over]
-        if ties and not covered:
-            covered = list(range(len(operands)))
-        for k, atom in enumerate(kernel.invars):
-            if atom is over and k not in covered:
-                operands[k] = values[over]
-        if covered:
-            items = [jnp.asarray(operands[k]) for k in covered] + [values[v] for v in ties]
-            behind = lax.optimization_barrier(items)
-            for k, value in zip(covered, behind, strict=False):
-                operands[k] = value
-            # XLA drops unused results of a barrier, and with them the order.
-            tied |= zip(ties, behind[len(covered) :], strict=True)
-        return operands
+    Args:
+      kernel: kernel to tie.
+      operands: values of its operands, replaced by results of the barrier.
+      values: live values. The barrier's results replace the values of `ties`, because XLA drops
+        unused results, and with them the order.
+      ties: results of the kernel before, which this kernel does not read.
+      over: operand that the kernel overwrites.
+      untied: values without a barrier; the value of `over` is removed.
+    """
+    covered = [k for k, a in enumerate(kernel.invars) if isinstance(a, Var) and a is not over]
+    if ties and not covered:
+        covered = list(range(len(operands)))
+    original = untied.pop(over, None) if over else None
+    for k, atom in enumerate(kernel.invars):
+        if original is not None and atom is over and k not in covered:
+            operands[k] = original
+    if covered:
+        items = [jnp.asarray(operands[k]) for k in covered] + [values[v] for v in ties]
+        behind = lax.optimization_barrier(items)
+        for k, value in zip(covered, behind, strict=False):
+            operands[k] = value
+        values |= zip(ties, behind[len(covered) :], strict=True)
 
 
 def _ties(program: Program) -> dict[int, list[Var]]:

@@ -43,15 +43,15 @@ def test_a_run(tiny, tmp_path, capsys):
     assert -1 <= row["rank of fitted"] <= 1
     assert np.shape(row["seconds"]) == (8, 2)
     assert len(row["sums"]) == len(row["counts"]) == len(row["shares"]) == 8
-    assert (tmp_path / "tiny_2_turns.sqlite").exists()
+    assert (tmp_path / "tiny_2_rounds.sqlite").exists()
     assert (tmp_path / "table.md").exists()
     assert json.loads((tmp_path / "settings.json").read_text())["configurations"] == 8
-    before = stored_rows(tmp_path / "tiny_2_turns.sqlite")
+    before = stored_rows(tmp_path / "tiny_2_rounds.sqlite")
     measure("tiny", Settings(blocks=("tiny",), configurations=8, repeats=1, folder=tmp_path))
-    assert stored_rows(tmp_path / "tiny_2_turns.sqlite") == before  # each kernel is timed once
+    assert stored_rows(tmp_path / "tiny_2_rounds.sqlite") == before  # each kernel is timed once
 
 
-def two_turns(seconds):
+def two_rounds(seconds):
     """The second on a machine that was slower."""
     return np.stack([seconds, 1.1 * seconds], 1)
 
@@ -67,13 +67,13 @@ def test_what_is_predicted_perfectly_correlates():
     time = counts @ np.array([1, 2, 0, 3, 1e-3])
     shares = np.linspace(0, 1, 20)
     rest = {"sums": -time, "counts": counts, "shares": shares}
-    found = summary({"seconds": two_turns(time), **rest})
+    found = summary({"seconds": two_rounds(time), **rest})
     assert found["rank of fitted"] == pytest.approx(1)
     assert found["rank of halves"] == pytest.approx(1)
     assert found["error"] < 1e-6
     assert found["rank of sums"] == pytest.approx(-1)
     assert found["rank of sums, shares aside"] == pytest.approx(-1)
-    own = two_turns(counts @ np.array(CPU))
+    own = two_rounds(counts @ np.array(CPU))
     assert summary({**rest, "seconds": own})["rank of CPU"] == pytest.approx(1)
     assert found["rank of CPU"] < 0.9
     assert found["best"] == time.min()
@@ -87,11 +87,11 @@ def test_what_shares_explain_is_left_out(centre):
     of_shares = 9 + 4 * slope * (shares - centre) ** 2
     sums, time = (of_shares + 0.1 * rng.standard_normal(200) for _ in range(2))
     row = {"shares": shares, "counts": rng.uniform(1, 2, (200, 5))}
-    found = summary({**row, "seconds": two_turns(time), "sums": sums})
+    found = summary({**row, "seconds": two_rounds(time), "sums": sums})
     assert found["rank of sums"] > 0.9
     assert abs(found["rank of sums, shares aside"]) < 0.5
     both = 0.3 * rng.standard_normal(200)  # what they have in common beside it is seen
-    found = summary({**row, "seconds": two_turns(time + both), "sums": sums + both})
+    found = summary({**row, "seconds": two_rounds(time + both), "sums": sums + both})
     assert found["rank of sums, shares aside"] > 0.6
 
 

@@ -259,7 +259,7 @@ def test_climbing_goes_on_where_the_horizon_has_no_room():
     assert len(one.known) > measured
 
 
-def test_programs_of_a_model_are_compared_in_turns():
+def test_programs_of_a_model_are_compared_in_rounds():
     played = games.game("layers", layers())
     one = seat()
     _, _, _, _, info = one.env.step(1)
@@ -349,7 +349,7 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
 
 
 def test_what_is_kept_of_a_gain_is_told_turn_by_turn():
-    drift = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.1])  # of the machine, from turn to turn
+    drift = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.1])  # of the machine, from round to round
     takes = {
         "as read": 1.0,
         "trained there": np.array([0.8, 0.8, 0.8, 0.8, 0.4, 0.4]),

@@ -13,7 +13,7 @@ from experiments.yardsticks import METHODS, Settings, main, read_cases
 from gopt.graph import padding
 from gopt.heuristics import HEURISTICS
 from gopt.heuristics.schedule.orders import memory_orders
-from gopt.heuristics.schedule.placement import list_scheduling
+from gopt.heuristics.schedule.placement import list_scheduling, order_splits
 from gopt.sources.instances import makespan_instance
 from tests.reference.instances import value
 
@@ -140,7 +140,12 @@ def test_a_file_without_instances_is_solved_too(tmp_path, capsys):
 @pytest.mark.parametrize("method", HEURISTICS)
 def test_a_heuristic_counts_what_it_tries(method, tmp_path, monkeypatch, capsys):
     tried = []
-    for module, name in ((list_scheduling, "PartialSchedule"), (memory_orders, "peaks")):
+    counted = (
+        (list_scheduling, "PartialSchedule"),
+        (memory_orders, "peaks"),
+        (order_splits, "peaks"),
+    )
+    for module, name in counted:
         whole = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, fn=whole: tried.append(1) or fn(*args))
     spent = []

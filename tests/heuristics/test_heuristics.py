@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 
 from gopt.cost.schedule import decoding, execution
 from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound
-from gopt.heuristics.schedule.orders import memory_orders
 from gopt.heuristics.schedule.orders.memory_orders import peaks
-from gopt.heuristics.schedule.placement import list_scheduling
+from gopt.heuristics.schedule.placement import list_scheduling, order_splits
 from gopt.heuristics.schedule.placement import partial_schedule as partial
 from tests import strategies
 from tests.reference.execution import run
@@ -41,7 +40,7 @@ def build(name, problem):
     keys_from_items = partial.keys_from_items
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial, "keys_from_items", record)
-        patch.setattr(memory_orders, "keys_from_items", record)
+        patch.setattr(order_splits, "keys_from_items", record)
         patch.setattr(list_scheduling, "PartialSchedule", Recorded)
         keys = HEURISTICS[name](problem)
     times = {item: (start, end) for start, end, item in schedules[0].items} if schedules else None

@@ -43,7 +43,7 @@ X = jnp.ones((64, 64))
 
 def test_kernels_that_compute_the_same_are_timed_once():
     program, (apart, together) = parts(layers, X)
-    times = KernelTimes(turns=1)
+    times = KernelTimes(rounds=1)
     first = times.of(program, apart)
     assert len(apart) == 9
     assert len(times.seconds) == 3
@@ -55,13 +55,13 @@ def test_kernels_that_compute_the_same_are_timed_once():
 def test_times_are_kept_in_a_file(tmp_path):
     program, (apart, together) = parts(layers, X)
     path = tmp_path / "times.sqlite"
-    times = KernelTimes(path, turns=1)
+    times = KernelTimes(path, rounds=1)
     seconds = times.of(program, apart)
-    again = KernelTimes(path, turns=1)
+    again = KernelTimes(path, rounds=1)
     assert again.seconds == times.seconds
     assert again.of(program, apart) == seconds
     again.of(program, together)
-    assert KernelTimes(path, turns=1).seconds == again.seconds
+    assert KernelTimes(path, rounds=1).seconds == again.seconds
 
 
 def test_a_kernel_that_fails_is_recorded_and_the_others_go_on(tmp_path):
@@ -70,12 +70,12 @@ def test_a_kernel_that_fails_is_recorded_and_the_others_go_on(tmp_path):
 
     program, (apart, _) = parts(lambda x: jnp.tanh(refuse(x + 1)), X)
     path = tmp_path / "times.sqlite"
-    times = KernelTimes(path, turns=1)
+    times = KernelTimes(path, rounds=1)
     assert times.of(program, apart) == math.inf
     (failure,) = times.failures.values()
     assert "ZeroDivisionError" in failure
     assert sum(map(math.isfinite, times.seconds.values())) == 2
-    again = KernelTimes(path, turns=1)
+    again = KernelTimes(path, rounds=1)
     assert again.failures == times.failures
     assert again.of(program, apart) == math.inf
 
@@ -87,22 +87,22 @@ def test_a_kernel_that_takes_too_long_is_not_timed_again():
     assert all("one call takes" in failure for failure in times.failures.values())
 
 
-def test_kernels_of_configurations_take_turns(monkeypatch):
-    """On a machine that is faster from turn to turn."""
+def test_kernels_of_configurations_run_in_interleaved_rounds(monkeypatch):
+    """On a machine that is faster from round to round."""
     log, names = [], itertools.count()
 
     def timed(function, calls, *, longest=math.inf):
         name = next(names)  # the first is what a call takes
 
-        def turn():
+        def measure():
             log.append(name)
             return (1.0 + 4 * name) * (6 - log.count(name))
 
-        return turn
+        return measure
 
     monkeypatch.setattr(isolated_kernel, "timed", timed)
     program, configurations = parts(layers, X)
-    times = KernelTimes(turns=5)
+    times = KernelTimes(rounds=5)
     apart, together = times.of_each(program, configurations)
     assert list(times.seconds.values()) == pytest.approx([1, 2, 3, 4])
     assert (apart, together) == pytest.approx((3 * (1 + 2 + 3), 4))
@@ -111,7 +111,7 @@ def test_kernels_of_configurations_take_turns(monkeypatch):
     assert times.of_each(program, []).shape == (0,)
 
 
-def test_a_kernel_that_fails_in_a_later_turn_is_recorded(monkeypatch):
+def test_a_kernel_that_fails_in_a_later_round_is_recorded(monkeypatch):
     timed, kernels = isolated_kernel.timed, []
 
     def fails_later(function, calls, *, longest=math.inf):
@@ -125,20 +125,20 @@ def test_a_kernel_that_fails_in_a_later_turn_is_recorded(monkeypatch):
     monkeypatch.setattr(isolated_kernel, "timed", fails_later)
     monkeypatch.setattr(jax.errors, "JaxRuntimeError", ZeroDivisionError)
     program, (apart, _) = parts(layers, X)
-    times = KernelTimes(turns=3)
+    times = KernelTimes(rounds=3)
     assert times.of(program, apart) == math.inf
     assert list(times.failures.values()) == ["ZeroDivisionError: division by zero"]
     assert sum(map(math.isfinite, times.seconds.values())) == 2
 
 
 def test_bad_settings_and_files_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="turns is 0"):
-        KernelTimes(turns=0)
+    with pytest.raises(ValueError, match="rounds is 0"):
+        KernelTimes(rounds=0)
     with pytest.raises(ValueError, match="longest is -1"):
         KernelTimes(longest=-1)
     path = tmp_path / "times.sqlite"
-    KernelTimes(path, turns=3)
-    with pytest.raises(ValueError, match="has times with turns = 3, expected 12"):
+    KernelTimes(path, rounds=3)
+    with pytest.raises(ValueError, match="has times with rounds = 3, expected 12"):
         KernelTimes(path)
     for number, bad in enumerate(
         [
@@ -151,10 +151,10 @@ def test_bad_settings_and_files_are_refused(tmp_path):
         ]
     ):
         path = tmp_path / f"{number}.sqlite"
-        KernelTimes(path, turns=3)
+        KernelTimes(path, rounds=3)
         add_row(path, bad)
         with pytest.raises(ValueError, match="row 1: not the time of a kernel"):
-            KernelTimes(path, turns=3)
+            KernelTimes(path, rounds=3)
 
 
 def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
     KernelTimes(path)
     stored = conditions(path)
-    assert (stored["version"], stored["processor"], stored["cores"]) == (4, "this one", 3)
+    assert (stored["version"], stored["processor"], stored["cores"]) == (5, "this one", 3)
     monkeypatch.setattr(timing, "processor", lambda: "another")
     with pytest.raises(ValueError, match="processor = 'this one', expected 'another'"):
         KernelTimes(path)
@@ -190,7 +190,7 @@ def test_a_gpu_is_refused(monkeypatch):
 
 def test_random_keys_go_from_kernel_to_kernel():
     program, (apart, _) = parts(lambda x: jax.random.uniform(jax.random.key(0), x.shape) + x, X)
-    times = KernelTimes(turns=1)
+    times = KernelTimes(rounds=1)
     assert 0 < times.of(program, apart) < 1
     assert not times.failures
 
@@ -198,7 +198,7 @@ def test_random_keys_go_from_kernel_to_kernel():
 def test_what_is_read_twice_is_read_once():
     square, (apart, _) = parts(lambda x, y: x * x, X, X)
     product, (other, _) = parts(lambda x, y: x * y, X, X)
-    times = KernelTimes(turns=1)
+    times = KernelTimes(rounds=1)
     times.of(square, apart)
     times.of(product, other)
     assert len(times.seconds) == 2
@@ -259,19 +259,19 @@ def test_copies_that_read_arrays_of_one_shape_read_different_ones(monkeypatch):
     assert float(function(x, *own)) == pytest.approx(
         sum(float((x * v - w)[0, 0]) for v, w in zip(own[::2], own[1::2], strict=True)), rel=1e-5
     )
-    times = KernelTimes(turns=1)
+    times = KernelTimes(rounds=1)
     times.of(program, [tuple(range(len(program.equations)))], cold=[1, 2])
     assert all(map(math.isfinite, times.seconds.values()))
 
 
-def test_calls_are_timed_in_turn(monkeypatch):
+def test_calls_are_timed_in_rotation(monkeypatch):
     """By a clock that has moved 1 ms after each."""
     log = []
-    monkeypatch.setattr(isolated_kernel.time, "perf_counter", lambda: 1e-3 * len(log))
-    turn = isolated_kernel.timed(log.append, [["a"], ["b"], ["c"]])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: 1e-3 * len(log))
+    measure = isolated_kernel.timed(log.append, [["a"], ["b"], ["c"]])
     assert log == ["a", "b"]  # compiled, and timed once
-    assert turn() == pytest.approx(1e-3) and turn() == pytest.approx(1e-3)
-    assert log == ["a", "b", "c", "a", "b", "c"]  # 2 ms at least in a turn
+    assert measure() == pytest.approx(1e-3) and measure() == pytest.approx(1e-3)
+    assert log == ["a", "b", "c", "a", "b", "c"]  # 2 ms at least in a round
     with pytest.raises(TimeoutError, match="one call takes"):
         isolated_kernel.timed(log.append, [["a"], ["b"], ["c"]], longest=1e-4)
     assert len(log) == 8
@@ -279,7 +279,7 @@ def test_calls_are_timed_in_turn(monkeypatch):
 
 def test_kernels_with_cold_inputs_are_others(monkeypatch):
     monkeypatch.setattr(isolated_kernel, "_MEMORY", 2**20)
-    times = KernelTimes(turns=1)
+    times = KernelTimes(rounds=1)
     for rows, kernels in ((2**6 - 1, 1), (2**6, 4)):  # 16 KiB, and a little less
         program, (apart, _) = product_of(rows)
         times.of(program, apart)
@@ -287,7 +287,7 @@ def test_kernels_with_cold_inputs_are_others(monkeypatch):
         times.of(program, apart, cold=[1], between=2**15)
         assert len(times.seconds) == kernels
     told = [text.partition(" with ")[2] for text in times.seconds]
-    assert told == ["", "", "64 of [0] in turn", "2 of [0] in turn"]
+    assert told == ["", "", "64 of [0] in rotation", "2 of [0] in rotation"]
     with pytest.raises(ValueError, match=r"cold has 2, expected 0\.\.1"):
         times.of(program, apart, cold=[2])
     for bad in (-1, math.nan):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gopt.measure import timing
-from gopt.measure.timing import Times, memory, seconds, turns
+from gopt.measure.timing import Times, memory, seconds, time_interleaved
 
 X = jnp.ones((64, 64))
 
@@ -20,16 +20,18 @@ def test_memory_adds_up():
     needs = memory(jax.jit(lambda x: (x @ x) @ (x.T @ x)).lower(X).compile())
     assert (needs.arguments, needs.outputs, needs.aliases) == (X.nbytes, X.nbytes, 0)
     assert needs.temporaries >= X.nbytes
-    assert needs.total == needs.arguments + needs.beside == 2 * X.nbytes + needs.temporaries
+    assert (
+        needs.total == needs.arguments + needs.without_arguments == 2 * X.nbytes + needs.temporaries
+    )
 
 
 def test_what_is_written_over_a_donated_argument_counts_once():
     compiled = jax.jit(lambda x: x + 1, donate_argnums=0).lower(X).compile()
     assert memory(compiled).total == X.nbytes
-    assert memory(compiled).beside == 0
+    assert memory(compiled).without_arguments == 0
 
 
-def test_functions_are_timed_in_turn():
+def test_functions_are_timed_in_interleaved_rounds():
     calls = []
 
     def function(name):
@@ -41,8 +43,10 @@ def test_functions_are_timed_in_turn():
     assert all(0 <= value < 1 for value in found.values())
 
 
-def test_turns_tell_time_of_the_process_and_on_the_wall():
-    found = turns({"sleeps": lambda: time.sleep(0.06), "works": lambda: X @ X}, repeats=3)
+def test_rounds_tell_time_of_the_process_and_on_the_wall():
+    found = time_interleaved(
+        {"sleeps": lambda: time.sleep(0.06), "works": lambda: X @ X}, repeats=3
+    )
     assert [np.shape(times) for times in found.values()] == [(2, 3)] * 2
     process, wall = found["sleeps"]
     assert (process < 0.03).all() and (wall > 0.05).all()
@@ -55,11 +59,11 @@ def test_the_least_is_by_the_process_on_a_cpu_and_on_the_wall_elsewhere(
 ):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     times = Times(np.array([2.0, 1.0]), np.array([3.0, 4.0]))
-    monkeypatch.setattr(timing, "turns", lambda *_, **__: {"f": times})
+    monkeypatch.setattr(timing, "time_interleaved", lambda *_, **__: {"f": times})
     assert seconds({}) == {"f": least}
 
 
-def test_short_functions_are_called_often_in_each_turn():
+def test_short_functions_are_called_often_in_each_round():
     calls = []
     seconds({"short": lambda: calls.append(0)}, repeats=1)
     assert len(calls) > 1000

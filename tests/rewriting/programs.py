@@ -127,7 +127,7 @@ def sample(rule: Rule, seed: int, dtype: Any = np.float64):
 
 def values(terms, roots, arguments):
     """The values of terms, all by one program."""
-    run = jax.jit(lambda *values: evaluate(terms, roots, values.__getitem__, {}))
+    run = jax.jit(lambda *values: evaluate(terms, roots, values.__getitem__))
     return [np.asarray(x) for x in run(*arguments)]
 
 

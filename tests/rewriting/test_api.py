@@ -41,7 +41,7 @@ def takes(monkeypatch):
                 for name in functions
             }
 
-        monkeypatch.setattr(api, "turns", times)
+        monkeypatch.setattr(api, "time_interleaved", times)
 
     set_times(2.0, 1.0)
     return set_times
@@ -141,12 +141,12 @@ def test_without_constants_there_is_nothing_to_fold(takes):
 
 
 def test_arrays_are_on_the_device_before_anything_is_timed(monkeypatch):
-    def turns(calls, *, repeats):
+    def times(calls, *, repeats):
         for call in calls.values():
             assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(call.args))
         return dict.fromkeys(calls, Times(np.ones(repeats), np.ones(repeats)))
 
-    monkeypatch.setattr(api, "turns", turns)
+    monkeypatch.setattr(api, "time_interleaved", times)
     gopt.rewrite(chain, *jax.tree.map(np.asarray, (W, X)), constant_argnums=0)
 
 

@@ -13,6 +13,7 @@ from gopt.graph import padding
 from gopt.heuristics import HEURISTICS
 from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.orders import memory_orders
+from gopt.heuristics.schedule.placement import order_splits
 from gopt.scheduling import best
 from gopt.search import annealing, brkga
 from gopt.systems import regal
@@ -95,7 +96,8 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
 def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
     compared = []
     peaks = memory_orders.peaks
-    monkeypatch.setattr(memory_orders, "peaks", lambda *a: compared.append(a) or peaks(*a))
+    for module in (memory_orders, order_splits):
+        monkeypatch.setattr(module, "peaks", lambda *a: compared.append(a) or peaks(*a))
     case = problem(0, devices)
     best.starts(case, "makespan")
     assert len(compared) > 0

@@ -36,7 +36,7 @@ def wired(x, weights):
 
 def error(candidate):
     """Relative error of the bytes beside the arguments."""
-    return abs(candidate.predicted / candidate.memory.beside - 1)
+    return abs(candidate.predicted / candidate.memory.without_arguments - 1)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def result():
 
 @pytest.mark.slow
 def test_a_better_order_is_found_and_has_the_values_of_the_function(result):
-    assert result.after.memory.beside < 0.9 * result.before.memory.beside
+    assert result.after.memory.without_arguments < 0.9 * result.before.memory.without_arguments
     assert result.after.decision.options is None
     rng = np.random.default_rng(0)
     x, *weights = (jnp.asarray(rng.normal(size=s.shape), s.dtype) for s in (S, *[W] * 20))
@@ -264,7 +264,7 @@ def test_checkpointed_values_are_recomputed():
     saving = functools.partial(gradient, checkpoint=False)
     saved = gopt.schedule(saving, [W] * 4, S, evaluations=1, confirm=0).before
     # XLA of JAX 0.10 merges the recomputed values with the saved ones on a CPU; gopt does not.
-    assert result.after.memory.beside < 0.7 * saved.memory.beside
+    assert result.after.memory.without_arguments < 0.7 * saved.memory.without_arguments
     apart = [c for c in result.candidates if c.name.endswith("duplicates apart")]
     assert min(map(error, apart)) < 0.2
 
@@ -279,7 +279,7 @@ def test_methods_without_the_search(method):
         if c.decision.options is None and not c.name.endswith("nested")
     ]
     assert {name.split(",")[0] for name in names} == {"program order", method}
-    assert result.after.memory.beside < result.before.memory.beside
+    assert result.after.memory.without_arguments < result.before.memory.without_arguments
 
 
 def test_the_plot_has_both_profiles_and_what_xla_plans(result):

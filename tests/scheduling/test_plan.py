@@ -12,7 +12,7 @@ import gopt
 from gopt.cost.hardware import unit_rate_devices
 from gopt.decisions import load
 from gopt.measure.timing import memory
-from gopt.program.fingerprint import fingerprint
+from gopt.program.hashing import fingerprint
 from gopt.program.program import trace_program
 from tests.scheduling.test_on_this_device import S, W, wired
 

@@ -22,7 +22,7 @@ def needs(fn, *args, donate_argnums=()):
     written = [k for k, e in enumerate(program.equations) if e.primitive.name not in VIEWS]
     program = group(program, groups(program, written))
     compiled = jit_ordered(program).lower(*program.arguments()).compile()
-    return beside(program, workspaces(program, compiled)), memory(compiled).beside
+    return beside(program, workspaces(program, compiled)), memory(compiled).without_arguments
 
 
 def shape(*dims):

@@ -85,7 +85,7 @@ def random_decision(joint, devices):
     values = zip(go.TASKS, (devices, len(go.SHIFTS), go.FUSIONS), strict=True)
     decided = {task: rng.integers(0, count, rows).astype(np.int32) for task, count in values}
     decided["placement"][n:] = 0
-    return go.Decision(**decided)
+    return go.OpDecisions(**decided)
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -226,7 +226,7 @@ def test_actions_change_whole_groups_by_one_task(name):
     )
     inputs = inputs._replace(graphs=inputs.graphs._replace(n_node=jnp.int32([4, 1])))
     action = jnp.int32([[0, 0, 0], [2, 0, 3], [0, 1, 0]])
-    before = go.Decision(value, value + 1, value + 2)
+    before = go.OpDecisions(value, value + 1, value + 2)
     after = act(inputs, before, action, name=name, level=0)
     base = go.TASKS.index(name)
     expected = np.array([[0, 1, 2, 0, 1], [1, 1, 1, 2, 1], [0, 0, 2, 0, 1]])
@@ -379,7 +379,7 @@ def test_settings_that_mean_nothing_raise(wrong, message):
 def test_costs_that_are_no_numbers_are_never_the_best():
     params, (problem, inputs) = parameters(SMALL), small()
     zeros = jnp.zeros(SHAPE.ops, jnp.int32)
-    start = go.State(go.Decision(zeros, zeros, zeros), jnp.float32(5))
+    start = go.State(go.OpDecisions(zeros, zeros, zeros), jnp.float32(5))
 
     @jax.jit
     def state_after(costs):

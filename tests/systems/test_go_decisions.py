@@ -40,7 +40,7 @@ def random_decisions(rng, problem, count):
     """Decisions `[P, N]`, and an order."""
     rows, n = problem.shape.ops, int(problem.num_ops)
     drawn = (rng.integers(0, k, (count, rows)) for k in (3, len(go.SHIFTS), go.FUSIONS))
-    decisions = go.Decision(*(x.astype(np.int32) for x in drawn))
+    decisions = go.OpDecisions(*(x.astype(np.int32) for x in drawn))
     decisions = decisions._replace(placement=settled(problem, decisions.placement))
     return decisions, go.order_of(problem, rng.permutation(n))
 
@@ -138,7 +138,7 @@ def test_what_is_shifted_goes_first():
         # The first is later by less than a third of the ops, and the second is earlier.
         second = go.IN_ORDER if shift <= go.IN_ORDER else 1
         shifts = jnp.int32([shift, second, go.IN_ORDER, go.IN_ORDER])
-        decision = go.Decision(device[None], shifts[None], jnp.zeros((1, 4), jnp.int32))
+        decision = go.OpDecisions(device[None], shifts[None], jnp.zeros((1, 4), jnp.int32))
         found = float(cost(problem, decision, order)[0]) * float(problem.tick)
         assert found == pytest.approx(expected, rel=1e-3)
     by_path = go.critical_path_order(problem)

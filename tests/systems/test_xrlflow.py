@@ -155,10 +155,10 @@ def test_candidates_have_the_values_of_the_program(name):
     _, *args = PROGRAMS[name]
     rng = np.random.default_rng(0)
     leaves = [np.float32(rng.standard_normal(x.shape)) for x in jax.tree.leaves(args)]
-    expected = evaluate(terms, roots, leaves.__getitem__, {})
+    expected = evaluate(terms, roots, leaves.__getitem__)
     for one in found:
         after = terms.replace(roots, dict(one.by))
-        for new, old in zip(evaluate(terms, after, leaves.__getitem__, {}), expected, strict=True):
+        for new, old in zip(evaluate(terms, after, leaves.__getitem__), expected, strict=True):
             np.testing.assert_allclose(new, old, rtol=2e-4, atol=2e-4)
 
 

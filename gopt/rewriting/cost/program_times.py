@@ -18,7 +18,7 @@ from gopt.rewriting.ir.digests import digest
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram
 
-_VERSION = 2  # version of the timing method
+_VERSION = 3  # version of the timing method and of the digests
 _STARTING = 120.0  # s, time limit for a process to start
 _KEPT = 16  # reference programs that stay compiled
 
@@ -40,7 +40,7 @@ class ProgramTimes:
         self,
         path: Path | None = None,
         *,
-        turns: int = 8,
+        rounds: int = 8,
         patience: float = 120.0,
         seed: int = 0,
         start: Callable[[], Any] | None = None,
@@ -51,7 +51,7 @@ class ProgramTimes:
           path: file of measured times, see `gopt.measure.cache.MeasurementCache`. Each time is
             written at once, and times that other processes write are read. By default nothing is
             stored.
-          turns: number of rounds. The shortest time counts: CPU time on a CPU, else wall time.
+          rounds: number of rounds. The shortest time counts: CPU time on a CPU, else wall time.
           patience: time limit to compile and time one program, s. It is doubled for a program that
             is timed with a reference.
           seed: seed of the random arguments.
@@ -59,11 +59,11 @@ class ProgramTimes:
             module.
 
         Raises:
-          ValueError: `turns` or `patience` is not positive, or the file does not hold times of this
-            machine with these settings.
+          ValueError: `rounds` or `patience` is not positive, or the file does not hold times of
+            this machine with these settings.
         """
-        if turns < 1:
-            raise ValueError(f"turns is {turns}: expected 1 at least")
+        if rounds < 1:
+            raise ValueError(f"rounds is {rounds}: expected 1 at least")
         if not patience > 0:
             raise ValueError(f"patience is {patience}: expected a positive number of seconds")
         self.seconds: dict[str, float] = {}
@@ -71,7 +71,7 @@ class ProgramTimes:
         self.spent = 0
         self._references: dict[str, bytes] = {}  # exported programs, by digest
         self._patience = patience
-        self._asked = turns, seed, bool(jax.config.read("jax_enable_x64")), start
+        self._asked = rounds, seed, bool(jax.config.read("jax_enable_x64")), start
         self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
         self._cache: MeasurementCache | None = None
         if path is not None:
@@ -79,7 +79,7 @@ class ProgramTimes:
                 "version": _VERSION,
                 **conditions(),
                 "device": jax.devices()[0].device_kind,
-                "turns": turns,
+                "rounds": rounds,
                 "seed": seed,
                 "patience": patience,
                 "x64": self._asked[2],
@@ -251,7 +251,7 @@ def _exported(written: RewrittenProgram, program: Program) -> bytes:
 
 
 def _serve(
-    connection: Connection, turns: int, seed: int, x64: bool, start: Callable[[], Any] | None
+    connection: Connection, rounds: int, seed: int, x64: bool, start: Callable[[], Any] | None
 ) -> None:
     """Measure programs that arrive on a connection, until it is closed."""
     jax.config.update("jax_enable_x64", x64)
@@ -266,7 +266,7 @@ def _serve(
             return
         try:
             calls = [_call(first, seed), *(kept(each, seed) for each in others)]
-            found = seconds({str(k): call for k, call in enumerate(calls)}, repeats=turns)
+            found = seconds({str(k): call for k, call in enumerate(calls)}, repeats=rounds)
             connection.send(list(found.values()))
         except Exception as error:
             connection.send(f"{type(error).__name__}: {error}")

@@ -82,7 +82,7 @@ class Equality(NamedTuple):
                     roots = [build(terms, side, bound) for side in self.sides]
                 except ValueError:
                     return False
-                one, other = map(np.asarray, evaluate(terms, roots, arguments.__getitem__, {}))
+                one, other = map(np.asarray, evaluate(terms, roots, arguments.__getitem__))
                 if one.shape != other.shape or not np.allclose(one, other, rtol=1e-9, atol=1e-9):
                     return False
         return True

@@ -1,10 +1,9 @@
 """Digests of programs that are stable across processes."""
 
-import hashlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from gopt.program import hashing
 from gopt.rewriting.ir.operators import Equation, Literal
 from gopt.rewriting.ir.terms import Terms
 
@@ -13,7 +12,7 @@ def digest(terms: Terms, roots: Sequence[int]) -> str:
     """Return the digest of a program: 64 hexadecimal digits, equal for equal programs only.
 
     The digest does not depend on other programs in `terms`. Parameters of primitives count by their
-    printed form, without function addresses. Captured arrays are arguments and count by their
+    texts; see `gopt.program.hashing.parameters`. Captured arrays are arguments and count by their
     shapes.
 
     Args:
@@ -26,20 +25,18 @@ def digest(terms: Terms, roots: Sequence[int]) -> str:
         told = [operator, *(f"{name}={_text(value)}" for name, value in attributes)]
         if operator == "argument":
             told += [str(terms.shapes[number]), str(terms.constant[number])]
-        known[number] = _hash([*told, *(known[i] for i in inputs)])
-    return _hash([known[root] for root in roots])
+        known[number] = _of_lines([*told, *(known[i] for i in inputs)])
+    return _of_lines([known[root] for root in roots])
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Equation):
-        equation = value.equation
-        printed = re.sub(r" at 0x[0-9a-f]+", "", str(sorted(equation.params.items())))
-        return f"{equation.primitive.name} {printed}"
+        return "".join((value.equation.primitive.name, *hashing.parameters(value.equation)))
     if isinstance(value, Literal):
         number = value.value
         return f"{number.dtype} {number.shape} {number.tobytes().hex()}"
     return repr(value)
 
 
-def _hash(texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+def _of_lines(lines: Sequence[str]) -> str:
+    return hashing.digest(f"{line}\n" for line in lines)

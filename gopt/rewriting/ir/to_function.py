@@ -1,12 +1,15 @@
 """Convert programs to JAX functions; values that depend on constants only are folded."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from gopt.program.equations import shape_of
+from gopt.program.interpret import Step, run_in_order
 from gopt.program.program import Program
 from gopt.rewriting.ir.operators import run
 from gopt.rewriting.ir.terms import Term, Terms
@@ -138,7 +141,7 @@ class RewrittenProgram(TracedProgram):
     def _fold(self, leaves: dict[int, Any]) -> tuple[Any, ...]:
         first = len(self._program.inputs)
         leaves = leaves | dict(enumerate(self._program.values, first))
-        return tuple(evaluate(self._terms, list(self._folded), leaves.__getitem__, {}))
+        return tuple(evaluate(self._terms, list(self._folded), leaves.__getitem__))
 
     def _run(self, folded: Sequence[Any], leaves: dict[int, Any]) -> Any:
         known = dict(zip(self._folded, folded, strict=True))
@@ -158,7 +161,7 @@ def evaluate(
     terms: Mapping[int, Term] | Terms,
     roots: Sequence[int],
     argument: Callable[[int], Any],
-    known: dict[int, Any],
+    known: Mapping[int, Any] = MappingProxyType({}),
 ) -> list[Any]:
     """Return the values of terms.
 
@@ -166,7 +169,7 @@ def evaluate(
       terms: terms by number.
       roots: numbers of the terms to evaluate.
       argument: function from a position to that argument of the program.
-      known: values of known terms by number; all other computed values are added.
+      known: values of terms that are not computed again, by number.
     """
     needed, stack = set(), list(roots)
     while stack:
@@ -174,10 +177,13 @@ def evaluate(
         if number not in needed and number not in known:
             needed.add(number)
             stack.extend(terms[number].inputs)
-    for number in sorted(needed):
-        operator, attributes, inputs = terms[number]
-        if operator == "argument":
-            known[number] = jnp.asarray(argument(terms[number].attribute("position")))
-        else:
-            known[number] = run(operator, attributes, [known[i] for i in inputs])
-    return [jnp.asarray(known[root]) for root in roots]
+
+    def value(term: Term, values: dict[int, Any]) -> tuple[Any]:
+        if term.operator == "argument":
+            return (jnp.asarray(argument(term.attribute("position"))),)
+        return (run(term.operator, term.attributes, [values[i] for i in term.inputs]),)
+
+    steps = [Step(terms[k].inputs, (k,), partial(value, terms[k])) for k in sorted(needed)]
+    values = dict(known)
+    run_in_order(steps, values, roots)
+    return [jnp.asarray(values[root]) for root in roots]

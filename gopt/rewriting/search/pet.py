@@ -110,7 +110,7 @@ def _wrong(
         else:
             raise ValueError(f"{mutation} has a form of {shapes}, but not of others with its sizes")
         values = [rng.integers(-_LARGEST, _LARGEST, shape).astype(float) for shape in smaller]
-        right, found = evaluate(terms, [number, form], values.__getitem__, {})
+        right, found = evaluate(terms, [number, form], values.__getitem__)
         return np.asarray(right != found)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gopt.learning import losses
 from gopt.learning.layers.graph import op_mask
-from gopt.systems.go.decisions import FUSIONS, SHIFTS, Decision
+from gopt.systems.go.decisions import FUSIONS, SHIFTS, OpDecisions
 from gopt.systems.go.inputs import Inputs
 
 KEEP = 0  # action that keeps the value of a group; v + 1 gives it value v
@@ -38,7 +38,7 @@ def ops_of(name: str, inputs: Inputs) -> jax.Array:
     return jnp.asarray(every[name])
 
 
-def task_of(name: str, inputs: Inputs, decision: Decision) -> Task:
+def task_of(name: str, inputs: Inputs, decision: OpDecisions) -> Task:
     """Return the decision of one task, by its name."""
     value, is_about = getattr(decision, name), ops_of(name, inputs)
     if name == "placement":
@@ -86,8 +86,8 @@ def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def apply_action(
-    inputs: Inputs, decision: Decision, action: jax.Array, *, name: str, level: int
-) -> Decision:
+    inputs: Inputs, decision: OpDecisions, action: jax.Array, *, name: str, level: int
+) -> OpDecisions:
     """Return decisions after actions on the groups of a level, `[S, N]`; padding stays.
 
     Args:

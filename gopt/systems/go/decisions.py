@@ -31,7 +31,7 @@ FUSIONS = 4
 IN_ORDER = SHIFTS.index(0)
 
 
-class Decision(NamedTuple):
+class OpDecisions(NamedTuple):
     """The decision about `N` ops. Each of the three fields is a task.
 
     Attributes:
@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     fusion: Any
 
 
-TASKS: tuple[str, ...] = Decision._fields
+TASKS: tuple[str, ...] = OpDecisions._fields
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Simulator:
       timing: maps one decision `[N]` to the times when ops run.
     """
 
-    cost: Callable[[Decision], jax.Array]
-    timing: Callable[[Decision], OpTimes]
+    cost: Callable[[OpDecisions], jax.Array]
+    timing: Callable[[OpDecisions], OpTimes]
 
 
 class State(NamedTuple):
@@ -69,7 +69,7 @@ class State(NamedTuple):
       cost: float32 `[]`, its cost.
     """
 
-    decision: Decision
+    decision: OpDecisions
     cost: Any
 
 
@@ -89,7 +89,7 @@ def begin(
     """
     device = dispatch.legalize_placement(schedule_of(problem), jnp.asarray(device, jnp.int32))
     level = jnp.zeros_like(device) if fused is None else jnp.asarray(fused, jnp.int32)
-    decision = Decision(device, jnp.full_like(device, IN_ORDER), level)
+    decision = OpDecisions(device, jnp.full_like(device, IN_ORDER), level)
     return State(decision, simulator.cost(jax.tree.map(lambda x: x[None], decision))[0])
 
 
@@ -115,12 +115,12 @@ def simulator_of(
             timing=lambda decision: dispatch.timed(problem, keys(decision)),
         )
 
-    def joint_cost(decision: Decision) -> jax.Array:
+    def joint_cost(decision: OpDecisions) -> jax.Array:
         kernels = contract_kernels(problem, decision.fusion)
         found = dispatch.evaluate(kernels, keys_of(kernels, order, decision))
         return objectives.objective(kernels, found, objective)
 
-    def joint_timing(decision: Decision) -> OpTimes:
+    def joint_timing(decision: OpDecisions) -> OpTimes:
         kernels = contract_kernels(problem, decision.fusion)
         found = dispatch.timed(kernels, keys_of(kernels, order, decision))
         end = kernel_ends_by_level(problem.fusion[0], decision.fusion)
@@ -131,7 +131,7 @@ def simulator_of(
     return Simulator(jax.vmap(joint_cost), joint_timing)
 
 
-def keys_of(problem: Problem, order: jax.Array | None, decision: Decision) -> Keys:
+def keys_of(problem: Problem, order: jax.Array | None, decision: OpDecisions) -> Keys:
     """Return the keys of one decision about devices and priorities.
 
     Args:
@@ -164,7 +164,7 @@ def critical_path_order(problem: Problem | JointProblem) -> np.ndarray:
     return order_of(problem, -np.array(levels(problem, mean_transfer_ticks(problem))))
 
 
-def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.ndarray:
+def first_come_order(problem: Problem | JointProblem, decision: OpDecisions) -> np.ndarray:
     """Return the order in which ops start first come, first served, float32 `[N]`; on the host.
 
     Until something is moved, this order reproduces first come, first served. Fused ops have the
@@ -177,7 +177,7 @@ def first_come_order(problem: Problem | JointProblem, decision: Decision) -> np.
 
 
 @jax.jit
-def _first_come(problem: Problem | JointProblem, decision: Decision) -> tuple[jax.Array, ...]:
+def _first_come(problem: Problem | JointProblem, decision: OpDecisions) -> tuple[jax.Array, ...]:
     """Return items in first-come order, their number, and the kernel end of each op, `[N]`."""
     decision = jax.tree.map(jnp.asarray, decision)
     end = jnp.arange(len(decision.placement))

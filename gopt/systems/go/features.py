@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gopt.cost.schedule.op_times import OpTimes
 from gopt.systems.go.actions import Task, task_of
-from gopt.systems.go.decisions import Decision
+from gopt.systems.go.decisions import OpDecisions
 from gopt.systems.go.inputs import Inputs, log_share
 from gopt.systems.go.settings import Settings
 
@@ -63,7 +63,7 @@ class _Uses(NamedTuple):
 
 
 def observe(
-    inputs: Inputs, decision: Decision, timing: OpTimes, *, settings: Settings
+    inputs: Inputs, decision: OpDecisions, timing: OpTimes, *, settings: Settings
 ) -> tuple[Groups, ...]:
     """Return features of each group and value, for each of `Settings.moves`.
 

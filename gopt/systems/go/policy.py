@@ -20,7 +20,7 @@ from gopt.learning.layers.attention import SegmentAttention, Superposition
 from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.sage import GraphSAGE, max_round
 from gopt.systems.go.actions import NEVER, log_prob, ops_of, sample
-from gopt.systems.go.decisions import Decision
+from gopt.systems.go.decisions import OpDecisions
 from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.settings import Settings
@@ -205,7 +205,7 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
         transfer_arrival = jnp.zeros((1, inputs.allowed.shape[1]), jnp.int32)
         empty = dict.fromkeys(OpTimes._fields, zeros)
         timing = OpTimes(**empty | {"transfer_arrival": transfer_arrival, "makespan": jnp.int32(1)})
-        groups = observe(inputs, Decision(zeros, zeros, zeros), timing, settings=settings)
+        groups = observe(inputs, OpDecisions(zeros, zeros, zeros), timing, settings=settings)
         policy.moves(policy.embed(inputs), groups)
 
     return Policy(settings).init(key, method=run)
@@ -217,7 +217,7 @@ def act(
     inputs: Inputs,
     *,
     settings: Settings,
-    decision: Decision,
+    decision: OpDecisions,
     timing: OpTimes,
     embedding: Embedding | None = None,
 ) -> Action:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from gopt.systems.go.actions import apply_action
-from gopt.systems.go.decisions import Decision, Simulator, State
+from gopt.systems.go.decisions import OpDecisions, Simulator, State
 from gopt.systems.go.features import Groups
 from gopt.systems.go.inputs import Inputs
 from gopt.systems.go.policy import Embedding, act, embed
@@ -27,7 +27,7 @@ class Trajectory(NamedTuple):
       ratio: float32 `[M, S]`, cost ÷ cost of the decision before.
     """
 
-    decision: Decision
+    decision: OpDecisions
     groups: tuple[Groups, ...]
     action: Any
     log_prob: Any
@@ -79,7 +79,7 @@ def iterate(
     return after, Trajectory(state.decision, *found, ratio)
 
 
-def keep_best(state: State, drawn: Decision, costs: jax.Array) -> State:
+def keep_best(state: State, drawn: OpDecisions, costs: jax.Array) -> State:
     """Return the best of decisions `[S, N]` with costs `[S]`, unless it is worse than the state."""
     best = jnp.nanargmin(costs)
     better = costs[best] <= state.cost

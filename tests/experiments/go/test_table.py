@@ -112,7 +112,7 @@ def check(folder, known):
         np.testing.assert_allclose(history[:, 0], known.given[row["begun"]].makespan, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["cost"])
         with np.load(folder / "small" / f"{method}.npz") as saved:
-            decision = go.Decision(*(saved[f"{method}|best {task}"] for task in go.TASKS))
+            decision = go.OpDecisions(*(saved[f"{method}|best {task}"] for task in go.TASKS))
             assert json.loads(str(saved["about"]))["evaluations"] == 31
         ticks = float(cost_of(known.problem, decision, known.given[row["begun"]].order))
         assert tables.seconds_of(known.problem, ticks) == pytest.approx(
@@ -564,13 +564,13 @@ def test_a_search_that_reports_a_wrong_cost_is_refused():
 
 
 def test_what_a_search_reached_is_kept(tmp_path):
-    decision = go.Decision(*np.arange(9, dtype=np.int32).reshape(3, 3))
+    decision = go.OpDecisions(*np.arange(9, dtype=np.int32).reshape(3, 3))
     history = np.array([[3.0, np.nan], [3.0, 2.0]])
     reached = Runs(history[:, 1], np.array([1, 21], np.int32), history, decision, 0.5)
     folder, calls = tmp_path / "row", []
 
     def kept(about):
-        return kept_runs(Store(folder, about), "GO", lambda: {"GO": search()}, go.Decision)["GO"]
+        return kept_runs(Store(folder, about), "GO", lambda: {"GO": search()}, go.OpDecisions)["GO"]
 
     def search():
         calls.append(1)

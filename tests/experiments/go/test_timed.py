@@ -71,7 +71,7 @@ def test_the_machine_is_what_was_measured(monkeypatch):
     )
     monkeypatch.setattr(
         timed,
-        "turns",
+        "time_interleaved",
         lambda functions, repeats: {
             k: Times(np.full(3, 9.0), np.array([sent[k], 2.0])) for k in functions
         },
@@ -95,7 +95,7 @@ def test_what_is_measured_sends_arrays_from_the_first_device_to_the_last(monkeyp
             (ends[name],) = function().devices()
         return {name: Times(np.ones(1), np.ones(1)) for name in functions}
 
-    monkeypatch.setattr(timed, "turns", once)
+    monkeypatch.setattr(timed, "time_interleaved", once)
     monkeypatch.setattr(timed, "seconds", lambda *args, **kw: dict.fromkeys(once(*args, **kw), 1.0))
     timed.machine(jax.devices()[:3])
     here, there = jax.devices()[0], jax.devices()[2]

@@ -161,7 +161,7 @@ def test_genes_become_keys_in_order():
 # The experiment.
 
 
-def test_calls_are_timed_in_turns():
+def test_calls_are_timed_in_rounds():
     order = []
     calls = {name: partial(order.append, name) for name in "ab"}
     found = timing.measure(calls, rounds=3, seconds=60)

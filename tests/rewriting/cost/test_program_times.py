@@ -45,7 +45,7 @@ def die():
 def test_a_program_is_measured_once_by_all(tmp_path):
     path = tmp_path / "programs.sqlite"
     terms, roots, traced = program()
-    ours, theirs = ProgramTimes(path, turns=2), ProgramTimes(path, turns=2)
+    ours, theirs = ProgramTimes(path, rounds=2), ProgramTimes(path, rounds=2)
     try:
         seconds = ours.of(terms, roots, traced, (0,))
         assert 0 < seconds < 1 and ours.spent == 1
@@ -55,19 +55,19 @@ def test_a_program_is_measured_once_by_all(tmp_path):
         assert theirs.spent == 0
         large = program(512)
         assert ours.of(*large, (0,)) > 2 * seconds
-        assert ProgramTimes(path, turns=2).of(*large, (0,)) == ours.of(*large, (0,))
+        assert ProgramTimes(path, rounds=2).of(*large, (0,)) == ours.of(*large, (0,))
         assert len(stored_rows(path)) == 2
     finally:
         ours.close()
         theirs.close()
-    with pytest.raises(ValueError, match="turns = 2, expected 8"):
+    with pytest.raises(ValueError, match="rounds = 2, expected 8"):
         ProgramTimes(path)
 
 
 def test_beside_another_a_time_is_the_ratio_of_both(monkeypatch):
     terms, roots, traced = program()
     (after,) = {made for made in rewritten(terms, roots) if made != roots}
-    times, asked = ProgramTimes(turns=1), []
+    times, asked = ProgramTimes(rounds=1), []
 
     def answers(_, exported):
         asked.append(len(exported))
@@ -92,7 +92,7 @@ def test_programs_are_timed_beside_one_that_is_exported_once(monkeypatch):
     terms, roots, traced = program(128)
     (after,) = {made for made in rewritten(terms, roots) if made != roots}
     squared = terms.add("mul", [roots[0], roots[0]])
-    exported, times = [], ProgramTimes(turns=2)
+    exported, times = [], ProgramTimes(rounds=2)
     original = program_times._exported
 
     def counted(written, program):
@@ -132,7 +132,7 @@ def test_what_others_are_timed_beside_is_compiled_once(monkeypatch):
 @pytest.mark.slow
 def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
     path = tmp_path / "programs.sqlite"
-    times = ProgramTimes(path, turns=1, patience=3.0)
+    times = ProgramTimes(path, rounds=1, patience=3.0)
     try:
         assert times.of(*program(fn=endless), (0,)) == math.inf
         assert list(times.failures.values()) == ["no answer within 3.0 s"]
@@ -151,17 +151,17 @@ def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
     finally:
         times.close()
     # Failures are not tried again, and said why.
-    again = ProgramTimes(path, turns=1, patience=3.0)
+    again = ProgramTimes(path, rounds=1, patience=3.0)
     assert again.of(*program(fn=endless), (0,)) == math.inf and again.spent == 0
     assert again.failures == times.failures
     assert stored_rows(path)[0]["failure"] == "no answer within 3.0 s"
     with pytest.raises(ValueError, match=r"patience = 3.0, expected 120.0"):
-        ProgramTimes(path, turns=1)
+        ProgramTimes(path, rounds=1)
 
 
 @pytest.mark.slow
 def test_what_never_starts_is_told_and_not_recorded(tmp_path):
-    times = ProgramTimes(tmp_path / "programs.sqlite", turns=1, start=die)
+    times = ProgramTimes(tmp_path / "programs.sqlite", rounds=1, start=die)
     with pytest.raises(RuntimeError, match="has died at its start"):
         times.of(*program(), (0,))
     assert not times.seconds and not stored_rows(tmp_path / "programs.sqlite")
@@ -169,7 +169,7 @@ def test_what_never_starts_is_told_and_not_recorded(tmp_path):
 
 @pytest.mark.slow
 def test_an_answer_is_never_that_of_a_program_before(monkeypatch):
-    times = ProgramTimes(turns=1)
+    times = ProgramTimes(rounds=1)
     try:
         assert times.of(*program(8), (0,)) < 1
         connection = times._worker[1]
@@ -196,7 +196,7 @@ def test_programs_of_64_bits_are_measured():
     with jax.enable_x64(True):
         shape = jax.ShapeDtypeStruct((8, 8), jnp.float64)
         terms, traced = Terms(), trace_program(model, [shape, shape], shape)
-        roots, times = terms_of_program(terms, traced, [True, True, False]), ProgramTimes(turns=1)
+        roots, times = terms_of_program(terms, traced, [True, True, False]), ProgramTimes(rounds=1)
         try:
             assert times.of(terms, roots, traced, (0,)) < 1 and not times.failures
         finally:
@@ -207,7 +207,7 @@ def test_programs_of_64_bits_are_measured():
 def test_after_a_failure_the_next_is_measured(monkeypatch):
     terms, roots, traced = program()
     after = next(made for made in rewritten(terms, roots) if made != roots)
-    times = ProgramTimes(turns=1)
+    times = ProgramTimes(rounds=1)
 
     def fails(*args):
         raise RuntimeError("no such thing")
@@ -228,13 +228,13 @@ def test_after_a_failure_the_next_is_measured(monkeypatch):
 
 
 def test_bad_settings_and_files_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="turns is 0"):
-        ProgramTimes(turns=0)
+    with pytest.raises(ValueError, match="rounds is 0"):
+        ProgramTimes(rounds=0)
     with pytest.raises(ValueError, match="patience is nan"):
         ProgramTimes(patience=np.nan)
     path = tmp_path / "programs.sqlite"
     ProgramTimes(path)
-    for other in ({"seed": 1}, {"turns": 9}, {"patience": 5.0}):
+    for other in ({"seed": 1}, {"rounds": 9}, {"patience": 5.0}):
         with pytest.raises(ValueError, match=next(iter(other))):
             ProgramTimes(path, **other)
     for number, bad in enumerate(['{"program": "a", "seconds": "x"}', '{"seconds": 1.0}', "[]"]):

@@ -80,7 +80,7 @@ def test_transposes_of_three_axes_compose(terms):
     x = terms.argument(0, floats(2, 3, 4), constant=False)
     first = terms.add("transpose", [x], permutation=(1, 2, 0))
     both = terms.add("transpose", [first], permutation=(0, 2, 1))
-    (value,) = evaluate(terms, [both], lambda _: np.arange(24).reshape(2, 3, 4), {})
+    (value,) = evaluate(terms, [both], lambda _: np.arange(24).reshape(2, 3, 4))
     expected = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0).transpose(0, 2, 1)
     np.testing.assert_array_equal(value, expected)
     assert terms[both].inputs == (x,)
@@ -100,7 +100,7 @@ def test_parts_of_what_was_joined_are_those_of_its_parts(terms, x, w):
 
 
 def values_of(terms, number, *arguments):
-    return np.asarray(evaluate(terms, [number], arguments.__getitem__, {})[0])
+    return np.asarray(evaluate(terms, [number], arguments.__getitem__)[0])
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -235,12 +235,12 @@ def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypat
     product, none = (("dtype", None), ("precision", None)), (False, False)
     x = jax.ShapeDtypeStruct((64, 64), np.float32)
     path = tmp_path / "ops.sqlite"
-    cost = measured(KernelTimes(path, turns=1))
+    cost = measured(KernelTimes(path, rounds=1))
     first = cost("matmul", product, (x, x), none)
     assert 0 < first < 0.1
     assert cost("slice", (("axis", 0), ("start", 0), ("stop", 3)), (x,), (False,)) == 0
     assert cost("number", (("value", 1.0),), (), ()) == 0
-    known = KernelTimes(path, turns=1)
+    known = KernelTimes(path, rounds=1)
     monkeypatch.setattr(known, "_learn", None)  # nothing is left to be timed
     assert measured(known)("matmul", product, (x, x), none) == first
     known.seconds = dict.fromkeys(known.seconds, np.inf)
@@ -249,7 +249,7 @@ def test_costs_as_measured_are_those_of_kernels_and_are_kept(tmp_path, monkeypat
 
 def test_ops_are_timed_with_constants_that_are_cold(monkeypatch):
     told = []
-    times = KernelTimes(turns=1)
+    times = KernelTimes(rounds=1)
     monkeypatch.setattr(times, "of", lambda *_, **cold: told.append(cold) or 1.0)
     terms = Terms()
     x, w = (

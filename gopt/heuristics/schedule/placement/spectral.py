@@ -8,7 +8,8 @@ from scipy.sparse import csgraph, linalg
 
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
-from gopt.heuristics.schedule.orders.memory_orders import lowest_order, lowest_placement
+from gopt.heuristics.schedule.orders.memory_orders import lowest_order
+from gopt.heuristics.schedule.placement.order_splits import lowest_placement
 
 EXACT = 8192  # largest number of ops with exact eigenvectors; larger graphs iterate
 TURNS = 12  # rotations of the devices in the plane; our choice

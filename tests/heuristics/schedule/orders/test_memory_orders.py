@@ -1,4 +1,4 @@
-"""Memory orders on graphs whose peaks are known."""
+"""Memory orders, and their splits over devices, on graphs whose peaks are known."""
 
 import numpy as np
 import pytest
@@ -161,7 +161,7 @@ def test_the_lowest_order_and_what_it_holds_at_its_peak(seed):
     np.testing.assert_array_equal(found, held)
 
 
-def test_inputs_have_the_turn_of_their_first_reader():
+def test_inputs_have_the_position_of_their_first_reader():
     ops = [
         Op("input", outputs=(Output(1),)),
         Op("input", outputs=(Output(1),)),

@@ -10,7 +10,7 @@ from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.heuristics import schedules_tried
 from gopt.heuristics.schedule.orders import memory_orders
-from gopt.heuristics.schedule.placement import spectral
+from gopt.heuristics.schedule.placement import order_splits, spectral
 from gopt.sources import synthetic
 from tests import strategies
 from tests.reference.execution import run
@@ -74,7 +74,7 @@ def test_the_cut_that_peaks_least_is_kept(seed, devices):
             along = [[x[op] * math.cos(w) + y[op] * math.sin(w) for w in ways] for op in order]
             tried.append([reach.index(max(reach)) for reach in along])
     peaks = [
-        memory_orders.peaks(problem, *memory_orders.serial(problem, order, np.array(wanted))).max()
+        memory_orders.peaks(problem, *order_splits.serial(problem, order, np.array(wanted))).max()
         for wanted in tried
     ]
     assert max(run(problem, spectral.spectral_cut(problem)).peak) == min(peaks)
