@@ -25,7 +25,7 @@ import jax
 import gopt
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
-from experiments.harness.statistics import compare_in_turns
+from experiments.harness.statistics import compare_in_rounds
 from experiments.harness.tables import milliseconds, ratio
 from experiments.rewrite.measuring import PLAIN, cost_of_before, measured_cost, read_model
 from experiments.rewrite.models import EVERY, MODELS
@@ -90,7 +90,7 @@ def run(model: str, search: str, times: KernelTimes | None, settings: Settings) 
         "before": partial(before, weights, *inputs),
         "found": partial(after, folded.decision.fold(weights), *inputs),
     }
-    plain = compare_in_turns(calls, "before", repeats=repeats)
+    plain = compare_in_rounds(calls, "before", repeats=repeats)
     timed = {"before": found["XLA"], "folded": found["XLA, folded"], "found": folded}
     return {
         "model": model,

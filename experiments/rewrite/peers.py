@@ -76,7 +76,7 @@ def measure(name: str, times: KernelTimes, settings: Settings) -> list[dict[str,
         raise ValueError(f"onnxsim has changed the values of {name}")
     ways["onnxruntime"] = _session(file, inputs)
     ways["onnxsim, onnxruntime"] = _session(simplified, inputs)
-    measured = statistics.compare_in_turns(ways, BASE, repeats=settings.repeats)
+    measured = statistics.compare_in_rounds(ways, BASE, repeats=settings.repeats)
     (expected,) = jax.tree.leaves(ways[BASE]())
     return [
         {
@@ -103,10 +103,10 @@ def _session(file: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
 
 def main(settings: Settings) -> None:
     """Measure all models, print the table and save it with the figures."""
-    times = KernelTimes(settings.folder / "ops.sqlite", turns=6)
+    times = KernelTimes(settings.folder / "ops.sqlite", rounds=6)
     rows = {name: partial(measure, name, times, settings) for name in settings.models}
     tables.show_rows(
-        f"ONNX models, {settings.repeats} turns",
+        f"ONNX models, {settings.repeats} rounds",
         store.collect(settings, "peers.json", rows, "models"),
         (
             ("model", "model"),

@@ -112,7 +112,7 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
     for row in rows:
         models.setdefault(row["model"], []).append(row)
     repeats, seeds = settings.repeats, settings.seeds
-    spread = f"95 % of {repeats} turns" if seeds < 2 else f"median, least to most of {seeds} seeds"
+    spread = f"95 % of {repeats} rounds" if seeds < 2 else f"median, least to most of {seeds} seeds"
     names = ("as read", *settings.players, *settings.baselines)
     of_taso = [name for name in names if name != "TASO"] if "TASO" in names else []
     for whose, key, columns, file in (

@@ -94,7 +94,7 @@ def main(settings: Settings) -> None:
         return f"{row['history'][-1]['best']:.3f}" if row["history"] else ""
 
     tables.show_rows(
-        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
+        f"Process time, of the model as read (95 % of {settings.repeats} rounds, one seed)",
         found,
         (
             *((key, key) for key in ("variant", "model", "process")),

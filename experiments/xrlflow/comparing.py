@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from experiments.harness import tables
-from experiments.harness.statistics import compare_in_turns
+from experiments.harness.statistics import compare_in_rounds
 from experiments.xrlflow.games import Game
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
 from gopt.measure.timing import median_ratio
@@ -46,7 +46,7 @@ def compare(
         difference, most = largest_difference(values, expected), tolerance(expected)
         is_equal = is_telling(*expected) and difference <= most
         found[name] = {"difference": difference, "tolerance": most, "equal": is_equal}
-    times = compare_in_turns(calls, "before", repeats=repeats)
+    times = compare_in_rounds(calls, "before", repeats=repeats)
     return {
         name: {**found[first[roots]], **times[first[roots]], "same as": first[roots]}
         for name, roots in programs.items()

@@ -103,7 +103,7 @@ def main(settings: Settings) -> None:
 
     by = (*settings.baselines, "trained there", "trained elsewhere", "as it began", "climbing")
     tables.show_rows(
-        f"Process time, of the model as read (95 % of {settings.repeats} turns, one seed)",
+        f"Process time, of the model as read (95 % of {settings.repeats} rounds, one seed)",
         store.collect(settings, "shapes.json", rows, "models"),
         (
             *((key, key) for key in ("model", "shape")),

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.harness import command_line, store
+from experiments.harness import command_line
 from experiments.harness.command_line import at_least, choice
 from experiments.xrlflow.games import REWARDS, Clocks, Game, Seconds
 from gopt.learning.train import run
+from gopt.program.hashing import digest_arrays
 from gopt.rewriting.ir.digests import digest
 from gopt.systems import xrlflow
 
@@ -190,7 +191,7 @@ def play(
         **player._asdict(),
         **same,
         "games": [[each.game.name, each.name(each.game.roots)] for each in seats],
-        "begun": store.digest(params),
+        "begun": digest_arrays(params),
     }
     rounds = _Rounds(seats, player, settings)
     names = ", ".join(each.game.name for each in seats)
