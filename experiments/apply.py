@@ -148,6 +148,7 @@ def run(result: gopt.Result, case: Case, repeats: int) -> Ran:
             jax.tree.map(jnp.copy, arg) if k in case.donated else arg for k, arg in enumerate(args)
         )
 
+    assert result.before.executable is not None  # it was compiled for this device
     functions = {"own": result.before.executable.function, "chosen": result.apply()}
     values = [function(*fresh()) for function in functions.values()]
     apart = largest_difference(*values)

@@ -64,12 +64,14 @@ def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
         seed=settings.seed,
         times=settings.folder / f"{name.replace(' ', '_')}.sqlite",
     )
-    values = fusing.before.executable.function(*args)
+    runs = {c.name: c.executable.function for c in fusing.candidates if c.executable}
+    times = {c.name: c.times for c in fusing.candidates if c.times}
+    values = runs["XLA"](*args)
     rows = []
     for candidate in fusing.candidates:
         if candidate.name.endswith(", nested"):
             continue  # timed in rounds of its own
-        difference = largest_difference(candidate.executable.function(*args), values)
+        difference = largest_difference(runs[candidate.name](*args), values)
         if difference > TOLERANCE:
             raise RuntimeError(f"{name}, {candidate.name}: values differ by {difference:.0e}")
         rows.append(
@@ -78,8 +80,8 @@ def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
                 "program": candidate.name,
                 "kernels": candidate.decision.kernels,
                 "predicted": candidate.predicted,
-                "seconds": candidate.times.process,
-                "wall": candidate.times.wall,
+                "seconds": times[candidate.name].process,
+                "wall": times[candidate.name].wall,
                 "ratio": candidate.ratio(),
                 "wall ratio": candidate.ratio("wall"),
                 "same ratio": None
@@ -88,7 +90,7 @@ def measure(name: str, settings: Settings) -> list[dict[str, Any]]:
                 "difference": difference,
                 "chosen": candidate is fusing.after,
                 "odd rounds": median_ratio(
-                    candidate.times.process[1::2], fusing.before.times.process[1::2]
+                    times[candidate.name].process[1::2], times["XLA"].process[1::2]
                 ),
             }
         )
@@ -102,10 +104,11 @@ def _of_same_equations(
 
     Even rounds choose the faster of XLA's programs; odd rounds are compared.
     """
+    process = {c.name: c.times.process for c in fusing.candidates if c.times}
     simplified = [c for c in fusing.candidates if c.name.startswith("XLA, simplified")]
     same = simplified or [c for c in fusing.candidates if c.decision.kernels is None]
-    fastest = min(same, key=lambda c: np.median(c.times.process[::2]))
-    return median_ratio(candidate.times.process[1::2], fastest.times.process[1::2])
+    fastest = min((process[c.name] for c in same), key=lambda rounds: np.median(rounds[::2]))
+    return median_ratio(process[candidate.name][1::2], fastest[1::2])
 
 
 def main(settings: Settings) -> None:

@@ -70,7 +70,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     values = staged(*staged.place(*jax.tree.map(jnp.copy, args)))
     return {
         "name": name,
-        "kernels": len(result.plan.groups),
+        "kernels": len(result.after.decision.kernels.groups),
         "stages": stages,
         "transfers": len(staged.actions) - stages,
         "alone": result.before.decision.peak[0],  # on one device, by the model of schedules

@@ -2,18 +2,23 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gopt.fusion.plan import read_plan as read_fusion_plan
-from gopt.result import FORMAT
+from gopt.result import FORMAT, Plan
 from gopt.rewriting.plan import read_plan as read_rewrite_plan
 from gopt.scheduling.plan import read_plan as read_schedule_plan
 
-_READERS = {"schedule": read_schedule_plan, "fuse": read_fusion_plan, "rewrite": read_rewrite_plan}
+_READERS: dict[str, Callable[[dict[str, Any]], Plan]] = {
+    "schedule": read_schedule_plan,
+    "fuse": read_fusion_plan,
+    "rewrite": read_rewrite_plan,
+}
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> Plan:
     """Return the plan in a file that `Result.save` wrote; `apply(fn, *args)` applies it.
 
     Raises:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import jax
 
 from gopt.files import write_whole
 from gopt.measure.timing import Memory, Times, median_ratio
@@ -19,31 +21,34 @@ if TYPE_CHECKING:
 
 FORMAT = 2  # of files with decisions
 
+# Record of a decision: `KernelSchedule`, `Fusion`, or `RewrittenProgram | None`.
+DecisionT = TypeVar("DecisionT")
 
-class Candidate(NamedTuple):
+
+class Candidate(NamedTuple, Generic[DecisionT]):
     """One way to run a function, as predicted and as measured.
 
     Attributes:
       name: name in the table.
-      decision: record of the decisions, its type depends on the verb; `None` where XLA decides.
-      predicted: cost by the model, in bytes beside the arguments or in s, as the report says;
-        `None` if the model says nothing.
-      memory: bytes as XLA plans them; `None` if it was not compiled. Folded constants are among
-        the arguments.
+      decision: record of the decision; its type depends on the verb.
+      predicted: cost by the model; the report has the unit: bytes without arguments, or s. `None`
+        if the model has no cost.
+      memory: bytes as XLA plans them, folded constants among the arguments; `None` if the candidate
+        was not compiled.
       folded_bytes: bytes of folded constants.
-      times: process and wall seconds per call, by round; `None` if it was not timed.
+      times: process and wall seconds per call, by round; `None` if the candidate was not timed.
       base_times: times of the first candidate in the same rounds.
-      executable: the program that was measured; `None` if it was not compiled.
+      executable: the program that was measured; `None` if the candidate was not compiled.
     """
 
     name: str
-    decision: Any = None
+    decision: DecisionT
     predicted: float | None = None
-    memory: Memory | Any = None  # `Any`: callers know which candidates were compiled and timed
+    memory: Memory | None = None
     folded_bytes: int = 0
-    times: Times | Any = None
-    base_times: Times | Any = None
-    executable: Executable | Any = None
+    times: Times | None = None
+    base_times: Times | None = None
+    executable: Executable | None = None
 
     def ratio(self, clock: Literal["process", "wall"] = "process") -> tuple[float, float, float]:
         """Return the median time as a share of the first candidate's, and its 95 % interval.
@@ -62,23 +67,27 @@ class Candidate(NamedTuple):
 class Plan(Protocol):
     """A decision without the function: it can be saved, and applied to the function again."""
 
-    def apply(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Return `fn` as decided."""
+    def apply(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Return `fn` as decided; `Result.apply` describes the options."""
 
     def row(self) -> dict[str, Any]:
         """Return the decision as JSON values, without weights."""
 
 
 class Report(Protocol):
-    """The parts of a result that differ between verbs.
+    """The parts of a result that differ between verbs."""
 
-    Attributes:
-      verb: "schedule", "fuse" or "rewrite".
-      unit: of predicted costs, "B" or "s".
-    """
+    @property
+    def verb(self) -> str:
+        """Name of the verb: "schedule", "fuse" or "rewrite"."""
 
-    verb: str
-    unit: str
+    @property
+    def unit(self) -> str:
+        """Unit of predicted costs, "B" or "s"."""
+
+    @property
+    def constant_argnums(self) -> tuple[int, ...]:
+        """Positions of the arguments whose values may be folded."""
 
     def header(self, result: "Result") -> str:
         """Return the line above the table."""
@@ -86,51 +95,63 @@ class Report(Protocol):
     def notes(self, result: "Result") -> list[str]:
         """Return lines below the table."""
 
-    def plan(self, result: "Result") -> Any:
+    def plan(self, result: "Result") -> Plan:
         """Return the decision as a plan."""
 
     def plot(self, result: "Result") -> "Figure":
         """Return the picture of the result."""
 
 
+ReportT = TypeVar("ReportT", bound=Report)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Generic[DecisionT, ReportT]):
     """The decision of `gopt.schedule`, `gopt.fuse` or `gopt.rewrite`. Print it for a table.
 
     Attributes:
       program: the function as equations.
-      candidates: all that was compared. The first one is the function without gopt.
+      candidates: everything that was compared. The first one is the function without gopt.
       chosen: index of the candidate that `apply()` returns.
-      reason: why it was chosen, in words.
+      reason: reason of the choice, in words.
       report: details of the verb, such as the rules that were applied.
-      chosen_folded: index of the candidate that `apply(constants=...)` returns, if there is one.
-      reason_folded: why that one was chosen.
+      chosen_folded: index of the candidate that `apply(constants=...)` returns; `None` without
+        constant arguments.
+      reason_folded: reason of that choice.
+
+    Example:
+      import gopt, jax.numpy as jnp
+
+      result = gopt.schedule(lambda x: jnp.tanh(x @ x.T) @ x, jnp.ones((64, 64)), evaluations=50)
+      print(result)  # a row for each candidate
+      result.after.memory.beside  # bytes of outputs and temporaries
+      fn = result.apply()
     """
 
     program: Program
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate[DecisionT], ...]
     chosen: int
     reason: str
-    report: Any
+    report: ReportT
     chosen_folded: int | None = None
     reason_folded: str = ""
 
     @property
-    def before(self) -> Candidate:
+    def before(self) -> Candidate[DecisionT]:
         """The function without gopt."""
         return self.candidates[0]
 
     @property
-    def after(self) -> Candidate:
+    def after(self) -> Candidate[DecisionT]:
         """The candidate that was chosen."""
         return self.candidates[self.chosen]
 
     @property
-    def after_folded(self) -> Candidate | None:
+    def after_folded(self) -> Candidate[DecisionT] | None:
         """The candidate that was chosen for folded constants, if there is one."""
         return None if self.chosen_folded is None else self.candidates[self.chosen_folded]
 
-    def __getitem__(self, name: str) -> Candidate:
+    def __getitem__(self, name: str) -> Candidate[DecisionT]:
         """Return a candidate by its name."""
         for candidate in self.candidates:
             if candidate.name == name:
@@ -139,7 +160,7 @@ class Result:
         raise KeyError(f"no candidate is named {name!r}: expected one of {names}")
 
     @cached_property
-    def plan(self) -> Any:
+    def plan(self) -> Plan:
         """The decision without the function, see `save`."""
         return self.report.plan(self)
 
@@ -148,7 +169,7 @@ class Result:
         *,
         constants: Mapping[int, Any] | None = None,
         nested: bool = False,
-        devices: Sequence[Any] | None = None,
+        devices: Sequence[jax.Device] | None = None,
     ) -> Any:
         """Return the function as decided: the program that was measured, of the same arguments.
 
@@ -157,12 +178,12 @@ class Result:
         A function for several devices is driven from the host, and refuses tracers.
 
         Args:
-          constants: values of the constant arguments by position, as `constant_argnums` of
-            `gopt.rewrite` has them. The function of the other arguments is returned; all that
-            depends on constants alone is computed once, here.
-          nested: whether to leave compiler options out always, without the warning.
-          devices: for each device of the given hardware one of JAX to run on, by default the first
-            ones. One may stand for several.
+          constants: values of the constant arguments of `gopt.rewrite`, by position. A function
+            of the other arguments is returned. Values that depend on constants alone are computed
+            once, in this call.
+          nested: whether compiler options are always left out, without a warning.
+          devices: a JAX device for each device of the hardware that `gopt.schedule` was given; by
+            default the first ones. One may stand for several.
 
         Raises:
           ValueError: constants, `nested` or devices are given for a result that has none; or a
@@ -171,7 +192,8 @@ class Result:
         if self.after.executable is None:
             if constants is not None:
                 raise ValueError("constants are given: expected none, nothing was decided for them")
-            return self.plan.carry_out(self.program, devices, nested=nested)
+            plan: Any = self.plan  # of a schedule: other verbs compile all candidates
+            return plan.carry_out(self.program, devices, nested=nested)
         if devices is not None:
             raise ValueError("devices are given: expected none, the arguments say where to run")
         if constants is None:
@@ -191,7 +213,7 @@ class Result:
         save_plan(path, self.report.verb, self.plan)
 
     def plot(self) -> "Figure":
-        """Return the picture of the result; see the report of the verb."""
+        """Return a figure: memory in use, Gantt chart, progress of the search, or times."""
         return self.report.plot(self)
 
     def table(self) -> list[dict[str, Any]]:
@@ -261,7 +283,7 @@ def flag_note(options: Mapping[str, Any]) -> str:
     return f"; XLA's own program with its flag {flags}, without a decision of gopt" if flags else ""
 
 
-def _row(candidate: Candidate) -> dict[str, Any]:
+def _row(candidate: Candidate[Any]) -> dict[str, Any]:
     """Return the figures of a candidate, `None` where there are none."""
     memory, times = candidate.memory, candidate.times
     row: dict[str, Any] = {"name": candidate.name, "predicted": candidate.predicted}
@@ -275,7 +297,7 @@ def _row(candidate: Candidate) -> dict[str, Any]:
     return row
 
 
-def _cells(result: Result) -> list[list[str]]:
+def _cells(result: Result[Any, Any]) -> list[list[str]]:
     """Return the table as text, without columns that are empty."""
     predicted = format_bytes if result.report.unit == "B" else format_seconds
     rows = result.table()

@@ -16,6 +16,7 @@ ALLOWED = {
     "files": "",
     "program": "",
     "search": "",
+    "search_argument": "",
     "graph": "files program",
     "xla": "program graph",
     "cost": "program graph xla",
@@ -26,10 +27,12 @@ ALLOWED = {
     "learning": "files graph cost heuristics",
     "result": "files program xla measure plots",
     "workloads": "sources",
-    "rewriting": "program graph xla cost measure plots result",
+    "rewriting": "program graph xla cost measure plots result search_argument",
     "systems": "files program search graph cost heuristics learning rewriting",
-    "fusion": "program search graph xla cost measure heuristics plots result systems",
-    "scheduling": "program search graph xla cost measure heuristics plots result systems",
+    "fusion": "program search search_argument graph xla cost measure heuristics plots result "
+    "systems",
+    "scheduling": "program search search_argument graph xla cost measure heuristics plots result "
+    "systems",
     "decisions": "result rewriting fusion scheduling",
 }
 

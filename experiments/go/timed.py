@@ -28,7 +28,7 @@ from experiments.harness.command_line import UsageError, at_least, choice
 from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, seconds, time_interleaved
-from gopt.scheduling.methods import METHODS
+from gopt.scheduling.searches import SEARCHES
 from gopt.scheduling.stages import Stage
 from gopt.workloads.cases import Case, forward, step
 from gopt.workloads.recommendation.towers import towers
@@ -49,7 +49,7 @@ class Settings(command_line.Settings):
 
     Attributes:
       models: models from `MODELS`.
-      methods: methods of `gopt.schedule`.
+      methods: searches of `gopt.schedule`.
       devices: number of devices; by default all.
       evaluations: budget of each search.
       repeats: rounds in which each program is timed, interleaved.
@@ -58,7 +58,7 @@ class Settings(command_line.Settings):
     """
 
     models: tuple[str, ...] = choice(MODELS)
-    methods: tuple[str, ...] = choice(METHODS, ("heft", "go"))
+    methods: tuple[str, ...] = choice(SEARCHES, ("heft", "go"))
     devices: int | None = None
     evaluations: int = at_least(1, 2000)
     repeats: int = at_least(1, 30)
@@ -147,9 +147,9 @@ def measure(
         found[method] = gopt.schedule(
             case.fn,
             *case.args,
+            search=method,
             hardware=hardware,
             objective="makespan",
-            method=method,
             evaluations=settings.evaluations,
             seed=settings.seed,
             donate_argnums=case.donated,

@@ -1,13 +1,18 @@
 """Configurations of fusion as programs, the times of their kernels, and rates fitted to them."""
 
 from gopt.cost.fusion.rates import CPU, Rates, count_work, fit_rates
+from gopt.fusion.plan import Fusion
 from gopt.fusion.programs import groups_of, members, own_fusion
+from gopt.fusion.search import FusionSearch, Measured
 from gopt.measure.kernel_times import KernelTimes
 from gopt.xla.fused import fused, kernel_of
 
 __all__ = (
     "CPU",
+    "Fusion",
+    "FusionSearch",
     "KernelTimes",
+    "Measured",
     "Rates",
     "count_work",
     "fit_rates",

@@ -1,5 +1,6 @@
 """From a JAX function to kernels that were measured, and back to a function that runs them."""
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -15,7 +16,13 @@ from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.fusion import CPU, KernelTimes, Rates, groups_of, members, own_fusion
 from gopt.fusion.plan import Fusion, FusionPlan, executable_of, make_plan
-from gopt.fusion.search import search
+from gopt.fusion.search import (
+    LEARNED,
+    SEARCHES,
+    FusionSearch,
+    local_advantage_search,
+    random_search,
+)
 from gopt.graph.tracing import TracedGraph, from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.comparison import choose
@@ -23,7 +30,7 @@ from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result, flag_note
-from gopt.search import guided
+from gopt.search_argument import Weights, check_search, load_policy
 from gopt.xla import Group, simplify
 from gopt.xla.applied import executable
 from gopt.xla.ordered import MEMORY_SCHEDULER
@@ -38,9 +45,9 @@ class FusionReport:
 
     Attributes:
       traced: the function as it was traced; `Result.program` is simplified.
-      searched: seconds of the best configuration after each evaluation, by the sum of its kernels;
-        empty where no op can be fused. `[evaluations]`
-      failures: kernels that could not be compiled or timed, and why.
+      searched: sum of the kernels' times of the best configuration after each evaluation, s;
+        empty if no op can be fused. `[evaluations]`
+      failures: error messages of kernels that could not be compiled or timed.
     """
 
     traced: Program
@@ -49,6 +56,7 @@ class FusionReport:
 
     verb = "fuse"
     unit = "s"
+    constant_argnums = ()
 
     def header(self, result: Result) -> str:
         """Return the line above the table."""
@@ -85,14 +93,15 @@ class FusionReport:
 def fuse(
     fn: Callable[..., Any],
     *args: Any,
+    search: str | FusionSearch = "local_advantage",
+    weights: Weights | None = None,
     evaluations: int = 100,
-    repeats: int = 20,
     seed: int = 0,
-    donate_argnums: int | Sequence[int] = (),
+    repeats: int = 20,
     times: str | os.PathLike[str] | None = None,
+    donate_argnums: int | Sequence[int] = (),
     rates: Rates = CPU,
-    weights: str | os.PathLike[str] | None = None,
-) -> Result:
+) -> Result[Fusion, FusionReport]:
     """Return the fastest way to fuse the ops of `fn(*args)` on this CPU, as measured.
 
     The candidates are:
@@ -104,8 +113,7 @@ def fuse(
     - the result of a search from the best of the three sets of kernels.
 
     A candidate of the search costs the sum of its kernels' times. Each kernel is compiled and timed
-    once; new kernels are timed one after another, on one core each. The network of
-    `gopt.systems.local_advantage` says which op to try next.
+    once; new kernels are timed one after another, on one core each.
 
     Programs run on as many cores as XLA uses. They are compared by process time, the sum over all
     cores, which other load on the machine hardly changes. Wall time is reported too. XLA's own
@@ -118,33 +126,47 @@ def fuse(
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees. For a
         `ShapeDtypeStruct`, numbers are drawn, and predicates are true.
-      evaluations: largest number of configurations that the search tries.
+      search: name of a search, or a callable as `gopt.search_argument` describes.
+        "local_advantage": a trained network scores single changes, see `gopt.search.guided`.
+        "random": single changes are drawn uniformly.
+      weights: policy for "local_advantage": a file that `gopt.systems.local_advantage.save` wrote,
+        or the pair that its `load` returns. By default the policy that ships.
+      evaluations: number of configurations that the search may cost.
+      seed: random seed of the search.
       repeats: rounds in which whole programs are timed. Fewer than 12 are too few for a test; then
         XLA's own program is chosen.
-      seed: random seed of the search.
-      donate_argnums: positions of the arguments whose buffers may be reused.
       times: file that stores the times of kernels, see `gopt.fusion.KernelTimes`.
+      donate_argnums: positions of the arguments whose buffers may be reused.
       rates: device rates that order the ops before anything is measured.
-      weights: file of `gopt.systems.local_advantage.save`; by default the network that ships.
+
+    Returns:
+      A `gopt.Result`. Decisions of candidates are `gopt.fusion.Fusion`s.
 
     Raises:
-      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`) or
-        is spread over devices, the backend is not a CPU, or `times` or `weights` holds something
+      ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`) or
+        is spread over devices; the backend is not a CPU; or `times` or `weights` holds something
         else.
       FileNotFoundError: the file `weights` does not exist.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
+
+    Example:
+      import gopt, jax.numpy as jnp
+
+      x = jnp.ones((64, 64))
+      result = gopt.fuse(lambda x: jnp.tanh(x @ x) * jnp.exp(-x), x, evaluations=4, repeats=12)
+      print(result)  # kernels, times and their ratios to XLA's program
+      y = result.apply()(x)
     """
+    check_search(search, weights, SEARCHES, LEARNED)
     for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
         if not isinstance(count, Integral) or count < 1:
             raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
-    from gopt.systems import local_advantage  # with networks: `import gopt` stays light
-
-    network = local_advantage.load(weights)
+    find = _search_of(search, weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, traced)
     program = simplify(traced)
-    found, searched = _searched(program, kernels, network, rates, evaluations, seed)
+    found, searched = _searched(program, kernels, find, rates, evaluations, seed)
     decisions = _decisions(program.equations != traced.equations, found)
     candidates = []
     for name, decision in decisions.items():
@@ -155,19 +177,33 @@ def fuse(
         predicted = found[name].seconds if decision.groups is not None else None
         candidates.append(Candidate(name, decision, predicted, needs, executable=run))
     candidates = _timed(candidates, args, repeats)
-    choice = choose({c.name: c.times for c in candidates if c.times})
+    choice = choose({c.name: c.times for c in candidates if c.times is not None})
     chosen = list(decisions).index(choice.name)
     after = candidates[chosen]
     reason = choice.reason
     if after.decision.groups is None and not after.decision.simplified:
         reason += flag_note(after.decision.options)
     if after.executable is not None and after.decision.options:
-        candidates.append(_nested(candidates[0], after, args, repeats))
+        candidates.append(_nested(candidates[0], after, after.executable.nested, args, repeats))
     report = FusionReport(traced, searched, dict(kernels.failures))
     return Result(program, tuple(candidates), chosen, reason, report)
 
 
-def _timed(candidates: Sequence[Candidate], args: tuple[Any, ...], repeats: int) -> list[Candidate]:
+def _search_of(search: str | FusionSearch, weights: Weights | None) -> FusionSearch:
+    """Return a search as a callable, with its policy loaded."""
+    if not isinstance(search, str):
+        return search
+    if search == "random":
+        return random_search
+    from gopt.systems import local_advantage  # with networks: `import gopt` stays light
+
+    policy = load_policy(weights, local_advantage.load)
+    return functools.partial(local_advantage_search, policy=policy)
+
+
+def _timed(
+    candidates: Sequence[Candidate[Fusion]], args: tuple[Any, ...], repeats: int
+) -> list[Candidate[Fusion]]:
     """Return candidates with their times, in interleaved rounds."""
     functions = {c.name: c.executable.function for c in candidates if c.executable}
     times = time_interleaved(functions, lambda: _arguments(args), repeats=repeats)
@@ -175,14 +211,19 @@ def _timed(candidates: Sequence[Candidate], args: tuple[Any, ...], repeats: int)
     return [c._replace(times=times[c.name], base_times=base) for c in candidates]
 
 
-def _nested(before: Candidate, after: Candidate, args: tuple[Any, ...], repeats: int) -> Candidate:
+def _nested(
+    before: Candidate[Fusion],
+    after: Candidate[Fusion],
+    function: Any,
+    args: tuple[Any, ...],
+    repeats: int,
+) -> Candidate[Fusion]:
     """Return a candidate as it is inside other functions, without compiler options; timed."""
-    run = executable(after.executable.nested, None, function=after.executable.nested)
     nested = after._replace(
         name=f"{after.name}, nested",
         decision=after.decision._replace(options={}),
-        memory=memory(run.function.lower(*args).compile()),
-        executable=run,
+        memory=memory(function.lower(*args).compile()),
+        executable=executable(function, None, function=function),
     )
     return _timed([before, nested], args, repeats)[1]
 
@@ -213,7 +254,7 @@ class _Found(NamedTuple):
 def _searched(
     program: Program,
     kernels: KernelTimes,
-    network: tuple[Any, Any],
+    find: FusionSearch,
     rates: Rates,
     evaluations: int,
     seed: int,
@@ -237,14 +278,13 @@ def _searched(
         "instruction fusion": instruction_fusion(problem),
         "priority fusion": priority_fusion(problem),
     }
-    guide, moves = _guide(traced, problem, network)
-    result = search(
+    result = find(
         jax.random.key(seed),
-        sum_of_kernels,
-        min(found.values(), key=sum_of_kernels),
-        guide,
+        traced.graph,
+        problem,
+        cost=sum_of_kernels,
+        start=min(found.values(), key=sum_of_kernels),
         evaluations=evaluations,
-        moves=moves,
     )
     found["searched"] = result.fuse
     ways = {
@@ -252,18 +292,6 @@ def _searched(
         for name, fuse in found.items()
     }
     return ways, result.seconds
-
-
-def _guide(
-    traced: TracedGraph, problem: FusionProblem, network: tuple[Any, Any]
-) -> tuple[guided.Guide, tuple[guided.Move, ...]]:
-    """Return what tells where to search, and the moves of the search."""
-    from gopt.systems import local_advantage
-
-    params, settings = network
-    graphs = local_advantage.inputs(traced.graph, problem, settings=settings)
-    guide = local_advantage.guide(params, graphs, problem.configurable, settings=settings)
-    return guide, (guided.flip, *local_advantage.shifts(graphs, problem.configurable))
 
 
 def _decisions(has_simpler: bool, found: dict[str, _Found]) -> dict[str, Fusion]:

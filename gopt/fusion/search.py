@@ -1,14 +1,20 @@
-"""Search by measured times: one candidate after another, on the host."""
+"""The searches of `gopt.fuse`, by measured times: one candidate after another, on the host."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gopt.cost.fusion.problem import FusionProblem
+from gopt.graph.graph import Graph
 from gopt.search import guided
+
+FusionCost = Callable[[np.ndarray], float]  # a configuration, bool [N], to seconds
+SEARCHES = ("local_advantage", "random")
+LEARNED = ("local_advantage",)
 
 
 class Measured(NamedTuple):
@@ -23,9 +29,80 @@ class Measured(NamedTuple):
     seconds: np.ndarray
 
 
+class FusionSearch(Protocol):
+    """A callable for `search=` of `gopt.fuse`, see `gopt.search_argument`."""
+
+    def __call__(
+        self,
+        key: jax.Array,
+        graph: Graph,
+        problem: FusionProblem,
+        /,
+        *,
+        cost: FusionCost,
+        start: np.ndarray,
+        evaluations: int,
+    ) -> Measured:
+        """Return the best configuration that was found."""
+
+
+def local_advantage_search(
+    key: jax.Array,
+    graph: Graph,
+    problem: FusionProblem,
+    /,
+    *,
+    cost: FusionCost,
+    start: np.ndarray,
+    evaluations: int,
+    policy: tuple[Any, Any],
+) -> Measured:
+    """Search as a network of `gopt.systems.local_advantage` advises; a `FusionSearch`.
+
+    Args:
+      key: random key.
+      graph: graph of the program.
+      problem: the graph with rates.
+      cost: seconds of a configuration.
+      start: configuration to begin with, bool `[N]`.
+      evaluations: number of configurations to measure.
+      policy: parameters and settings of the network.
+    """
+    from gopt.systems import local_advantage  # with networks: `import gopt` stays light
+
+    params, settings = policy
+    graphs = local_advantage.inputs(graph, problem, settings=settings)
+    guide = local_advantage.guide(params, graphs, problem.configurable, settings=settings)
+    moves = (guided.flip, *local_advantage.shifts(graphs, problem.configurable))
+    return search(key, cost, start, guide, evaluations=evaluations, moves=moves)
+
+
+def random_search(
+    key: jax.Array,
+    graph: Graph,
+    problem: FusionProblem,
+    /,
+    *,
+    cost: FusionCost,
+    start: np.ndarray,
+    evaluations: int,
+) -> Measured:
+    """Flip decisions drawn uniformly, and keep each flip that is not slower; a `FusionSearch`."""
+    del graph
+    may_change = jnp.asarray(problem.configurable)
+    return search(
+        key,
+        cost,
+        start,
+        lambda decisions: jnp.where(may_change, 0.0, -jnp.inf),
+        evaluations=evaluations,
+        settings=guided.Settings(share=1.0, rest=0.0),
+    )
+
+
 def search(
     key: jax.Array,
-    cost: Callable[[np.ndarray], float],
+    cost: FusionCost,
     start: np.ndarray,
     guide: guided.Guide,
     *,

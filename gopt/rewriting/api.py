@@ -1,5 +1,6 @@
 """From a JAX function to an equal one that is measured to be faster."""
 
+import importlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,18 +27,23 @@ from gopt.rewriting.plan import (
     OWN_FOLDED,
     WHOLE,
     RewritePlan,
+    compiled_candidate,
     executable_of,
     known_leaves,
     make_plan,
-    measured_candidate,
 )
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
+from gopt.rewriting.search.pet import partial_equivalence
 from gopt.rewriting.search.result import Search
 from gopt.rewriting.search.taso import backtracking
+from gopt.search_argument import Weights, check_search, load_policy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+SEARCHES = ("taso", "pet", "tensat", "xrlflow")
+LEARNED = ("xrlflow",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,13 +134,14 @@ class RewriteReport:
 def rewrite(
     fn: Callable[..., Any],
     *args: Any,
+    search: str | Search = "taso",
+    weights: Weights | None = None,
+    seed: int = 0,
+    repeats: int = 20,
     constant_argnums: int | Sequence[int] = (),
     cost: OpCost | None = None,
     rules: Sequence[Rule] | None = None,
-    search: Search = backtracking,
-    repeats: int = 20,
-    seed: int = 0,
-) -> Result:
+) -> Result[RewrittenProgram | None, RewriteReport]:
     """Return an equal function that costs less, measured against the function on this machine.
 
     Programs are rewritten by rules, and the one that costs least is compared with the function: its
@@ -143,32 +150,49 @@ def rewrite(
     `gopt.measure.comparison`. To differentiate, rewrite the gradient: derivatives of the rewritten
     function may be others.
 
-    `apply()` returns a function of the same arguments. All that depends on constant arguments
-    alone, such as joined weights, can be computed once:
-
-        result = gopt.rewrite(model, weights, x, constant_argnums=0)
-        infer = result.apply(constants={0: weights})
-        y = infer(x)
+    `apply()` returns a function of the same arguments. Values that depend on constant arguments
+    alone, such as joined weights, can be computed once, by `apply(constants=...)`.
 
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
-      *args: pytrees of arrays, Python scalars or `jax.ShapeDtypeStruct`s. Random arrays replace
-        shapes when programs are measured.
-      constant_argnums: positions in `args` of arguments that are known before the function runs.
-      cost: cost of an op, in s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees. Random arrays
+        replace shapes when programs are measured.
+      search: name of a search, or a callable as `gopt.search_argument` describes.
+        "taso": backtracking, as in TASO.
+        "pet": partially equivalent forms of ops, as in PET, then "taso".
+        "tensat": equality saturation, as in Tensat; needs the extra `rewriting`.
+        "xrlflow": a trained agent; needs the extra `xrlflow`.
+      weights: policy for "xrlflow": a file that `gopt.systems.xrlflow.save` wrote, or the pair that
+        its `load` returns. By default the policy that ships.
+      seed: random seed of the search and of random arguments.
+      repeats: rounds in which programs are timed. Fewer than 12 are too few for a test; then the
+        function itself is chosen.
+      constant_argnums: positions of arguments whose values are known before the function runs.
+      cost: cost of an op, s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
-      search: how programs are rewritten: as TASO does it, as PET does,
-        `gopt.rewriting.partial_equivalence`, or as Tensat does, `saturation` of the module
-        `gopt.rewriting.search.saturation`. Bind options of these with `functools.partial`.
-      repeats: rounds in which programs are timed; fewer than 12 are too few to tell what is faster.
-      seed: of the numbers that are drawn.
+
+    Returns:
+      A `gopt.Result`. Decisions of candidates are `gopt.rewriting.RewrittenProgram`s, or `None` for
+      the function itself.
 
     Raises:
-      ValueError: an argument is out of range, `repeats` is less than 1, the function cannot be
-        traced (see `gopt.trace`) or is spread over devices, an op of it has no finite cost, or a
-        rule puts something of another shape or dtype somewhere.
+      ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`) or
+        is spread over devices; an op of it has no finite cost; a rule changes a shape or dtype; or
+        `weights` holds something else.
+      FileNotFoundError: the file `weights` does not exist.
+
+    Example:
+      import gopt, jax.numpy as jnp
+
+      model = lambda weights, x: x @ weights[0] @ weights[1]
+      weights, x = [jnp.ones((64, 64))] * 2, jnp.ones((8, 64))
+      result = gopt.rewrite(model, weights, x, constant_argnums=0, repeats=12)
+      print(result)  # the rules that were applied; times and their ratios to the function's
+      y = result.apply(constants={0: weights})(x)
     """
     check_repeats(repeats)
+    check_search(search, weights, SEARCHES, LEARNED)
+    find = _search_of(search, weights, seed)
     constant = _positions(constant_argnums, len(args))
     program = trace_program(fn, *args)
     check_one_device(args, program)
@@ -178,7 +202,7 @@ def rewrite(
     cost_before = TermCosts(terms, cost).program(roots)
     if not math.isfinite(cost_before):
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
-    found = search(terms, roots, cost, RULES if rules is None else rules)
+    found = find(terms, roots, cost, RULES if rules is None else rules)
 
     has_constants = bool(constant or program.values)
     own = RewrittenProgram(terms, roots, program, set(constant))
@@ -213,6 +237,21 @@ def rewrite(
     return _result(program, candidates, report)
 
 
+def _search_of(search: str | Search, weights: Weights | None, seed: int) -> Search:
+    """Return a search as a callable, with its policy loaded; extras are imported here."""
+    if not isinstance(search, str):
+        return search
+    if search == "tensat":
+        from gopt.rewriting.search.saturation import saturation
+
+        return saturation
+    if search == "xrlflow":
+        # By name, because the learned systems import this package.
+        xrlflow = importlib.import_module("gopt.systems.xrlflow")
+        return xrlflow.agent(*load_policy(weights, xrlflow.load), seed=seed)
+    return {"taso": backtracking, "pet": partial_equivalence}[search]
+
+
 def _positions(constant_argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
     """Return the positions of constant arguments, sorted."""
     if isinstance(constant_argnums, int | np.integer):
@@ -237,7 +276,7 @@ def _measured(
     program: Program,
     args: tuple[Any, ...],
     repeats: int,
-) -> tuple[Candidate, ...]:
+) -> tuple[Candidate[RewrittenProgram | None], ...]:
     """Return the function and its equal programs, each compiled and timed.
 
     Args:
@@ -262,15 +301,17 @@ def _measured(
         calls[name] = partial(run.function, *values)
         decision = None if name == OWN else written
         found.append(
-            measured_candidate(
-                name, run, values, folded=folded, decision=decision, predicted=costs.get(name)
-            )
+            compiled_candidate(name, decision, costs.get(name), run, values, folded=folded)
         )
     times = time_interleaved(calls, repeats=repeats)
     return tuple(c._replace(times=times[c.name], base_times=times[OWN]) for c in found)
 
 
-def _result(program: Program, candidates: tuple[Candidate, ...], report: RewriteReport) -> Result:
+def _result(
+    program: Program,
+    candidates: tuple[Candidate[RewrittenProgram | None], ...],
+    report: RewriteReport,
+) -> Result[RewrittenProgram | None, RewriteReport]:
     """Return what is chosen, with all arguments and with folded constants."""
     times = {c.name: c.times for c in candidates if c.times is not None}
     index = {c.name: k for k, c in enumerate(candidates)}

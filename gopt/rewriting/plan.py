@@ -174,21 +174,28 @@ def executable_of(
     return found._replace(fold=written.fold)
 
 
-def measured_candidate(
-    name: str, found: Executable, args: Sequence[Any], *, folded: Any = (), **fields: Any
-) -> Candidate:
+def compiled_candidate(
+    name: str,
+    decision: RewrittenProgram | None,
+    predicted: float | None,
+    found: Executable,
+    args: Sequence[Any],
+    *,
+    folded: Any = (),
+) -> Candidate[RewrittenProgram | None]:
     """Return a candidate with its bytes; it is compiled.
 
     Args:
-      name: of the candidate.
-      found: its program.
-      args: arguments of that program.
-      folded: folded constants among these.
-      **fields: other fields of the candidate.
+      name: name of the candidate.
+      decision: the program as terms; `None` for the function itself.
+      predicted: cost by the model, s.
+      found: the program as an executable.
+      args: arguments of the executable.
+      folded: folded constants among the arguments.
     """
     needs = memory(found.function.lower(*args).compile())
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(folded))
-    return Candidate(name, memory=needs, folded_bytes=size, executable=found, **fields)
+    return Candidate(name, decision, predicted, needs, size, executable=found)
 
 
 def _encode(value: Any, terms: Terms, num_terms: int) -> Any:

@@ -1,6 +1,5 @@
 """From a JAX function to a schedule of its kernels, and back to a function that runs by it."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,9 +14,10 @@ from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.program import Program, check_one_device, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
-from gopt.scheduling.methods import LEARNED, METHODS, find
 from gopt.scheduling.on_this_device import nested, through_xla
 from gopt.scheduling.plan import SchedulePlan, make_plan
+from gopt.scheduling.searches import LEARNED, SEARCHES, ScheduleSearch, find
+from gopt.search_argument import Weights, check_search, search_name
 from gopt.xla.buffers import unshared_graph
 
 if TYPE_CHECKING:
@@ -40,19 +40,20 @@ class ScheduleReport:
 
     Attributes:
       objective: cost that was minimised.
-      method: name of the search.
+      search: name of the search.
       max_trips: every `scan` of at most so many iterations was unrolled.
-      schedules: of all kernels on device 0 in the order of the program, and the chosen one.
+      schedules: schedule of all kernels on device 0 in the order of the program; chosen schedule.
       is_measured: whether candidates were compiled for this machine.
     """
 
     objective: str
-    method: str
+    search: str
     max_trips: int
     schedules: tuple[KernelSchedule, KernelSchedule]
     is_measured: bool
 
     verb = "schedule"
+    constant_argnums = ()
 
     @property
     def unit(self) -> str:
@@ -101,7 +102,7 @@ class ScheduleReport:
         before, after = self.schedules
         if not self.is_measured:
             count, devices = int(after.problem.num_ops), after.problem.num_devices
-            return f"{self.objective} of {count} ops on {devices} devices, by {self.method}"
+            return f"{self.objective} of {count} ops on {devices} devices, by {self.search}"
         kernels = sum(index >= 0 for index in before.traced.equations)
         return (
             f"{len(result.program.equations)} equations, {kernels} kernels; bytes beside the "
@@ -133,26 +134,27 @@ class ScheduleReport:
 def schedule(
     fn: Callable[..., Any],
     *args: Any,
+    search: str | ScheduleSearch = "best",
+    weights: Weights | None = None,
     hardware: Hardware | str | None = None,
     objective: str = "peak_memory",
-    method: str = "best",
     evaluations: int = 20_000,
-    confirm: int = 2,
     seed: int = 0,
+    confirm: int = 2,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
-    weights: str | os.PathLike[str] | None = None,
-) -> Result:
+) -> Result[KernelSchedule, ScheduleReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
     The function is compiled for the default backend to see what XLA fuses. Each fusion is one
     kernel, and kernels are scheduled. Nothing is run or allocated.
 
-    By default the machine is this one's default device. The order of the kernels is searched for
+    Without `hardware`, the order of the kernels on this machine's default device is searched for
     the least memory, and the best few orders are compiled. The program that needs least memory by
     XLA's own account is chosen; XLA's own program if none needs less. Orders were measured on CPUs
-    so far. Other backends may not keep them; the report states the memory that XLA plans. On a
-    machine that is given, schedules follow the performance model, see
+    so far. Other backends may not keep them; the table states the memory that XLA plans.
+
+    With `hardware`, kernels are also placed on its devices. Costs follow the performance model of
     `gopt.cost.schedule.execution`.
 
     The result computes the values of the function, but has no custom derivative rules. So schedule
@@ -161,39 +163,49 @@ def schedule(
     Args:
       fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
-      hardware: a machine, or the name of one of `gopt.cost.hardware.PRESETS`; by default this one.
-      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      method: "best", the strongest search without training (see `gopt.scheduling.best`); "regal", a
-        genetic algorithm guided by a trained policy, which assumes equal devices; "go", a policy
-        that draws changes of the best schedule so far, trained for the makespan on two and four
-        equal GPUs; "brkga", the genetic algorithm alone; or one of `gopt.heuristics.HEURISTICS`,
-        which do not search. The first three start from all heuristics that the budget allows, and
-        are never worse than these.
-      evaluations: budget of a search, its starting points included; at least one candidate is
-        evaluated. On this machine there are two searches where equations can be merged: one with
-        merged equations, one without.
-      confirm: on this machine, number of orders to compile besides XLA's and the program's.
+      search: name of a search, or a callable as `gopt.search_argument` describes.
+        "best": the strongest search without training, see `gopt.scheduling.best`.
+        "brkga": the genetic algorithm of "best" alone.
+        "regal": the genetic algorithm, guided by a trained policy; devices are taken to be equal.
+        "go": a trained policy draws changes of the best schedule so far. It was trained for the
+        makespan on two and four equal GPUs.
+        A name of `gopt.HEURISTICS`: that heuristic, without a search.
+        "best", "regal" and "go" start from all heuristics that the budget allows, and are never
+        worse than these.
+      weights: policy for "regal" or "go": a file that `save` of the system wrote, or the pair that
+        its `load` returns. By default the policy that ships, for "regal" by objective.
+      hardware: a machine, or the name of one of `gopt.PRESETS`; by default this machine's device.
+      objective: objective to minimise, one of `gopt.OBJECTIVES`.
+      evaluations: number of candidates that the search may cost, starting points included. At least
+        one is costed. On this machine there are two searches if XLA can merge equations: with and
+        without merging.
       seed: random seed of the search.
+      confirm: number of orders to compile on this machine, besides XLA's and the program's.
       donate_argnums: positions of the arguments whose buffers may be reused.
-      max_trips: every `scan` of at most so many iterations is unrolled.
-      weights: file with a policy for "regal" or "go", written by `save` of `gopt.systems.regal` or
-        `gopt.systems.go`; by default the one that ships, for "regal" the one of the objective.
+      max_trips: largest number of iterations of a `scan` that is unrolled.
+
+    Returns:
+      A `gopt.Result`. Decisions of candidates are `gopt.scheduling.candidate.KernelSchedule`s.
 
     Raises:
-      ValueError: an argument is out of range, the function cannot be traced (see `gopt.trace`), has
-        neither an argument nor an equation, or runs on several devices, the machine is not valid
-        (see `gopt.prepare`), or the policy does not exist.
+      ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
+        neither an argument nor an equation, or runs on several devices; the machine is not valid
+        (see `gopt.prepare`); or the policy does not exist.
+
+    Example:
+      import gopt, jax, jax.numpy as jnp
+
+      step = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2))
+      args = jnp.ones((64, 64)), jnp.ones((32, 64))
+      print(gopt.schedule(step, *args, evaluations=100))
+      placed = gopt.schedule(step, *args, search="heft", hardware="2xh100", objective="makespan")
+      gradient = placed.apply(devices=2 * jax.devices()[:1])(*args)  # one device stands for two
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}")
+    check_search(search, weights, SEARCHES, LEARNED)
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    if weights is not None and method not in LEARNED:
-        raise ValueError(
-            f"weights are given for method {method!r}: expected one of {', '.join(LEARNED)}"
-        )
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     if confirm < 0:
@@ -210,20 +222,20 @@ def schedule(
             fn,
             args,
             program,
-            donate_argnums=donate_argnums,
-            method=method,
-            evaluations=evaluations,
-            confirm=confirm,
-            seed=seed,
+            search=search,
             weights=weights,
+            evaluations=evaluations,
+            seed=seed,
+            confirm=confirm,
+            donate_argnums=donate_argnums,
         )
-        return _least_memory(args, program, list(ways), method, max_trips)
+        return _least_memory(args, program, list(ways), search_name(search), max_trips)
     kernels = kernels_of(program, merged=True)
     traced = unshared_graph(kernels.program, kernels.workspace)
     graph = pad(traced.graph)
     problem = prepare(graph, hardware)
     found = find(
-        method,
+        search,
         graph,
         problem,
         objective=objective,
@@ -233,10 +245,12 @@ def schedule(
     )
     before = modelled(kernels, traced, problem, keys_in_order(problem))
     after = modelled(kernels, traced, problem, found)
-    report = ScheduleReport(objective, method, max_trips, (before, after), is_measured=False)
+    report = ScheduleReport(
+        objective, search_name(search), max_trips, (before, after), is_measured=False
+    )
     candidates = tuple(
         Candidate(name, each, max(each.peak) if report.unit == "B" else each.makespan)
-        for name, each in (("program order", before), (method, after))
+        for name, each in (("program order", before), (report.search, after))
     )
     return Result(program, candidates, 1, "as the performance model says", report)
 
@@ -244,24 +258,23 @@ def schedule(
 def _least_memory(
     args: tuple[Any, ...],
     program: Program,
-    candidates: list[Candidate],
-    method: str,
+    candidates: list[Candidate[KernelSchedule]],
+    search: str,
     max_trips: int,
-) -> Result:
+) -> Result[KernelSchedule, ScheduleReport]:
     """Return the compiled candidate that needs least memory; the first one of equals."""
-    before = candidates[0]
-    total = [c.memory.total for c in candidates if c.memory]
-    chosen = total.index(min(total))
-    after = candidates[chosen]
+    needs = [c.memory for c in candidates if c.memory is not None]  # all are compiled
+    chosen = min(range(len(needs)), key=lambda k: needs[k].total)
+    before, after = candidates[0], candidates[chosen]
     reason = "nothing needs less"
     if chosen:
-        less = 100 * (1 - after.memory.without_arguments / before.memory.without_arguments)
+        less = 100 * (1 - needs[chosen].without_arguments / needs[0].without_arguments)
         reason = f"it needs {less:.1f} % less than {before.name}"
     reason += flag_note(after.decision.options or {})
-    if after.decision.options is None and after.executable.options:
+    if after.decision.options is None and after.executable is not None and after.executable.options:
         candidates.append(nested(after, args))
     schedules = before.decision, after.decision
-    report = ScheduleReport("peak_memory", method, max_trips, schedules, is_measured=True)
+    report = ScheduleReport("peak_memory", search, max_trips, schedules, is_measured=True)
     return Result(program, tuple(candidates), chosen, reason, report)
 
 

@@ -1,6 +1,5 @@
 """Orders of kernels in which XLA needs little memory: searched by the model, compiled by XLA."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -18,8 +17,9 @@ from gopt.measure.timing import memory
 from gopt.program.program import Program
 from gopt.result import Candidate
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of, modelled
-from gopt.scheduling.methods import find
+from gopt.scheduling.searches import ScheduleSearch, find
 from gopt.search.parallel import on_host
+from gopt.search_argument import Weights, search_name
 from gopt.xla import chains, group, kernel_graph, materialised
 from gopt.xla.applied import Executable, executable
 from gopt.xla.buffers import overwritten
@@ -31,13 +31,13 @@ def through_xla(
     args: tuple[Any, ...],
     program: Program,
     *,
-    donate_argnums: int | Sequence[int],
-    method: str,
+    search: str | ScheduleSearch,
+    weights: Weights | None,
     evaluations: int,
-    confirm: int,
     seed: int,
-    weights: str | os.PathLike[str] | None,
-) -> Iterator[Candidate]:
+    confirm: int,
+    donate_argnums: int | Sequence[int],
+) -> Iterator[Candidate[KernelSchedule]]:
     """Yield ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
 
     The function is compiled to see what XLA fuses. Then the order of its kernels is searched, and
@@ -47,12 +47,12 @@ def through_xla(
       fn: any function.
       args: arguments of the function.
       program: the function, traced.
-      donate_argnums: see `gopt.schedule`, also for the other arguments.
-      method: search method.
-      evaluations: budget of each search.
-      confirm: number of orders to compile besides the program's order and XLA's own.
+      search: search for orders of the kernels; this and the rest are as in `gopt.schedule`.
+      weights: policy of the search.
+      evaluations: number of candidates of each search.
       seed: random seed of each search.
-      weights: file with a policy.
+      confirm: number of orders to compile besides the program's order and XLA's own.
+      donate_argnums: positions of the arguments whose buffers may be reused.
     """
     found: list[tuple[str, KernelSchedule]] = []
     for kernels in _variants(program):
@@ -63,7 +63,7 @@ def through_xla(
         suffix = "" if kernels.merged else ", duplicates apart"
         first = schedule_of(kernels, kernels.program)
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
-        for name, other in _orders(kernels, method, evaluations, seed, weights).items():
+        for name, other in _orders(kernels, search, weights, evaluations, seed).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
     for name, schedule in sorted(found, key=lambda each: each[1].peak)[:confirm]:
         function = jit_ordered(schedule.traced.program)
@@ -86,10 +86,12 @@ def _own(
     args: tuple[Any, ...],
     donate_argnums: int | Sequence[int],
     kernels: CompiledKernels,
-) -> Iterator[Candidate]:
+) -> Iterator[Candidate[KernelSchedule]]:
     """Yield XLA's own program, with its default scheduler and with the one that saves memory."""
 
-    def own(name: str, written: tuple[int, ...], options: dict[str, Any]) -> Candidate:
+    def own(
+        name: str, written: tuple[int, ...], options: dict[str, Any]
+    ) -> Candidate[KernelSchedule]:
         schedule = schedule_of(kernels, kernels.in_order_of_xla(written))
         function = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
         compiled = function.lower(*args).compile()
@@ -110,7 +112,9 @@ def schedule_of(kernels: CompiledKernels, program: Program) -> KernelSchedule:
     return schedule._replace(peak=(packed_bytes(problem, schedule.schedule.order),))
 
 
-def nested(candidate: Candidate, args: tuple[Any, ...]) -> Candidate:
+def nested(
+    candidate: Candidate[KernelSchedule], args: tuple[Any, ...]
+) -> Candidate[KernelSchedule]:
     """Return a candidate as it is inside other functions, without compiler options; compiled."""
     if candidate.executable is None:
         raise ValueError(f"candidate {candidate.name!r} was not compiled")
@@ -124,7 +128,7 @@ def nested(candidate: Candidate, args: tuple[Any, ...]) -> Candidate:
 
 def _confirmed(
     name: str, schedule: KernelSchedule, function: Any, compiled: jax.stages.Compiled
-) -> Candidate:
+) -> Candidate[KernelSchedule]:
     """Return an order of gopt as a candidate."""
     options = COMPILER_OPTIONS.get(jax.default_backend())
     run = executable(ordered(schedule.traced.program), options, function=function)
@@ -133,7 +137,7 @@ def _confirmed(
 
 def _measured(
     name: str, schedule: KernelSchedule, run: Executable, compiled: jax.stages.Compiled
-) -> Candidate:
+) -> Candidate[KernelSchedule]:
     """Return a candidate with its bytes by XLA, and a peak with the arguments that XLA has."""
     needs = memory(compiled)
     (packed,) = schedule.peak
@@ -143,10 +147,10 @@ def _measured(
 
 def _orders(
     kernels: CompiledKernels,
-    method: str,
+    search: str | ScheduleSearch,
+    weights: Weights | None,
     evaluations: int,
     seed: int,
-    weights: str | os.PathLike[str] | None,
 ) -> dict[str, Program]:
     """Return the kernels in other orders than the program's.
 
@@ -155,10 +159,10 @@ def _orders(
     """
     program, workspace = kernels.program, kernels.workspace
     graph = kernel_graph(program, workspace, overwritten(program, alone=True))
-    if method != "best":
+    if search != "best":
         problem = _on_one_device(graph)
         keys = find(
-            method,
+            search,
             pad(graph.graph),
             problem,
             objective="peak_memory",
@@ -166,7 +170,7 @@ def _orders(
             seed=seed,
             weights=weights,
         )
-        return {method: modelled(kernels, graph, problem, keys).order}
+        return {search_name(search): modelled(kernels, graph, problem, keys).order}
     parts = chains(program)
     coarse = group(program, parts)
     # What kernels before the last of a chain take for a moment is left out here, not in the peak

@@ -129,7 +129,7 @@ def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
 def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(large, "apart", lambda call, *args, cached: call(*args))
     monkeypatch.setattr(large, "FAMILIES", {"layered": large.FAMILIES["layered"]})
-    sizes = dict(width=8, rounds=1, own=0, heads=2, levels=(8,))
+    sizes = dict(width=8, rounds=1, task_layers=0, heads=2, levels=(8,))
     monkeypatch.setattr(large.go, "Settings", functools.partial(go.Settings, **sizes))
     few, read = (
         regal.Settings(width=8, rounds=1),

@@ -185,6 +185,9 @@ def test_the_chosen_program_is_measured_without_options_too(fused_result):
 
 def test_tracers_have_the_same_equations_and_one_warning(fused_result):
     function = fused_result.apply()
+    inside, nested = (jax.jit(f) for f in (fused_result.apply(), fused_result.apply(nested=True)))
+    with pytest.warns(UserWarning, match="without the compiler options"):
+        assert str(inside.trace(W, X).jaxpr) == str(nested.trace(W, X).jaxpr)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         value = jax.jit(function)(W, X)

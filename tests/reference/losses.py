@@ -95,7 +95,7 @@ def regal(
     taken: np.ndarray,
     reward: np.ndarray,
     exploration: float,
-    quiet: float,
+    advantage_floor: float,
     varied: Sequence[str],
 ) -> tuple[float, np.ndarray]:
     """Return REGAL's loss, and its gradient with respect to the mean places `[G, N, K]`.
@@ -106,7 +106,7 @@ def regal(
     places, reward = (np.asarray(x, np.float64) for x in (places, reward))
     graphs, samples = reward.shape
     advantage = reward - leave_one_out(reward)
-    scaled = [row / (np.sqrt(np.mean(row**2)) + quiet) for row in advantage]
+    scaled = [row / (np.sqrt(np.mean(row**2)) + advantage_floor) for row in advantage]
     loss = 0.0
     gradient = np.zeros_like(places)
     for g, rows in enumerate(features):

@@ -13,8 +13,8 @@ from gopt.heuristics.schedule.orders import memory_orders
 from gopt.learning.graphs import OP_FEATURES, to_graphs_tuple
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.scheduling import best
-from gopt.scheduling.api import METHODS
 from gopt.scheduling.candidate import KernelSchedule
+from gopt.scheduling.searches import SEARCHES
 from gopt.systems import go, regal
 from gopt.systems.go import scheduling as go_scheduling
 from tests.reference import execution as reference
@@ -33,7 +33,7 @@ GRADIENT = jax.grad(loss)
 
 def kernels():
     """The padded graph that is scheduled."""
-    result = gopt.schedule(GRADIENT, *arguments(), hardware="2xh100", method="heft")
+    result = gopt.schedule(GRADIENT, *arguments(), hardware="2xh100", search="heft")
     return gopt.pad(result.after.decision.traced.graph)
 
 
@@ -57,10 +57,10 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(weights):
-    def run(method, *, fn=GRADIENT, rows=256, **settings):
-        policy = {"weights": weights[method]} if method in weights else {}
+    def run(search, *, fn=GRADIENT, rows=256, **settings):
+        policy = {"weights": weights[search]} if search in weights else {}
         options = {**SMALL, **policy, **settings}
-        return gopt.schedule(fn, *arguments(rows), method=method, **options)
+        return gopt.schedule(fn, *arguments(rows), search=search, **options)
 
     return run
 
@@ -72,9 +72,9 @@ def by_heuristics(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_costs_are_those_of_the_plain_reference(run, method):
-    result = run(method)
+@pytest.mark.parametrize("search", SEARCHES)
+def test_costs_are_those_of_the_plain_reference(run, search):
+    result = run(search)
     before, after = result.before.decision, result.after.decision
     problem, count = after.problem, int(after.problem.num_ops)
     in_order = keys_from_items(problem, [0] * count, range(count))
@@ -98,17 +98,17 @@ def test_before_is_the_program_on_device_0(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "objective"),
+    ("search", "objective"),
     [("best", "peak_memory"), ("best", "makespan"), ("regal", "peak_memory"), ("go", "makespan")],
 )
 def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
-    run, by_heuristics, method, objective, monkeypatch
+    run, by_heuristics, search, objective, monkeypatch
 ):
-    searched, search = [], go_scheduling._search
+    searched, inner = [], go_scheduling._search
 
     def watched(*args, iterations, **settings):
         searched.append(iterations)
-        return search(*args, iterations=iterations, **settings)
+        return inner(*args, iterations=iterations, **settings)
 
     monkeypatch.setattr(go_scheduling, "_search", watched)
 
@@ -117,10 +117,10 @@ def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
 
     best_of_others = min(map(measure, by_heuristics))
     for seed in range(3):
-        result = run(method, objective=objective, seed=seed)
+        result = run(search, objective=objective, seed=seed)
         assert measure(result.after.decision) <= best_of_others
         assert measure(result.after.decision) <= measure(result.before.decision)
-    assert len(searched) == (3 if method == "go" else 0) and 0 not in searched  # not starts alone
+    assert len(searched) == (3 if search == "go" else 0) and 0 not in searched  # not starts alone
 
 
 def test_searches_lower_their_objective(run):
@@ -135,10 +135,10 @@ def test_searches_lower_their_objective(run):
 
 
 @pytest.mark.parametrize(
-    ("method", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99), ("go", 1)]
+    ("search", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99), ("go", 1)]
 )
-def test_budgets_may_be_smaller_than_a_population(run, method, evaluations):
-    assert max(run(method, evaluations=evaluations).after.decision.peak) > 0
+def test_budgets_may_be_smaller_than_a_population(run, search, evaluations):
+    assert max(run(search, evaluations=evaluations).after.decision.peak) > 0
 
 
 def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch):
@@ -160,11 +160,11 @@ def test_objectives_differ(run):
     assert max(slow.after.decision.peak) < max(fast.after.decision.peak)
 
 
-@pytest.mark.parametrize("method", ["brkga", "regal"])
-def test_seed_decides(run, method, monkeypatch):
+@pytest.mark.parametrize("search", ["brkga", "regal"])
+def test_seed_decides(run, search, monkeypatch):
     # Else a heuristic is the best of this small graph, whatever the seed.
     monkeypatch.setattr(baselines, "heuristic_keys", lambda problem: worst(problem))
-    one, same, other = (run(method, seed=seed).after.decision.keys.priority for seed in (0, 0, 1))
+    one, same, other = (run(search, seed=seed).after.decision.keys.priority for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
@@ -205,7 +205,7 @@ def test_policy_decides(run, tmp_path, monkeypatch):
 
 def test_donated_arguments_are_freed():
     kept, donated = (
-        gopt.schedule(jnp.sin, jnp.zeros(9), hardware="2xh100", method="heft", donate_argnums=d)
+        gopt.schedule(jnp.sin, jnp.zeros(9), hardware="2xh100", search="heft", donate_argnums=d)
         for d in ((), 0)
     )
     assert kept.after.decision.traced.graph.pinned.tolist() == [True, True]
@@ -218,7 +218,7 @@ def test_scans_are_unrolled_on_request():
 
     rolled, unrolled = (
         gopt.schedule(
-            fn, jnp.ones((8, 8)), hardware="2xh100", method="heft", max_trips=trips
+            fn, jnp.ones((8, 8)), hardware="2xh100", search="heft", max_trips=trips
         ).after.decision.traced
         for trips in (0, 5)
     )
@@ -294,12 +294,12 @@ def test_plot_shows_before_and_after(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["best", "brkga", "regal", "go"])
-def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
-    run(method)
+@pytest.mark.parametrize("search", ["best", "brkga", "regal", "go"])
+def test_programs_are_compiled_once_for_each_bucket(run, search, caplog):
+    run(search)
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        result = run(method, seed=1)
-        other = run(method, fn=lambda w, x: jax.grad(loss)(w, jnp.exp(x)), rows=512)
+        result = run(search, seed=1)
+        other = run(search, fn=lambda w, x: jax.grad(loss)(w, jnp.exp(x)), rows=512)
     assert other.after.decision.problem.shape == result.after.decision.problem.shape
     assert other.after.decision.traced.graph.num_ops != result.after.decision.traced.graph.num_ops
     compiled = [r.message for r in caplog.records if r.message.startswith("Compiling")]
@@ -310,14 +310,14 @@ def test_programs_are_compiled_once_for_each_bucket(run, method, caplog):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "magic"}, "method is 'magic': expected one of best, regal, go, brkga, heft"),
+        ({"search": "magic"}, "search is 'magic': expected one of best, regal, go, brkga, heft"),
         ({"objective": "money"}, "objective is 'money': expected one of peak_memory, makespan"),
         ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
         ({"hardware": "abacus"}, "hardware is 'abacus': expected one of 2xh100"),
         ({"hardware": unit_rate_devices(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
         ({"donate_argnums": 7}, "donate_argnums"),
         (
-            {"method": "regal", "hardware": unit_rate_devices(3)},
+            {"search": "regal", "hardware": unit_rate_devices(3)},
             "weights with devices 2: expected 3",
         ),
     ],

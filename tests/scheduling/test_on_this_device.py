@@ -88,6 +88,9 @@ def test_tracers_have_the_same_equations_and_one_warning(result):
     *_, nested = result.candidates
     assert nested.name == f"{result.after.name}, nested" and nested.memory is not None
     function = result.apply()
+    inside, without = (jax.jit(f) for f in (result.apply(), result.apply(nested=True)))
+    with pytest.warns(UserWarning, match="without the compiler options"):
+        assert str(inside.trace(x, weights).jaxpr) == str(without.trace(x, weights).jaxpr)
     expected = jax.jit(wired)(x, weights)
     close(function(x, weights), expected)
     with warnings.catch_warnings(record=True) as caught:
@@ -115,7 +118,7 @@ def test_results_keep_weak_types():
     def fn(x, scale):
         return {"y": jnp.tanh(x @ x.T) * scale, "s": scale * 2, "number": 1.5}
 
-    result = gopt.schedule(fn, S, 2.0, method="depth_first")
+    result = gopt.schedule(fn, S, 2.0, search="depth_first")
     expected = jax.eval_shape(fn, S, 2.0)
     for candidate in result.candidates:
         values = candidate.executable.function(jnp.ones(S.shape), 2.0)
@@ -147,7 +150,7 @@ def test_donated_arguments_stay_donated():
     def fn(x, w):
         return x - (x @ w) @ w.T, x.sum()
 
-    result = gopt.schedule(fn, S, W, donate_argnums=0, method="depth_first")
+    result = gopt.schedule(fn, S, W, donate_argnums=0, search="depth_first")
     assert all(c.memory.aliases == 64 * 128 * 4 for c in result.candidates)
 
 
@@ -239,7 +242,7 @@ def test_pure_callbacks_run():
 
     args = jnp.ones(S.shape), jnp.ones(W.shape)
     for hardware in (None, "2xh100"):
-        function = gopt.schedule(fn, *args, hardware=hardware, method="depth_first").apply()
+        function = gopt.schedule(fn, *args, hardware=hardware, search="depth_first").apply()
         np.testing.assert_allclose(function(*args), fn(*args), rtol=1e-5)
 
 
@@ -247,7 +250,7 @@ def test_an_argument_that_is_returned_is_not_overwritten():
     def fn(w, x):
         return x, w - 0.1 * (w @ x)
 
-    result = gopt.schedule(fn, W, W, donate_argnums=0, method="depth_first")
+    result = gopt.schedule(fn, W, W, donate_argnums=0, search="depth_first")
     assert all(candidate.memory.aliases == 128 * 128 * 4 for candidate in result.candidates)
 
 
@@ -270,15 +273,15 @@ def test_checkpointed_values_are_recomputed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["depth_first", "brkga"])
-def test_methods_without_the_search(method):
-    result = gopt.schedule(wired, S, [W] * 20, evaluations=200, method=method)
+@pytest.mark.parametrize("search", ["depth_first", "brkga"])
+def test_searches_by_name(search):
+    result = gopt.schedule(wired, S, [W] * 20, evaluations=200, search=search)
     names = [
         c.name
         for c in result.candidates
         if c.decision.options is None and not c.name.endswith("nested")
     ]
-    assert {name.split(",")[0] for name in names} == {"program order", method}
+    assert {name.split(",")[0] for name in names} == {"program order", search}
     assert result.after.memory.without_arguments < result.before.memory.without_arguments
 
 

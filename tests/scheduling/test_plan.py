@@ -33,7 +33,7 @@ def loop(x):
 @pytest.mark.parametrize("fn", [branches, loop])
 @pytest.mark.parametrize("hardware", [unit_rate_devices(1), unit_rate_devices(2)])
 def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
-    settings = {"hardware": hardware, "method": "brkga", "evaluations": 1, "max_trips": 3}
+    settings = {"hardware": hardware, "search": "brkga", "evaluations": 1, "max_trips": 3}
     result = gopt.schedule(fn, X, **settings)
     result.save(tmp_path / "plan.json")
     again = load(tmp_path / "plan.json")
@@ -44,14 +44,14 @@ def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
 
 
 def test_a_plan_needs_the_memory_that_was_confirmed():
-    result = gopt.schedule(wired, S, [W] * 20, method="depth_first")
+    result = gopt.schedule(wired, S, [W] * 20, search="depth_first")
     assert result.plan.options is None
     found = memory(result.plan.apply(wired, S, [W] * 20).lower(S, [W] * 20).compile())
     assert found == result.after.memory
 
 
 def test_xlas_own_program_is_a_plan_too(tmp_path):
-    result = gopt.schedule(jnp.sin, X, method="depth_first")
+    result = gopt.schedule(jnp.sin, X, search="depth_first")
     assert result.after.name == "XLA"
     result.save(tmp_path / "plan.json")
     function = load(tmp_path / "plan.json").apply(jnp.sin, X)
@@ -65,7 +65,7 @@ def test_xlas_own_program_is_a_plan_too(tmp_path):
 
 
 def test_a_plan_of_another_program_is_refused():
-    plan = gopt.schedule(branches, X, hardware="2xh100", method="heft").plan
+    plan = gopt.schedule(branches, X, hardware="2xh100", search="heft").plan
     for changed in (lambda x: branches(x, 2.0), lambda x: branches(x)[0], jnp.sin):
         with pytest.raises(ValueError, match="the plan is of another program"):
             plan.apply(changed, X)
@@ -121,7 +121,7 @@ def saved(tmp_path_factory):
     """What a plan for two devices is in its file."""
     path = tmp_path_factory.mktemp("saved") / "plan.json"
     machine = unit_rate_devices(2)
-    gopt.schedule(branches, X, hardware=machine, method="brkga", evaluations=1).save(path)
+    gopt.schedule(branches, X, hardware=machine, search="brkga", evaluations=1).save(path)
     return json.loads(path.read_text())
 
 
@@ -155,7 +155,7 @@ def test_files_with_a_wrong_field_are_refused(tmp_path, saved, field, value, mes
 
 
 def test_a_plan_for_one_device_runs_where_it_is_told():
-    result = gopt.schedule(branches, X, hardware=unit_rate_devices(1), method="depth_first")
+    result = gopt.schedule(branches, X, hardware=unit_rate_devices(1), search="depth_first")
     device = jax.devices()[2]
     found = result.apply(devices=[device])(np.asarray(X))
     assert found.devices() == {device}
@@ -163,4 +163,4 @@ def test_a_plan_for_one_device_runs_where_it_is_told():
     with pytest.raises(ValueError, match="device 0 is missing"):
         result.apply(devices=[])
     with pytest.raises(ValueError, match="devices are given"):
-        gopt.schedule(branches, X, method="depth_first").apply(devices=[device])
+        gopt.schedule(branches, X, search="depth_first").apply(devices=[device])

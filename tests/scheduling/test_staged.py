@@ -107,7 +107,7 @@ def placement_of():
     def drawn(name, devices):
         fn, args = CASES[name]
         hardware = unit_rate_devices(devices)
-        result = gopt.schedule(fn, *args, hardware=hardware, method="brkga", evaluations=1)
+        result = gopt.schedule(fn, *args, hardware=hardware, search="brkga", evaluations=1)
         return result.apply()
 
     return drawn
@@ -127,21 +127,21 @@ def test_any_placement_has_the_values_of_the_function(name, devices, placement_o
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "mode", "sizes", "method"),
+    ("name", "mode", "sizes", "search"),
     [
         ("randwire", "forward", {"size": 64, "stages": 2, "nodes": 8}, "best"),
         ("squeezenet", "forward", {"size": 64}, "etf"),
         ("bert", "train_step", {"layers": 1, "length": 16, "vocabulary": 100}, "etf"),
     ],
 )
-def test_models_on_four_devices(name, mode, sizes, method):
+def test_models_on_four_devices(name, mode, sizes, search):
     fn, shapes = getattr(WORKLOADS[name](**sizes), mode)()
     donated = (0, 1) if mode == "train_step" else ()
     result = gopt.schedule(
         fn,
         *shapes,
         hardware=MACHINE,
-        method=method,
+        search=search,
         evaluations=300,
         donate_argnums=donated,
     )
@@ -168,7 +168,7 @@ def test_each_tensor_is_sent_once_to_each_device(placement_of):
 def test_a_stage_is_as_long_as_nothing_is_sent():
     fn, args = CASES["branches"]
     slow = unit_rate_devices(2, bandwidth=1e-6)
-    result = gopt.schedule(fn, *args, hardware=slow, method="heft")
+    result = gopt.schedule(fn, *args, hardware=slow, search="heft")
     roomy = replace(result.plan, peak=(2 * result.plan.peak[0], 0))
     (stage,) = roomy.apply(fn, *args).actions
     assert len(stage.what.ops) == len(result.plan.groups)
@@ -223,7 +223,7 @@ def test_memory_is_that_of_the_arrays_that_live(name, placement_of, monkeypatch)
 
 def test_arrays_are_where_the_schedule_leaves_them():
     fn, args = CASES["gradient"]
-    result = gopt.schedule(fn, *args, hardware="2xh100", method="brkga", evaluations=1)
+    result = gopt.schedule(fn, *args, hardware="2xh100", search="brkga", evaluations=1)
     first, second, *_ = jax.devices()
     placed = result.apply(devices=[second, first])
     made = [placed._tensors.made.index(v) for v in placed._program.outputs]
@@ -238,7 +238,7 @@ def test_donated_arguments_are_deleted():
 
     for device in jax.devices()[:2]:  # where it is planned, and elsewhere
         w, x = jax.device_put(np.ones((6, 6), np.float32), device), jnp.array(TABLE)
-        result = gopt.schedule(step, w, x, hardware="2xh100", method="heft", donate_argnums=0)
+        result = gopt.schedule(step, w, x, hardware="2xh100", search="heft", donate_argnums=0)
         result.apply()(w, x)
         assert w.is_deleted()
         assert not x.is_deleted()
@@ -246,7 +246,7 @@ def test_donated_arguments_are_deleted():
 
 def test_one_device_may_stand_for_several_and_a_missing_one_is_named():
     fn, args = CASES["branches"]
-    result = gopt.schedule(fn, *args, hardware="4xh100", method="brkga", evaluations=1)
+    result = gopt.schedule(fn, *args, hardware="4xh100", search="brkga", evaluations=1)
     close(result.apply(devices=4 * jax.devices()[:1])(*args), fn(*args))
     with pytest.raises(ValueError, match="device 3 is missing: expected 4 devices"):
         result.apply(devices=jax.devices()[:3])
@@ -254,7 +254,7 @@ def test_one_device_may_stand_for_several_and_a_missing_one_is_named():
 
 def test_bad_arguments_are_named():
     fn, args = CASES["unread"]
-    placed = gopt.schedule(fn, *args, hardware="2xh100", method="heft").apply()
+    placed = gopt.schedule(fn, *args, hardware="2xh100", search="heft").apply()
     with pytest.raises(ValueError, match="arguments have structure"):
         placed()
     with pytest.raises(ValueError, match=r"args\[0\] is float32\[4\], expected float32\[8,6\]"):
@@ -268,7 +268,7 @@ def test_stages_are_halved_until_they_fit():
 
     args = jnp.ones((64, 64)), [jnp.ones((64, 64))] * 8
     slow = unit_rate_devices(2, bandwidth=1e-6)
-    plan = gopt.schedule(fn, *args, hardware=slow, method="heft").plan
+    plan = gopt.schedule(fn, *args, hardware=slow, search="heft").plan
     counts = []
     for peak in (2 * plan.peak[0], plan.peak[0] // 2, 0):
         placed = replace(plan, peak=(peak, 0)).apply(fn, *args)
@@ -287,7 +287,7 @@ def test_what_a_ledger_holds():
         z = y @ x
         return z @ x, y @ y
 
-    plan = gopt.schedule(fn, jnp.ones((8, 8)), hardware=unit_rate_devices(2), method="heft").plan
+    plan = gopt.schedule(fn, jnp.ones((8, 8)), hardware=unit_rate_devices(2), search="heft").plan
     program = trace_program(fn, jnp.ones((8, 8)))
     traced = unshared_graph(plan.kernels(program), {})
     names = [name.rsplit("/")[-1] for name in traced.names]
@@ -336,7 +336,7 @@ def test_no_result_shares_a_buffer():
         return (new, new), x, captured
 
     x, state = jnp.array(TABLE), (jnp.array(TABLE), jnp.array(TABLE))
-    result = gopt.schedule(step, state, x, hardware="2xh100", method="heft", donate_argnums=0)
+    result = gopt.schedule(step, state, x, hardware="2xh100", search="heft", donate_argnums=0)
     placed = result.apply()
     for _ in range(3):
         close(placed(jax.tree.map(jnp.copy, state), x), step(state, x))
@@ -348,7 +348,7 @@ def test_no_result_shares_a_buffer():
 
 def test_captured_arrays_are_kept_as_they_were():
     table = np.ones((6, 6), np.float32)
-    placed = gopt.schedule(lambda x: x @ table, X, hardware="2xh100", method="heft").apply()
+    placed = gopt.schedule(lambda x: x @ table, X, hardware="2xh100", search="heft").apply()
     before = placed(X)
     table *= 0
     np.testing.assert_array_equal(placed(X), before)
@@ -359,7 +359,7 @@ def test_what_is_donated_is_passed_once():
         u = jnp.tanh(a @ a.T)
         return (jnp.tanh(u @ u) @ b).sum()
 
-    result = gopt.schedule(fn, X, X, hardware="2xh100", method="heft", donate_argnums=0)
+    result = gopt.schedule(fn, X, X, hardware="2xh100", search="heft", donate_argnums=0)
     placed, x = result.apply(), jnp.array(TABLE)
     with pytest.raises(ValueError, match="array 0 of the arguments is donated and passed twice"):
         placed(x, x)
@@ -379,7 +379,7 @@ def test_what_is_donated_lives_while_one_device_stands_for_two(seed):
         fn,
         *args,
         hardware=unit_rate_devices(2),
-        method="brkga",
+        search="brkga",
         evaluations=1,
         seed=seed,
         donate_argnums=(0, 1),

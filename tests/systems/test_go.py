@@ -31,7 +31,7 @@ SETTINGS = go.Settings(
     **dict(tasks=go.TASKS, width=16, rounds=1, heads=2, segment=16, levels=(4, 16)),
     **dict(samples=6, explore=0.3),
 )
-LIGHT = dataclasses.replace(SETTINGS, layers=0, own=0)  # it is compiled sooner
+LIGHT = dataclasses.replace(SETTINGS, layers=0, task_layers=0)  # it is compiled sooner
 BARE = dataclasses.replace(LIGHT, levels=(8,))  # and this one even sooner
 SMALL = dataclasses.replace(BARE, tasks=("placement",), iterations=3)
 
@@ -407,7 +407,7 @@ def test_training_follows_what_was_better():
     _, inputs, params, _, _, (_, taken, _) = rolled("layers", 3)
     value = np.asarray(go.reward(taken.ratio), np.float64)  # [T, M, S]
     others = (value.sum(-1, keepdims=True) - value) / (LIGHT.samples - 1)
-    advantage = (value - others) / (np.sqrt(np.mean((value - others) ** 2)) + LIGHT.quiet)
+    advantage = (value - others) / (np.sqrt(np.mean((value - others) ** 2)) + LIGHT.advantage_floor)
     assert (np.abs(advantage).reshape(-1, 3, 2, LIGHT.samples).max((0, 2, 3)) > 0.1).all()
 
     @jax.jit

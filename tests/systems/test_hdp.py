@@ -267,7 +267,7 @@ def test_a_step_is_one_of_reinforce():
     same = hdp.Trajectory(key, inputs, rewards[None], jnp.float32(-1.2))
     slopes = jax.jit(jax.grad(partial(hdp.loss, settings=settings), has_aux=True))
     adam = optax.adam(settings.learning_rate)
-    optimizer = optax.chain(optax.clip_by_global_norm(settings.norm), adam)
+    optimizer = optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
     gradient = jax.jit(jax.grad(loss))(state.params)
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
     jax.tree.map(close, slopes(state.params, same)[0], gradient)

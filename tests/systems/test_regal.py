@@ -24,7 +24,7 @@ from gopt.systems import regal
 from tests.reference import losses as reference
 from tests.strategies import random_graph
 
-SETTINGS = regal.Settings(bins=6, width=8, rounds=2, trust=1.0, heavy=0.5)
+SETTINGS = regal.Settings(bins=6, width=8, rounds=2, trust=1.0, heavy_share=0.5)
 SHAPE = Shape(24, 24, 64)
 POPULATION = brkga.Settings(population=10, elites=3, mutants=2)
 DEVICES = 2
@@ -204,7 +204,7 @@ def test_an_action_is_the_levels_of_the_places(devices):
     guide = SETTINGS.lean * one(0).nodes["features"][:n, columns]
     middle = np.average(places[:, :2] - guide, axis=0, weights=weight)
     assert np.abs(middle).min() > 0.01 and np.abs(guide).max() > 0.1
-    fade = np.exp(-one(0).nodes["features"][:n, OP_FEATURES.index("share")] / SETTINGS.heavy)
+    fade = np.exp(-one(0).nodes["features"][:n, OP_FEATURES.index("share")] / SETTINGS.heavy_share)
     assert fade.min() < 0.9
     runs = one(0).nodes["features"][:n, OP_FEATURES.index("is_input")] == 0
     assert 0 < runs.sum() < n
@@ -250,7 +250,7 @@ def test_a_guide_on_one_device_stays_there():
         first = regal.init(jax.random.key(0), inputs, settings=settings)
         mean = regal.act(None, first, inputs, settings=settings).genes[:n, :-1, 0]
         share = read.nodes["features"][:n, OP_FEATURES.index("share")]
-        light = share < settings.heavy
+        light = share < settings.heavy_share
         assert light.sum() > 2
         assert (mean[light][:, [device]] > mean[light][:, others]).all()
 
@@ -498,7 +498,12 @@ def test_the_loss_and_its_gradient_equal_the_reference():
     places, pull = jax.vjp(lambda p: jax.vmap(policy, (None, 0))(p, batch()[1]), params())
     rows = [x[:n] for x, n in zip(batch()[1].nodes["features"], (23, 5, 14), strict=True)]
     expected, slope = reference.regal(
-        places, rows, *experience(), SETTINGS.exploration, SETTINGS.quiet, varied(SETTINGS)
+        places,
+        rows,
+        *experience(),
+        SETTINGS.exploration,
+        SETTINGS.advantage_floor,
+        varied(SETTINGS),
     )
     np.testing.assert_allclose(value, expected, rtol=1e-3)
     (pulled,) = pull(jnp.float32(slope))
@@ -609,7 +614,7 @@ def test_training_finds_the_placement_that_is_plain():
         ({"width": -1}, "width is -1"),
         ({"rounds": 0}, "rounds is 0"),
         ({"trust": 1.5}, "trust is 1.5: expected 0..1"),
-        ({"heavy": 0.0}, "heavy is 0.0: expected more than 0"),
+        ({"heavy_share": 0.0}, "heavy_share is 0.0: expected more than 0"),
         ({"exploration": 0.0}, "exploration is 0.0: expected more than 0"),
     ],
 )

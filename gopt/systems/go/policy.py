@@ -75,7 +75,7 @@ class Head(nn.Module):
     def setup(self) -> None:
         """Make the layers."""
         s = self.settings
-        self.own = _attention(s, s.own)
+        self.own = _attention(s, s.task_layers)
         self.pooled = [nn.Dense(s.width) for _ in s.levels]
         self.there, self.here = nn.Dense(s.width), nn.Dense(s.width, use_bias=False)
         self.hidden = nn.Dense(s.width // 2)

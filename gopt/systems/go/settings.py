@@ -15,7 +15,7 @@ class Settings:
       width: size of the embedding of an op; the last hidden layer of heads has half of it.
       rounds: rounds of GraphSAGE.
       layers: layers of segment-recurrent attention over all ops, shared by all tasks.
-      own: attention layers per task, after the shared ones.
+      task_layers: attention layers per task, after the shared ones.
       superposition: whether the inputs of these layers are scaled by an embedding of the whole
         graph.
       heads: number of attention heads.
@@ -27,18 +27,18 @@ class Settings:
       explore: share of the moves that is drawn uniformly, so that no move becomes impossible.
       iterations: iterations between two steps of training, `T`.
       epochs: passes over the drawn decisions in a step of training; with one, PPO clips nothing.
-      quiet: reward spread below which advantages of a graph are scaled down.
+      advantage_floor: reward spread below which advantages of a graph are scaled down.
       clip: PPO clip of the ratio of probabilities, ε.
       entropy: weight of the entropy of the moves, in PPO.
       learning_rate: Adam learning rate.
-      norm: largest global norm of the gradient, which is clipped to it.
+      max_gradient_norm: largest global norm of the gradient, which is clipped to it.
     """
 
     tasks: tuple[str, ...] = ("placement",)
     width: int = 64
     rounds: int = 2
     layers: int = 1
-    own: int = 1
+    task_layers: int = 1
     superposition: bool = True
     heads: int = 4
     segment: int = 128
@@ -48,11 +48,11 @@ class Settings:
     explore: float = 0.2
     iterations: int = 12
     epochs: int = 2
-    quiet: float = 1e-4
+    advantage_floor: float = 1e-4
     clip: float = 0.2
     entropy: float = 0.02
     learning_rate: float = 1e-3
-    norm: float = 0.5
+    max_gradient_norm: float = 0.5
 
     def __post_init__(self) -> None:
         for name in ("rounds", "heads", "segment", "iterations", "epochs"):
@@ -68,12 +68,12 @@ class Settings:
             raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
         if self.samples < 2:
             raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
-        for name in ("layers", "own"):
+        for name in ("layers", "task_layers"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 0 at least")
         if not 0 < self.explore < 1:
             raise ValueError(f"explore is {self.explore}: expected between 0 and 1")
-        for name in ("changes", "quiet", "clip", "learning_rate", "norm"):
+        for name in ("changes", "advantage_floor", "clip", "learning_rate", "max_gradient_norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 

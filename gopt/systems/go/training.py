@@ -84,7 +84,7 @@ def loss(
     embedding = embed(params, inputs, settings=settings)
     value = reward(taken.ratio)
     spread = value - losses.leave_one_out(value)
-    advantage = spread / (jnp.sqrt(jnp.mean(spread**2)) + settings.quiet)
+    advantage = spread / (jnp.sqrt(jnp.mean(spread**2)) + settings.advantage_floor)
 
     def one(row: tuple[tuple[Groups, ...], tuple[jax.Array, ...]]) -> tuple[jax.Array, jax.Array]:
         groups, actions = row
@@ -101,7 +101,8 @@ def loss(
 @cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
     """Return the optimizer: Adam with the gradient clipped."""
-    return optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(settings.learning_rate))
+    clip = optax.clip_by_global_norm(settings.max_gradient_norm)
+    return optax.chain(clip, optax.adam(settings.learning_rate))
 
 
 def start(params: Tree, *, settings: Settings) -> TrainState:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 class Settings:
     """Sizes and settings. Most are as published; `PUBLISHED` has all published values.
 
-    `failing` is our choice. Trials on two graphs of 3700 ops and two devices chose `learning_rate`,
-    `bound` and `width` (published: 0.1, 5 and 512), `spread` (published: none, so 1), and zero
-    noise (Grappler: 0.5). With a small `spread`, groups change with each draw. With a large
-    `bound`, draws soon stop changing.
+    `infeasible_cost` is our choice. Trials on two graphs of 3700 ops and two devices chose
+    `learning_rate`, `bound` and `width` (published: 0.1, 5 and 512), `spread` (published: none,
+    so 1), and zero noise (Grappler: 0.5). With a small `spread`, groups change with each draw. With
+    a large `bound`, draws soon stop changing.
 
     Attributes:
       groups: largest number of groups of ops.
@@ -24,10 +24,10 @@ class Settings:
       groupings: number of times that ops are grouped in a step.
       placements: number of times that each grouping is placed.
       decay: decay of the moving average of rewards that is the baseline.
-      failing: cost of a placement without a finite cost, as a multiple of the first placements'
-        mean.
+      infeasible_cost: cost of a placement without a finite cost, as a multiple of the mean cost of
+        the first placements.
       learning_rate: Adam learning rate.
-      norm: largest global norm of the gradient, which is clipped to it.
+      max_gradient_norm: largest global norm of the gradient, which is clipped to it.
     """
 
     groups: int = 256
@@ -41,9 +41,9 @@ class Settings:
     groupings: int = 1
     placements: int = 4
     decay: float = 0.9
-    failing: float = 100.0
+    infeasible_cost: float = 100.0
     learning_rate: float = 0.001
-    norm: float = 1.0
+    max_gradient_norm: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("groups", "per_device", "hidden", "groupings", "placements"):
@@ -55,7 +55,8 @@ class Settings:
             raise ValueError(f"decay is {self.decay}: expected 0 at least and less than 1")
         if self.noise < 0:
             raise ValueError(f"noise is {self.noise}: expected 0 at least")
-        for name in ("spread", "bound", "temperature", "failing", "learning_rate", "norm"):
+        scales = ("spread", "bound", "temperature", "infeasible_cost")
+        for name in (*scales, "learning_rate", "max_gradient_norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 

@@ -80,17 +80,18 @@ def start(params: Tree, task: Task, *, settings: Settings) -> State:
 @cache  # the same object for the same settings, see `gopt.learning.train.start`
 def optimizer(settings: Settings) -> optax.GradientTransformation:
     """Return the optimizer of both networks: Adam with the gradient clipped."""
-    return optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(settings.learning_rate))
+    clip = optax.clip_by_global_norm(settings.max_gradient_norm)
+    return optax.chain(clip, optax.adam(settings.learning_rate))
 
 
 def reward(costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
     """Return -√(cost / unit), `[...]`, for costs `[...]`.
 
-    Costs are limited to `Settings.failing` units, and costs that are not finite count as much.
+    Costs are limited to `Settings.infeasible_cost` units. Costs that are not finite count as much.
     """
     ratio = costs / jnp.maximum(unit, 1e-30)
-    is_cost = jnp.isfinite(ratio) & (ratio < settings.failing)
-    return -jnp.sqrt(jnp.where(is_cost, ratio, settings.failing))
+    is_cost = jnp.isfinite(ratio) & (ratio < settings.infeasible_cost)
+    return -jnp.sqrt(jnp.where(is_cost, ratio, settings.infeasible_cost))
 
 
 def loss(

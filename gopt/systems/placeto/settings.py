@@ -14,11 +14,11 @@ class Settings:
       episodes: episodes played at once in a step of training.
       memory: number of steps that the baseline averages over, the current one included.
       entropy: initial weight of the entropy of decisions, decayed linearly to 0.
-      failing: cost of a placement without a finite cost, as a multiple of the first placement's
-        cost.
+      infeasible_cost: cost of a placement without a finite cost, as a multiple of the cost of the
+        first placement.
       learning_rate: initial Adam learning rate.
       last_rate: final Adam learning rate, reached linearly.
-      norm: largest global norm of the gradient, which is clipped to it.
+      max_gradient_norm: largest global norm of the gradient, which is clipped to it.
     """
 
     groups: int = 64
@@ -27,10 +27,10 @@ class Settings:
     episodes: int = 1
     memory: int = 10
     entropy: float = 0.1
-    failing: float = 100.0
+    infeasible_cost: float = 100.0
     learning_rate: float = 1e-3
     last_rate: float = 1e-4
-    norm: float = 1.25
+    max_gradient_norm: float = 1.25
 
     def __post_init__(self) -> None:
         for name in ("groups", "rounds", "steps", "episodes", "memory"):
@@ -38,6 +38,6 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if self.entropy < 0:
             raise ValueError(f"entropy is {self.entropy}: expected 0 at least")
-        for name in ("failing", "learning_rate", "last_rate", "norm"):
+        for name in ("infeasible_cost", "learning_rate", "last_rate", "max_gradient_norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")

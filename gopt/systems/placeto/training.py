@@ -90,14 +90,14 @@ def start(params: Tree, task: Task, *, settings: Settings) -> State:
 def optimizer(settings: Settings) -> optax.GradientTransformation:
     """Return the optimizer: Adam with the gradient clipped and a rate that falls linearly."""
     rate = optax.linear_schedule(settings.learning_rate, settings.last_rate, settings.steps)
-    return optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(rate))
+    return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), optax.adam(rate))
 
 
 def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
     """Return the fall of the cost from before each visit to the end of an episode, `[..., K]`.
 
     The reward of a visit is the fall of the cost, in units. Costs that are not finite, or exceed
-    `Settings.failing` units, count as that many units.
+    `Settings.infeasible_cost` units, count as that many units.
 
     Args:
       first: cost of the placement that episodes begin with, `[]`.
@@ -107,8 +107,8 @@ def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Setti
     """
     first = jnp.broadcast_to(first, (*costs.shape[:-1], 1))
     ratio = jnp.concatenate([first, costs], -1) / jnp.maximum(unit, 1e-30)
-    is_cost = jnp.isfinite(ratio) & (ratio < settings.failing)
-    ratio = jnp.where(is_cost, ratio, settings.failing)
+    is_cost = jnp.isfinite(ratio) & (ratio < settings.infeasible_cost)
+    ratio = jnp.where(is_cost, ratio, settings.infeasible_cost)
     return ratio[..., :-1] - ratio[..., -1:]
 
 

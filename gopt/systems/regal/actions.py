@@ -66,7 +66,7 @@ def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax
       share: `[N]`, share of all bytes that each op reads or makes, whichever is more, in 0..1.
       settings: settings of the policy.
     """
-    kept = jnp.exp(-share / settings.heavy)
+    kept = jnp.exp(-share / settings.heavy_share)
     deviation = PLACES.index("priority_deviation")
     places = places.at[..., :2].multiply(kept[:, None])
     return places.at[..., deviation].set(1 - kept * (1 - places[..., deviation]))

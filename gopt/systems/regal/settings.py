@@ -44,13 +44,14 @@ class Settings:
         rest is uniform, so that a wrong action for a graph costs little.
       lean: initial offset of the means of devices towards the sides of the guide.
       follow: initial weight of the guide's order in the means of priorities.
-      heavy: share of all bytes that an op reads or makes at which its guidance is reduced by a
-        factor of e (see `loosen_heavy`). In graphs of up to thirty tensors, ops are hardly guided.
+      heavy_share: share of all bytes that an op reads or makes at which its guidance is reduced by
+        a factor of e (see `loosen_heavy`). In graphs of up to thirty tensors, ops are hardly
+        guided.
       device_deviation: initial place of the deviations of devices among the levels, in 0..1.
       priority_deviation: initial place of the deviations of priorities among the levels, in 0..1.
       exploration: root mean square of the noise on the places in training, over all directions. It
         is lower where only differences between ops count, because ops do not move together there.
-      quiet: reward spread below which advantages of a graph are scaled down.
+      advantage_floor: reward spread below which advantages of a graph are scaled down.
       learning_rate: initial Adam learning rate, decayed linearly to 0.
       steps: gradient steps of training, over which the learning rate falls.
     """
@@ -64,11 +65,11 @@ class Settings:
     trust: float = 0.8
     lean: float = 0.3
     follow: float = 1.0
-    heavy: float = 0.03
+    heavy_share: float = 0.03
     device_deviation: float = 0.9
     priority_deviation: float = 0.3
     exploration: float = 0.1
-    quiet: float = 2e-3
+    advantage_floor: float = 2e-3
     learning_rate: float = 1e-3
     steps: int = 120
 
@@ -85,7 +86,7 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
         if not 0 <= self.trust <= 1:
             raise ValueError(f"trust is {self.trust}: expected 0..1")
-        for name in ("heavy", "exploration", "quiet"):
+        for name in ("heavy_share", "exploration", "advantage_floor"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 

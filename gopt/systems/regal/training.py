@@ -61,7 +61,7 @@ def loss(
     The baseline of a sample is the mean reward of the other samples of its graph. The advantage is
     divided by its root mean square over the samples of the graph, so that graphs with the largest
     spread do not dominate. That biases the gradient, by the order of 1/S; of two samples only the
-    sign counts. `Settings.quiet` reduces the weight of graphs on which no action makes a
+    sign counts. `Settings.advantage_floor` reduces the weight of graphs on which no action makes a
     difference.
 
     Args:
@@ -74,7 +74,7 @@ def loss(
     log_probs = jax.vmap(partial(log_prob, settings=settings))(places, taken, graphs)
     baselines = losses.leave_one_out(reward)
     shard_candidates = jnp.sqrt(jnp.mean((reward - baselines) ** 2, -1, keepdims=True))
-    scale = shard_candidates + settings.quiet
+    scale = shard_candidates + settings.advantage_floor
     value = losses.reinforce(log_probs, reward / scale, baselines / scale)
     return value, {"reward": reward.mean(), "spread": shard_candidates.mean()}
 

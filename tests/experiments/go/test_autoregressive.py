@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 MODELS = tuple(("rnnlm", {"length": length, **LSTM}) for length in (2, 1))  # of one shape
 POLICY = go.Settings(
-    **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
+    **dict(width=8, rounds=1, layers=0, task_layers=0, superposition=False, heads=2, segment=32),
     **dict(levels=(8, 16), samples=2, tasks=("placement", "scheduling"), changes=4.0),
 )
 SCHEDULING = 2  # a kind of moves: of priorities, on the coarsest level

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 LSTM = {"batch": 2, "hidden": 16, "vocabulary": 30, "layers": 1}
 MODELS = (("rnnlm", {"length": 2, **LSTM}), ("mlp_mixer", dict(batch=1, layers=1, size=32)))
 POLICY = go.Settings(
-    **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
+    **dict(width=8, rounds=1, layers=0, task_layers=0, superposition=False, heads=2, segment=32),
     **dict(levels=(4, 16), samples=2, tasks=("scheduling", "placement"), learning_rate=0.03),
 )
 TRAINING = training.Training(

@@ -33,7 +33,7 @@ FAMILIES, UNSEEN = (
 )
 POLICY = go.Settings(
     tasks=go.TASKS,
-    **dict(width=8, rounds=1, layers=0, own=0, superposition=False, heads=2, segment=32),
+    **dict(width=8, rounds=1, layers=0, task_layers=0, superposition=False, heads=2, segment=32),
     **dict(levels=(4,), samples=2, iterations=2, epochs=1, learning_rate=0.05),
 )
 PLACING = dataclasses.replace(POLICY, tasks=("placement",))
