@@ -124,7 +124,7 @@ class Result(Generic[DecisionT, ReportT]):
 
       result = gopt.schedule(lambda x: jnp.tanh(x @ x.T) @ x, jnp.ones((64, 64)), evaluations=50)
       print(result)  # a row for each candidate
-      result.after.memory.beside  # bytes of outputs and temporaries
+      result.after.memory.without_arguments  # bytes of outputs and temporaries
       fn = result.apply()
     """
 
