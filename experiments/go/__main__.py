@@ -1,10 +1,10 @@
 """Compare GO with searches, heuristics and experts on the fourteen rows of its placement table.
 
-    python -m experiments.go --train                      # trains a policy, and places all rows
-    python -m experiments.go --weights POLICY             # with one that was trained
+    python -m experiments.go                              # places all rows, by the shipped policy
+    python -m experiments.go --train                      # trains a policy first
     python -m experiments.go --table joint --train        # fusion and priorities are decided, too
-    python -m experiments.go --rows "RNNLM, 2 layers" --weights POLICY    # one of the rows
-    python -m experiments.go --profiled FILE --weights POLICY             # rows from profiles
+    python -m experiments.go --rows "RNNLM, 2 layers"     # one of the rows
+    python -m experiments.go --profiled FILE              # rows from profiles
 
 Step times are simulated on P100s, as in the paper (see `gopt.cost.schedule.dispatch`). Searches
 start from the best heuristic decision, without experts, and have one budget of evaluations. Prints
@@ -13,6 +13,7 @@ row are kept. An interrupted run, or a run with other rows and searches, continu
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,13 @@ from rich.progress import track
 
 from experiments.go import case as cases
 from experiments.go import heuristics, methods, report
-from experiments.go import runs as searching
 from experiments.go import training as trainer
 from experiments.go.rows import ROWS, Row, build, profiled
-from experiments.go.tables import TABLES, rank, seconds_of
-from experiments.harness import command_line, store
+from experiments.go.tables import TABLES, seconds_of, simulated
+from experiments.harness import command_line, runs, store
 from experiments.harness.command_line import UsageError, check_names, choice
-from experiments.harness.runs import Runs, alike, kept_runs
+from experiments.harness.runs import Found, Runs, alike, kept_runs, over_runs
+from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.heuristics import makespan_bound
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
 from gopt.program.hashing import digest_arrays
@@ -38,7 +39,7 @@ from gopt.systems import go
 
 
 @dataclass(frozen=True)
-class Settings(command_line.Settings):
+class Settings(command_line.TrainedSettings):
     """Settings of the experiment.
 
     Attributes:
@@ -51,10 +52,7 @@ class Settings(command_line.Settings):
       seeds: runs of each search, and of METIS.
       alone: start searches from the first possible start, not from the best one. This is one
         device, except where ops are scheduled or fused.
-      train: train a policy first, instead of loading `weights`.
-      weights: policy that was trained with `--train`.
       folder: folder of runs, with a subfolder for each table and for `alone`.
-      seed: seed of everything random.
       policy: settings of a policy that is trained now: sizes, search, fine-tuning. A loaded policy
         has its own settings, with the tasks of the table.
       training: settings of the training; they take precedence over the training fields of `policy`.
@@ -67,120 +65,115 @@ class Settings(command_line.Settings):
     evaluations: int = 3601  # the start, and 12 training steps of two tasks
     seeds: int = 3
     alone: bool = False
-    train: bool = False
-    weights: Path | None = None
     folder: Path = Path("runs/go")
-    seed: int = 0
     policy: go.Settings = field(default_factory=go.Settings)
     training: trainer.Training = field(default_factory=trainer.Training)
 
 
-def policy(settings: Settings) -> tuple[Any, go.Settings]:
-    """Return the parameters and settings of the policy: trained now, or loaded.
-
-    Raises:
-      UsageError: no policy is given, or it does not decide the tasks of the table.
-    """
-    tasks = TABLES[settings.table][1]
-    if settings.train:
-        sizes = dataclasses.replace(settings.policy, tasks=tasks)
-        folder = settings.folder / "policy"
-        return trainer.train(settings.training, sizes, settings.seed, folder)
-    if settings.weights is None:
-        raise UsageError("weights are not given: expected those of a policy, or --train")
-    params, sizes = go.load(settings.weights)
-    if set(tasks) - set(sizes.tasks):
-        raise UsageError(f"{settings.weights} decides {sizes.tasks}: expected {tasks}")
-    return params, dataclasses.replace(sizes, tasks=tasks)
-
-
-def measure(
-    name: str, row: Row, settings: Settings, trained: Any, policy: go.Settings
-) -> report.Measured:
+def measure(name: str, row: Row, settings: Settings, trained: Any) -> report.Measured:
     """Return the results of each method on a row, with trained parameters of the policy."""
     jax.clear_caches()  # the programs of several rows exceed the memory maps of a process
     step, folder = build(row), settings.folder / name
     place = partial(heuristics.kept, folder, step=step, row=row, seeds=settings.seeds)
-    make = TABLES[settings.table][0]
-    problem, given, default, starts, beyond = make(step, row.devices, place)
-    begun = min(starts[:1] if settings.alone else starts, key=lambda each: rank(given[each]))
-    case = cases.case(step.graph, problem, *given[begun][:2], policy)
-    found = search(name, row, case, settings, trained, policy)
+    problem, given, default, starts, beyond = TABLES[settings.table][0](step, row.devices, place)
+    begun = min(starts[:1] if settings.alone else starts, key=lambda each: given[each].makespan)
+    case = cases.case(step.graph, problem, *given[begun][:2], settings.policy)
     bound = work = np.nan
-    if "fusion" not in policy.tasks:
+    if "fusion" not in settings.policy.tasks:
         bound = float(seconds_of(problem, makespan_bound(case.schedule)))
         work = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
     return report.Measured(
-        name=name,
-        ops=int(case.schedule.num_ops),
-        given=given,
-        default=default,
-        begun=begun,
-        found=found,
-        bound=bound,
-        work=work,
-        family=row.family,
-        beyond=beyond,
-        published=row.published,
+        *(name, row.family, row.published, int(case.schedule.num_ops)),
+        *(given, default, begun, search(folder, row, case, settings, trained)),
+        *(bound, work, beyond),
     )
 
 
 def search(
-    name: str, row: Row, case: cases.Case, settings: Settings, trained: Any, policy: go.Settings
+    folder: Path, row: Row, case: cases.Case, settings: Settings, trained: Any
 ) -> dict[str, Runs]:
-    """Return the results of each search on a row; results in its folder are read instead."""
+    """Return the results of each search on a row; results in the folder are read instead."""
     to_init, to_run = jax.random.split(jax.random.key(settings.seed))
     keys = jax.random.split(to_run, settings.seeds)
-    init = jax.vmap(partial(go.init, settings=policy), (0, None))
+    init = jax.vmap(partial(go.init, settings=settings.policy), (0, None))
     first = jax.jit(init)(jax.random.split(to_init, settings.seeds), case.inputs)
-    learned = alike(len(keys), trained)
-    searches = methods.searches(settings.evaluations, policy)
+    searches = methods.searches(settings.evaluations, settings.policy)
     about = {
         "row": row.family,
         "sizes": row.sizes,
         "case": digest_arrays((case.problem, case.start, case.order)),
-        "evaluations": settings.evaluations,
-        "seed": settings.seed,
-        "seeds": settings.seeds,
-        "policy": dataclasses.asdict(policy),
+        "policy": dataclasses.asdict(settings.policy),
+        **{name: getattr(settings, name) for name in ("evaluations", "seed", "seeds")},
     }
     found = dict[str, Runs]()
     for method in settings.searches or searches:
         is_learned = method in methods.LEARNED
-        run = partial(searching.run, searches[method], keys, case, learned if is_learned else first)
+        params = alike(len(keys), trained) if is_learned else first
         weights = {"weights": digest_arrays(trained) if is_learned else None}
-        files = store.Store(settings.folder / name, about | weights)
-        found |= kept_runs(files, method, lambda run=run, m=method: {m: run()}, go.OpDecisions)  # type: ignore[misc]
+        files = store.Store(folder, about | weights)
+
+        def make(method: str = method, params: Any = params) -> dict[str, Runs]:
+            return {method: run(searches[method], keys, case, params)}
+
+        found |= kept_runs(files, method, make, go.OpDecisions)
     return found
 
 
+def run(
+    search: Callable[[jax.Array, cases.Case, Any], Found],
+    keys: jax.Array,
+    case: cases.Case,
+    params: Any,
+) -> Runs:
+    """Return the results of a search from random keys `[S]`, with parameters `[S, ...]`.
+
+    Costs are s of a step, NaN where the memory of a device does not suffice.
+
+    Raises:
+      RuntimeError: a decision that is returned does not have the reported cost.
+    """
+
+    def cost(decision: go.OpDecisions) -> jax.Array:
+        return simulated(case.problem, decision, case.order)
+
+    def seconds(ticks: np.ndarray) -> np.ndarray:
+        return np.where(ticks < MAX_TICKS, seconds_of(case.problem, ticks), np.nan)
+
+    rows = alike(len(keys), case), params
+    found = runs.run(over_runs(search).lower(keys, *rows).compile(), keys, *rows, cost=cost)
+    return found._replace(cost=seconds(found.cost), history=seconds(found.history))
+
+
 def main(settings: Settings) -> None:
-    """Run the experiment."""
+    """Run the experiment.
+
+    Raises:
+      UsageError: a name is unknown, or the policy does not decide the tasks of the table.
+    """
     rows = profiled(settings.profiled) if settings.profiled else ROWS
     check_names("rows", settings.rows, rows)
     tasks = TABLES[settings.table][1]
     if settings.profiled and "fusion" in tasks:
         raise UsageError(f"{settings.profiled} is of measured times: expected no table with fusion")
+    trained, sizes = (None, settings.policy) if settings.train else go.load(settings.weights)
+    if not settings.train and set(tasks) - set(sizes.tasks):
+        raise UsageError(f"the policy decides {sizes.tasks}: expected {tasks}")
     kind = (", profiled" if settings.profiled else "") + (", alone" if settings.alone else "")
     settings = dataclasses.replace(
         settings,
         rows=settings.rows or tuple(rows),
         folder=settings.folder / (settings.table + kind),
+        policy=dataclasses.replace(sizes, tasks=tasks),
     )
-
-    def check(policy: go.Settings) -> None:
-        every = methods.searches(settings.evaluations, policy)
-        check_names("searches", settings.searches, every)
-
+    searches = methods.searches(settings.evaluations, settings.policy)
+    check_names("searches", settings.searches, searches)
     if settings.train:
-        check(dataclasses.replace(settings.policy, tasks=tasks))
-    trained, sizes = policy(settings)
-    check(sizes)
-    settings = dataclasses.replace(settings, policy=sizes)
+        folder = settings.folder / "policy"
+        trained, _ = trainer.train(settings.training, settings.policy, settings.seed, folder)
     store.save_settings(settings.folder, settings)
     measured = []
     for name in track(settings.rows, "rows of the table"):
-        measured.append(measure(name, rows[name], settings, trained, sizes))
+        measured.append(measure(name, rows[name], settings, trained))
         report.save(measured, settings.folder)
     what = "of profiled layers on the links of P100s" if settings.profiled else "of P100s"
     title = (
@@ -188,7 +181,6 @@ def main(settings: Settings) -> None:
         f"evaluations, {settings.seeds} seeds"
     )
     report.report(title, measured, settings.folder)
-    report.draw(measured, settings.folder)
     print(f"saved in {settings.folder}")
 
 

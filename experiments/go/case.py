@@ -17,20 +17,6 @@ OBJECTIVE = "capped_makespan"
 REGAL_DEVICES = 2  # devices that its policy is trained for; sets their positions in a plane
 
 
-class Reads(NamedTuple):
-    """Inputs of other systems, for a row where only placement is decided.
-
-    Attributes:
-      hdp: inputs of HDP.
-      placeto: inputs of Placeto.
-      regal: action of REGAL's policy.
-    """
-
-    hdp: hdp.Inputs
-    placeto: placeto.Inputs
-    regal: regal.Action
-
-
 class Case(NamedTuple):
     """A row of a table on its machine, as searches take it. It has `K` tasks.
 
@@ -42,7 +28,8 @@ class Case(NamedTuple):
       group: for each task, int32 [L + 1, N], group of each op at each level of GO, and of each op
         alone; input ops are marked as in `Inputs`.
       count: for each task, int32 [L + 1], number of groups.
-      reads: inputs of other systems if only placement is decided, else None.
+      reads: inputs of HDP and Placeto, and the action of REGAL's policy, by name; empty if other
+        tasks than placement are decided.
     """
 
     problem: Problem | JointProblem
@@ -51,7 +38,7 @@ class Case(NamedTuple):
     start: go.OpDecisions
     group: Any
     count: Any
-    reads: Reads | None
+    reads: dict[str, Any]
 
     @property
     def schedule(self) -> Problem:
@@ -90,19 +77,20 @@ def case(
     every = np.concatenate([inputs.group, alone])
     about = (np.asarray(go.ops_of(task, inputs)) for task in policy.tasks)
     grouped = [_numbered(every, is_about) for is_about in about]
-    reads = _read(graph, schedule) if policy.tasks == ("placement",) else None
+    reads = _read(graph, schedule) if policy.tasks == ("placement",) else {}
     groups, counts = zip(*grouped, strict=True)
     values = (problem, inputs, order, start, groups, counts, reads)
     return Case(*jax.tree.map(jnp.asarray, values))
 
 
-def _read(graph: Graph, problem: Problem) -> Reads:
+def _read(graph: Graph, problem: Problem) -> dict[str, Any]:
     params, settings = regal.load(objective=OBJECTIVE, devices=REGAL_DEVICES)
     inputs = regal.inputs(graph, problem, settings=settings, objective=OBJECTIVE)
-    action = jax.jit(partial(regal.act, None, settings=settings))(params, inputs)
-    of_hdp = hdp.inputs(graph, problem, settings=hdp.Settings())
-    of_placeto = placeto.inputs(graph, problem, settings=placeto.Settings())
-    return Reads(of_hdp, of_placeto, action)
+    return {
+        "HDP": hdp.inputs(graph, problem, settings=hdp.Settings()),
+        "Placeto": placeto.inputs(graph, problem, settings=placeto.Settings()),
+        "REGAL": jax.jit(partial(regal.act, None, settings=settings))(params, inputs),
+    }
 
 
 def _numbered(groups: np.ndarray, is_about: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

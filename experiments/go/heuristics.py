@@ -1,6 +1,5 @@
 """Place the rows of the table without a search: experts, METIS, list scheduling."""
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from experiments.go import experts
 from experiments.go.rows import Row, Step
 from experiments.harness import store
+from experiments.harness.runs import timed
 from gopt.cost.schedule import decoding, dispatch, execution
 from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import Problem, to_seconds
@@ -20,6 +20,7 @@ from gopt.heuristics import critical_path, etf, fit_memory, heft, memory_etf
 from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.program.hashing import digest_arrays
+from gopt.systems import go
 
 BY_WEIGHT, BY_SIZE = (4, 8, 16, 32, 64), (4, 16, 64)  # groups for each device
 RECURRENT = ("rnnlm", "gnmt")
@@ -28,25 +29,31 @@ PARTITIONED = {"METIS": "op", "METIS, by weight": "weight"}  # units that METIS 
 OWN_ORDER = ", own order"
 
 
-class Placed(NamedTuple):
-    """A placement, and the effort of finding it.
+class Given(NamedTuple):
+    """A decision that is known without a search, and the effort of finding it.
 
     Attributes:
-      device: int32 [N], device of each op.
-      makespan: makespan, s.
-      fits: whether the memory of all devices suffices.
-      tried: number of placements of which it is the best.
-      seconds: time of finding them all, without evaluating their costs, s.
+      decision: decision, `[N]`.
+      order: float32 `[N]`, priorities to which shifts are added; None for first come, first served.
+      makespan: makespan, s, in the own order if there is one; infinite if the memory of a device
+        does not suffice.
+      seconds: CPU time of finding it, s; fusions, orders and costs take little.
     """
 
-    device: np.ndarray
+    decision: go.OpDecisions
+    order: Any
     makespan: float
-    fits: bool
-    tried: int
     seconds: float
 
 
-def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
+def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.OpDecisions:
+    """Return a decision without shifts, `[N]`."""
+    device = np.asarray(device, np.int32)
+    level = np.zeros_like(device) if fused is None else fused.astype(np.int32)
+    return go.OpDecisions(device, np.full_like(device, go.IN_ORDER), level)
+
+
+def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Given]:
     """Return the result of `placed`, read from a folder if it is there.
 
     Raises:
@@ -55,18 +62,23 @@ def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> di
 
     def make() -> dict[str, Any]:
         found = placed(problem, step, row, seeds)
-        columns = dict(zip(Placed._fields, zip(*found.values(), strict=True), strict=True))
-        return {"method": list(found), **columns}
+        every = found.values()
+        return {
+            "method": list(found),
+            "device": [one.decision.placement for one in every],
+            "makespan": [one.makespan for one in every],
+            "seconds": [one.seconds for one in every],
+        }
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
     about = {"problem": digest_arrays(problem), "partitioned": PARTITIONED} | tried
-    arrays = store.Store(folder, about).arrays("heuristics", make)
-    rows = zip(*(arrays[name].tolist() for name in Placed._fields[1:]), strict=True)
-    each = zip(arrays["method"].tolist(), arrays["device"], rows, strict=True)
-    return {method: Placed(device, *figures) for method, device, figures in each}
+    read = store.Store(folder, about).arrays("heuristics", make)
+    method, makespan, seconds = (read[x].tolist() for x in ("method", "makespan", "seconds"))
+    rows = zip(method, read["device"], makespan, seconds, strict=True)
+    return {name: Given(decided(device), None, *figures) for name, device, *figures in rows}
 
 
-def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Placed]:
+def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Given]:
     """Return the placement of each heuristic, the best over the settings that are tried.
 
     The expert is the better split, by layer or, for recurrent models, by time step. METIS is
@@ -100,9 +112,7 @@ def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Plac
         "ETF": [partial(etf, problem)],
     }
     for name, every in schedulers.items():
-        began = time.perf_counter()
-        keys = [schedule() for schedule in every]
-        seconds = time.perf_counter() - began
+        keys, seconds = timed(partial(_all, every))
         devices = [np.asarray(decoding.decode(problem, each).device) for each in keys]
         found[name] = _least(problem, devices, [_first_come(problem, d) for d in devices], seconds)
         own = [_in_order(problem, each) for each in keys]
@@ -110,7 +120,7 @@ def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Plac
     return found
 
 
-def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Placed:
+def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Given:
     """Return the best of METIS with each of `IMBALANCES`, seeds and weights of shared tensors."""
     run = partial(partition_by_time, problem, group)
     parted = [
@@ -122,19 +132,16 @@ def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Place
     return best(problem, parted)
 
 
-def repaired(problem: Problem, placed: Placed, group: np.ndarray) -> Placed:
+def repaired(problem: Problem, placed: Given, group: np.ndarray) -> Given:
     """Return a placement with groups of ops moved until it fits, if possible; see `fit_memory`."""
-    began = time.perf_counter()
-    device = fit_memory(problem, placed.device, join_groups(problem, group, 256))
-    seconds = placed.seconds + time.perf_counter() - began
-    return best(problem, [lambda: device])._replace(tried=placed.tried, seconds=seconds)
+    groups = join_groups(problem, group, 256)
+    found = best(problem, [lambda: fit_memory(problem, placed.decision.placement, groups)])
+    return found._replace(seconds=placed.seconds + found.seconds)
 
 
-def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:
+def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Given:
     """Return the best of some placements `[N]` or `[n]`, first come, first served."""
-    began = time.perf_counter()
-    made = [place() for place in every]
-    seconds = time.perf_counter() - began
+    made, seconds = timed(partial(_all, every))
     rows = problem.shape.ops
     devices = [np.pad(device, (0, rows - len(device))).astype(np.int32) for device in made]
     return _least(problem, devices, [_first_come(problem, d) for d in devices], seconds)
@@ -142,7 +149,7 @@ def best(problem: Problem, every: Sequence[Callable[[], np.ndarray]]) -> Placed:
 
 def _least(
     problem: Problem, devices: Sequence[np.ndarray], costs: Sequence[Cost], seconds: float
-) -> Placed:
+) -> Given:
     """Return the fastest placement; placements that fit rank before others."""
 
     def rank(k: int) -> tuple[bool, int]:
@@ -151,8 +158,12 @@ def _least(
     fits = [bool((np.asarray(cost.peak) <= problem.capacity).all()) for cost in costs]
     top = min(range(len(costs)), key=rank)
     device = np.asarray(dispatch.legalize_placement(problem, jnp.asarray(devices[top])))
-    makespan = float(to_seconds(problem, costs[top].makespan))
-    return Placed(device, makespan, fits[top], len(costs), seconds)
+    makespan = float(to_seconds(problem, costs[top].makespan)) if fits[top] else np.inf
+    return Given(decided(device), None, makespan, seconds)
+
+
+def _all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]
 
 
 @jax.jit

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.go.case import Case, Reads, move, row_of, values_of
+from experiments.go.case import Case, move, row_of, values_of
 from experiments.harness.runs import Found
 from gopt.cost.schedule import decoding, dispatch
 from gopt.cost.schedule.decoding import Keys
@@ -24,10 +24,10 @@ ANNEALING = annealing.Settings(hot=0.0003, cold=0.00002)
 
 
 def random(
-    key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """Draw decisions, one value for each group of a random level, and keep the best."""
-    cost, first = case.simulator.cost, case.first
+    cost, first, tasks = case.simulator.cost, case.first, settings.tasks
 
     def draw(key: jax.Array) -> go.OpDecisions:
         decision = case.start
@@ -60,8 +60,8 @@ def stepwise(
     params: Tree,
     *,
     evaluations: int,
-    tasks: tuple[str, ...],
-    settings: annealing.Settings,
+    settings: go.Settings,
+    cooling: annealing.Settings,
 ) -> Found:
     """Run hill climbing or simulated annealing by `move`, one chain."""
     found = annealing.minimize(
@@ -69,18 +69,18 @@ def stepwise(
         case.simulator.cost,
         case.start,
         evaluations=evaluations,
-        settings=settings,
-        neighbour=lambda key, decision: move(key, case, decision, tasks),
+        settings=cooling,
+        neighbour=lambda key, decision: move(key, case, decision, settings.tasks),
         given=row_of(case.start),
     )
     return Found(found.keys, found.cost, found.history, found.evaluations)
 
 
 def genetic(
-    key: jax.Array, case: Case, params: Tree, *, evaluations: int, tasks: tuple[str, ...]
+    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
 ) -> Found:
     """Run BRKGA with a key for each group of GO's finest level: it stays, or gets a new value."""
-    places = range(len(tasks))
+    tasks, places = settings.tasks, range(len(settings.tasks))
     groups = [case.group[k][-2] for k in places]
     rows = len(case.start.placement)
 
@@ -146,8 +146,8 @@ def hierarchical(
     """Run HDP, which ignores the start: its own best placement, even if the start is better."""
     drawn = settings.groupings * settings.placements
     steps = evaluations // drawn
-    reads = _reads(case).hdp
-    state, costs = hdp.run(key, reads, _of_placements(case), steps=steps, settings=settings)
+    how: dict[str, Any] = {"steps": steps, "settings": settings}
+    state, costs = hdp.run(key, case.reads["HDP"], _of_placements(case), **how)
     evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
     return _from_nothing(case, state.device, state.cost, costs.min(1), evaluated)
 
@@ -162,10 +162,11 @@ def visiting(
     Raises:
       ValueError: the budget does not suffice for one step.
     """
-    reads, cost = _reads(case).placeto, _of_placements(case)
+    reads = case.reads["Placeto"]
     groups = len(reads.about)
     steps = (evaluations - 1) // (settings.episodes * groups)
-    state, costs = placeto.run(key, reads, cost, steps=steps, settings=settings)
+    how: dict[str, Any] = {"steps": steps, "settings": settings}
+    state, costs = placeto.run(key, reads, _of_placements(case), **how)
     every = jnp.concatenate([state.first[None], costs.min(2).ravel()])
     visits = jnp.arange(1 + steps * groups, dtype=jnp.int32)
     return _from_nothing(case, state.device, state.cost, every, 1 + settings.episodes * visits)
@@ -173,7 +174,7 @@ def visiting(
 
 def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
     """Run REGAL: BRKGA over the devices of single ops, from the proposals of its policy."""
-    problem, action, settings = case.schedule, _reads(case).regal, regal.Settings()
+    problem, action, settings = case.schedule, case.reads["REGAL"], regal.Settings()
     shapes = decoding.keys_shape(problem)
 
     def keys_of(device: jax.Array) -> Keys:
@@ -203,13 +204,6 @@ def _evolved(case: Case, decision: go.OpDecisions, found: brkga.Result) -> Found
     """Return the result of BRKGA, with the start counted as an evaluation."""
     history = jnp.concatenate([case.first.cost[None], found.history])
     return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
-
-
-def _reads(case: Case) -> Reads:
-    """Return the inputs of other systems for a row; these search only where ops are placed."""
-    if case.reads is None:
-        raise ValueError("the row has more to decide than placement")
-    return case.reads
 
 
 def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
@@ -243,30 +237,22 @@ def in_turn(
     params: Tree,
     *,
     search: Callable[..., Found],
-    tasks: tuple[str, ...],
     evaluations: int,
+    settings: go.Settings,
 ) -> Found:
-    """Optimise one task after another, each with an equal part of the evaluations.
-
-    Args:
-      key: random key.
-      case: row of the table.
-      params: parameters of the policy.
-      search: one of the other searches, without its `evaluations` and `tasks`.
-      tasks: tasks in order.
-      evaluations: budget of all tasks together.
-    """
+    """Optimise one task after another by a search, each with an equal part of the evaluations."""
+    tasks = settings.tasks
     each, before = 1 + (evaluations - 1) // len(tasks), jnp.int32(0)
     histories, evaluated = [], []
     for k, to_search in enumerate(jax.random.split(key, len(tasks))):
         mine = case._replace(group=case.group[k : k + 1], count=case.count[k : k + 1])
-        found = search(to_search, mine, params, evaluations=each, tasks=tasks[k : k + 1])
+        only = dataclasses.replace(settings, tasks=tasks[k : k + 1])
+        found = search(to_search, mine, params, evaluations=each, settings=only)
         case = case._replace(start=found.best)
         histories.append(found.history)
         evaluated.append(before + found.evaluations)
         before = evaluated[-1][-1] - 1  # the next search starts from a known cost
-    every = jnp.concatenate(histories), jnp.concatenate(evaluated)
-    return Found(found.best, found.cost, *every)
+    return Found(found.best, found.cost, jnp.concatenate(histories), jnp.concatenate(evaluated))
 
 
 def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:
@@ -290,40 +276,25 @@ def searches(
     least = 1 + settings.evaluations_per_iteration * settings.iterations
     if evaluations < least:
         raise ValueError(f"evaluations is {evaluations}: expected {least} at least")
-    tasks = settings.tasks
-    climb = partial(stepwise, settings=CLIMBING)
-    anneal = partial(stepwise, settings=ANNEALING)
-
-    def roll(*args: Any, evaluations: int, tasks: tuple[str, ...]) -> Found:
-        only = dataclasses.replace(settings, tasks=tasks)
-        return rolled(*args, evaluations=evaluations, settings=only)
-
-    def tune(*args: Any, evaluations: int, tasks: tuple[str, ...]) -> Found:
-        return tuned(*args, evaluations=evaluations, settings=settings)
-
     found: dict[str, Callable[..., Found]] = {
         "random search": random,
-        "local search": climb,
-        "annealing": anneal,
+        "local search": partial(stepwise, cooling=CLIMBING),
+        "annealing": partial(stepwise, cooling=ANNEALING),
         "BRKGA": genetic,
-        "GO untrained": roll,
-        "GO": roll,
-        "GO-one": tune,
-        "GO fine-tuned": tune,
+        "GO untrained": rolled,
+        "GO": rolled,
+        "GO-one": tuned,
+        "GO fine-tuned": tuned,
     }
-    if len(tasks) > 1:
+    if len(settings.tasks) > 1:
         for name in ("annealing", "GO"):
             found[f"{name}, in turn"] = partial(in_turn, search=found[name])
-    found = {
-        name: partial(search, evaluations=evaluations, tasks=tasks)
-        for name, search in found.items()
-    }
-    if tasks == ("placement",):
-        of_others: dict[str, Callable[..., Found]] = {
+    found = {name: partial(search, settings=settings) for name, search in found.items()}
+    if settings.tasks == ("placement",):
+        found |= {
             "REGAL": proposed,
             "HDP": partial(hierarchical, settings=hdp.Settings()),
             "HDP, published": partial(hierarchical, settings=hdp.PUBLISHED),
             "Placeto": partial(visiting, settings=placeto.Settings()),
         }
-        found |= {name: partial(each, evaluations=evaluations) for name, each in of_others.items()}
-    return found
+    return {name: partial(search, evaluations=evaluations) for name, search in found.items()}

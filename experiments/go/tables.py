@@ -1,6 +1,6 @@
 """Define the five tables: their tasks, and the decisions known without a search."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.go.case import OBJECTIVE
-from experiments.go.heuristics import OWN_ORDER, Placed
+from experiments.go.heuristics import OWN_ORDER, Given, decided
 from experiments.go.rows import Step
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import Hardware, p100s
@@ -17,33 +17,11 @@ from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
 from gopt.cost.schedule import dispatch, objectives
 from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import MAX_TICKS, Problem, prepare, to_seconds
-from gopt.graph.graph import Graph
 from gopt.heuristics.fusion.presets import FUSIONS, within_devices
 from gopt.systems import go
 
 METIS, BY_WEIGHT = "METIS, repaired", "METIS, by weight, repaired"
 AUTOMATIC = ("one device", METIS, BY_WEIGHT, "critical path", "HEFT", "ETF", "m-ETF")  # placements
-
-
-class Given(NamedTuple):
-    """A decision that is known without a search, and the effort of finding it.
-
-    Attributes:
-      decision: decision, [N].
-      order: float32 [N], priorities to which shifts are added; None for first come, first served.
-      makespan: makespan, s, in the own order if there is one; meaningless if memory does not
-        suffice.
-      fits: whether the memory of all devices suffices.
-      tried: number of decisions of which it is the best.
-      seconds: time of placing them all, s; fusions and orders take little.
-    """
-
-    decision: go.OpDecisions
-    order: Any
-    makespan: float
-    fits: bool
-    tried: int
-    seconds: float
 
 
 class Table(NamedTuple):
@@ -64,13 +42,13 @@ class Table(NamedTuple):
     beyond: tuple[str, ...] = ()
 
 
-Place = Callable[[Problem], dict[str, Placed]]  # placements without a search, by method
+Place = Callable[[Problem], dict[str, Given]]  # placements without a search, by method
 
 
 def placement(step: Step, devices: int, place: Place) -> Table:
     """Return a row where ops are placed, and dispatched first come, first served."""
     problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
-    given = {name: _placed(one) for name, one in place(problem).items()}
+    given = place(problem)
     beyond = tuple(name for name in given if name.endswith(OWN_ORDER))
     return Table(problem, given, "expert", AUTOMATIC, beyond)
 
@@ -80,25 +58,25 @@ def schedule(step: Step, devices: int, place: Place) -> Table:
 
     Searches start from the best of all placements, with priorities by critical path.
     """
-    problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
-    given = {name: _placed(one) for name, one in place(problem).items()}
+    problem, given, *_ = placement(step, devices, place)
     by_path = go.critical_path_order(problem)
     ordered = [score(problem, given[name].decision, by_path) for name in AUTOMATIC]
-    spent = sum(given[name].seconds for name in AUTOMATIC)
-    best = min(ordered, key=rank)._replace(tried=len(ordered), seconds=spent)
-    given["best, by critical path"] = best
-    given["one device, by critical path"] = ordered[0]
-    starts = ("one device, by critical path", "best, by critical path")
-    return Table(problem, given, "expert", starts)
+    starts = {
+        "one device, by critical path": ordered[0],
+        "best, by critical path": best_of(ordered, sum(given[name].seconds for name in AUTOMATIC)),
+    }
+    return Table(problem, given | starts, "expert", tuple(starts))
 
 
 def scheduling(step: Step, devices: int, place: Place) -> Table:
     """Return a row where ops have priorities, on the devices where METIS places them."""
-    problem = prepare(step.graph, _machine(step, devices), seconds=step.seconds)
-    start = _placed(place(problem)[METIS])
+    problem, placed, *_ = placement(step, devices, place)
+    start = placed[METIS]
     orders = {
         "FIFO": go.first_come_order(problem, start.decision),
-        "program order": go.order_of(problem, np.arange(problem.shape.ops)),
+        "program order": go.order_of(
+            schedule_of(problem), np.arange(start.decision.placement.size)
+        ),
         "critical path": go.critical_path_order(problem),
     }
     given = {
@@ -110,7 +88,7 @@ def scheduling(step: Step, devices: int, place: Place) -> Table:
 
 def fusion(step: Step, devices: int, place: Place) -> Table:
     """Return a row where ops are fused, on one device."""
-    problem = prepare_joint(_fusible(step), p100s(1), rules=RULES["gpu"])
+    problem = prepare_joint(step.graph, p100s(1), rules=RULES["gpu"])
     at = np.zeros(problem.schedule.shape.ops, np.int32)
     fused = {name: fuse(problem.fusion[0]) for name, fuse in FUSIONS.items()}
     given = {name: score(problem, decided(at, bits), None) for name, bits in fused.items()}
@@ -124,13 +102,13 @@ def joint(step: Step, devices: int, place: Place) -> Table:
     orders: first come, first served, and by critical path. The default is METIS with the compilers'
     fusion and the first order.
     """
-    problem = prepare_joint(_fusible(step), p100s(devices), rules=RULES["gpu"])
+    problem = prepare_joint(step.graph, p100s(devices), rules=RULES["gpu"])
     placed = place(problem.schedule)
     by_path = go.critical_path_order(problem)
     compiled = FUSIONS["priority fusion"](problem.fusion[0])
     every: dict[tuple[str, bool, bool], Given] = {}  # placement, fused or not, by path or not
     for name in AUTOMATIC:
-        device = placed[name].device
+        device = placed[name].decision.placement
         for fused in (False, True):
             bits = within_devices(problem.fusion[0], compiled & fused, device)
             decision = decided(device, bits)
@@ -141,8 +119,7 @@ def joint(step: Step, devices: int, place: Place) -> Table:
 
     def best(fused: bool, order: bool) -> Given:
         each = [every[name, fused, order] for name in AUTOMATIC]
-        spent = sum(one.seconds for one in each)
-        return min(each, key=rank)._replace(tried=len(each), seconds=spent)
+        return best_of(each, sum(one.seconds for one in each))
 
     given = {
         "one device, fused": every["one device", True, True],
@@ -165,23 +142,16 @@ TABLES: dict[str, tuple[Callable[[Step, int, Place], Table], tuple[str, ...]]] =
 }
 
 
-def rank(given: Given) -> tuple[bool, float]:
-    """Return the sort key of a decision, least for the best one."""
-    return not given.fits, given.makespan
-
-
-def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.OpDecisions:
-    """Return a decision without shifts, `[N]`."""
-    device = np.asarray(device, np.int32)
-    level = np.zeros_like(device) if fused is None else fused.astype(np.int32)
-    return go.OpDecisions(device, np.full_like(device, go.IN_ORDER), level)
+def best_of(each: Sequence[Given], seconds: float) -> Given:
+    """Return the best of some decisions, which were found in some seconds."""
+    return min(each, key=lambda given: given.makespan)._replace(seconds=seconds)
 
 
 def score(problem: Problem | JointProblem, decision: go.OpDecisions, order: Any) -> Given:
     """Return a decision with its cost, from a full simulation."""
     ticks = float(simulated(problem, decision, order))
-    fits = ticks < MAX_TICKS
-    return Given(decision, order, seconds_of(problem, ticks) if fits else np.inf, fits, 1, 0.0)
+    seconds = seconds_of(problem, ticks) if ticks < MAX_TICKS else np.inf
+    return Given(decision, order, seconds, 0.0)
 
 
 @jax.jit
@@ -210,18 +180,3 @@ def _machine(step: Step, devices: int) -> Hardware:
     if step.seconds is None:
         return machine
     return machine._replace(capacity=np.full(devices, np.inf))
-
-
-def _fusible(step: Step) -> Graph:
-    """Return the graph of a step.
-
-    Raises:
-      ValueError: the step was profiled, so the times of fused ops are unknown.
-    """
-    if step.seconds is not None:
-        raise ValueError("the times of ops were measured: expected a table without fusion")
-    return step.graph
-
-
-def _placed(one: Placed) -> Given:
-    return Given(decided(one.device), None, *one[1:])

@@ -1,7 +1,7 @@
 """Train GO's policy on models whose families are not in the table."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import numpy as np
 from rich.progress import track
 
 from experiments.go.case import OBJECTIVE
-from experiments.harness import store
+from experiments.harness import command_line, store
+from experiments.harness.command_line import at_least, choice
+from experiments.harness.graphs import Spec, build
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import p100s
 from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
@@ -20,7 +22,6 @@ from gopt.cost.schedule import decoding
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph import padding
 from gopt.graph.graph import Graph, Shape
-from gopt.graph.tracing import trace
 from gopt.heuristics import critical_path
 from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
 from gopt.heuristics.fusion.presets import within_devices
@@ -29,7 +30,7 @@ from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.learning.train import run
 from gopt.program.hashing import digest_arrays
 from gopt.systems import go
-from gopt.workloads import WORKLOADS
+from gopt.systems.go.training import Simulate
 
 TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most about 1 350 ops
     ("bert", dict(batch=16, length=256, layers=3)),
@@ -56,9 +57,6 @@ STARTS = ("one device", "a cut", "a list", "little memory")  # starts of searche
 GROUPS = 16  # groups of list scheduling, for each device
 SPARE = 1.1  # memory as a multiple of the need, where memory is little
 
-# A function of a problem, an objective and an order that returns a simulator, as `go.simulator_of`.
-Simulate = Callable[[Any, str, Any], go.Simulator]
-
 VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # families outside training and table
     ("deeprank", dict(contexts=8)),
     ("resnext", dict(batch=32, blocks=(1, 2, 2, 1))),
@@ -68,7 +66,7 @@ VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # families outside train
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class Training(command_line.Settings):
     """Settings of the training.
 
     Attributes:
@@ -84,35 +82,15 @@ class Training:
       checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 200
-    devices: tuple[int, ...] = (2, 4)
-    starts: tuple[str, ...] = STARTS[:2]
-    graphs: int = 6
-    iterations: int = 8
-    samples: int = 16
-    epochs: int = 1
-    life: int = 40
-    checkpoint_every: int = 100
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "graphs", "iterations", "epochs", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
-        if self.graphs > len(TRAIN):
-            raise ValueError(f"graphs is {self.graphs}: expected {len(TRAIN)} at most")
-        if self.samples < 2:
-            raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
-        if self.life < self.iterations:
-            raise ValueError(f"life is {self.life}: expected {self.iterations} at least")
-        if not self.devices:
-            raise ValueError("devices is (): expected some numbers of devices")
-        check_starts(self.starts)
-
-
-def check_starts(starts: Sequence[str]) -> None:
-    """Raise a `ValueError` if the list is empty, or has other names than `STARTS`."""
-    if not starts or set(starts) - set(STARTS):
-        raise ValueError(f"starts is {starts}: expected some of {STARTS}")
+    steps: int = at_least(1, 200)
+    devices: tuple[int, ...] = at_least(1, (2, 4))
+    starts: tuple[str, ...] = choice(STARTS, STARTS[:2])
+    graphs: int = at_least(1, 6)
+    iterations: int = at_least(1, 8)
+    samples: int = at_least(2, 16)  # they are compared with each other
+    epochs: int = at_least(1, 1)
+    life: int = at_least(1, 40)
+    checkpoint_every: int = at_least(1, 100)
 
 
 def pools(
@@ -122,10 +100,8 @@ def pools(
     starts: Sequence[str] = STARTS,
 ) -> list[go.Searches]:
     """Return searches on the training steps of models, a pool for each number of devices."""
-    graphs = []
-    for family, sizes in track(models, "tracing training steps"):
-        step, args = WORKLOADS[family](**sizes).train_step()
-        graphs.append(trace(step, *args, donate_argnums=(0, 1)).graph)
+    specs = [Spec(family, sizes, is_step=True) for family, sizes in models]
+    graphs = [build(spec) for spec in track(specs, "tracing training steps")]
     shape = Shape(*(max(rows) for rows in zip(*map(padding.bucket, graphs), strict=True)))
     padded = [padding.pad(graph, shape) for graph in graphs]
     # Ops that are only fused are on one device.
@@ -205,14 +181,15 @@ def begin(
     return go.begin(problem, device, go.simulator_of(problem, objective, order), fused)
 
 
+def initial(key: jax.Array, every: Sequence[go.Searches], policy: go.Settings) -> Any:
+    """Return random parameters of a policy for the inputs of some pools."""
+    return go.init(key, jax.tree.map(lambda x: x[0], every[0].inputs), settings=policy)
+
+
 def described(training: Training, policy: go.Settings, seed: int) -> dict[str, Any]:
     """Return the values that identify a run, as JSON values."""
-    return {
-        "seed": seed,
-        "graphs": TRAIN,
-        "policy": dataclasses.asdict(policy),
-        "training": dataclasses.asdict(training),
-    }
+    about = {"policy": dataclasses.asdict(policy), "training": dataclasses.asdict(training)}
+    return {"seed": seed, "graphs": TRAIN, **about}
 
 
 def train(
@@ -230,12 +207,12 @@ def train(
     an interruption. The file is written with every checkpoint.
 
     Args:
-      training: settings of the training.
+      training: settings of the training; they take precedence over the policy's.
       policy: settings of the policy.
       seed: seed of everything random.
-      folder: folder of checkpoints and of the result.
-      every: searches to train on, as from `pools`; by default on the models of `TRAIN`.
-      simulate: function that makes a simulator of decisions.
+      folder: folder of checkpoints.
+      every: searches to learn from, as from `pools`; by default of the training models.
+      simulate: function that makes the simulator that the policy observes.
       begun: initial parameters; by default random ones.
 
     Raises:
@@ -246,10 +223,8 @@ def train(
         settings["begun"] = digest_arrays(begun)
     origin = settings | {"versions": store.versions()}
     every = every or pools(TRAIN, training.devices, policy, training.starts)
-    first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    params = begun
     if begun is None:
-        params = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
+        begun = initial(jax.random.fold_in(jax.random.key(seed), 0), every, policy)
     drawn = {name: getattr(training, name) for name in ("iterations", "samples", "epochs")}
     drawing = dataclasses.replace(policy, **drawn)
     learn = jax.jit(partial(_learn, policy=drawing, simulate=simulate))
@@ -270,7 +245,7 @@ def train(
         go.save(folder / "policy.npz", params, policy, origin | {"done": done})
 
     (state, _), _ = run(
-        (go.start(params, settings=policy), [pool.start for pool in every]),
+        (go.start(begun, settings=policy), [pool.start for pool in every]),
         step,
         steps=training.steps,
         folder=folder,
@@ -295,14 +270,13 @@ def _learn(
     simulate: Simulate,
 ) -> tuple[go.TrainState, go.State, dict[str, jax.Array]]:
     """Return the state after a step on some rows of a pool, their best decisions, and metrics."""
-    taken_from = pool._replace(start=best)
-    now, start = (jax.tree.map(lambda x: x[rows], each) for each in (taken_from, pool.start))
+    every = pool._replace(start=best), pool.start
+    now, start = (jax.tree.map(lambda x: x[rows], each) for each in every)
     how: dict[str, Any] = {"objective": OBJECTIVE, "simulate": simulate}
     state, metrics = go.step(state, key, now, settings=policy, **how)
 
-    def kept(start: jax.Array, after: jax.Array) -> jax.Array:
-        """Restart searches that are over."""
+    def restarted(start: jax.Array, after: jax.Array) -> jax.Array:
         return jnp.where(jnp.expand_dims(anew, tuple(range(1, start.ndim))), start, after)
 
-    kept_state = jax.tree.map(kept, start, metrics.pop("reached"))
-    return state, jax.tree.map(lambda all, new: all.at[rows].set(new), best, kept_state), metrics
+    after = jax.tree.map(restarted, start, metrics.pop("reached"))
+    return state, jax.tree.map(lambda all, new: all.at[rows].set(new), best, after), metrics

@@ -55,6 +55,16 @@ class Runs(NamedTuple):
         place = np.searchsorted(self.evaluations, evaluations, "right") - 1
         return self.history[:, np.maximum(place, 0)]
 
+    def until(self, cost: float) -> tuple[np.ndarray, int]:
+        """Return the evaluations until each run reaches a cost, `[S]`, and how many never do.
+
+        A run that never reaches it counts as its budget, which is less than it would need.
+        """
+        reached = self.history <= cost + 1e-12
+        ever = reached.any(1)
+        last = self.evaluations[-1]
+        return np.where(ever, self.evaluations[reached.argmax(1)], last), int((~ever).sum())
+
     def within(self, seconds: float) -> np.ndarray:
         """Return the cost of each run after some seconds, `[S]`; NaN if it is unknown.
 
@@ -115,17 +125,47 @@ def timed_runs(ready: Any, keys: jax.Array, *rows: Any) -> tuple[Found, float]:
     Args:
       ready: compiled search over rows.
       keys: random keys, `[S]`.
-      *rows: further arguments, `[S, ...]`.
+      *rows: further arguments of the search.
     """
     found, seconds = timed(lambda: ready(keys, *rows))
     return jax.device_get(found), seconds / len(keys)
 
 
-def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return the result of a call, and its CPU time in s."""
+def run(ready: Any, keys: jax.Array, *rows: Any, cost: Callable[[Any], Any]) -> Runs:
+    """Return the results of a compiled search from random keys.
+
+    Args:
+      ready: compiled search over rows.
+      keys: random keys, `[S]`.
+      *rows: further arguments of the search.
+      cost: function that returns the cost of a candidate, to check what the search reports.
+
+    Raises:
+      RuntimeError: a best candidate does not have the reported cost.
+    """
+    found, seconds = timed_runs(ready, keys, *rows)
+    for k, reported in enumerate(found.cost):
+        check_cost(reported, cost(jax.tree.map(lambda x, k=k: x[k], found.best)))
+    return Runs(found.cost, found.evaluations[0], found.history, top(found), seconds)
+
+
+class Timed(NamedTuple):
+    """A value, and the CPU time of computing it.
+
+    Attributes:
+      value: value.
+      seconds: CPU time, s.
+    """
+
+    value: Any
+    seconds: float
+
+
+def timed(call: Callable[[], Any]) -> Timed:
+    """Return the result of a call, and its CPU time."""
     began = time.process_time()
     result = jax.block_until_ready(call())
-    return result, time.process_time() - began
+    return Timed(result, time.process_time() - began)
 
 
 def top(found: Found) -> Any:

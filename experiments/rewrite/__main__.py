@@ -84,24 +84,24 @@ def run(model: str, search: str, times: KernelTimes | None, settings: Settings) 
         seed=seed,
     )
     folded, report = found["rewritten, folded"], found.report
-    program = folded.decision
-    assert program is not None  # only XLA's own rows have none
+    rewritten = folded.decision
+    assert rewritten is not None  # only XLA's own rows have none
     weights, *inputs = random_arguments(case.args, seed)
-    before, after = (jax.jit(fn, compiler_options=PLAIN) for fn in (case.fn, program.run))
+    before, after = (jax.jit(fn, compiler_options=PLAIN) for fn in (case.fn, rewritten.run))
     calls = {
         "before": partial(before, weights, *inputs),
-        "found": partial(after, program.fold(weights), *inputs),
+        "found": partial(after, rewritten.fold(weights), *inputs),
     }
     plain = compare_in_rounds(calls, "before", repeats=repeats)
     names = {"before": "XLA", "folded": "XLA, folded", "found": "rewritten, folded"}
-    measured = {c.name: c.times._asdict() for c in found.candidates if c.times}
+    seconds = {c.name: c.times._asdict() for c in found.candidates if c.times}
     return {
         "model": model,
         "search": search,
         "cost": report.costs,
         "sums": {by: TermCosts(terms, cost).program(roots) for by, cost in costs.items()},
         "weights": sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(case.args[0])),
-        "seconds": {of: measured[name] for of, name in names.items()},
+        "seconds": {of: seconds[name] for of, name in names.items()},
         "plain seconds": {of: row["times"] for of, row in plain.items()},
         "ratio": folded.ratio(),
         "plain ratio": plain["found"]["ratio"],

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.go import autoregressive, training
+from experiments.go import training
 from experiments.go.case import OBJECTIVE
+from experiments.go.studies import autoregressive
 from experiments.harness import command_line
 from gopt.systems import go
 
@@ -120,7 +121,7 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     monkeypatch.setattr(command_line, "start", lambda: None)
     go.save(tmp_path / "policy.npz", params, POLICY)
     settings = autoregressive.Settings(
-        tmp_path / "policy.npz",
+        weights=tmp_path / "policy.npz",
         **dict(devices=(2,), iterations=(1, 3), seeds=2, ops=(20,), rounds=1),
         folder=tmp_path / "found",
     )
@@ -146,10 +147,9 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     assert once.shape == turn.shape == (2, 4, 2) and not np.allclose(once, turn)
     for ratio in (once, turn):
         assert (ratio <= 0).all() and (np.diff(ratio) <= 0).all() and ratio.min() < 0
-    drawn = json.loads((tmp_path / "found" / "drawn.json").read_text())
-    assert list(drawn["seconds"]) == ["20"] and len(drawn["seconds"]["20"]) == 2
-    assert all(x > 0 for x in drawn["seconds"]["20"].values())
-    assert all(1 <= x <= 8 for x in drawn["groups"].values())
+    seconds = json.loads((tmp_path / "found" / "seconds.json").read_text())
+    assert list(seconds) == ["20"] and len(seconds["20"]) == 2
+    assert all(x > 0 for x in seconds["20"].values())
     kept = json.loads((tmp_path / "found" / "settings.json").read_text())
     assert kept["ops"] == [20] and kept["versions"]
 
@@ -164,7 +164,7 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_timed_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        autoregressive.Settings("policy.npz", **wrong)
+        autoregressive.Settings(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_policies_that_cannot_be_compared_are_refused(changes, monkeypatch):
     policy = go.Settings(**vars(POLICY) | changes)
     monkeypatch.setattr(go, "load", lambda path: (None, policy))
     with pytest.raises(ValueError, match="expected placement, no fusion, and two levels at least"):
-        autoregressive.policy_of("policy.npz")
+        autoregressive.main(autoregressive.Settings())

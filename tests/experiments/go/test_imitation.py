@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.go import imitation, training
+from experiments.go import training
 from experiments.go.case import OBJECTIVE
+from experiments.go.studies import imitation
 from gopt.systems import go
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.go import timed
+from experiments.go.studies import timed
 from gopt.cost.hardware import check_hardware, unit_rate_devices
 from gopt.measure.timing import Times
 from gopt.workloads.cases import Case, floats
@@ -48,8 +48,9 @@ def test_a_schedule_is_timed_beside_what_the_model_says(tmp_path, capsys, monkey
     monkeypatch.setattr(timed, "machine", lambda devices: machine)
     timed.main(timed.Settings(**SETTINGS, folder=tmp_path))
     found = json.loads((tmp_path / "timed.json").read_text())
-    assert found["models"]["step"]["heft"]["difference"] < 1e-5
-    row = found["models"]["toy"]["heft"]
+    row, other = found["rows"]
+    assert [one["model"] for one in (row, other)] == ["toy", "step"]
+    assert other["difference"] < 1e-5 and row["method"] == "heft"
     assert row["stages"] >= 2  # both devices have some
     assert row["transfers"] >= 1
     assert row["predicted"] < row["alone"]

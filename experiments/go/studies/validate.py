@@ -1,6 +1,7 @@
 """Compare searches with and without training, on models that no policy was trained on.
 
-    python -m experiments.go.validate --weights runs/go/policy/policy.npz
+    python -m experiments.go.studies.validate
+    python -m experiments.go.studies.validate --weights runs/go/schedule/policy/policy.npz
 
 The models are training steps of families that are neither in training nor in the table. Searches
 start from one device and from a cut by METIS. They use an untrained policy, whose moves are
@@ -31,40 +32,44 @@ Run = Callable[..., tuple[Any, Any, jax.Array]]  # signature of `go.rollout`
 
 
 @dataclass(frozen=True)
-class Settings(command_line.Settings):
+class SearchSettings(command_line.Settings):
+    """Settings of searches of the validation models.
+
+    Attributes:
+      devices: numbers of devices.
+      iterations: iterations of a search after which gains are shown.
+      seeds: searches of each graph and start, with the same random keys for each policy.
+      seed: seed of everything random.
+    """
+
+    devices: tuple[int, ...] = at_least(1, (2, 4))
+    iterations: tuple[int, ...] = at_least(1, (5, 20, 50))
+    seeds: int = at_least(1, 4)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Settings(SearchSettings):
     """Settings of the comparison.
 
     Attributes:
-      weights: policies that place ops, and search alike except for `explore`.
+      weights: policies that place ops, and search alike except for `explore`; by default the one
+        that ships.
       explore: shares of moves that are drawn uniformly; by default each policy's own.
-      devices: numbers of devices.
       starts: starts of searches, from `trainer.STARTS`.
-      iterations: iterations of a search after which gains are shown.
-      seeds: searches of each graph and start, with the same random keys for each policy; at least
-        2, for an interval.
-      seed: seed of everything random.
       folder: folder of the table and all gains.
     """
 
-    weights: tuple[Path, ...]
+    weights: tuple[Path, ...] = ()
     explore: tuple[float, ...] = ()
-    devices: tuple[int, ...] = at_least(1, (2, 4))
     starts: tuple[str, ...] = choice(trainer.STARTS)
-    iterations: tuple[int, ...] = at_least(1, (5, 20, 50))
-    seeds: int = at_least(2, 4)
-    seed: int = 0
     folder: Path = Path("runs/go/validation")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if any(not 0 < share < 1 for share in self.explore):
-            raise UsageError(f"explore is {self.explore}: expected between 0 and 1")
 
 
 def gains(
     key: jax.Array,
     params: Any,
-    pool: go.Searches,
+    pools: Sequence[go.Searches],
     policy: go.Settings,
     *,
     iterations: Sequence[int],
@@ -79,19 +84,23 @@ def gains(
     Args:
       key: random key.
       params: parameters of the policy.
-      pool: searches, `[R, ...]`.
+      pools: searches, `R` in all.
       policy: settings of the policy.
       iterations: iterations after which gains are returned, `T` numbers.
       seeds: runs of each search, `S`.
       simulate: function that makes a simulator of decisions.
       run: function that runs a search, with the signature of `go.rollout`.
     """
-    count, steps = len(pool.start.cost), max(iterations)
-    again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
-    keys = jax.random.split(key, seeds * count)
-    found = searched(params, keys, again, steps=steps, policy=policy, simulate=simulate, run=run)
-    each = np.asarray(found).reshape(seeds, count, -1)[..., np.array(iterations) - 1]
-    return np.where(np.asarray(pool.start.cost)[:, None] < MAX_TICKS, each, np.nan)
+    every = []
+    for pool in pools:
+        count = len(pool.start.cost)
+        again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
+        keys, steps = jax.random.split(key, seeds * count), max(iterations)
+        how: dict[str, Any] = {"steps": steps, "policy": policy, "simulate": simulate, "run": run}
+        found = np.asarray(searched(params, keys, again, **how)).reshape(seeds, count, -1)
+        fits = np.asarray(pool.start.cost)[:, None] < MAX_TICKS
+        every.append(np.where(fits, found[..., np.array(iterations) - 1], np.nan))
+    return np.concatenate(every, 1)
 
 
 @partial(jax.jit, static_argnames=("steps", "policy", "simulate", "run"))
@@ -121,21 +130,18 @@ def compared(settings: Settings) -> list[tuple[str, Any, go.Settings]]:
     """Return the policies that are compared: name, parameters and settings of each.
 
     Raises:
-      ValueError: the list is empty, a policy does not place ops, or policies search differently.
+      UsageError: a policy does not place ops, or policies search differently.
     """
-    if not settings.weights:
-        raise ValueError("weights are not given: expected those of some policies")
-    policies = {str(path): go.load(path) for path in settings.weights}
+    policies = {str(path or "shipped"): go.load(path) for path in settings.weights or (None,)}
     kinds = {
         (policy.tasks, policy.levels, policy.samples, policy.changes)
         for _, policy in policies.values()
     }
-    if len(kinds) > 1:
-        raise ValueError(
-            f"policies have tasks, levels, samples, changes {kinds}: expected the same"
+    if len(kinds) > 1 or any("placement" not in tasks for tasks, *_ in kinds):
+        raise UsageError(
+            f"policies have tasks, levels, samples, changes {kinds}: expected the same, and "
+            "placement among the tasks"
         )
-    if any("placement" not in policy.tasks for _, policy in policies.values()):
-        raise ValueError("policies do not place: expected the task placement")
     return [
         (name, params, dataclasses.replace(policy, explore=explore))
         for name, (params, policy) in policies.items()
@@ -149,58 +155,68 @@ def main(settings: Settings) -> None:
     policy = policies[0][2]
     pools = trainer.pools(trainer.VALIDATION, settings.devices, policy, settings.starts)
     to_init, to_search = jax.random.split(jax.random.key(settings.seed))
-    first = jax.tree.map(lambda x: x[0], pools[0].inputs)
-    policies.insert(0, ("untrained", go.init(to_init, first, settings=policy), policy))
+    policies.insert(0, ("untrained", trainer.initial(to_init, pools, policy), policy))
     found: dict[str, np.ndarray] = {}
     search = partial(gains, to_search, iterations=settings.iterations, seeds=settings.seeds)
     for name, params, sizes in track(policies, "searches"):
         label = name if name == "untrained" else f"{name}, {sizes.explore:g} uniform"
-        found[label] = np.concatenate([search(params, pool, sizes) for pool in pools], 1)
-    evaluations = [1 + step * policy.evaluations_per_iteration for step in settings.iterations]
-    report(settings, evaluations, found)
+        found[label] = search(params, pools, sizes)
+    report(settings, settings.starts, policy.evaluations_per_iteration, found)
 
 
-def title_of(devices: Sequence[int]) -> str:
-    """Return the title of tables of gains on all validation models."""
-    return (
+def shorter(ratio: np.ndarray) -> str:
+    """Return the reduction of step times, %, for `[S, R]`, without searches that do not fit."""
+    ratio = ratio[:, np.isfinite(ratio).all(0)]
+    return statistics.plus_minus(100 * (1 - np.exp(ratio.mean(1))), 1)
+
+
+def report(
+    settings: Any,
+    starts: Sequence[str],
+    each: int,
+    found: dict[str, np.ndarray],
+    cell: Callable[[np.ndarray], str] = shorter,
+    intervals: str = "95 % intervals over searches",
+) -> None:
+    """Print and save the gains of policies, NaN where a start does not fit.
+
+    Args:
+      settings: `SearchSettings` with a folder.
+      starts: starts of searches.
+      each: evaluations of an iteration.
+      found: log ratios by policy, `[..., S, R, T]`.
+      cell: function that makes a table cell of log ratios from one start, `[..., S, R]`.
+      intervals: description of the interval in a cell.
+    """
+    evaluations = [1 + steps * each for steps in settings.iterations]
+    rows = [
+        [
+            name,
+            *(
+                cell(ratio[..., k :: len(starts), t])
+                for k in range(len(starts))
+                for t in range(len(evaluations))
+            ),
+        ]
+        for name, ratio in found.items()
+    ]
+    title = (
         "% shorter than the start after so many evaluations: geometric means over "
-        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, devices))} devices"
+        f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices "
+        f"and {settings.seeds} searches, {intervals}"
     )
-
-
-def report(settings: Settings, evaluations: list[int], found: dict[str, np.ndarray]) -> None:
-    """Print and save the gains of each policy, `[S, R, T]`; NaN where it does not fit."""
-    starts = settings.starts
+    columns = ["policy", *(f"{start}, {count}" for start in starts for count in evaluations)]
+    tables.show(title, columns, rows, settings.folder / "table.md")
+    store.save_settings(settings.folder, settings)
     searches = [
         (family, devices, start)
         for devices in settings.devices
         for family, _ in trainer.VALIDATION
         for start in starts
     ]
-    rows = []
-    for policy, ratio in found.items():
-        each = [ratio[:, k :: len(starts)] for k in range(len(starts))]
-        rows.append([policy, *(_shorter(x[..., t]) for x in each for t in range(x.shape[-1]))])
-    title = f"{title_of(settings.devices)}, 95 % intervals of {settings.seeds} searches"
-    columns = ["policy", *(f"{start}, {count}" for start in starts for count in evaluations)]
-    tables.show(title, columns, rows, settings.folder / "table.md")
-    lines = [
-        [*search, *(_shorter(ratio[:, k : k + 1, -1]) for ratio in found.values())]
-        for k, search in enumerate(searches)
-    ]
-    title = f"% shorter than the start after {evaluations[-1]} evaluations"
-    columns = ["model", "devices", "start", *found]
-    tables.show(title, columns, lines, settings.folder / "models.md")
-    store.save_settings(settings.folder, settings)
     records = {"searches": searches, "evaluations": evaluations, "log ratio": found}
     store.save_json(settings.folder / "gains.json", records)
     print(f"saved in {settings.folder}")
-
-
-def _shorter(log_ratio: np.ndarray) -> str:
-    """Return the reduction of step times, %, for `[S, R]`, without searches that do not fit."""
-    log_ratio = log_ratio[:, np.isfinite(log_ratio).all(0)]
-    return statistics.plus_minus(100 * (1 - np.exp(log_ratio.mean(1))), 1)
 
 
 if __name__ == "__main__":

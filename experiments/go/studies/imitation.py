@@ -49,8 +49,7 @@ def imitated(
       ValueError: the folder holds checkpoints of other settings.
     """
     wanted = [targets(pool) for pool in every]
-    first = jax.tree.map(lambda x: x[0], every[0].inputs)
-    params = go.init(jax.random.fold_in(jax.random.key(seed), 0), first, settings=policy)
+    params = trainer.initial(jax.random.fold_in(jax.random.key(seed), 0), every, policy)
     learn = jax.jit(partial(_learn, shown=training.iterations, policy=policy))
 
     def step(index: int, state: go.TrainState) -> tuple[go.TrainState, dict[str, Any]]:

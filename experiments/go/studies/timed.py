@@ -1,7 +1,7 @@
 """Time GO's schedules as programs that run in stages, and compare them with the cost model.
 
-    python -m experiments.go.timed                # on all devices; a CPU has one for each core
-    python -m experiments.go.timed --models "RNNLM step" --methods go --repeats 50
+    python -m experiments.go.studies.timed     # on all devices; a CPU has one for each core
+    python -m experiments.go.studies.timed --models "RNNLM step" --methods go --repeats 50
 
 Devices and links are measured first; kernels are placed for that machine. A model on one device is
 XLA's own program. The cost model does not include the time that the host needs to start each stage.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,7 @@ from gopt.workloads.recommendation.towers import towers
 
 MODELS: dict[str, Callable[[], Case]] = {
     "RNNLM step": partial(step, "rnnlm", layers=2, batch=32, length=8, hidden=256),
-    "Transformer-XL step": partial(step, "transformer_xl", layers=2, batch=2),
     "Inception forward": partial(forward, "inception_v3", batch=2),
-    "RandWire forward": partial(forward, "randwire", batch=2),
     "towers forward": towers,
 }
 CAPACITY = 16e9  # bytes of a device that does not report its memory, such as a CPU
@@ -64,28 +62,6 @@ class Settings(command_line.Settings):
     repeats: int = at_least(1, 30)
     seed: int = 0
     folder: Path = Path("runs/timed")
-
-
-class Timed(NamedTuple):
-    """A schedule, as modelled and as measured.
-
-    Attributes:
-      stages: number of stages.
-      transfers: number of transfers.
-      alone: modelled time on one device, s.
-      predicted: modelled time, s.
-      measured: median measured time, s.
-      ratio: measured time ÷ measured time on one device, median and 95 % interval.
-      difference: difference of values from XLA's, as a share of the largest value.
-    """
-
-    stages: int
-    transfers: int
-    alone: float
-    predicted: float
-    measured: float
-    ratio: tuple[float, float, float]
-    difference: float
 
 
 def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
@@ -139,9 +115,14 @@ def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
 
 
 def measure(
-    case: Case, hardware: Hardware, devices: list[jax.Device], settings: Settings
-) -> dict[str, Timed]:
-    """Return the modelled and measured times of each method's schedule of a function."""
+    name: str, hardware: Hardware, devices: list[jax.Device], settings: Settings
+) -> list[dict[str, Any]]:
+    """Return a row for each method's schedule of a model, as simulated and as measured.
+
+    Times are s. "ratio" is the measured time ÷ the measured time on one device, a median with its
+    95 % interval. "difference" is the largest from XLA's values, as a share of the largest value.
+    """
+    case = MODELS[name]()
     found, staged = {}, {}
     for method in settings.methods:
         found[method] = gopt.schedule(
@@ -164,26 +145,28 @@ def measure(
         placed = {name: each.place(*copies[name]) for name, each in staged.items()}
         return ({**placed, "": jax.device_put(copies[""], devices[0])},)
 
-    def calls(name: str, function: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
+    def call(name: str, function: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
         return lambda every: function(*every[name])
 
-    programs = {"": alone, **staged}
-    called = {name: calls(name, function) for name, function in programs.items()}
+    called = {name: call(name, function) for name, function in {"": alone, **staged}.items()}
     expected, (every,) = alone(*jax.tree.map(jnp.copy, given)), arguments()
     differ = {name: largest_difference(called[name](every), expected) for name in staged}
     times = time_interleaved(called, arguments, repeats=settings.repeats)
-    return {
-        method: Timed(
-            stages=sum(isinstance(action.what, Stage) for action in staged[method].actions),
-            transfers=sum(not isinstance(action.what, Stage) for action in staged[method].actions),
-            alone=found[method].before.decision.makespan,
-            predicted=found[method].after.decision.makespan,
-            measured=float(np.median(times[method].wall)),
-            ratio=median_ratio(times[method].wall, times[""].wall),
-            difference=differ[method],
-        )
+    stages = {m: sum(isinstance(a.what, Stage) for a in staged[m].actions) for m in staged}
+    return [
+        {
+            "model": name,
+            "method": method,
+            "stages": stages[method],
+            "transfers": len(staged[method].actions) - stages[method],
+            "alone": found[method].before.decision.makespan,
+            "predicted": found[method].after.decision.makespan,
+            "measured": float(np.median(times[method].wall)),
+            "ratio": median_ratio(times[method].wall, times[""].wall),
+            "difference": differ[method],
+        }
         for method in settings.methods
-    }
+    ]
 
 
 def main(settings: Settings) -> None:
@@ -196,53 +179,31 @@ def main(settings: Settings) -> None:
     if len(devices) < 2:
         raise UsageError(f"there are {len(devices)} devices: expected 2 at least")
     hardware = machine(devices)
-    measured = {
-        name: measure(MODELS[name](), hardware, devices, settings)
-        for name in track(settings.models, "models")
-    }
+    rows: list[dict[str, Any]] = []
+    for name in track(settings.models, "models"):
+        rows += measure(name, hardware, devices, settings)
     store.save_settings(settings.folder, settings)
-    store.save_json(
-        settings.folder / "timed.json",
-        {
-            "device": devices[0].device_kind,
-            "machine": {k: np.asarray(v).tolist() for k, v in hardware._asdict().items()},
-            "models": {
-                name: {method: timed._asdict() for method, timed in rows.items()}
-                for name, rows in measured.items()
-            },
-        },
-    )
-    columns = (
-        *("model", "method", "stages", "transfers", "one device, simulated, ms", "simulated, ms"),
-        *("ratio", "measured, ms", "ratio", "95 %", "values differ by"),
-    )
-    rows = [
-        _row(name, method, timed)
-        for name, every in measured.items()
-        for method, timed in every.items()
+    rates = {k: np.asarray(v).tolist() for k, v in hardware._asdict().items()}
+    store.save_json(settings.folder / "timed.json", {"machine": rates, "rows": rows})
+    columns: list[tables.Column] = [
+        *((name, name) for name in ("model", "method", "stages", "transfers")),
+        ("one device, simulated, ms", tables.milliseconds("alone", digits=1)),
+        ("simulated, ms", tables.milliseconds("predicted", digits=1)),
+        ("ratio", lambda row: f"{row['predicted'] / row['alone']:.2f}"),
+        ("measured, ms", tables.milliseconds("measured", digits=1)),
+        ("ratio, 95 %", tables.ratio("ratio")),
+        ("values differ by", "{difference:.0e}"),
     ]
     title = (
         f"Schedules on {len(devices)} devices, {settings.evaluations} evaluations, simulated "
         f"and timed in {settings.repeats} rounds; ratios are to one device"
     )
-    tables.show(title, columns, rows, settings.folder / "table.md")
-    rate, bandwidth = float(hardware.flop_rate[0]), float(hardware.memory_bandwidth[0])
+    tables.show_rows(title, rows, columns, settings.folder / "table.md")
     print(
-        f"{devices[0].device_kind}: {rate / 1e9:.0f} Gflop/s, {bandwidth / 1e9:.1f} GB/s, "
-        f"{1e6 * float(hardware.launch[0]):.1f} µs a kernel; links "
-        f"{float(hardware.bandwidth[0, 1]) / 1e9:.1f} GB/s, "
-        f"{1e6 * float(hardware.latency[0, 1]):.0f} µs"
-    )
-    print(f"saved in {settings.folder}")
-
-
-def _row(name: str, method: str, timed: Timed) -> tuple[Any, ...]:
-    ratio, low, high = timed.ratio
-    return (
-        *(name, method, timed.stages, timed.transfers, f"{1e3 * timed.alone:.1f}"),
-        *(f"{1e3 * timed.predicted:.1f}", f"{timed.predicted / timed.alone:.2f}"),
-        *(f"{1e3 * timed.measured:.1f}", f"{ratio:.2f}", f"{low:.2f} to {high:.2f}"),
-        f"{timed.difference:.0e}",
+        f"{devices[0].device_kind}: {hardware.flop_rate[0] / 1e9:.0f} Gflop/s, "
+        f"{hardware.memory_bandwidth[0] / 1e9:.1f} GB/s, {1e6 * hardware.launch[0]:.1f} µs a "
+        f"kernel; links {hardware.bandwidth[0, 1] / 1e9:.1f} GB/s, "
+        f"{1e6 * hardware.latency[0, 1]:.0f} µs; saved in {settings.folder}"
     )
 
 

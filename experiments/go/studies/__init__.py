@@ -1,0 +1,1 @@
+"""Studies of GO beside its tables: the value of training and of each part, and real devices."""
