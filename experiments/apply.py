@@ -7,7 +7,7 @@ donated arguments. Time is process time of all cores, the least of several runs 
 wired networks are also compared with the least that any order needs (see `experiments.wired`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,27 +60,23 @@ class Settings(command_line.Settings):
 
 
 class Measured(NamedTuple):
-    """Memory beside the arguments, in bytes, and process time, in s."""
+    """Memory without arguments, in bytes, and process time, in s, of the programs of a model."""
 
     name: str
-    equations: int
-    kernels: int
-    arguments: int
     default: int
     memory_scheduler: int
-    program_order: int  # of the kernels, behind barriers
-    found: int  # by the best of all orders of gopt
-    predicted: int  # for that order
-    chosen: str  # the best of all, XLA's included: what is timed
-    default_seconds: float
-    found_seconds: float
-    difference: float  # of the values of the two that are timed, see `Ran`
-    group: str = ""  # whose mean is reported, of randomly wired networks
-    optimum: int | None = None  # the least that any order needs, where that is known
+    found: int  # the best of gopt's orders
+    predicted: int  # prediction for that order
+    chosen: str  # the best of all, XLA's included; it is timed
+    default_seconds: float = np.nan
+    found_seconds: float = np.nan
+    difference: float = np.nan  # largest difference of the values, see `largest_difference`
+    group: str = ""  # kind of a randomly wired network; means of a group are reported
+    optimum: int = 0  # the least that any order needs; 0 if it is not known
 
 
-def measure(name: str, case: Case, settings: Settings) -> Measured:
-    """Return what XLA's program and the one that gopt chooses need."""
+def measure(name: str, case: Case, settings: Settings, **known: Any) -> dict[str, Any]:
+    """Return the row of a model as JSON values, with fields that are known before."""
     result = gopt.schedule(
         case.fn,
         *case.args,
@@ -91,70 +87,51 @@ def measure(name: str, case: Case, settings: Settings) -> Measured:
     )
     needs = {c.name: c.memory for c in result.candidates if c.memory is not None}
     own = needs["XLA"]
-    ours = [c for c in result.candidates if c.decision.options is None and not is_nested(c)]
+    # The chosen one is also a candidate as it is inside other functions, ", nested".
+    ours = [
+        c
+        for c in result.candidates
+        if c.decision.options is None and not c.name.endswith(", nested")
+    ]
     best = min(ours, key=lambda candidate: needs[candidate.name].without_arguments)
-    ran = run(result, case, settings.repeats)
     return Measured(
         name=name,
-        equations=len(result.program.equations),
-        kernels=sum(index >= 0 for index in result.before.decision.traced.equations),
-        arguments=own.arguments,
         default=own.without_arguments,
         memory_scheduler=needs.get("XLA, memory scheduler", own).without_arguments,
-        program_order=needs["program order"].without_arguments,
         found=needs[best.name].without_arguments,
         predicted=best.decision.peak[0] - own.arguments,
         chosen=result.after.name,
-        default_seconds=ran.own,
-        found_seconds=ran.chosen,
-        difference=ran.difference,
-    )
+        **(run(result, case, settings.repeats) if settings.repeats else {}),
+        **known,
+    )._asdict()
 
 
 def measure_model(name: str, settings: Settings) -> dict[str, Any]:
-    """Return what the programs of a model need, as JSON values."""
-    return measure(name, MODELS[name](), settings)._asdict()
-
-
-def is_nested(candidate: gopt.Candidate) -> bool:
-    """Return whether a candidate is the chosen one as it is inside other functions."""
-    return candidate.name.endswith(", nested")
+    """Return the row of a model."""
+    return measure(name, MODELS[name](), settings)
 
 
 def measure_wired(kind: str, seed: int, settings: Settings) -> dict[str, Any]:
-    """Return what the programs of a randomly wired network need, and its optimum."""
-    case = wired.KINDS[kind](seed)
-    row = measure(f"{kind} {seed}", case, settings)
-    return row._replace(group=f"wired, {kind}", optimum=wired.optimum(seed, case))._asdict()
+    """Return the row of a randomly wired network, with its optimum."""
+    case, group = wired.KINDS[kind](seed), f"wired, {kind}"
+    return measure(f"{kind} {seed}", case, settings, group=group, optimum=wired.optimum(seed, case))
 
 
-class Ran(NamedTuple):
-    """XLA's own program and the chosen one, on the same random arguments."""
-
-    own: float  # s
-    chosen: float  # s
-    difference: float  # of the values, the largest, as a share of the largest of the same array
-
-
-def run(result: gopt.Result, case: Case, repeats: int) -> Ran:
-    """Return how long both programs take, and how far their values are apart."""
-    if not repeats:
-        return Ran(float("nan"), float("nan"), float("nan"))
+def run(result: gopt.Result, case: Case, repeats: int) -> dict[str, Any]:
+    """Return the times of XLA's program and the chosen one, and the difference of their values."""
     args = random_arguments(case.args)
 
     def fresh() -> tuple[Any, ...]:
-        """Return arguments of which those that are donated may be consumed."""
+        """Return arguments, with copies of those that are donated."""
         return tuple(
             jax.tree.map(jnp.copy, arg) if k in case.donated else arg for k, arg in enumerate(args)
         )
 
     assert result.before.executable is not None  # it was compiled for this device
-    functions = {"own": result.before.executable.function, "chosen": result.apply()}
-    values = [function(*fresh()) for function in functions.values()]
-    apart = largest_difference(*values)
-    del values
-    found = seconds(functions, fresh, repeats=repeats)
-    return Ran(found["own"], found["chosen"], apart)
+    functions = {"default": result.before.executable.function, "found": result.apply()}
+    difference = largest_difference(*(function(*fresh()) for function in functions.values()))
+    times = seconds(functions, fresh, repeats=repeats)
+    return {f"{name}_seconds": s for name, s in times.items()} | {"difference": difference}
 
 
 def main(settings: Settings) -> None:
@@ -173,17 +150,28 @@ def report(found: Sequence[Measured], folder: Path) -> None:
     """Print the table, and save it and the figure."""
     groups: dict[str, list[Measured]] = {}
     for row in found:
-        if row.group:
-            groups.setdefault(row.group, []).append(row)
-    rows = {f"{len(rows)} {name}": _mean(rows) for name, rows in groups.items()}
-    rows |= {row.name: row for row in found if not row.group}
-    columns = (
-        *("model", "equations", "kernels", "arguments", "XLA", "XLA's memory scheduler, %"),
-        *("program order, %", "gopt, %", "predicted, %", "over the optimum, %", "chosen"),
-        *("XLA, time", "its time, %", "values differ by"),
+        groups.setdefault(row.group or row.name, []).append(row)
+    rows = {
+        f"{len(rows)} {name}" if rows[0].group else name: _mean(rows) if rows[0].group else rows[0]
+        for name, rows in groups.items()
+    }
+    tables.show_rows(
+        "Memory beside arguments, through XLA",
+        [row._asdict() | {"name": name} for name, row in rows.items()],
+        (
+            ("model", "name"),
+            ("XLA", lambda row: format_bytes(row["default"])),
+            ("XLA's memory scheduler, %", _percent("memory_scheduler")),
+            ("gopt, %", _percent("found")),
+            ("predicted, %", _percent("predicted")),
+            ("over the optimum, %", _percent("found", "optimum")),
+            ("chosen", "chosen"),
+            ("XLA, CPU time", _known("default_seconds", format_seconds)),
+            ("its CPU time, %", _percent("found_seconds", "default_seconds")),
+            ("values differ by", _known("difference", "{:.0e}".format)),
+        ),
+        folder / "table.md",
     )
-    cells = [_row(name, row) for name, row in rows.items()]
-    tables.show("Memory beside arguments, through XLA", columns, cells, folder / "table.md")
     if rows:
         save_figure(folder / "apply.png", draw(rows))
 
@@ -211,22 +199,6 @@ def draw(rows: Mapping[str, Measured]) -> "Figure":
     return figure
 
 
-def _row(name: str, row: Measured) -> tuple[Any, ...]:
-    return (
-        name,
-        row.equations,
-        row.kernels,
-        format_bytes(row.arguments),
-        format_bytes(row.default),
-        *(_percent(getattr(row, field), row.default) for field in _COMPARED),
-        _percent(row.found, row.optimum or 0),
-        row.chosen,
-        "" if np.isnan(row.default_seconds) else format_seconds(row.default_seconds),
-        _percent(row.found_seconds, row.default_seconds),
-        "" if np.isnan(row.difference) else f"{row.difference:.0e}",
-    )
-
-
 def _mean(rows: Sequence[Measured]) -> Measured:
     """Return the geometric means of randomly wired networks; of differences the largest."""
 
@@ -245,11 +217,14 @@ def _mean(rows: Sequence[Measured]) -> Measured:
     return rows[0]._replace(chosen=f"gopt {len(rows) - own}, XLA {own}", **means)
 
 
-_COMPARED = ("memory_scheduler", "program_order", "found", "predicted")
+def _percent(field: str, base: str = "default") -> Callable[[Any], str]:
+    """Return a function that makes a cell of a difference in %, empty without a known base."""
+    return lambda row: f"{100 * (row[field] / row[base] - 1):+.1f}" if row[base] > 0 else ""
 
 
-def _percent(value: float, reference: float) -> str:
-    return f"{100 * (value / reference - 1):+.1f}" if reference > 0 and value >= 0 else ""
+def _known(field: str, cell: Callable[[float], str]) -> Callable[[Any], str]:
+    """Return a function that makes a cell, empty if the value is NaN."""
+    return lambda row: "" if np.isnan(row[field]) else cell(row[field])
 
 
 if __name__ == "__main__":

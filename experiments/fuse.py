@@ -39,9 +39,7 @@ class Settings(command_line.Settings):
       folder: where figures, tables and times of kernels are saved.
     """
 
-    blocks: tuple[str, ...] = choice(
-        BLOCKS, ("vit step", "mlp_mixer step", "bert step", "t5 step", "mamba step")
-    )
+    blocks: tuple[str, ...] = choice(BLOCKS, MEASURED)
     evaluations: int = 200
     repeats: int = at_least(1, 60)
     seed: int = 0

@@ -46,59 +46,28 @@ from gopt.xla.grouping import Group
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
 # Narrow models, so that matrix products do not dominate the time.
+_BATCH = {"layers": 1, "batch": 4, "length": 64}
+_WIDE = {"hidden": 192, "inner": 768, "vocabulary": 1000}
+_NARROW = {"layers": 1, "hidden": 96, "heads": 4, "inner": 384}
+_T5 = {"batch": 4, "source_length": 64, "target_length": 32, "width": 24, "vocabulary": 1000}
+_MIXER = {"size": 112, "hidden": 192, "patches_inner": 96, "channels_inner": 768}
+_SPEECH = {"batch": 1, "length": 400, "hidden": 128, "text_length": 10}
 BLOCKS: dict[str, Callable[[], Case]] = {
-    "bert step": partial(
-        step, "bert", layers=1, batch=4, length=64, hidden=192, inner=768, vocabulary=1000
-    ),
-    "mlp_mixer step": partial(
-        step, "mlp_mixer", layers=1, size=112, hidden=192, patches_inner=96, channels_inner=768
-    ),
-    "vit step": partial(step, "vit", layers=1, size=112, patch=8, hidden=96, heads=4, inner=384),
-    "t5 step": partial(
-        step,
-        "t5",
-        layers=1,
-        batch=4,
-        source_length=64,
-        target_length=32,
-        hidden=96,
-        heads=4,
-        width=24,
-        inner=384,
-        vocabulary=1000,
-    ),
+    "bert step": partial(step, "bert", **_BATCH, **_WIDE),
+    "mlp_mixer step": partial(step, "mlp_mixer", layers=1, **_MIXER),
+    "vit step": partial(step, "vit", size=112, patch=8, **_NARROW),
+    "t5 step": partial(step, "t5", **_T5, **_NARROW),
     "transformer_xl step": partial(
-        step,
-        "transformer_xl",
-        layers=1,
-        batch=2,
-        length=64,
-        memory=64,
-        hidden=96,
-        heads=4,
-        inner=384,
+        step, "transformer_xl", batch=2, length=64, memory=64, **_NARROW
     ),
-    "gpt2 step": partial(
-        step,
-        "gpt2",
-        layers=1,
-        batch=4,
-        length=64,
-        hidden=192,
-        heads=4,
-        inner=768,
-        positions=64,
-        vocabulary=1000,
-    ),
+    "gpt2 step": partial(step, "gpt2", heads=4, positions=64, **_BATCH, **_WIDE),
     "rnnlm step": partial(step, "rnnlm", layers=1, batch=64, length=4, hidden=192, vocabulary=1000),
     "wavenet step": partial(step, "wavenet", batch=1, length=1024, stacks=1, layers=3, channels=32),
     "graph_network step": partial(step, "graph_network", nodes=200, edges=2000, steps=1, hidden=32),
     "nasnet_a forward": partial(forward, "nasnet_a", cells=1, size=96),
     "mobilenet_v2 step": partial(step, "mobilenet_v2", size=64, blocks=(1, 1, 1, 1, 1, 1, 1)),
     "mamba step": partial(step, "mamba", layers=1, batch=1, length=64, hidden=128, vocabulary=500),
-    "conformer forward": partial(
-        forward, "conformer", layers=1, batch=1, length=400, hidden=128, text_length=10
-    ),
+    "conformer forward": partial(forward, "conformer", layers=1, **_SPEECH),
 }
 SEMANTICS = {"joined": replace(RULES["cpu"], allow_duplication=False), "cloned": RULES["cpu"]}
 # Rough rates of one core; costs with these rates are not reported.

@@ -65,78 +65,59 @@ class Settings(command_line.Settings):
 
 
 class Spent(NamedTuple):
-    """Time of a stage.
+    """Time of a stage."""
 
-    Attributes:
-      compiling: compilation time, s.
-      running: run time, s.
-    """
-
-    compiling: float
-    running: float
+    compiling: float  # s
+    running: float  # s
 
 
-Draw = Callable[[], Graph]
-
-
-def drawing(settings: Settings, draw: Draw) -> Spent:
-    """Measure drawing the graph."""
-    return _on_host(draw)
-
-
-def preparation(settings: Settings, draw: Draw) -> Spent:
-    """Measure quantising the graph."""
-    return _on_host(partial(_problem, draw()))
-
-
-def heuristics(settings: Settings, draw: Draw) -> Spent:
+def heuristics(settings: Settings, graph: Graph) -> Spent:
     """Measure all heuristics."""
-    problem = _problem(draw())
+    problem = _problem(graph)
     return _on_host(lambda: [heuristic(problem) for heuristic in HEURISTICS.values()])
 
 
-def evaluation(settings: Settings, draw: Draw) -> Spent:
+def evaluation(settings: Settings, graph: Graph) -> Spent:
     """Measure drawing candidates and computing their complete costs."""
 
     def run(key: jax.Array, problem: Problem) -> Any:
         keys = uniforms(key, keys_shape(problem), settings.candidates)
         return shard_candidates(jax.vmap(partial(evaluate, problem)))(keys)
 
-    return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
+    return _on_devices(run, jax.random.key(settings.seed), _problem(graph))
 
 
-def search(settings: Settings, draw: Draw) -> Spent:
+def search(settings: Settings, graph: Graph) -> Spent:
     """Measure a run of BRKGA."""
     run = partial(_minimize, settings, brkga.uniform)
-    return _on_devices(run, jax.random.key(settings.seed), _problem(draw()))
+    return _on_devices(run, jax.random.key(settings.seed), _problem(graph))
 
 
-def features(settings: Settings, draw: Draw) -> Spent:
+def features(settings: Settings, graph: Graph) -> Spent:
     """Measure computing the features that the policy reads."""
-    return _on_host(partial(to_graphs_tuple, draw()))
+    return _on_host(partial(to_graphs_tuple, graph))
 
 
-def policy(settings: Settings, draw: Draw) -> Spent:
+def policy(settings: Settings, graph: Graph) -> Spent:
     """Measure the policy, which proposes a distribution of the genes of each op."""
     params, sizes = _policy()
     act = partial(regal.act, None, settings=sizes)
-    return _on_devices(act, params, regal.on_devices(to_graphs_tuple(draw()), DEVICES))
+    return _on_devices(act, params, regal.on_devices(to_graphs_tuple(graph), DEVICES))
 
 
-def guided_search(settings: Settings, draw: Draw) -> Spent:
+def guided_search(settings: Settings, graph: Graph) -> Spent:
     """Measure a run of REGAL, including the policy."""
-    graph = draw()
     params, sizes = _policy()
 
     def run(key: jax.Array, params: Any, inputs: Any, problem: Problem) -> jax.Array:
         action = regal.act(None, params, inputs, settings=sizes)
         return _minimize(settings, regal.proposal(problem, action, sizes), key, problem)
 
-    args = params, regal.on_devices(to_graphs_tuple(graph), DEVICES), _problem(graph)
-    return _on_devices(run, jax.random.key(settings.seed), *args)
+    inputs = regal.on_devices(to_graphs_tuple(graph), DEVICES)
+    return _on_devices(run, jax.random.key(settings.seed), params, inputs, _problem(graph))
 
 
-def gradient_step(settings: Settings, draw: Draw) -> Spent:
+def gradient_step(settings: Settings, graph: Graph) -> Spent:
     """Measure a training step, without the searches that give the rewards."""
     params, sizes = _policy()
     state = regal.start(params, settings=sizes)
@@ -149,24 +130,18 @@ def gradient_step(settings: Settings, draw: Draw) -> Spent:
         gradient, _ = slope(state.params, regal.Trajectory(*batch), settings=sizes)
         return state.apply_gradients(grads=gradient)
 
-    return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(draw()))
+    return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(graph))
 
 
-def go_features(settings: Settings, draw: Draw) -> Spent:
-    """Measure computing the features that the policy of GO reads."""
-    graph = draw()
-    return _on_host(partial(go.inputs, graph, _problem(graph), settings=go.Settings()))
-
-
-def go_policy(settings: Settings, draw: Draw) -> Spent:
+def go_policy(settings: Settings, graph: Graph) -> Spent:
     """Measure a forward pass of GO's network over all ops."""
-    _, inputs, state = _go(settings, draw())
+    _, inputs, state = _go(settings, graph)
     return _on_devices(partial(go.embed, settings=go.Settings()), state.params, inputs)
 
 
-def go_step(settings: Settings, draw: Draw) -> Spent:
+def go_step(settings: Settings, graph: Graph) -> Spent:
     """Measure a training step of GO, including its draws and costs."""
-    problem, inputs, state = _go(settings, draw())
+    problem, inputs, state = _go(settings, graph)
 
     def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
         simulator = go.simulator_of(problem, OBJECTIVE)
@@ -176,9 +151,7 @@ def go_step(settings: Settings, draw: Draw) -> Spent:
     return _on_devices(step, jax.random.key(settings.seed), state, inputs, problem)
 
 
-STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
-    "draw the graph": drawing,
-    "prepare": preparation,
+STAGES: dict[str, Callable[[Settings, Graph], Spent]] = {
     "all heuristics": heuristics,
     "evaluate": evaluation,
     "BRKGA": search,
@@ -186,7 +159,6 @@ STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
     "policy": policy,
     "REGAL": guided_search,
     "gradient step": gradient_step,
-    "GO: features": go_features,
     "GO: policy": go_policy,
     "GO: step of training": go_step,
 }
@@ -194,7 +166,7 @@ STAGES: dict[str, Callable[[Settings, Draw], Spent]] = {
 
 def run(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
     """Return the time of one stage on one graph, and the peak memory of this process so far."""
-    spent = STAGES[stage](settings, partial(FAMILIES[family], settings.seed, ops))
+    spent = STAGES[stage](settings, FAMILIES[family](settings.seed, ops))
     return {"graph": family, "ops": ops, "stage": stage, **spent._asdict(), "peak": peak_bytes()}
 
 

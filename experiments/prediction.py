@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -72,57 +72,30 @@ class Settings(command_line.Settings):
     folder: Path = Path("runs/prediction")
 
 
-class Order(NamedTuple):
-    """Bytes that one order of kernels needs, without arguments.
+def measure(name: str, settings: Settings) -> dict[str, Any]:
+    """Return the bytes that several orders of a model need, without arguments.
 
-    Attributes:
-      share: share of chance in the order: 0 is the best heuristic order, 1 a random order.
-      measured: bytes that XLA plans.
-      equations: bytes predicted from equations.
-      kernels: bytes predicted from kernels.
+    "measured" are planned by XLA, "equations" and "kernels" predicted. "share" is the share of
+    chance in each order: 0 is the best heuristic order, 1 a random one.
     """
-
-    share: float
-    measured: int
-    equations: int
-    kernels: int
-
-
-class Row(NamedTuple):
-    """A model in several orders.
-
-    Attributes:
-      name: name of the model.
-      equations: number of equations.
-      kernels: number of kernels.
-      orders: bytes of each order.
-    """
-
-    name: str
-    equations: int
-    kernels: int
-    orders: tuple[Order, ...]
-
-
-def measure(name: str, case: Case, settings: Settings) -> Row:
-    """Return measured and predicted memory of a model in several orders."""
+    case = MODELS[name]()
     traced = trace_program(case.fn, *case.args, donate_argnums=case.donated)
     kernels = kernels_of(traced, merged=True)
     part_of = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
     graph = kernel_graph(kernels.program, kernels.workspace, {})
-    orders = []
-    for share, other in drawn(kernels, graph, settings.orders, settings.seed):
-        compiled = jit_ordered(other).lower(*case.args).compile()
-        expanded = _expanded(kernels.source, [part_of[id(kernel)] for kernel in other.equations])
-        orders.append(
-            Order(
-                share=share,
-                measured=memory(compiled).without_arguments,
-                equations=peak_beside_inputs(from_program(expanded).graph),
-                kernels=beside(other, kernels.workspace),
-            )
+    rows = []
+    for share, order in drawn(kernels, graph, settings.orders, settings.seed):
+        compiled = jit_ordered(order).lower(*case.args).compile()
+        expanded = _expanded(kernels.source, [part_of[id(kernel)] for kernel in order.equations])
+        rows.append(
+            {
+                "share": share,
+                "measured": memory(compiled).without_arguments,
+                "equations": peak_beside_inputs(from_program(expanded).graph),
+                "kernels": beside(order, kernels.workspace),
+            }
         )
-    return Row(name, len(traced.equations), len(kernels.program.equations), tuple(orders))
+    return {"name": name} | {key: [row[key] for row in rows] for key in rows[0]}
 
 
 def drawn(
@@ -159,55 +132,49 @@ def _expanded(program: Program, parts: Sequence[Group]) -> Program:
     return replace(program, equations=tuple(program.equations[index] for index in order))
 
 
-def agreement(row: Row, field: str) -> tuple[float, float]:
-    """Return the rank correlation of predicted and measured bytes, and the error, in %.
+def agreement(measured: Any, predicted: Any) -> tuple[float, float]:
+    """Return the rank correlation of measured and predicted bytes, and the error, in %.
 
     The correlation is Spearman's; NaN if all orders need the same memory. Differences below
     `RESOLUTION` count as ties. The error is the median of absolute values.
     """
-    measured = np.array([order.measured for order in row.orders], np.float64)
-    predicted = np.array([getattr(order, field) for order in row.orders], np.float64)
-    error = 100 * float(np.median(np.abs(predicted / measured - 1)))
-    ranked = [np.round(values / (RESOLUTION * measured.min())) for values in (predicted, measured)]  # type: ignore[call-overload]
-    if any(np.ptp(values) == 0 for values in ranked):
+    values = np.array([measured, predicted], np.float64)
+    error = 100 * float(np.median(np.abs(values[1] / values[0] - 1)))
+    ranked = np.round(values / (RESOLUTION * values[0].min()))
+    if (np.ptp(ranked, axis=1) == 0).any():
         return float("nan"), error
     return float(stats.spearmanr(*ranked).statistic), error
 
 
-def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Return measured and predicted memory of a model in several orders, as JSON values."""
-    row = measure(name, MODELS[name](), settings)
-    return {**row._asdict(), "orders": [order._asdict() for order in row.orders]}
-
-
 def main(settings: Settings) -> None:
     """Measure all models, print the table and save it."""
-    made = {name: partial(run, name, settings) for name in settings.models}
-    found = [
-        Row(**row | {"orders": tuple(Order(**order) for order in row["orders"])})
-        for row in store.collect(settings, "prediction.json", made, "models")
-    ]
-    columns = (
-        *("model", "equations", "kernels", "least measured", "most, %"),
-        *("rank correlation, equations", "error, %"),
-        *("rank correlation, kernels", "error, %"),
-    )
-    tables.show(
+    made = {name: partial(measure, name, settings) for name in settings.models}
+    found = store.collect(settings, "prediction.json", made, "models")
+    tables.show_rows(
         f"Memory beside arguments in {settings.orders} orders, predicted and measured",
-        columns,
-        [_cells(row) for row in found],
+        [row | _agreements(row) for row in found],
+        (
+            ("model", "name"),
+            ("least measured", lambda row: format_bytes(min(row["measured"]))),
+            (
+                "most, %",
+                lambda row: f"{100 * (max(row['measured']) / min(row['measured']) - 1):+.0f}",
+            ),
+            ("rank correlation, equations", "{ranks of equations:.2f}"),
+            ("error, %", "{error of equations:.1f}"),
+            ("rank correlation, kernels", "{ranks of kernels:.2f}"),
+            ("error, %", "{error of kernels:.1f}"),
+        ),
         settings.folder / "table.md",
     )
 
 
-def _cells(row: Row) -> tuple[Any, ...]:
-    measured = [order.measured for order in row.orders]
-    cells = []
+def _agreements(row: Any) -> dict[str, float]:
+    found = dict[str, float]()
     for field in ("equations", "kernels"):
-        correlation, error = agreement(row, field)
-        cells += ["" if np.isnan(correlation) else f"{correlation:.2f}", f"{error:.1f}"]
-    most = f"{100 * (max(measured) / min(measured) - 1):+.0f}"
-    return row.name, row.equations, row.kernels, format_bytes(min(measured)), most, *cells
+        ranks, error = agreement(row["measured"], row[field])
+        found |= {f"ranks of {field}": ranks, f"error of {field}": error}
+    return found
 
 
 if __name__ == "__main__":

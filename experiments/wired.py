@@ -23,15 +23,10 @@ SIDE, CHANNELS = 32, 32
 
 
 class Wiring(NamedTuple):
-    """Connections of a network's nodes.
+    """Connections of a network's nodes."""
 
-    Attributes:
-      reads: nodes that each node reads; empty for nodes that read the input.
-      ends: nodes whose tensors are returned.
-    """
-
-    reads: tuple[tuple[int, ...], ...]
-    ends: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]  # nodes that each node reads; empty if it reads the input
+    ends: tuple[int, ...]  # nodes whose tensors are returned
 
 
 def wiring(seed: int) -> Wiring:

@@ -11,8 +11,9 @@ import json
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import jax
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
@@ -61,21 +62,13 @@ class Settings(command_line.Settings):
 
 
 class Case(NamedTuple):
-    """One instance on one number of processors.
-
-    Attributes:
-      name: name of the instance.
-      processors: number of processors; None for peak memory.
-      instance: the instance.
-      objective: objective to minimise.
-      known: best known value, in s or bytes.
-    """
+    """One instance on one number of processors."""
 
     name: str
-    processors: int | None
+    processors: int | None  # None for peak memory
     instance: Instance
     objective: str
-    known: float | None
+    known: float | None  # best known value, in s or bytes
 
 
 def read_cases(path: Path, *, every: int = 1) -> list[Case]:
@@ -113,34 +106,25 @@ def _cases(row: dict[str, Any]) -> list[Case]:
     ]
 
 
-def solve(
-    cases: Sequence[Case],
-    *,
-    method: str,
-    evaluations: int,
-    seed: int,
-    advance: Callable[[int], None],
-) -> list[tuple[Problem, Keys]]:
+def solve(cases: Sequence[Case], settings: Settings) -> list[tuple[Problem, Keys]]:
     """Return the problem and the keys of a schedule for each case.
 
     They depend on the case and the seed alone: a case has its own padding and its own random key.
-    Cases of one shape and number of devices are solved together. `advance` is called with the
-    number of cases solved since the last call.
+    Cases of one shape and number of devices are solved together.
     """
     prepared = [_problem(case.instance) for case in cases]
     groups = defaultdict(list)
     for index, (case, problem) in enumerate(zip(cases, prepared, strict=True)):
         groups[case.objective, problem.num_devices, problem.shape].append(index)
     keys: dict[int, Keys] = {}
-    for (objective, *_), members in groups.items():
+    for (objective, *_), members in track(groups.items(), settings.method):
         chosen = [prepared[index] for index in members]
-        if method in HEURISTICS:
-            found = [HEURISTICS[method](problem) for problem in chosen]
+        if settings.method in HEURISTICS:
+            found = [HEURISTICS[settings.method](problem) for problem in chosen]
         else:
-            random = [_random_key(cases[index], seed) for index in members]
-            found = search(random, chosen, objective, method, evaluations)
+            random = [_random_key(cases[index], settings.seed) for index in members]
+            found = search(random, chosen, objective, settings)
         keys |= dict(zip(members, found, strict=True))
-        advance(len(members))
     return [(problem, keys[index]) for index, problem in enumerate(prepared)]
 
 
@@ -156,39 +140,29 @@ def _random_key(case: Case, seed: int) -> jax.Array:
 
 
 def search(
-    random: Sequence[jax.Array],
-    members: Sequence[Problem],
-    objective: str,
-    method: str,
-    evaluations: int,
+    random: Sequence[jax.Array], members: Sequence[Problem], objective: str, settings: Settings
 ) -> list[Keys]:
     """Return the keys that a search finds for each of several problems of one shape."""
-
-    def find_best(key: jax.Array, problem: Problem, given: best.Starts) -> Keys:
-        return best.improve(key, problem, given, objective=objective, evaluations=evaluations).keys
-
-    def find_brkga(key: jax.Array, problem: Problem) -> Keys:
-        return evolve(key, problem, objective=objective, evaluations=evaluations).keys
-
-    batch = (jax.numpy.stack(random), problems.stack(members))
-    if method == "best":
+    how: Any = {"objective": objective, "evaluations": settings.evaluations}
+    find: Callable[..., Any] = partial(evolve, **how)
+    given: tuple[Any, ...] = (jax.numpy.stack(random), problems.stack(members))
+    if settings.method == "best":
+        find = partial(best.improve, **how)
         starts = [best.starts(problem, objective) for problem in members]
-        given = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
-        keys = jax.jit(shard_candidates(jax.vmap(find_best)))(*batch, given)
-    else:
-        keys = jax.jit(shard_candidates(jax.vmap(find_brkga)))(*batch)
-    keys = jax.tree.map(np.asarray, keys)
+        given += (jax.tree.map(lambda *leaves: np.stack(leaves), *starts),)
+    run = jax.jit(shard_candidates(jax.vmap(lambda *args: find(*args).keys)))
+    keys = jax.tree.map(np.asarray, run(*given))
     return [jax.tree.map(lambda leaf, i=i: leaf[i], keys) for i in range(len(members))]
 
 
-def spent_on(case: Case, method: str, evaluations: int) -> int:
+def spent_on(case: Case, settings: Settings) -> int:
     """Return the number of candidates that a method decodes and simulates on one case.
 
     A search uses its whole budget.
     """
-    if method not in HEURISTICS:
-        return evaluations
-    return schedules_tried(method, len(case.instance.hardware.flop_rate))
+    if settings.method not in HEURISTICS:
+        return settings.evaluations
+    return schedules_tried(settings.method, len(case.instance.hardware.flop_rate))
 
 
 def solution(case: Case, problem: Problem, keys: Keys) -> tuple[dict[str, Any], float]:
@@ -207,11 +181,6 @@ def solution(case: Case, problem: Problem, keys: Keys) -> tuple[dict[str, Any], 
     return {**row, "device": device.tolist(), "start": start.tolist()}, value
 
 
-def _range(counts: Collection[int]) -> str:
-    low, high = min(counts, default=0), max(counts, default=0)
-    return str(low) if low == high else f"{low} to {high}"
-
-
 @jax.jit
 def _carry_out(problem: Problem, keys: Keys) -> Schedule:
     return execution.simulate(problem, decoding.decode(problem, keys))
@@ -221,15 +190,7 @@ def main(settings: Settings) -> None:
     """Solve the instances, write the solutions and print the gaps to the best known values."""
     began = time.perf_counter()
     cases = read_cases(settings.instances, every=settings.every)
-    with Progress() as progress:
-        task = progress.add_task(settings.method, total=len(cases))
-        solved = solve(
-            cases,
-            method=settings.method,
-            evaluations=settings.evaluations,
-            seed=settings.seed,
-            advance=lambda count: progress.advance(task, count),
-        )
+    solved = solve(cases, settings)
     rows = [solution(case, *found) for case, found in zip(cases, solved, strict=True)]
     store.save_json(settings.solutions, [row for row, _ in rows])
     pairs = zip(cases, rows, strict=True)
@@ -239,9 +200,10 @@ def main(settings: Settings) -> None:
         hits = np.count_nonzero(gaps < 1e-9)
         figures = [f"{100 * gaps.mean():.2f} %", f"{100 * gaps.max():.2f} %", str(hits)]
     columns = ("method", "evaluations", "cases", "mean gap", "worst gap", "at best known", "s")
-    spent = {spent_on(case, settings.method, settings.evaluations) for case in cases}
+    spent = sorted({spent_on(case, settings) for case in cases} or {0})
+    counts = " to ".join(map(str, dict.fromkeys((spent[0], spent[-1]))))
     seconds = f"{time.perf_counter() - began:.0f}"
-    line = [settings.method, _range(spent), len(cases), *figures, seconds]
+    line = [settings.method, counts, len(cases), *figures, seconds]
     Console().print(tables.table(settings.instances.stem, columns, [line]))
 
 

@@ -2,26 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from experiments.harness.graphs import Spec, build
 from gopt.graph.graph import Graph
 from gopt.sources import synthetic
 
-
-def _program(workload: str, is_step: bool, **sizes: Any) -> Callable[[], Graph]:
-    return partial(build, Spec(workload, sizes, is_step))
-
-
-# Unrolled forward passes read their weights at every step.
+# An unrolled forward pass reads its weights at every step.
 GRAPHS: dict[str, Callable[[], Graph]] = {
-    "ResNeXt step": _program("resnext", True, blocks=(1, 2, 2, 1)),
-    "LSTM step": _program("rnnlm", True, length=10),
-    "LSTM forward, 100": _program("rnnlm", False, length=100, layers=1),
-    "LSTM forward, 250": _program("rnnlm", False, length=250, layers=1),
-    "Erdős-Rényi": lambda: synthetic.erdos_renyi(0, 1000, density=0.004),
-    "Barabási-Albert": lambda: synthetic.barabasi_albert(0, 1000),
-    "layered": lambda: synthetic.layered(0, 1000),
+    "ResNeXt step": partial(build, Spec("resnext", {"blocks": (1, 2, 2, 1)}, is_step=True)),
+    "LSTM step": partial(build, Spec("rnnlm", {"length": 10}, is_step=True)),
+    "LSTM forward, 100": partial(build, Spec("rnnlm", {"length": 100, "layers": 1}, is_step=False)),
+    "Erdős-Rényi": partial(synthetic.erdos_renyi, 0, 1000, density=0.004),
 }
 
 # About two to three uses for each op at every size.

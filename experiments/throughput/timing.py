@@ -1,44 +1,55 @@
-"""Wall and CPU time of calls, and the name of the machine."""
+"""Checks of costs, wall and CPU time of calls, and candidates per second as table cells."""
 
-import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
-from gopt.measure.timing import processor
+from gopt.measure.timing import Times, processor, time_interleaved
+from gopt.search.parallel import shard_candidates
 
 
-class Timing(NamedTuple):
-    """The least time of a call.
+def place(candidates: Any) -> Any:
+    """Return candidates `[P, ...]`, complete on every device as in a search."""
+    return jax.jit(shard_candidates(lambda leaves: leaves))(candidates)
 
-    Attributes:
-      wall: wall time, s.
-      cpu: CPU time of all threads, s.
+
+def check_same(name: str, expected: Any, found: Any) -> None:
+    """Raise a `RuntimeError` with a name if costs, arrays in a tree, differ in any bit."""
+    if not all(map(np.array_equal, jax.tree.leaves(expected), jax.tree.leaves(found))):
+        raise RuntimeError(f"{name}: the costs differ")
+
+
+def least(times: Times) -> dict[str, float]:
+    """Return the least wall time and the least CPU time of a call, s."""
+    return {"wall": float(times.wall.min()), "cpu": float(times.process.min())}
+
+
+def rates(
+    calls: Mapping[str, Callable[[], Any]], counts: Mapping[str, int], *, rounds: int
+) -> dict[str, dict[str, float]]:
+    """Return candidates per second, by call and by "wall" and "cpu".
+
+    Args:
+      calls: functions that cost candidates, by name.
+      counts: number of candidates of each.
+      rounds: rounds of timing, interleaved; the least time counts.
     """
+    return {
+        name: {clock: counts[name] / seconds for clock, seconds in least(times).items()}
+        for name, times in time_interleaved(calls, repeats=rounds).items()
+    }
 
-    wall: float
-    cpu: float
+
+def rate(name: str) -> Callable[[Any], str]:
+    """Return a function that makes a cell of candidates per second."""
+    return lambda row: f"{row['per_second'][name]['wall']:,.0f}"
 
 
-def measure(
-    calls: dict[str, Callable[[], Any]], *, rounds: int, seconds: float
-) -> dict[str, Timing]:
-    """Return the least time of each call, in interleaved rounds; a first round is not timed."""
-    for call in calls.values():
-        jax.block_until_ready(call())
-    began = time.perf_counter()
-    taken: dict[str, list[Timing]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            jax.block_until_ready(call())
-            taken[name].append(Timing(time.perf_counter() - wall, time.process_time() - cpu))
-        if time.perf_counter() - began > seconds:
-            break
-    least = {name: np.maximum(np.min(times, axis=0), 1e-9) for name, times in taken.items()}
-    return {name: Timing(*times.tolist()) for name, times in least.items()}
+def ratio(name: str, clock: str = "wall") -> Callable[[Any], str]:
+    """Return a function that makes a cell of gopt's candidates per second ÷ a peer's."""
+    return lambda row: f"{row['per_second']['gopt'][clock] / row['per_second'][name][clock]:.2f}"
 
 
 def machine() -> str:

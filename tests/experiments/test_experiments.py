@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import apply, large, placement, prediction, wired, workloads
+from experiments import apply, large, prediction, wired
 from experiments.harness import cases, command_line, statistics, store, tables
-from gopt.graph.graph import is_input
 from gopt.graph.tracing import trace
 from gopt.heuristics.solvers.exact_peak import least_peak
 from gopt.learning.graphs import to_graphs_tuple
 from gopt.sources.synthetic import layered
 from gopt.systems import go, regal
-from gopt.workloads import WORKLOADS
-from gopt.workloads.cases import forward
 from gopt.workloads.recommendation.towers import towers
 
 pytestmark = pytest.mark.slow
@@ -95,35 +92,7 @@ def test_figures_tell_the_commit_of_the_code(tmp_path, monkeypatch):
     assert store.versions()["revision"].endswith("-dirty")
 
 
-# Workloads.
-
-
-def test_the_table_of_workloads(tmp_path, monkeypatch, capsys):
-    small = {name: WORKLOADS[name] for name in ("rnnlm", "squeezenet")}
-    monkeypatch.setattr(
-        workloads,
-        "WORKLOADS",
-        {
-            "rnnlm": lambda: small["rnnlm"](batch=2, length=1, hidden=8, vocabulary=10),
-            "squeezenet": lambda: small["squeezenet"](batch=1, size=32),
-        },
-    )
-    workloads.main(workloads.Settings(folder=tmp_path))
-    assert "rnnlm" in capsys.readouterr().out
-    lines = (tmp_path / "table.md").read_text().splitlines()[4:]
-    rows = {
-        cells[0]: cells[1:] for cells in ([c.strip() for c in r[2:-2].split("|")] for r in lines)
-    }
-    assert list(rows) == [f"{w} {m}" for w in small for m in ("forward", "step")]
-    fn, args = small["squeezenet"](batch=1, size=32).forward()
-    graph = trace(fn, *args).graph
-    parameters, ops, inputs, tensors, uses, flop = rows["squeezenet forward"]
-    assert parameters == "1.24"  # millions, as published by torchvision
-    assert [int(ops), int(tensors), int(uses)] == [int(count) for count in graph[-3:]]
-    assert int(inputs) == int(is_input(graph).sum()) > 0
-    assert float(flop) == pytest.approx(graph.flops.sum() / 1e9, abs=0.01)
-    assert int(rows["squeezenet step"][0 + 1]) > int(ops)
-    assert json.loads((tmp_path / "settings.json").read_text())["versions"]
+# Large graphs.
 
 
 def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch):
@@ -142,11 +111,18 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     assert "gradient step" in capsys.readouterr().out
     found = json.loads((tmp_path / "large.json").read_text())
     assert [record["stage"] for record in found] == list(large.STAGES)
-    some = large.Settings(stages=("prepare", "features"), ops=(30, 40), **small, folder=tmp_path)
+    some = large.Settings(
+        stages=("all heuristics", "features"), ops=(30, 40), **small, folder=tmp_path
+    )
     large.main(some)
     again = json.loads((tmp_path / "large.json").read_text())
     measured = [(record["stage"], record["ops"]) for record in again]
-    assert measured == [("prepare", 30), ("prepare", 40), ("features", 30), ("features", 40)]
+    assert measured == [
+        ("all heuristics", 30),
+        ("all heuristics", 40),
+        ("features", 30),
+        ("features", 40),
+    ]
     found += again
     for record in found:
         assert record["running"] > 0 and record["peak"] > 2**20
@@ -156,13 +132,13 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
 
 
 def test_a_stage_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="stages has 'GO': expected some of draw the graph"):
+    with pytest.raises(ValueError, match="stages has 'GO': expected some of all heuristics"):
         large.main(large.Settings(stages=("GO",)))
 
 
 def test_a_stage_runs_in_a_process_of_its_own(monkeypatch):
     monkeypatch.undo()  # what is patched cannot be sent to a process
-    found = command_line.apart(large.run, "prepare", "layered", 30, large.Settings(), cached=False)
+    found = command_line.apart(large.run, "features", "layered", 30, large.Settings(), cached=False)
     assert found["graph"] == "layered" and found["running"] > 0
 
 
@@ -189,22 +165,20 @@ def test_orders_are_measured(tmp_path, capsys, monkeypatch):
     assert all(0.8 < row["predicted"] / row["found"] < 1.2 for row in found)  # a tensor of six
     assert all(row["default_seconds"] > 0 for row in found)
     assert all(row["optimum"] <= row["found"] for row in found[:2])
-    assert found[2]["optimum"] is None
+    assert found[2]["optimum"] == 0
     text = (tmp_path / "table.md").read_text()
     assert "1 wired, plain" in text and "1 wired, convolutional" in text
     assert (tmp_path / "apply.png").stat().st_size > 0
 
 
 def test_means_of_wired_networks_are_geometric(tmp_path, capsys):
-    row = apply.Measured(
-        "a", 8, 8, 8, 100, 50, 100, 80, 80, "XLA", 1.0, 2.0, 0.0, "wired, plain", 40
-    )
+    row = apply.Measured("a", 100, 50, 80, 80, "XLA", 1.0, 2.0, 0.0, "wired, plain", 40)
     other = row._replace(default=400, found=80, chosen="searched", optimum=160)
     apply.report([row, other], tmp_path)
     (line,) = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = [cell.strip() for cell in line[2:-2].split("|")]
     assert cells[0] == "2 wired, plain"
-    assert cells[7:11] == ["-60.0", "-60.0", "+0.0", "gopt 1, XLA 1"]
+    assert cells[3:7] == ["-60.0", "-60.0", "+0.0", "gopt 1, XLA 1"]
     assert cells[-2:] == ["+100.0", "0e+00"]
 
 
@@ -270,9 +244,9 @@ def test_predictions_are_compared_with_what_xla_plans(tmp_path, capsys, monkeypa
     monkeypatch.setitem(prediction.MODELS, "small", lambda: wired.plain(7))
     prediction.main(prediction.Settings(models=("small",), orders=6, folder=tmp_path))
     (row,) = json.loads((tmp_path / "prediction.json").read_text())
-    orders = [prediction.Order(**order) for order in row["orders"]]
-    assert [order.share for order in orders] == pytest.approx(np.linspace(0, 1, 6))
-    assert all(0.8 < order.kernels / order.measured < 1.2 for order in orders)
+    assert row["share"] == pytest.approx(np.linspace(0, 1, 6))
+    ratios = np.array(row["kernels"]) / row["measured"]
+    assert (ratios > 0.8).all() and (ratios < 1.2).all()
     assert "small" in (tmp_path / "table.md").read_text()
     assert json.loads((tmp_path / "settings.json").read_text())["versions"]
 
@@ -280,11 +254,9 @@ def test_predictions_are_compared_with_what_xla_plans(tmp_path, capsys, monkeypa
 def test_agreement_is_of_ranks_and_ties_are_what_nobody_plans_for():
     measured = (10_000, 10_001, 20_000, 30_000)
     predicted = (11_000, 11_000, 22_000, 33_000)
-    orders = [prediction.Order(0.0, m, 50_000, p) for m, p in zip(measured, predicted, strict=True)]
-    row = prediction.Row("a", 1, 1, tuple(orders))
-    correlation, error = prediction.agreement(row, "kernels")
+    correlation, error = prediction.agreement(measured, predicted)
     assert correlation == pytest.approx(1) and error == pytest.approx(10)
-    assert np.isnan(prediction.agreement(row, "equations")[0])
+    assert np.isnan(prediction.agreement(measured, (50_000,) * 4)[0])
 
 
 def test_equations_make_tensors_of_their_own():
@@ -294,18 +266,3 @@ def test_equations_make_tensors_of_their_own():
     size = 4 * 1000
     graph = trace(fn, jax.ShapeDtypeStruct((1000,), jnp.float32)).graph
     assert prediction.peak_beside_inputs(graph) == 2 * size
-
-
-def test_placements_are_measured(tmp_path, capsys, monkeypatch):
-    """With as many devices as there are; each device holds what was predicted."""
-    tables = functools.partial(forward, "dlrm", rows=(10_000,) * 8)  # of 2 GiB otherwise
-    monkeypatch.setitem(placement.MODELS, "dlrm forward", tables)
-    settings = placement.Settings(models=("dlrm forward",), evaluations=50, folder=tmp_path)
-    placement.main(settings)
-    (row,) = json.loads((tmp_path / "placement.json").read_text())
-    assert row["difference"] < 1e-5 and row["stages"] > 1
-    for predicted, planned in zip(row["predicted"], row["planned"], strict=True):
-        assert abs(planned - predicted) <= 0.1 * predicted
-    assert "dlrm forward" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="models has 'nothing'"):
-        placement.main(placement.Settings(models=("nothing",), folder=tmp_path))

@@ -30,10 +30,11 @@ from experiments.go.case import OBJECTIVE
 from experiments.go.studies import validate
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import UsageError, at_least
-from experiments.throughput.timing import machine, measure
+from experiments.throughput.timing import machine
 from gopt.cost.hardware import p100s
 from gopt.cost.schedule.op_times import OpTimes
 from gopt.cost.schedule.problem import Problem, prepare
+from gopt.measure.timing import time_interleaved
 from gopt.sources import synthetic
 from gopt.systems import go
 
@@ -183,8 +184,8 @@ def seconds(params: Any, ops: int, policy: go.Settings, settings: Settings) -> d
                 run = jax.jit(partial(draw, kind=kind, policy=policy))
                 label = f"{policy.levels[level]} groups at most, {name}"
                 calls[label] = partial(run, jax.random.key(settings.seed), seen, start)
-    spent = measure(calls, rounds=settings.rounds, seconds=60.0)
-    return {label: timing.cpu for label, timing in spent.items()}
+    spent = time_interleaved(calls, repeats=settings.rounds)
+    return {label: float(times.process.min()) for label, times in spent.items()}
 
 
 def main(settings: Settings) -> None:

@@ -34,46 +34,26 @@ class Tables(NamedTuple):
     """A problem in the decoder's format. `N` ops, `T` tensors, `E` uses, `D` devices.
 
     Padding ops, tensors and uses are left out, but item numbers include them, as in `Problem`.
-
-    Attributes:
-      op_ticks: int32 [N, D], times of ops.
-      transfer_ticks: int32 [T, D, D], times of transfers.
-      channel: int32 [D, D], link of a pair of devices, or -1 without contention.
-      synchronous: bool, whether a transfer occupies both devices.
-      allowed: bool [N, D], devices of ops.
-      is_input: bool [N], input ops.
-      made: int32 [N], units that an op allocates; 0 for inputs.
-      dropped: int32 [N], units without a consumer, freed at the end of their op.
-      workspace: int32 [N], workspace in units.
-      degree: int32 [N], number of tensors that an op reads.
-      first_tensor: int32 [N + 1], first tensor of each op.
-      first_read: int32 [N + 1], first entry of each op in `read`.
-      read: uint32 [E], tensors, sorted by (consumer, tensor).
-      size: int32 [T], units.
-      pinned: bool [T], tensors that are never freed on their producer's device.
-      producer: uint32 [T], producers of tensors.
-      tensor: uint32 [E], tensors of uses, sorted by (tensor, consumer).
-      consumer: uint32 [E], consumers of uses.
     """
 
-    op_ticks: Any
-    transfer_ticks: Any
-    channel: Any
-    synchronous: Any
-    allowed: Any
-    is_input: Any
-    made: Any
-    dropped: Any
-    workspace: Any
-    degree: Any
-    first_tensor: Any
-    first_read: Any
-    read: Any
-    size: Any
-    pinned: Any
-    producer: Any
-    tensor: Any
-    consumer: Any
+    op_ticks: Any  # int32 [N, D], times of ops
+    transfer_ticks: Any  # int32 [T, D, D], times of transfers
+    channel: Any  # int32 [D, D], link of a pair of devices, or -1 without contention
+    synchronous: Any  # bool, whether a transfer occupies both devices
+    allowed: Any  # bool [N, D], devices of ops
+    is_input: Any  # bool [N], input ops
+    made: Any  # int32 [N], units that an op allocates; 0 for inputs
+    dropped: Any  # int32 [N], units without a consumer, freed at the end of their op
+    workspace: Any  # int32 [N], workspace in units
+    degree: Any  # int32 [N], number of tensors that an op reads
+    first_tensor: Any  # int32 [N + 1], first tensor of each op
+    first_read: Any  # int32 [N + 1], first entry of each op in `read`
+    read: Any  # uint32 [E], tensors, sorted by (consumer, tensor)
+    size: Any  # int32 [T], units
+    pinned: Any  # bool [T], tensors that are never freed on their producer's device
+    producer: Any  # uint32 [T], producers of tensors
+    tensor: Any  # uint32 [E], tensors of uses, sorted by (tensor, consumer)
+    consumer: Any  # uint32 [E], consumers of uses
 
 
 def tables(problem: Problem) -> Tables:
@@ -137,6 +117,23 @@ def evaluate(
 
 
 @cache
+def placing(num_devices: int) -> Callable[[Any, Any, Any], None]:
+    """Return a function that writes the device of each op, without branches."""
+
+    @njit
+    def place(device_key: Any, allowed: Any, device: Any) -> None:
+        for op in range(device.size):
+            best, where = np.int32(-1), np.uint32(0)
+            for d in range(num_devices):
+                bits = max(device_key[op, d], np.int32(0)) if allowed[op, d] else np.int32(-1)
+                where = np.uint32(d) if bits > best else where
+                best = max(best, bits)
+            device[op] = where
+
+    return place
+
+
+@cache
 def _decoder(
     queue: str, num_devices: int, with_makespan: bool, with_peak: bool
 ) -> Callable[..., None]:
@@ -145,20 +142,12 @@ def _decoder(
     Numba takes the arguments of this function as constants and drops branches that they rule out.
     """
     create, push, pop = FUNCTIONS[queue]
+    place = placing(num_devices)
 
-    @njit
-    def arrive(
-        consumer: Any,
-        following: Any,
-        use: Any,
-        end: Any,
-        priority: Any,
-        waits: Any,
-        ready: Any,
-        queue: Any,
-        state: Any,
-    ) -> Any:
+    @njit(inline="always")
+    def arrive(arrays: Any, use: Any, end: Any, state: Any) -> Any:
         """Record a tensor's arrival on a device: each reader there waits for one tensor less."""
+        consumer, following, priority, waits, ready, queue = arrays
         while use >= 0:
             reader = consumer[use]
             use = following[use]
@@ -203,20 +192,15 @@ def _decoder(
         peak = np.empty(num_devices, np.int32)
 
         for candidate in range(low, high):
-            device_key, priority = device_keys[candidate], priorities[candidate]
+            priority = priorities[candidate]
             transfer_key = transfer_keys[candidate].reshape(-1)
+            arrivals = (consumer, following, priority, waits, ready, queue)
             free[:] = 0
             link[:] = 0
             live[:] = 0
-            for op in range(num_ops):
-                best = np.int32(-1)
-                for d in range(num_devices):
-                    bits = max(device_key[op, d], np.int32(0)) if allowed[op, d] else np.int32(-1)
-                    if bits > best:
-                        best = bits
-                        device[op] = d
-                waits[op] = degree[op]
-                ready[op] = 0
+            place(device_keys[candidate], allowed, device)
+            waits[:] = degree
+            ready[:] = 0
             use_of[:] = -1
             if with_peak:
                 readers[:] = 0
@@ -268,17 +252,7 @@ def _decoder(
                             slot = t * num_devices + d
                             use = use_of[slot]
                             if d == here:
-                                state = arrive(
-                                    consumer,
-                                    following,
-                                    use,
-                                    end,
-                                    priority,
-                                    waits,
-                                    ready,
-                                    queue,
-                                    state,
-                                )
+                                state = arrive(arrivals, use, end, state)
                             elif use >= 0:
                                 state = push(queue, state, transfer_key[slot], rows + slot)
                 else:
@@ -307,10 +281,7 @@ def _decoder(
                         readers[source] -= 1
                         if readers[source] == 0:
                             live[home] -= size[t]
-                    use = use_of[slot]
-                    state = arrive(
-                        consumer, following, use, end, priority, waits, ready, queue, state
-                    )
+                    state = arrive(arrivals, use_of[slot], end, state)
             if with_makespan:
                 makespans[candidate] = last
             if with_peak:

@@ -39,17 +39,11 @@ _ZERO, _ONE, _DEVICE, _KEY = np.uint64(0), np.uint64(1), np.uint64(63), np.uint6
 
 
 class Tables(NamedTuple):
-    """A problem in the dispatcher's format.
-
-    Attributes:
-      problem: tables of the compiled decoder.
-      inputs: uint64, input ops.
-      sources: uint64, other ops that read nothing.
-    """
+    """A problem in the dispatcher's format."""
 
     problem: compiled.Tables
-    inputs: Any
-    sources: Any
+    inputs: Any  # uint64, input ops
+    sources: Any  # uint64, other ops that read nothing
 
 
 def tables(problem: Problem) -> Tables:
@@ -94,17 +88,7 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
     """
     devices = np.uint64(num_devices)
     _, push, pop = FUNCTIONS["heap"]
-
-    @njit
-    def place(device_key: Any, allowed: Any, device: Any) -> None:
-        """Choose the devices of ops."""
-        for op in range(device.size):
-            best, where = np.int32(-1), np.uint32(0)
-            for d in range(num_devices):
-                bits = max(device_key[op, d], np.int32(0)) if allowed[op, d] else np.int32(-1)
-                where = np.uint32(d) if bits > best else where
-                best = max(best, bits)
-            device[op] = where
+    place = compiled.placing(num_devices)
 
     @njit
     def link(problem: Any, device: Any, reads: Any, following: Any, goes: Any, sends: Any) -> None:
@@ -131,12 +115,13 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
                 others &= others - _ONE
             reads[np.uint64(t) * devices + home, _READERS] += readers
 
-    @njit
-    def next_start(on: Any, free: Any, num_ready: Any, num_late: Any, first_late: Any) -> Any:
-        """Return the start event of the best op on a device that is free from a given time."""
-        time = free if num_ready != _ZERO else max(free, np.int64(first_late >> _KEY))
+    @njit(inline="always")
+    def next_start(on: Any, free: Any, num_ready: Any, num_late: Any, late: Any) -> Any:
+        """Return the start event of the best op on a device, once it is free."""
+        arrived = np.int64(late[on, 0] >> _KEY)
+        time = free[on] if num_ready[on] != _ZERO else max(free[on], arrived)
         event = time << _TIME | _IS_START | np.int64(on)
-        return event if (num_ready | num_late) != _ZERO else _NEVER
+        return event if (num_ready[on] | num_late[on]) != _ZERO else _NEVER
 
     @njit(nogil=True, error_model="numpy")
     def run(
@@ -280,13 +265,9 @@ def _dispatcher(num_devices: int, first_come: bool) -> Callable[..., None]:
                                 else:
                                     num_late[to] = push(late[to], num_late[to], arrived, reader)
                         if to != here:
-                            start = next_start(
-                                to, free[to], num_ready[to], num_late[to], late[to, 0]
-                            )
+                            start = next_start(to, free, num_ready, num_late, late)
                             event[to] = min(start, end_event[to])
-                event[here] = next_start(
-                    here, free[here], num_ready[here], num_late[here], late[here, 0]
-                )
+                event[here] = next_start(here, free, num_ready, num_late, late)
             makespans[candidate] = free.max()  # type: ignore[call-overload]
             peaks[candidate] = peak
 

@@ -5,7 +5,8 @@ visits the tensors that ops of a kernel read, and stops when none is left. `as_w
 algorithm, 64 candidates in a word.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -13,34 +14,13 @@ from numba import njit, prange
 from gopt.cost.fusion.kernel_reach import MAX_TICKS
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
 
-
-class Tables(NamedTuple):
-    """A problem in the format of the compiled functions.
-
-    Fields are as in `FusionProblem` and its `reach`.
-    """
-
-    compute: Any
-    memory: Any
-    is_kernel: Any
-    configurable: Any
-    end: Any
-    begin: Any
-    last_visit_of_end: Any
-    consumer_place: Any
-    producer: Any
-    place: Any
-    may_contain_mask: Any
-    is_last_mask: Any
-    last_visit_of_producer: Any
-    read: Any
-    work: Any
-    saved_ticks: Any
-    num_kernels: Any
-    allow_duplication: Any
-    launch: Any
-    overlap: Any
-    num_ops: Any
+# A problem in the format of the compiled functions; fields as in `FusionProblem` and its `reach`.
+Tables = namedtuple(
+    "Tables",
+    "compute memory configurable end begin last_visit_of_end consumer_place producer place "
+    "may_contain_mask is_last_mask last_visit_of_producer read work saved_ticks num_kernels "
+    "allow_duplication launch overlap",
+)
 
 
 def tables(problem: FusionProblem) -> Tables:

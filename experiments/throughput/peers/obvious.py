@@ -16,31 +16,18 @@ from gopt.cost.schedule.problem import Problem
 
 
 class _State(NamedTuple):
-    """State of the loop.
+    """State of the loop."""
 
-    Attributes:
-      ready: bool [N + T·D], items that are ready.
-      waits: int32 [N], number of tensors that an op still waits for.
-      arrived: int32 [N], latest arrival of an op's tensors.
-      end: int32 [N], ends of ops.
-      device_free: int32 [D], times when devices are free.
-      link_free: int32 [D·D], times when links are free.
-      readers: int32 [T, D], remaining readers of a tensor on a device.
-      live: int32 [D], units in use.
-      peak: int32 [D], most units in use so far.
-      makespan: int32 [], end of the last item so far.
-    """
-
-    ready: jax.Array
-    waits: jax.Array
-    arrived: jax.Array
-    end: jax.Array
-    device_free: jax.Array
-    link_free: jax.Array
-    readers: jax.Array
-    live: jax.Array
-    peak: jax.Array
-    makespan: jax.Array
+    ready: jax.Array  # bool [N + T·D], items that are ready
+    waits: jax.Array  # int32 [N], number of tensors that an op still waits for
+    arrived: jax.Array  # int32 [N], latest arrival of an op's tensors
+    end: jax.Array  # int32 [N], ends of ops
+    device_free: jax.Array  # int32 [D], times when devices are free
+    link_free: jax.Array  # int32 [D·D], times when links are free
+    readers: jax.Array  # int32 [T, D], remaining readers of a tensor on a device
+    live: jax.Array  # int32 [D], units in use
+    peak: jax.Array  # int32 [D], most units in use so far
+    makespan: jax.Array  # int32 [], end of the last item so far
 
 
 def evaluate(problem: Problem, keys: Keys) -> Cost:

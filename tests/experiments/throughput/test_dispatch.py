@@ -1,6 +1,6 @@
 """Priority dispatch in the throughput experiment: its peer agrees with gopt, and it runs."""
 
-import json
+from functools import partial
 
 import jax
 import numpy as np
@@ -19,7 +19,8 @@ from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE, Case
 
 pytest.importorskip("numba")
 
-from experiments.throughput import dispatch as experiment
+from experiments.throughput.dispatch import compare
+from experiments.throughput.graphs import GRAPHS
 from experiments.throughput.peers import dispatching
 
 pytestmark = pytest.mark.slow
@@ -117,32 +118,6 @@ def test_a_difference_is_reported(monkeypatch):
         return dispatch.Cost(np.zeros(3, np.int32), np.ones((3, 3), np.int32))
 
     monkeypatch.setattr(dispatching, "evaluate", wrong)
-    settings = experiment.Settings(population=3)
-    with pytest.raises(RuntimeError, match="layered, by priority: the costs differ in makespan"):
-        experiment.compare("layered", synthetic.layered(0, 40), 3, settings)
-
-
-def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(experiment.GRAPHS, "small", lambda: synthetic.layered(0, 40))
-    experiment.main(
-        experiment.Settings(
-            graphs=("small",), devices=DEVICES, population=3, rounds=1, folder=tmp_path
-        )
-    )
-    printed = capsys.readouterr().out
-    assert "small" in printed and "first come" in printed
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "dispatch.json",
-        "settings.json",
-        "rows",
-        "table.md",
-    }
-    found = json.loads((tmp_path / "dispatch.json").read_text())
-    assert [(r["graph"], r["ops"], r["devices"]) for r in found] == [
-        ("small", 40, 1),
-        ("small", 40, 3),
-    ]
-    assert all(len(r["per_second"]) == 5 and r["population"] == 3 for r in found)
-    lines = (tmp_path / "table.md").read_text().splitlines()
-    assert len(lines) == 4 + 2 * len(found)
-    assert len({line.count("|") for line in lines[2:]}) == 1
+    monkeypatch.setitem(GRAPHS, "layered", partial(synthetic.layered, 0, 40))
+    with pytest.raises(RuntimeError, match="layered, by priority: the costs differ"):
+        compare("layered", 3, population=3, rounds=1, seed=0)

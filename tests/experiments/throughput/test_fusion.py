@@ -1,12 +1,11 @@
-"""The throughput experiment of fusions: its peers agree with gopt, and the table is written."""
+"""Costs of fusions in the throughput experiment: its peers agree with gopt."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments.throughput import fusion
-from experiments.throughput.fusion import Settings, compare, main
+from experiments.throughput.fusion import compare
 from experiments.throughput.peers import fusions
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.fusion.rules import RULES
@@ -16,8 +15,6 @@ from tests.cost.fusion.test_cost import machine, random_graph
 
 pytestmark = pytest.mark.slow
 
-TINY = {"rounds": 1, "populations": (3,)}
-
 
 @pytest.mark.parametrize("allow_duplication", [False, True])
 @pytest.mark.parametrize("seed", range(5))
@@ -25,23 +22,11 @@ def test_the_peers_agree_on_random_graphs(seed, allow_duplication):
     rng = np.random.default_rng(seed)
     graph, rules = random_graph(rng, 30), replace(RULES["cpu"], allow_duplication=allow_duplication)
     problem = prepare_fusion(graph, machine(rng), rules=rules, rows=(32, 128, 512))
-    compare("random", problem, 16, Settings(rounds=1))
+    compare("random", problem, population=16, rounds=1, seed=0)
 
 
 def test_costs_that_differ_are_an_error(monkeypatch):
     problem = prepare_fusion(layered(0, 20), unit_rate_devices(1))
     monkeypatch.setitem(fusions.PEERS, "alone", lambda tables, bits: bits.sum(1))
-    with pytest.raises(RuntimeError, match="costs differ, alone"):
-        compare("layered", problem, 4, Settings(rounds=1))
-
-
-def test_a_run_is_saved(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(fusion.STEPS, "mlp_mixer", {"layers": 1})
-    main(Settings(models=("mlp_mixer",), folder=tmp_path, **TINY))
-    assert "mlp_mixer" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "fusion.json",
-        "settings.json",
-        "rows",
-        "table.md",
-    }
+    with pytest.raises(RuntimeError, match="layered, alone: the costs differ"):
+        compare("layered", problem, population=4, rounds=1, seed=0)

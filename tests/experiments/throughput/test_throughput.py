@@ -13,6 +13,7 @@ from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.problem import prepare
+from gopt.measure.timing import Times
 from gopt.search import brkga
 from gopt.search.population import uniforms
 from gopt.sources import synthetic
@@ -23,8 +24,8 @@ from tests.strategies import HUBS, LARGE, NASTY, SMALL, WIDE, Case
 pytest.importorskip("numba")
 
 from experiments.throughput import __main__ as throughput
-from experiments.throughput import evaluations, timing
-from experiments.throughput import report as throughput_report
+from experiments.throughput import dispatch, fusion, list_order, searches, timing
+from experiments.throughput.graphs import FAMILIES, GRAPHS
 from experiments.throughput.peers import compiled, evolution, obvious
 
 pytestmark = pytest.mark.slow
@@ -161,32 +162,29 @@ def test_genes_become_keys_in_order():
 # The experiment.
 
 
-def test_calls_are_timed_in_rounds():
-    order = []
-    calls = {name: partial(order.append, name) for name in "ab"}
-    found = timing.measure(calls, rounds=3, seconds=60)
-    assert order == list("ab" * 4) and found.keys() == {"a", "b"}
-    assert all(timing.wall >= 0 and timing.cpu >= 0 for timing in found.values())
-    timing.measure(calls, rounds=3, seconds=0)
-    assert order[8:] == list("ab" * 2)
+def test_rates_are_of_the_least_time(monkeypatch):
+    def taken(calls, repeats):
+        assert repeats == 3
+        return {"a": Times(np.array([9.0, 4.0]), np.array([2.0, 8.0]))}
+
+    monkeypatch.setattr(timing, "time_interleaved", taken)
+    found = timing.rates({}, {"a": 8000}, rounds=3)
+    assert found == {"a": {"wall": 4000, "cpu": 2000}}
+    row = {"per_second": found | {"gopt": {"wall": 2000, "cpu": 500}}}
+    assert timing.rate("a")(row) == "4,000"
+    assert (timing.ratio("a")(row), timing.ratio("a", "cpu")(row)) == ("0.50", "0.25")
 
 
 def test_the_exponent_is_that_of_the_time():
-    records = [
-        {"ops": n, "uses": 2 * n, "queue": "heap", "per_second": {"gopt": {"wall": n**-1.1}}}
-        for n in (200, 1000, 10_000, 80_000)
-    ]
-    records[0]["per_second"] = {"gopt": {"wall": 1.0}}  # small graphs are left out
-    assert throughput_report.exponent(records, "gopt") == pytest.approx(1.1)
-    assert np.isnan(throughput_report.exponent(records[:2], "gopt"))
+    def record(graph, ops, per_second):
+        speeds = {who: {"wall": per_second} for who in ("gopt", "compiled")}
+        return {"graph": graph, "cost": "both", "ops": ops, "uses": 2 * ops, "per_second": speeds}
 
-
-def test_populations_are_capped_by_memory():
-    problem = prepare(synthetic.layered(0, 1000), unit_rate_devices(2))
-    each = 4 * evolution.num_genes(keys_shape(problem)) / 2**30
-    assert throughput.capped(problem, 100, 1.0) == 100
-    assert throughput.capped(problem, 100, 10.5 * each) == 10
-    assert throughput.capped(problem, 100, 0.0) == 1
+    records = [record("a", n, n**-1.1) for n in (1000, 10_000, 80_000)]
+    records += [record("a", 200, 1.0), record("b", 1000, 1.0)]  # small graphs are left out
+    long, short = list_order.exponents(records)
+    assert long["gopt"] == long["compiled"] == pytest.approx(1.1)
+    assert short["graph"] == "b" and np.isnan(short["gopt"])
 
 
 def test_a_difference_is_reported(monkeypatch):
@@ -194,24 +192,21 @@ def test_a_difference_is_reported(monkeypatch):
         return decoding.Cost(np.zeros(2, np.int32), np.ones((2, 2), np.int32))
 
     monkeypatch.setattr(compiled, "evaluate", wrong)
-    with pytest.raises(RuntimeError, match="some graph: the costs differ in makespan"):
-        throughput.compare(
-            "some graph", synthetic.layered(0, 20), 2, throughput.Settings(), costs=["makespan"]
-        )
-
-
-def test_the_first_compilation_is_timed_in_a_new_process():
-    assert 0 < evaluations.first_compile("makespan", 2, 4, 0) < 600
+    draw = partial(synthetic.layered, 0, 20)
+    with pytest.raises(RuntimeError, match="some graph, heap: the costs differ"):
+        list_order.compare("some graph", draw, "makespan", population=2, rounds=1, seed=0)
 
 
 def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     for peer in ("pymoo", "brkga_mp_ipr"):
         pytest.importorskip(peer)
-    monkeypatch.setattr(
-        throughput, "GRAPHS", {throughput.SEARCH_GRAPH: lambda: synthetic.layered(0, 40)}
-    )
-    monkeypatch.setattr(throughput, "FAMILIES", {"layered": synthetic.layered})
-    monkeypatch.setattr(throughput, "first_compile", lambda *_: 1.5)
+    for known in (GRAPHS, FAMILIES, fusion.STEPS):
+        for name in list(known):
+            monkeypatch.delitem(known, name)
+    monkeypatch.setitem(GRAPHS, searches.GRAPH, partial(synthetic.layered, 0, 40))
+    monkeypatch.setitem(FAMILIES, "layered", synthetic.layered)
+    monkeypatch.setitem(fusion.STEPS, "mlp_mixer", {"layers": 1})
+    monkeypatch.setattr(dispatch, "DEVICES", (3,))
     throughput.main(
         throughput.Settings(
             population=6,
@@ -221,29 +216,32 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
             obvious=2,
             evaluations=60,
             search_populations=(20,),
-            programs=2,
             rounds=1,
             folder=tmp_path,
         )
     )
     printed = capsys.readouterr().out
-    assert "pymoo" in printed and "layered" in printed
-    names = ("workloads", "graphs", "sizes", "populations", "exponents", "searches", "compilation")
+    assert all(name in printed for name in ("pymoo", "layered", "first come", "mlp_mixer"))
     assert {path.name for path in tmp_path.iterdir()} == {
-        *(f"{name}.md" for name in names),
-        *("sizes.png", "populations.png", "settings.json", "throughput.json", "rows"),
+        *(f"{part}.{kind}" for part in throughput.PARTS for kind in ("md", "json")),
+        *("exponents.md", "settings.json", "rows"),
     }
-    found = json.loads((tmp_path / "throughput.json").read_text())
-    assert found["machine"] and len(found["graphs"]) == 3
-    assert [r["population"] for r in found["populations"]] == [4, 4]
+    found = {part: json.loads((tmp_path / f"{part}.json").read_text()) for part in throughput.PARTS}
+    assert [r["population"] for r in found["populations"]] == [4]
     assert [r["ops"] for r in found["sizes"]] == [40, 40]
-    for record in found["graphs"]:
-        assert record["per_second"].keys() == {"gopt", "obvious", *compiled.QUEUES}
-        assert record["queue"] in compiled.QUEUES
-    assert found["programs"]["programs"] <= found["programs"]["buckets"] <= 2
+    (record,) = found["graphs"]
+    assert record["per_second"].keys() == {"gopt", "obvious", "compiled", *compiled.QUEUES}
+    assert record["queue"] in compiled.QUEUES
     best = {r["search"]: r["best"] for r in found["searches"]}
-    assert best.keys() == {"gopt", throughput.WITHOUT_COSTS, *evolution.SEARCHES}
-    assert best.pop(throughput.WITHOUT_COSTS) is None and min(best.values()) > 0
+    assert best.keys() == {"gopt", searches.WITHOUT_COSTS, *evolution.SEARCHES}
+    assert best.pop(searches.WITHOUT_COSTS) is None and min(best.values()) > 0
     assert all(r["evaluations"] == 52 for r in found["searches"])
-    rows = (tmp_path / "graphs.md").read_text().splitlines()
-    assert len({row.count("|") for row in rows[2:]}) == 1
+    served = [(r["devices"], r["served"]) for r in found["dispatch"]]
+    assert served == [(3, "by priority"), (3, "first come")]
+    assert [(r["clones"], r["population"]) for r in found["fusion"]] == [
+        *((False, 6), (False, 64), (True, 6), (True, 64))
+    ]
+    for part in throughput.PARTS:
+        lines = (tmp_path / f"{part}.md").read_text().splitlines()
+        assert len(lines) == 4 + len(found[part])
+        assert len({line.count("|") for line in lines[2:]}) == 1
