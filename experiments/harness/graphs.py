@@ -1,9 +1,14 @@
 """Graphs of the programs of models."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+from rich.progress import track
 
+from experiments.harness import tables
 from gopt.graph.graph import Graph
 from gopt.graph.tracing import trace
 from gopt.sources.hlo import compiled_graph
@@ -26,6 +31,16 @@ class Spec(NamedTuple):
     is_optimised: bool = False
 
 
+def forward(workload: str, **settings: Any) -> Spec:
+    """Return the specification of a forward pass."""
+    return Spec(workload, settings, False)
+
+
+def step(workload: str, **settings: Any) -> Spec:
+    """Return the specification of a training step."""
+    return Spec(workload, settings, True)
+
+
 def name(spec: Spec, graph: Graph) -> str:
     """Return the name of a graph in tables."""
     program = "step" if spec.is_step else "forward"
@@ -43,3 +58,25 @@ def build(spec: Spec) -> Graph:
     if spec.is_optimised:
         return compiled_graph(jax.jit(fn, donate_argnums=donated).lower(*args).compile())
     return trace(fn, *args, donate_argnums=donated).graph
+
+
+def show(title: str, splits: Mapping[str, Sequence[Spec]], path: Path) -> None:
+    """Build the graphs of all splits, print a table of them, and save it."""
+    rows = []
+    for split, specs in splits.items():
+        for spec in track(specs, split):
+            graph = build(spec)
+            size = np.asarray(graph.size)
+            program = "step" if spec.is_step else "forward"
+            sizes = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
+            counts = (int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses))
+            bytes = (size.sum(), size[np.asarray(graph.pinned)].sum())
+            gigabytes = (f"{each / 2**30:.2f}" for each in bytes)
+            rows.append((split, spec.workload, sizes, program, *counts, *gigabytes))
+    columns = ("split", "family", "settings", "program", "ops", "tensors", "uses")
+    tables.show(
+        f"{title}; GiB of all tensors, and of those that are never freed",
+        (*columns, "GiB", "GiB pinned"),
+        rows,
+        path,
+    )

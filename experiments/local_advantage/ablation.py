@@ -1,7 +1,7 @@
 """Compare rankings and guided searches of networks with other targets and samples."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from scipy import stats
 from experiments.harness import tables
 from experiments.local_advantage.graphs import DEFAULT, Case
 from experiments.local_advantage.methods import PAPER, Learned, by_network, flips, walks
+from experiments.local_advantage.settings import Settings
+from experiments.local_advantage.training import Data, Network
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.systems import local_advantage
-
-Network = tuple[Any, local_advantage.Settings]  # parameters and settings
 
 PATHS = 100  # paths of each length
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -39,19 +39,15 @@ def variants(settings: local_advantage.Settings) -> dict[str, local_advantage.Se
 def searches(networks: Mapping[str, Network], evaluations: int) -> dict[str, Learned]:
     """Return the searches that networks guide, and two more: the paper's search, and flips only."""
     guide = partial(by_network, evaluations=evaluations)
-    found = {name: Learned(guide(sizes), params) for name, (params, sizes) in networks.items()}
-    params, sizes = networks["guided"]
-    found["flips only"] = Learned(guide(sizes, moves=flips), params)
-    params, sizes = networks["network of the paper"]
-    found["as in the paper"] = Learned(guide(sizes, settings=PAPER, moves=walks), params)
-    return found
+    ours, paper = networks["guided"], networks["network of the paper"]
+    return {
+        **{name: guide(*network) for name, network in networks.items()},
+        "flips only": guide(*ours, moves=flips),
+        "as in the paper": guide(*paper, settings=PAPER, moves=walks),
+    }
 
 
-def rank_correlations(
-    learned: Mapping[str, Network],
-    data: Sequence[tuple[Case, local_advantage.Records]],
-    folder: Path,
-) -> None:
+def rank_correlations(learned: Mapping[str, Network], data: Data, folder: Path) -> None:
     """Print rank correlations of predicted with true advantages, in one configuration at a time.
 
     Correlations are of signed advantages and of their sizes. The table also gives the saving of the
@@ -103,41 +99,33 @@ def _best(promise: np.ndarray, saved: np.ndarray) -> float:
     return float(100 * made / most) if most else float("nan")
 
 
-def path_sums(
-    learned: Network,
-    data: Sequence[tuple[Case, local_advantage.Records]],
-    folder: Path,
-    *,
-    seed: int,
-) -> None:
+def path_sums(learned: Network, data: Data, settings: Settings) -> None:
     """Print the accuracy of sums of predictions as estimates of changes along paths of flips.
 
     Paths start at the default and flip random decisions. Predictions are made once at the start, or
     again before each flip. They are compared with sums of true advantages at the start.
     """
-    params, settings = learned
     rows = []
     for made, _ in track(data, "paths"):
-        found = _paths(params, made, settings, seed)
+        found = _paths(*learned, made, settings.seed)
         for kind, correlations in found.items():
             rows.append((made.name, kind, *(f"{c:.2f}" for c in correlations)))
     tables.show(
         f"Rank correlation of sums along paths of flips with what the paths change, {PATHS} paths",
         ("graph", "sums of", *(f"{length} flips" for length in LENGTHS)),
         rows,
-        folder / "paths.md",
+        settings.folder / "paths.md",
     )
 
 
 def _paths(
-    params: Any, made: Case, settings: local_advantage.Settings, seed: int
+    params: Any, settings: local_advantage.Settings, made: Case, seed: int
 ) -> dict[str, list[float]]:
     problem, graphs = made.problem, made.graphs
     default = made.found[DEFAULT]
-    most = min(max(LENGTHS), int(problem.num_choices))
     rng = np.random.default_rng(seed)
     choices = np.flatnonzero(problem.configurable)
-    paths = np.stack([rng.choice(choices, most, replace=False) for _ in range(PATHS)])
+    paths = np.stack([rng.choice(choices, max(LENGTHS), replace=False) for _ in range(PATHS)])
     measure = jax.jit(partial(_along, settings=settings))
     found = jax.device_get(measure(params, problem, graphs, default, paths))
     once, true, anew, real = (np.asarray(x, np.float64) for x in found)
@@ -146,13 +134,9 @@ def _paths(
         "predictions anew": anew.cumsum(1),
         "true ones at the start": true[paths].cumsum(1),
     }
+    ends = np.array(LENGTHS) - 1
     return {
-        kind: [
-            float(stats.spearmanr(total[:, length - 1], real[:, length - 1]).statistic)
-            if length <= most
-            else float("nan")
-            for length in LENGTHS
-        ]
+        kind: [float(stats.spearmanr(total[:, k], real[:, k]).statistic) for k in ends]
         for kind, total in sums.items()
     }
 

@@ -1,15 +1,14 @@
 """Graphs of the experiment, split by family, and their fusion configurations."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from experiments.harness.graphs import Spec, build, name
+from experiments.harness.graphs import Spec, build, forward, name, step
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.fusion import CPU
-from gopt.graph.graph import Graph
 from gopt.heuristics.fusion.presets import FUSIONS
 from gopt.learning.graphs import GraphsTuple
 from gopt.systems import local_advantage
@@ -18,36 +17,37 @@ DEFAULT = "instruction fusion"  # configuration of XLA on CPUs
 
 # The three sets share no family.
 TRAIN: tuple[Spec, ...] = (
-    Spec("bert", dict(batch=8, length=128, layers=4), True),
-    Spec("gpt2", dict(batch=4, length=256, layers=6), True),
-    Spec("transformer_xl", dict(layers=6), True),
-    Spec("rnnlm", dict(length=10), True),
-    Spec("gnmt", dict(batch=64, source_length=4, target_length=4, layers=4), True),
-    Spec("wavenet", dict(), True),
-    Spec("mlp_mixer", dict(batch=8, layers=6), True),
-    Spec("inception_v3", dict(batch=8), False),
-    Spec("resnext", dict(batch=8), True),
-    Spec("nasnet_a", dict(batch=8, cells=1), True),
+    step("bert", batch=8, length=128, layers=4),
+    step("gpt2", batch=4, length=256, layers=6),
+    step("transformer_xl", layers=6),
+    step("rnnlm", length=10),
+    step("gnmt", batch=64, source_length=4, target_length=4, layers=4),
+    step("wavenet"),
+    step("mlp_mixer", batch=8, layers=6),
+    forward("inception_v3", batch=8),
+    step("resnext", batch=8),
+    step("nasnet_a", batch=8, cells=1),
 )
 VALIDATION: tuple[Spec, ...] = (
-    Spec("shufflenet_v2", dict(batch=8), True),
-    Spec("conformer", dict(layers=4), True),
-    Spec("hrnet", dict(batch=8, modules=(1, 1, 1), blocks=2), True),
-    Spec("efficientnet", dict(batch=8), True),
-    Spec("mamba", dict(layers=4), True),
-    Spec("t5", dict(layers=3), True),
-    Spec("dlrm", dict(), True),
-    Spec("switch", dict(layers=4), True),
+    step("shufflenet_v2", batch=8),
+    step("conformer", layers=4),
+    step("hrnet", batch=8, modules=(1, 1, 1), blocks=2),
+    step("efficientnet", batch=8),
+    step("mamba", layers=4),
+    step("t5", layers=3),
+    step("dlrm"),
+    step("switch", layers=4),
 )
 # The paper's five graphs. It gives names and numbers of nodes; sizes are our choice.
 TEST: tuple[Spec, ...] = (
-    Spec("graph_network", dict(), True),
-    Spec("unet", dict(batch=2), True),
-    Spec("deeprank", dict(), True),
-    Spec("mnasnet", dict(batch=8), True),
-    Spec("ssd", dict(batch=8), True),
+    step("graph_network"),
+    step("unet", batch=2),
+    step("deeprank"),
+    step("mnasnet", batch=8),
+    step("ssd", batch=8),
 )
 SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+cost_of = jax.jit(fusion_cost)
 
 
 class Case(NamedTuple):
@@ -55,7 +55,6 @@ class Case(NamedTuple):
 
     Attributes:
       name: name of the graph.
-      graph: graph.
       problem: fusion problem.
       graphs: inputs of networks.
       found: configurations known without a search, bool [N], by name.
@@ -63,7 +62,6 @@ class Case(NamedTuple):
     """
 
     name: str
-    graph: Graph
     problem: FusionProblem
     graphs: GraphsTuple
     found: dict[str, np.ndarray]
@@ -75,13 +73,7 @@ def case(spec: Spec) -> Case:
     graph = build(spec)
     problem = CPU.problem(graph)
     found = {kind: fusion(problem) for kind, fusion in FUSIONS.items()}
-    costs = jax.device_get(_costs(problem, np.stack(list(found.values()))))
-    named = dict(zip(found, map(int, costs), strict=True))
+    costs = {kind: int(cost_of(problem, fuse)) for kind, fuse in found.items()}
     settings = local_advantage.Settings()
     graphs = local_advantage.inputs(graph, problem, settings=settings)
-    return Case(name(spec, graph), graph, problem, graphs, found, named)
-
-
-@jax.jit
-def _costs(problem: FusionProblem, fuse: Any) -> jax.Array:
-    return jax.vmap(fusion_cost, (None, 0))(problem, fuse)
+    return Case(name(spec, graph), problem, graphs, found, costs)

@@ -1,6 +1,6 @@
 """The compared searches: all from the same start, with equal budgets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.harness.runs import Found
+from experiments.harness import runs as harness
+from experiments.harness.runs import Found, Runs
+from experiments.local_advantage.graphs import DEFAULT, Case, cost_of
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.learning.graphs import GraphsTuple
@@ -50,7 +52,7 @@ class Learned(NamedTuple):
 
     Attributes:
       search: search.
-      params: parameters for `Task.params`.
+      params: parameters for `Task.params`, or None.
     """
 
     search: Search
@@ -79,13 +81,8 @@ def walks(task: Task) -> Moves:
 
 
 def costs(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
-    """Return a function that maps decisions `[P, N]` to ticks `[P]`."""
-    return lambda decisions: jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
-
-
-def costs_of_keys(problem: FusionProblem) -> Callable[[jax.Array], jax.Array]:
-    """Return a function that maps keys `[P, N]`, fused above 0.5, to ticks `[P]`."""
-    return lambda keys: costs(problem)(keys > 0.5)
+    """Return a function that maps decisions or keys `[P, N]`, fused above 0.5, to ticks `[P]`."""
+    return lambda decisions: jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0.5)
 
 
 def guided_by(
@@ -144,7 +141,7 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     start = task.start.astype(jnp.float32)
     found = annealing.minimize(
         key,
-        costs_of_keys(problem),
+        costs(problem),
         start,
         evaluations=evaluations,
         settings=ANNEALING,
@@ -155,7 +152,7 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
 
 
 def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
-    cost, start = costs_of_keys(task.problem), task.start.astype(jnp.float32)
+    cost, start = costs(task.problem), task.start.astype(jnp.float32)
     how = dict(evaluations=evaluations, settings=EVOLUTION, given=start[None])
     found = brkga.minimize(key, cost, start, **how)
     generation = jnp.searchsorted(found.evaluations, jnp.arange(1, evaluations + 1), side="right")
@@ -165,32 +162,62 @@ def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     return found_after_each(found.keys > 0.5, jnp.where(generation == 0, first, history))
 
 
-def by_network(network: local_advantage.Settings, evaluations: int, **how: Any) -> Search:
-    """Return the search that a network of these sizes guides; see `guided_by`."""
-    return partial(_by_network, network=network, evaluations=evaluations, **how)
+def by_network(
+    params: Any, network: local_advantage.Settings, evaluations: int, **how: Any
+) -> Learned:
+    """Return the search that a network guides; see `guided_by`."""
+    return Learned(partial(_by_network, network=network, evaluations=evaluations, **how), params)
 
 
-def unguided(evaluations: int) -> dict[str, Search]:
+def unguided(evaluations: int) -> dict[str, Learned]:
     """Return the searches without learning, by name.
 
     "No network" is the guided search with a guide that scores all decisions alike.
     """
-    return {
-        "random": partial(_unguided, evaluations=evaluations, settings=RANDOM, moves=flips),
-        "no network": partial(_unguided, evaluations=evaluations, settings=ALIKE),
-        "Gibbs": partial(_gibbs, evaluations=evaluations),
-        "annealing": partial(_annealing, evaluations=evaluations),
-        "BRKGA": partial(_evolution, evaluations=evaluations),
+    found: dict[str, Callable[..., Found]] = {
+        "random": partial(_unguided, settings=RANDOM, moves=flips),
+        "no network": partial(_unguided, settings=ALIKE),
+        "Gibbs": _gibbs,
+        "annealing": _annealing,
+        "BRKGA": _evolution,
     }
-
-
-def many(search: Search) -> Callable[[Any, Task], Found]:
-    """Return a search, jitted, for many runs: keys `[S]` and starts `[S, N]`."""
-    axes = (0, Task(None, None, 0, None))  # type: ignore[arg-type]
-    return jax.jit(jax.vmap(search, axes))
+    return {
+        name: Learned(partial(search, evaluations=evaluations), None)
+        for name, search in found.items()
+    }
 
 
 def starts(key: jax.Array, default: np.ndarray, problem: FusionProblem, count: int) -> dict:
     """Return the starts of searches, bool `[S, N]`, by name: the default, and random ones."""
     random = jax.random.bernoulli(key, 0.5, (count, len(default))) & problem.configurable
     return {"default": np.tile(default, (count, 1)), "random": np.asarray(random)}
+
+
+def run(
+    case: Case, searches: Mapping[str, Learned], *, seeds: int, key: jax.Array
+) -> dict[str, Runs]:
+    """Return the results of all searches on one graph, by kind of start and name of the search.
+
+    Costs are shares of the default's.
+
+    Args:
+      case: graph.
+      searches: searches by name.
+      seeds: runs of each search from each kind of start.
+      key: random key.
+    """
+    to_start, to_run = jax.random.split(key)
+    problem, graphs = (jax.tree.map(jnp.asarray, x) for x in (case.problem, case.graphs))
+    keys, default = jax.random.split(to_run, seeds), np.float64(case.costs[DEFAULT])
+    given = starts(to_start, case.found[DEFAULT], problem, seeds)
+    found = {}
+    for name, (search, params) in searches.items():
+        # Of a task, only its start differs between runs.
+        over_seeds = jax.jit(jax.vmap(search, (0, Task(None, None, 0, None))))  # type: ignore[arg-type]
+        tasks = {kind: Task(problem, graphs, jnp.asarray(x), params) for kind, x in given.items()}
+        ready = over_seeds.lower(keys, tasks["default"]).compile()
+        for kind, task in tasks.items():
+            runs = harness.run(ready, keys, task, cost=partial(cost_of, problem))
+            cost, history = runs.cost / default, runs.history / default
+            found[f"{kind}, {name}"] = runs._replace(cost=cost, history=history, best=None)
+    return found

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,16 +9,17 @@ import numpy as np
 from rich.progress import track
 
 from experiments.harness import statistics, tables
-from experiments.harness.plots import save_figure
+from experiments.harness.report import Row
+from experiments.harness.runs import Runs
 from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
-from experiments.local_advantage.runs import target, until, written
+from experiments.local_advantage.settings import Settings
+from experiments.local_advantage.training import Network
 from gopt.fusion import CPU, KernelTimes, fused
 from gopt.fusion.api import parts_of
 from gopt.fusion.search import search
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.equality import random_arguments
-from gopt.plots import convergence
 from gopt.program.program import trace_program
 from gopt.search import guided
 from gopt.systems import local_advantage
@@ -36,108 +36,74 @@ BLOCKS: dict[str, Callable[[], Case]] = {
 }
 
 
-def compare(
-    learned: tuple[Any, local_advantage.Settings],
-    *,
-    evaluations: int,
-    seeds: int,
-    seed: int,
-    folder: Path,
-    blocks: tuple[str, ...] = tuple(BLOCKS),
-) -> None:
-    """Print the results of guided and random search on each block, and measure whole programs."""
-    rows, programs = [], []
-    root = jax.random.key(seed)
-    for index, name in enumerate(blocks):
-        key = jax.random.fold_in(root, index)
-        found, whole = _compare(name, learned, evaluations, seeds, key, folder)
-        rows += found
+def rows(network: Network, settings: Settings) -> list[Row]:
+    """Return the results of searches on each block, by start; a network guides some of them.
+
+    Times whole programs, too. Prints and saves a table of these times.
+    """
+    found, programs = list[Row](), list[tuple[str, ...]]()
+    for index, name in enumerate(BLOCKS):
+        key = jax.random.fold_in(jax.random.key(settings.seed), index)
+        each, whole = _block(name, network, settings, key)
+        found += each
         programs += whole
-        columns = ("start", "method", "ms at the start", "improvement over the default, %")
-        tables.show(
-            f"Sums of measured kernels, {evaluations} evaluations, {seeds} seeds",
-            ("block", *columns, "evaluations until that of random search"),
-            rows,
-            folder / "table.md",
-        )
-        tables.show(
-            "Whole programs: process time, and the median ratio to XLA's own with 95 % interval",
-            ("block", "program", "sum of kernels, ms", "measured, ms", "of XLA"),
-            programs,
-            folder / "programs.md",
-        )
+    tables.show(
+        "Whole programs: process time, and the median ratio to XLA's own with 95 % interval",
+        ("block", "program", "sum of kernels, ms", "measured, ms", "of XLA"),
+        programs,
+        settings.folder / "programs.md",
+    )
+    return found
 
 
-def _compare(
-    name: str,
-    learned: tuple[Any, local_advantage.Settings],
-    evaluations: int,
-    seeds: int,
-    key: jax.Array,
-    folder: Path,
-) -> tuple[list[tuple], list[tuple]]:
+def _block(
+    name: str, network: Network, settings: Settings, key: jax.Array
+) -> tuple[list[Row], list[tuple[str, ...]]]:
+    """Return the results of searches on a block, by start, and the lines of whole programs."""
     case = BLOCKS[name]()
     program = simplify(trace_program(case.fn, *case.args))
     traced = from_program(program)
     problem = CPU.problem(traced.graph)
-    times = KernelTimes(folder / f"{name.replace(' ', '_')}.sqlite")
-    params, settings = learned
+    times = KernelTimes(settings.folder / f"{name.replace(' ', '_')}.sqlite")
+    params, sizes = network
+    evaluations, seeds = settings.evaluations, settings.seeds
     graphs = local_advantage.inputs(traced.graph, problem, settings=local_advantage.Settings())
     can = problem.configurable
-    flips_and_shifts = guided.flip, *local_advantage.shifts(graphs, can)
+    uniform = local_advantage.uniform(can)
+    moves = guided.flip, *local_advantage.shifts(graphs, can)
+    learned = local_advantage.guide(params, graphs, can, settings=sizes)
     ways: dict[str, dict[str, Any]] = {
-        "guided": {
-            "guide": local_advantage.guide(params, graphs, can, settings=settings),
-            "moves": flips_and_shifts,
-            "settings": GUIDED,
-        },
-        "no network": {
-            "guide": local_advantage.uniform(can),
-            "moves": flips_and_shifts,
-            "settings": ALIKE,
-        },
-        "random": {"guide": local_advantage.uniform(can), "settings": RANDOM},
+        "guided": {"guide": learned, "moves": moves, "settings": GUIDED},
+        "no network": {"guide": uniform, "moves": moves, "settings": ALIKE},
+        "random": {"guide": uniform, "settings": RANDOM},
     }
 
     def cost(fuse: np.ndarray) -> float:
         return times.of(program, parts_of(traced, problem, fuse))
 
-    default = instruction_fusion(problem)
+    default, known = instruction_fusion(problem), {"priority fusion": priority_fusion(problem)}
     base = cost(default)
     to_start, to_run = jax.random.split(key)
-    rows, known = [], {"default": default, "priority fusion": priority_fusion(problem)}
-    best: tuple[float, np.ndarray] = (np.inf, default)
+    about = {
+        "configurable": int(problem.num_choices),
+        "known": {kind: cost(fuse) / base for kind, fuse in known.items()},
+    }
+    rows, best = [], (np.inf, default)
     for start, configurations in starts(to_start, default, problem, seeds).items():
-        improvements: dict[str, np.ndarray] = {}
+        found = {}
         for method, way in ways.items():
             runs = []
             for k in track(range(seeds), f"{name}, {method} from {start}"):
-                found = search(
-                    jax.random.fold_in(to_run, k),
-                    cost,
-                    configurations[k],
-                    evaluations=evaluations,
-                    **way,
-                )
-                runs.append(found.seconds)
-                best = min(best, (found.seconds[-1], found.fuse), key=lambda pair: pair[0])
-            improvements[method] = 1 - np.array(runs) / base
-        goal = target(improvements["random"])
-        for method, improvement in improvements.items():
-            gain = statistics.plus_minus(100 * improvement[:, -1])
-            first = 1e3 * base * (1 - improvement[:, 0].mean())
-            cell = written(*until(improvement, goal))
-            rows.append((name, start, method, f"{first:.3f}", gain, cell))
-        steps = np.arange(1, evaluations + 1)
-        figure = convergence(
-            {method: (steps, 100 * runs) for method, runs in improvements.items()},
-            label="improvement over XLA's default, %",
-        )
-        save_figure(folder / f"{name.replace(' ', '_')}_{start}.png", figure)
-    known["best found"] = best[1]
-    return rows, _whole(
-        name, case, program, {k: (parts_of(traced, problem, v), cost(v)) for k, v in known.items()}
-    )
+                to_search, begin = jax.random.fold_in(to_run, k), configurations[k]
+                one = search(to_search, cost, begin, evaluations=evaluations, **way)
+                runs.append(one.seconds)
+                best = min(best, (one.seconds[-1], one.fuse), key=lambda pair: pair[0])
+            shares = np.array(runs) / base
+            found[method] = Runs(shares[:, -1], np.arange(1, evaluations + 1), shares)
+        rows.append(Row(name, name.split()[0], found, {}, {"start": start, **about}))
+    known = {"default": default, **known, "best found": best[1]}
+    programs = {k: (parts_of(traced, problem, fuse), cost(fuse)) for k, fuse in known.items()}
+    return rows, _whole(name, case, program, programs)
 
 
 def _whole(name: str, case: Case, program: Any, ways: dict[str, tuple[Any, float]]) -> list[tuple]:

@@ -1,75 +1,48 @@
 """Other ways to learn from training graphs: a cost model, and a shared policy."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.harness import store
 from experiments.harness.runs import Found
-from experiments.local_advantage import training
 from experiments.local_advantage.graphs import Case
 from experiments.local_advantage.methods import Learned, Task, costs, found_after_each, guided_by
+from experiments.local_advantage.settings import Settings
+from experiments.local_advantage.training import fit, sampled
 from gopt.search.population import DecisionResult
 from gopt.systems import local_advantage
 from gopt.systems.local_advantage import cost_model, policy
 
-Data = Sequence[tuple[Case, local_advantage.Records]]
 BATCH = 16  # configurations
 
 
-def routes(
-    data: Data, *, settings: local_advantage.Settings, evaluations: int, seed: int, folder: Path
-) -> dict[str, Learned]:
+def routes(settings: Settings) -> dict[str, Learned]:
     """Return the searches by what they learned on the training graphs, trained first.
 
-    Args:
-      data: training graphs and their records.
-      settings: settings of the advantage network, whose width, rounds and steps are used.
-      evaluations: budget of each run.
-      seed: seed of the training.
-      folder: folder of checkpoints and losses.
+    The width, rounds and steps of `settings.network` are used.
     """
-    settings = dataclasses.replace(settings, configurations=BATCH)
-    names = [made.name for made, _ in data]
-    given = [_configurations(made, records) for made, records in data]
-
-    def trained(model: Any, label: str, metric: str) -> Any:
-        params, losses = training.fit(
-            names,
-            given,
-            partial(model.init, inputs=given[0].graphs, settings=settings),
-            model.step,
-            settings=settings,
-            seed=seed,
-            folder=folder / "checkpoints" / label,
-            label=f"training {label}",
-            metric=metric,
-        )
-        store.save_json(folder / f"{label}.json", losses)
-        return params
-
-    how: dict[str, Any] = {"evaluations": evaluations, "settings": settings}
-    shared = trained(policy, "policy", "share")
+    sizes = dataclasses.replace(settings.network, configurations=BATCH)
+    settings = dataclasses.replace(settings, network=sizes)
+    data = sampled(settings, "train")
+    given = {case.name: _configurations(case, records) for case, records in data}
+    how: dict[str, Any] = {"evaluations": settings.evaluations, "settings": sizes}
+    slope = fit(given, cost_model, settings, "cost_model")
+    shared = fit(given, policy, settings, "policy", shown="share")
     return {
-        "cost model": Learned(
-            partial(_by_cost_model, **how),
-            trained(cost_model, "cost_model", "loss"),
-        ),
+        "cost model": Learned(partial(_by_cost_model, **how), slope),
         "policy, zero-shot": Learned(partial(_drawn, policy.best_of, **how), shared),
         "policy, fine-tuned": Learned(partial(_drawn, policy.minimize, **how), shared),
     }
 
 
-def _configurations(made: Case, records: local_advantage.Records) -> cost_model.Configurations:
+def _configurations(case: Case, records: local_advantage.Records) -> cost_model.Configurations:
     spread = np.float32(np.std(np.float64(records.cost)))
-    found = cost_model.Configurations(made.graphs, made.problem, records.fuse, max(spread, 1.0))
-    return jax.tree.map(jnp.asarray, found)
+    return cost_model.Configurations(case.graphs, case.problem, records.fuse, max(spread, 1.0))
 
 
 def _by_cost_model(

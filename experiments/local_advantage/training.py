@@ -1,135 +1,93 @@
 """Sample data and train the networks of the experiment."""
 
 import dataclasses
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from rich.progress import track
 
-from experiments.local_advantage.graphs import DEFAULT, Case, Spec, case
-from gopt.files import write_whole
+from experiments.harness import store
+from experiments.local_advantage.graphs import DEFAULT, SPLITS, Case, case
+from experiments.local_advantage.settings import Settings
 from gopt.fusion import CPU
 from gopt.learning.train import run
 from gopt.systems import local_advantage
 
 CHECKPOINT_EVERY = 500  # steps
+Data = Sequence[tuple[Case, local_advantage.Records]]
+Network = tuple[Any, local_advantage.Settings]  # parameters and settings
 
 
-def shards(
-    specs: Sequence[Spec],
-    *,
-    sampling: local_advantage.Sampling,
-    seed: int,
-    folder: Path,
-    label: str,
-) -> list[tuple[Case, local_advantage.Records]]:
-    """Return the graphs and their records; a shard for each is kept in the folder.
+def sampled(settings: Settings, split: str) -> Data:
+    """Return the graphs of a split and their records, which are kept in the folder.
 
     Raises:
-      ValueError: the folder holds shards of other settings.
+      UsageError: the folder holds records of other settings.
     """
-    settings = {**dataclasses.asdict(sampling), "seed": seed, "rates": CPU._asdict()}
-    _check(folder / "settings.json", json.loads(json.dumps(settings)))
-    found = []
-    for spec in track(specs, label):
-        made = case(spec)
-        path = folder / f"{made.name.replace(' ', '_').replace(',', '')}.npz"
-        if not path.exists():
-            # The key depends on the graph's size, not on its place in a list.
-            key = jax.random.fold_in(jax.random.key(seed), len(made.problem.compute))
-            records = local_advantage.sample(
-                key, made.problem, made.found[DEFAULT], sampling=sampling
-            )
-            local_advantage.save_records(path, records)
-            jax.clear_caches()  # the programs of all graphs exceed the memory maps of a process
-        found.append((made, local_advantage.load_records(path)))
+    sampling, seed = settings.sampling, settings.seed
+    about = {**dataclasses.asdict(sampling), "seed": seed, "rates": CPU._asdict()}
+    kept, found = store.Store(settings.folder / "data" / split, about), []
+
+    def sample(case: Case) -> dict[str, Any]:
+        # The key depends on the graph's size, not on its place in a list.
+        key = jax.random.fold_in(jax.random.key(seed), len(case.problem.compute))
+        made = local_advantage.sample(key, case.problem, case.found[DEFAULT], sampling=sampling)
+        jax.clear_caches()  # the programs of all graphs exceed the memory maps of a process
+        return made._asdict()
+
+    for made in map(case, track(SPLITS[split], f"sampling {split} graphs")):
+        arrays = kept.arrays(made.name, partial(sample, made))
+        found.append((made, local_advantage.Records(**arrays)))
     return found
 
 
-def _check(path: Path, settings: dict[str, Any]) -> None:
-    if path.exists() and json.loads(path.read_text()) != settings:
-        raise ValueError(f"{path.parent} holds shards of other settings: use another folder")
-    with write_whole(path) as temporary:
-        temporary.write_text(json.dumps(settings, indent=2))
-
-
-def train(
-    data: Sequence[tuple[Case, local_advantage.Records]],
-    *,
-    settings: local_advantage.Settings,
-    seed: int,
-    folder: Path,
-    label: str = "training",
-) -> tuple[Any, list[float]]:
-    """Return the parameters of an advantage network, and its loss in each step.
-
-    Resumes from the checkpoints in `folder` after an interruption.
-    """
-    samples = [
-        jax.tree.map(
-            jnp.asarray,
-            local_advantage.samples(
-                made.graphs, made.problem.configurable, records, settings=settings
-            ),
+def trained(settings: Settings, name: str = "network") -> Network:
+    """Return the parameters and settings of an advantage network after training and saving it."""
+    samples = {
+        case.name: local_advantage.samples(
+            case.graphs, case.problem.configurable, records, settings=settings.network
         )
-        for made, records in data
-    ]
-    return fit(
-        [made.name for made, _ in data],
-        samples,
-        lambda key: local_advantage.init(key, samples[0].graphs, settings=settings),
-        local_advantage.step,
-        settings=settings,
-        seed=seed,
-        folder=folder,
-        label=label,
-    )
+        for case, records in sampled(settings, "train")
+    }
+    params = fit(samples, local_advantage, settings, name)
+    path, origin = settings.folder / f"{name}.npz", store.origin(settings)
+    local_advantage.save(path, params, settings.network, origin=origin)
+    return params, settings.network
 
 
 def fit(
-    names: Sequence[str],
-    data: Sequence[Any],
-    init: Callable[[jax.Array], Any],
-    step: Callable[..., tuple[local_advantage.TrainState, Any]],
-    *,
-    settings: local_advantage.Settings,
-    seed: int,
-    folder: Path,
-    label: str,
-    metric: str = "loss",
-) -> tuple[Any, list[float]]:
-    """Return trained parameters, and a metric of each step; graphs alternate between steps.
+    data: Mapping[str, Any], model: Any, settings: Settings, name: str, shown: str = "loss"
+) -> Any:
+    """Return trained parameters; graphs alternate between steps.
 
-    Resumes from the checkpoints in `folder` after an interruption.
+    Resumes from its checkpoints in the folder after an interruption. The metrics of each step are
+    in `history.json` beside them.
 
     Args:
-      names: names of the graphs.
-      data: data of each graph.
-      init: function from a key to parameters.
-      step: function from a state, a key and the data of a graph to the next state and metrics.
-      settings: settings of the model.
-      seed: seed of the parameters and of all steps.
-      folder: folder of checkpoints.
-      label: label of the progress bar.
-      metric: name of the metric that is returned.
+      data: data of each graph by its name, with a field `graphs`.
+      model: module with the functions `init` and `step` of `gopt.systems`.
+      settings: settings of the experiment, whose `network` is trained.
+      name: name of what is trained.
+      shown: metric shown beside the bar.
     """
-    to_init, to_run = jax.random.split(jax.random.key(seed))
-    compiled = jax.jit(partial(step, settings=settings))
-    state, history = run(
-        local_advantage.start(init(to_init), settings=settings),
-        lambda index, state: compiled(
-            state, jax.random.fold_in(to_run, index), data[index % len(data)]
+    sizes = settings.network
+    every = [jax.tree.map(jnp.asarray, each) for each in data.values()]
+    to_init, to_run = jax.random.split(jax.random.key(settings.seed))
+    params = model.init(to_init, every[0].graphs, settings=sizes)
+    step = jax.jit(partial(model.step, settings=sizes))
+    state, _ = run(
+        local_advantage.start(params, settings=sizes),
+        lambda index, state: step(
+            state, jax.random.fold_in(to_run, index), every[index % len(every)]
         ),
-        steps=settings.steps,
-        folder=folder,
-        described={**dataclasses.asdict(settings), "seed": seed, "graphs": list(names)},
+        steps=sizes.steps,
+        folder=settings.folder / "checkpoints" / name,
+        described={**dataclasses.asdict(sizes), "seed": settings.seed, "graphs": list(data)},
         checkpoint_every=CHECKPOINT_EVERY,
-        label=label,
-        shown=metric,
+        label=f"training {name}",
+        shown=shown,
     )
-    return jax.device_get(state.params), [row[metric] for row in history]
+    return jax.device_get(state.params)

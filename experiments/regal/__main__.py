@@ -1,8 +1,8 @@
 """Compare REGAL with searches, heuristics and solvers, on model families not trained on.
 
     python -m experiments.regal                  # evaluates the policy that ships with gopt
-    python -m experiments.regal --table all      # every table; trains the variants first (hours)
     python -m experiments.regal --train          # trains a policy first; resumes if interrupted
+    python -m experiments.regal --table 3        # trains the variants first (hours)
 
 Every search gets the same number of evaluations on the same graphs, including the evaluations of
 its starts. Prints a table. Saves it with settings, versions, figures of every run and plots in one
@@ -10,161 +10,85 @@ folder.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import jax
 from rich.progress import track
 
 from experiments.harness import command_line, store
 from experiments.harness import graphs as programs
-from experiments.harness.command_line import UsageError, at_least
-from experiments.harness.runs import Runs, kept_runs
-from experiments.regal import graphs, methods, runs, variants
+from experiments.harness.command_line import UsageError
+from experiments.harness.report import Row, equal_budgets
+from experiments.harness.runs import Runs, Timed, kept_runs
+from experiments.regal import graphs, methods, report, runs, tuning, variants
 from experiments.regal import training as trainer
-from experiments.regal.methods import DEVICES, LEAST
-from experiments.regal.report import Row, draw_schedules, draw_searches, draw_tradeoff, report
+from experiments.regal.methods import DEVICES
+from experiments.regal.settings import Settings
 from gopt.cost.schedule.decoding import Keys
 from gopt.program.hashing import digest_arrays
 from gopt.systems import regal
 
-Learned = tuple[Any, regal.Settings]  # parameters and settings of a policy
 
-
-@dataclass(frozen=True)
-class Settings(command_line.TrainedSettings):
-    """Settings of the experiment.
-
-    Attributes:
-      table: 1, all methods on one objective and split; 3, variants of the policy on all splits,
-        each trained first (hours); ablation, effect of the genetic algorithm; runtime, table 1 for
-        both objectives of time; all, also table 1 on the transfer split.
-      objective: objective to minimise.
-      evaluations: budget of every search on every graph, at least what the heuristics need.
-      seeds: runs of every search on every graph.
-      long: budget of additional runs of the strongest searches, used only for the best known cost;
-        0 for none.
-      equal_seconds: run every search of table 1 and of the ablation again, with as many evaluations
-        as take the seconds of the slowest one, on average over the graphs.
-      solver_seconds: time of CP-SAT on every graph; METIS runs, too (needs the extra `solvers`). 0
-        for neither. CP-SAT has no model of the makespan under capacities, and no row there.
-      split: graphs to evaluate on, from families that the policy was not trained on. Shipped
-        policies were also trained on the validation split. The transfer split is the test split
-        optimised by XLA, which takes minutes.
-      folder: folder of the run, with a subfolder for each table except the first.
-      policy: sizes of a policy that is trained; a loaded policy has its own.
-      training: settings of the training.
-    """
-
-    table: Literal["1", "3", "ablation", "runtime", "all"] = "1"
-    objective: Literal["peak_memory", "makespan", "capped_makespan"] = "peak_memory"
-    evaluations: int = at_least(LEAST, 5000)
-    seeds: int = 2
-    long: int = 0
-    equal_seconds: bool = False
-    solver_seconds: float = at_least(0, 0.0)
-    split: Literal["test", "validation", "transfer"] = "test"
-    folder: Path = Path("runs/regal")
-    policy: regal.Settings = field(default_factory=regal.Settings)
-    training: trainer.Training = field(default_factory=trainer.Training)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.long and self.long < self.evaluations:
-            raise UsageError(f"long is {self.long}: expected 0, or {self.evaluations} at least")
-        if self.solver_seconds and not all(map(find_spec, ("ortools", "pymetis"))):
-            raise UsageError("solver_seconds is set: it needs the extra `solvers`")
-        if self.weights is not None and self.table not in ("1", "ablation"):
-            raise UsageError(f"weights are given, and table is {self.table}: it has more policies")
-        if self.train and self.split in self.training.splits:
-            raise UsageError(
-                f"split is {self.split!r}, which the policy is to be trained on: expected another "
-                "one, or --training.splits train"
-            )
-
-
-def policy(settings: Settings) -> Learned:
+def policy(settings: Settings) -> runs.Learned:
     """Return the parameters and settings of the policy: trained now, or loaded.
 
     Raises:
-      UsageError: the loaded policy was trained on the split.
+      UsageError: it is trained on the split.
     """
-    objective = settings.objective
+    objective, training = settings.objective, dataclasses.asdict(settings.training)
     if not settings.train:
         origin = regal.load_origin(settings.weights, objective=objective)
-        if settings.split in origin.get("training", {}).get("splits", ()):
-            raise UsageError(
-                f"split is {settings.split!r}, which the policy was trained on: expected weights "
-                "of one trained with --training.splits train"
-            )
+        training = origin.get("training", {})
+    if settings.split in training.get("splits", ()):
+        raise UsageError(
+            f"split is {settings.split!r}, which the policy is trained on: expected another one, "
+            "or a policy trained with --training.splits train"
+        )
+    if not settings.train:
         return regal.load(settings.weights, objective=objective, devices=DEVICES)
-    params, watched = trainer.train(
-        _pools(objective, settings.training, settings.seed),
-        objective=objective,
-        policy=settings.policy,
-        training=settings.training,
-        seed=settings.seed,
-        folder=settings.folder / "checkpoints",
-    )
-    store.save_json(settings.folder / "training.json", watched)
-    regal.save(
-        settings.folder / f"{objective}.npz",
-        params,
-        settings.policy,
-        objective=objective,
-        devices=DEVICES,
-        origin=store.origin(settings),
-    )
-    return params, settings.policy
+    return trainer.trained(training_pools(settings), settings)
 
 
-@cache
-def _pools(objective: str, training: trainer.Training, seed: int) -> list[regal.Example]:
-    specs = [spec for split in training.splits for spec in graphs.SPLITS[split]]
-    train = [programs.build(spec) for spec in track(specs, "tracing training graphs")]
-    return trainer.pools(train, objective=objective, training=training, seed=seed)
+def training_pools(settings: Settings) -> list[regal.Example]:
+    """Return the graphs of the training's splits and their variants."""
+    specs = [spec for split in settings.training.splits for spec in graphs.SPLITS[split]]
+    return trainer.pools(specs, settings)
 
 
-class Prepared(NamedTuple):
-    """One graph, ready to be searched.
+def search(
+    settings: Settings,
+    searches: Callable[[int], Mapping[str, Any]],
+    starts: Callable[[runs.Case], Mapping[str, Timed]],
+    learned: Any,
+) -> list[Row]:
+    """Return the runs of searches, heuristics and solvers on every graph of a split.
 
-    Attributes:
-      case: graph on its machine.
-      keys: random keys, [S].
-      starts: starts by search.
+    Args:
+      settings: settings of the experiment.
+      searches: function that returns the compiled searches of a budget, by name.
+      starts: function that returns the starts of searches on a graph, by name.
+      learned: parameters of all policies.
     """
-
-    case: runs.Case
-    keys: jax.Array
-    starts: dict[str, runs.Timed]
-
-
-def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> None:
-    """Run some searches, heuristics and solvers on every graph of a split."""
     jax.clear_caches()  # the programs of several tables exceed the memory maps of a process
-    settings = dataclasses.replace(settings, policy=learned[1])
     store.save_settings(settings.folder, settings)
     objective, root = settings.objective, jax.random.key(settings.seed)
-    compiled = methods.compiled(objective, settings.evaluations, settings.policy)
-    longer = methods.compiled(objective, settings.long, settings.policy)
-    specs = graphs.SPLITS[settings.split]
+    specs, short = graphs.SPLITS[settings.split], searches(settings.evaluations)
     kept = store.Store(
         settings.folder / "rows",
         store.described(settings, "equal_seconds", "table", "train", "training", "weights")
-        | {"learned": digest_arrays(learned[0]), "searches": list(searches)},
+        | {"learned": digest_arrays(learned), "searches": list(short)},
     )
-
+    longer = searches(settings.long) if settings.long else {}
+    longer = {name: longer[name] for name in methods.STRONGEST if name in longer}
     built = cache(lambda index: programs.build(specs[index]))
 
     @cache
-    def prepared(index: int) -> Prepared:
+    def prepared(index: int) -> tuple[runs.Case, jax.Array, Mapping[str, Timed]]:
         case = runs.case(built(index), objective)
         keys = jax.random.split(jax.random.fold_in(root, index), settings.seeds)
-        return Prepared(case, keys, runs.starts(case, learned, settings.seed))
+        return case, keys, starts(case)
 
     def run(index: int, searches: Mapping[str, Any]) -> dict[str, Runs]:
         case, keys, starts = prepared(index)
@@ -173,92 +97,104 @@ def compare(settings: Settings, learned: Learned, searches: tuple[str, ...]) -> 
             for name, search in searches.items()
         }
 
-    def short(index: int) -> dict[str, Runs]:
-        case = prepared(index).case
-        found = runs.heuristics(case, objective)
-        if settings.solver_seconds:
-            found |= runs.solvers(case, objective, settings.solver_seconds)
-        return found | run(index, {name: compiled[name] for name in searches})
+    def known(index: int) -> dict[str, Runs]:
+        return runs.heuristics(prepared(index)[0], objective)
 
-    rows: list[Row] = []
-    for index, spec in enumerate(track(specs, "searching")):
-        found = kept_runs(kept, f"{index}", partial(short, index), Keys)
-        long = {name: longer[name] for name in (methods.STRONGEST if settings.long else ())}
-        best = kept_runs(kept, f"{index}, long", partial(run, index, long), Keys)
+    def first(index: int) -> dict[str, Runs]:
+        solved = {}
+        if settings.solver_seconds:
+            solved = runs.solvers(prepared(index)[0], objective, settings.solver_seconds)
+        return solved | run(index, short)
+
+    rows = []
+    for index, spec in enumerate(track(specs, f"searching, {settings.split}")):
+        tried = kept_runs(kept, f"{index}, heuristics", partial(known, index), Keys)
+        found = kept_runs(kept, f"{index}", partial(first, index), Keys)
+        long = kept_runs(kept, f"{index}, long", partial(run, index, longer), Keys)
         graph = built(index)
-        bound = runs.bound(graph, objective)
-        rows.append(Row(programs.name(spec, graph), spec.workload, found, best, {}, bound))
+        rows.append(
+            Row(
+                programs.name(spec, graph),
+                spec.workload,
+                runs.best_heuristics(tried, objective) | found,
+                {"heuristics": tried, "long": long, "timed": {}},
+                {"bound": runs.bound(graph, objective)},
+            )
+        )
     if settings.equal_seconds:
         jax.clear_caches()  # drop programs of other budgets
-        budgets = runs.equal_budgets([row.found for row in rows], searches)
-        timed = {
-            name: methods.compiled(objective, budget, settings.policy)[name]
-            for name, budget in budgets.items()
-        }
+        budgets = equal_budgets([row.found for row in rows], list(short))
+        same = {name: searches(budget)[name] for name, budget in budgets.items()}
         for index, row in enumerate(track(rows, "searching for equal seconds")):
-            name = f"{index}, equal seconds"
-            row.timed.update(kept_runs(kept, name, partial(run, index, timed), Keys))
-    title = (
-        f"{objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
-        f"{settings.seeds} seeds, {settings.split} split"
+            make = partial(run, index, same)
+            timed = kept_runs(kept, f"{index}, equal seconds", make, Keys)
+            rows[index] = row._replace(others={**row.others, "timed": timed})
+    return rows
+
+
+def title(settings: Settings, split: str) -> str:
+    """Return the title of a table."""
+    return (
+        f"{settings.objective} on {DEVICES} devices, {settings.evaluations} evaluations, "
+        f"{settings.seeds} seeds, {split}"
     )
-    report(title, rows, settings.folder, objective=objective)
-    draw_searches(rows, settings.folder, objective=objective)
-    draw_tradeoff(rows, settings.folder, objective=objective)
-    draw_schedules(prepared(len(rows) - 1).case.problem, rows[-1], settings.folder)
-    print(f"saved in {settings.folder}")
+
+
+def compare(settings: Settings, names: tuple[str, ...]) -> None:
+    """Compare some searches, heuristics and solvers on a split."""
+    objective, learned = settings.objective, policy(settings)
+    settings = dataclasses.replace(settings, policy=learned[1])
+
+    def searches(budget: int) -> dict[str, Any]:
+        every = methods.compiled(objective, budget, settings.policy)
+        return {name: every[name] for name in names}
+
+    starts = partial(runs.starts, learned=learned, seed=settings.seed)
+    rows = search(settings, searches, starts, learned[0])
+    head = title(settings, f"{settings.split} split")
+    report.write(head, rows, settings.folder, objective=objective)
+    report.draw(rows, settings.folder, objective=objective)
+    last = programs.build(graphs.SPLITS[settings.split][-1])
+    problem = runs.task(runs.padded_graph(last), objective)
+    report.draw_schedules(problem, rows[-1], settings.folder)
 
 
 def compare_variants(settings: Settings) -> None:
     """Train a policy of every variant on the training split, and compare them on other splits."""
     training = dataclasses.replace(settings.training, splits=("train",))
-    settings = dataclasses.replace(settings, train=True, weights=None, training=training)
-    store.save_settings(settings.folder, settings)
-    policies = {}
+    settings = dataclasses.replace(settings, training=training)
+    pools, policies = training_pools(settings), {}
     for name, sizes in variants.settings(settings.policy).items():
         folder = settings.folder / name.replace(", ", "_").replace(" ", "_")
         print(name)
-        policies[name] = policy(dataclasses.replace(settings, policy=sizes, folder=folder))
+        one = dataclasses.replace(settings, policy=sizes, folder=folder)
+        policies[name] = trainer.trained(pools, one)
         jax.clear_caches()  # the programs of all variants exceed the memory maps of a process
-    variants.compare(
-        policies,
-        objective=settings.objective,
-        evaluations=settings.evaluations,
-        seeds=settings.seeds,
-        seed=settings.seed,
-        folder=settings.folder,
-    )
+    rows = {
+        split: search(
+            dataclasses.replace(settings, split=split, folder=settings.folder / split),
+            partial(variants.searches, policies, settings.objective),
+            partial(variants.starts, policies, settings.seed),
+            [params for params, _ in policies.values()],
+        )
+        for split in variants.SPLITS
+    }
+    variants.write(title(settings, "all splits"), list(policies), rows, settings.folder)
 
 
 def main(settings: Settings) -> None:
-    """Run the experiment.
-
-    Raises:
-      UsageError: table 3 is requested for the makespan under capacities.
-    """
-    if settings.objective == "capped_makespan" and settings.table in ("3", "all"):
-        raise UsageError(
-            "objective is 'capped_makespan': expected another for table 3, because BRKGA, with "
-            "which it compares, does not always fit"
-        )
-
-    def within(name: str, **changes: Any) -> Settings:
-        return dataclasses.replace(settings, folder=settings.folder / name, **changes)
-
-    wanted = {settings.table} if settings.table != "all" else {"1", "3", "ablation", "runtime"}
-    if "1" in wanted:
-        compare(settings, policy(settings), methods.SEARCHES)
-    if settings.table == "all":
-        there = within("transfer", split="transfer")
-        compare(there, policy(settings), methods.SEARCHES)
-    if "runtime" in wanted:
-        for objective in ("makespan", "capped_makespan"):
-            timed = within(objective, objective=objective)
-            compare(timed, policy(timed), methods.SEARCHES)
-    if "ablation" in wanted:
-        compare(within("ablation"), policy(settings), methods.ABLATION)
-    if "3" in wanted:
-        compare_variants(within("variants"))
+    """Run the experiment."""
+    store.save_settings(settings.folder, settings)
+    if settings.table == "3":
+        compare_variants(settings)
+    elif settings.table == "tuning":
+        tuning.run(settings)
+    elif settings.table == "graphs":
+        path = settings.folder / "all_graphs.md"
+        programs.show("Graphs of the REGAL experiment", graphs.SPLITS, path)
+    else:
+        compare(settings, methods.SEARCHES if settings.table == "1" else methods.ABLATION)
+    print(f"saved in {settings.folder}")
 
 
 if __name__ == "__main__":

@@ -57,67 +57,65 @@ def searches(
     """
     compared = regal.schedules_compared(objective)
 
-    def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
+    def found(result: Any, before: int) -> Found:
         """Return the result of a search after `before` evaluations of the budget were used."""
+        return Found(result.keys, result.cost, result.history, result.evaluations + before)
+
+    def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
         cost, left = population_cost(problem, objective), evaluations - before
         return found(minimize(key, cost, keys_shape(problem), evaluations=left), before)
-
-    def found(result: Any, before: int) -> Found:
-        return Found(result.keys, result.cost, result.history, result.evaluations + before)
 
     def chance(key: jax.Array, problem: Problem, _: Any) -> Found:
         return run(random.minimize, key, problem)
 
-    def standard(key: jax.Array, problem: Problem, _: Any) -> Found:
-        return found(evolve(key, problem, objective=objective, evaluations=evaluations), 0)
-
-    def proposed(key: jax.Array, problem: Problem, _: Any) -> Found:
-        result = regal.search_from(
-            key,
-            problem,
-            tuned.action(problem, tuned.TUNED[objective]),
-            objective=objective,
-            evaluations=evaluations,
-            settings=tuned.SETTINGS,
-        )
-        return found(result, 0)
-
-    def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        return run(moving(problem, given, CLIMBING), key, problem, baselines.tried(problem))
-
-    def moving(problem: Problem, given: Keys, how: annealing.Settings) -> Any:
-        move = partial(best.neighbour, problem)
-        return partial(annealing.minimize, settings=how, neighbour=move, given=given)
-
-    def seeded(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        tried = baselines.tried(problem)
-        left = evaluations - tried
+    def brkga(key: jax.Array, problem: Problem, given: Keys | None) -> Found:
+        before = 0 if given is None else baselines.tried(problem)
+        left = evaluations - before
         result = evolve(key, problem, objective=objective, evaluations=left, given=given)
-        return found(result, tried)
+        return found(result, before)
 
-    def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
-        action, given = start
-        tried = compared + (0 if given is None else baselines.tried(problem))
+    def from_action(
+        key: jax.Array,
+        problem: Problem,
+        action: regal.Action,
+        settings: regal.Settings = settings,
+        before: int = 0,
+        given: Keys | None = None,
+    ) -> Found:
         result = regal.search_from(
             key,
             problem,
             action,
             objective=objective,
-            evaluations=evaluations - tried,
+            evaluations=evaluations - before,
             settings=settings,
             given=given,
         )
-        return found(result, tried)
+        return found(result, before)
 
-    def guess(problem: Problem, action: regal.Action) -> Keys:
-        """Return the medians of all Betas, as the only candidate `[1, ...]`."""
-        shapes = keys_shape(problem)
-        return proposes(problem, action)(
-            jax.tree.map(lambda x: jnp.full((1, *x.shape), 0.5), shapes)
-        )
+    def same_for_all(key: jax.Array, problem: Problem, _: Any) -> Found:
+        action = tuned.action(problem, tuned.TUNED[objective])
+        return from_action(key, problem, action, tuned.SETTINGS)
+
+    def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
+        action, given = start
+        before = compared + (0 if given is None else baselines.tried(problem))
+        return from_action(key, problem, action, before=before, given=given)
+
+    def moving(problem: Problem, given: Keys, how: annealing.Settings) -> Any:
+        move = partial(best.neighbour, problem)
+        return partial(annealing.minimize, settings=how, neighbour=move, given=given)
+
+    def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
+        return run(moving(problem, given, CLIMBING), key, problem, baselines.tried(problem))
 
     def proposes(problem: Problem, action: regal.Action) -> Any:
         return regal.proposal(problem, action, dataclasses.replace(settings, trust=1.0))
+
+    def guess(problem: Problem, action: regal.Action) -> Keys:
+        """Return the medians of all Betas, as the only candidate `[1, ...]`."""
+        halves = jax.tree.map(lambda x: jnp.full((1, *x.shape), 0.5), keys_shape(problem))
+        return proposes(problem, action)(halves)
 
     def median(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
         keys = guess(problem, start[0])
@@ -135,16 +133,15 @@ def searches(
         return run(moving(problem, guess(problem, start[0]), how), key, problem, compared)
 
     def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> Found:
-        return Found(
-            *best.improve(key, problem, given, objective=objective, evaluations=evaluations)
-        )
+        how: dict[str, Any] = {"objective": objective, "evaluations": evaluations}
+        return Found(*best.improve(key, problem, given, **how))
 
     return {
         "random search": chance,
-        "BRKGA": standard,
-        "tuned BRKGA": proposed,
+        "BRKGA": brkga,
+        "tuned BRKGA": same_for_all,
         "local search from heuristics": climb,
-        "BRKGA from heuristics": seeded,
+        "BRKGA from heuristics": brkga,
         "REGAL untrained": learned,
         "REGAL": learned,
         "REGAL from heuristics": learned,

@@ -1,22 +1,22 @@
 """Prepare starts of the methods on one graph, and run them."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from experiments.harness.runs import Runs, alike, check_cost, timed, timed_runs, top
+from experiments.harness import runs as harness
+from experiments.harness.runs import Runs, Timed, alike, timed
 from experiments.regal import methods
 from experiments.regal.methods import DEVICES
 from gopt.cost.hardware import Hardware, h100s
 from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.execution import evaluate
 from gopt.cost.schedule.objectives import objective as cost_of
-from gopt.cost.schedule.problem import Problem, prepare
+from gopt.cost.schedule.problem import MAX_TICKS, Problem, prepare
 from gopt.graph.graph import Graph, Shape
 from gopt.graph.padding import bucket, pad
 from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound, schedules_tried
@@ -62,30 +62,19 @@ def _tight(problem: Problem) -> int:
     return int(np.sqrt(peak.min() * peak[costs.makespan.argmin()]))
 
 
-class Timed(NamedTuple):
-    """A value computed on the host from a graph, and the CPU time that this takes.
-
-    Attributes:
-      value: value.
-      seconds: CPU time, s.
-    """
-
-    value: Any
-    seconds: float
+Learned = tuple[Any, regal.Settings]  # parameters and settings of a policy
 
 
 class Case(NamedTuple):
     """One graph on the machine, and the starts of methods.
 
     Attributes:
-      host: problem on the host.
-      problem: problem on the device.
+      problem: graph on the machine.
       graphs: `regal.Inputs`.
       heuristics: keys of all heuristics and of the program's own order, [H + 1, ...].
       proposed: action of `gopt.scheduling.best`.
     """
 
-    host: Problem
     problem: Problem
     graphs: Timed
     heuristics: Timed
@@ -100,16 +89,15 @@ def padded_graph(graph: Graph) -> Graph:
 def case(graph: Graph, objective: str) -> Case:
     """Return one graph, ready for every method."""
     padded = padded_graph(graph)
-    host = task(padded, objective)
+    problem = task(padded, objective)
     read = partial(regal.inputs, settings=regal.Settings(), objective=objective)
-    read(padded, host)  # compile first
-    best.proposed(host, objective)
+    read(padded, problem)  # compile first
+    best.proposed(problem, objective)
     return Case(
-        host,
-        jax.tree.map(jnp.asarray, host),
-        Timed(*timed(lambda: read(padded, host))),
-        Timed(*timed(lambda: baselines.heuristic_keys(host))),
-        Timed(*timed(lambda: best.proposed(host, objective))),
+        problem,
+        timed(lambda: read(padded, problem)),
+        timed(lambda: baselines.heuristic_keys(problem)),
+        timed(lambda: best.proposed(problem, objective)),
     )
 
 
@@ -118,9 +106,16 @@ def heuristics(case: Case, objective: str) -> dict[str, Runs]:
     # The last candidate is the program's own order.
     each = zip(HEURISTICS, _rows(case.heuristics.value), strict=False)
     return {
-        heuristic: once(case, objective, keys, schedules_tried(heuristic, DEVICES), None)
-        for heuristic, keys in each
+        name: once(case, objective, keys, schedules_tried(name, DEVICES), None)
+        for name, keys in each
     }
+
+
+def best_heuristics(tried: Mapping[str, Runs], objective: str) -> dict[str, Runs]:
+    """Return the rows of the table that stand for all heuristics."""
+    least = int(np.nanargmin([runs.cost[0] for runs in tried.values()]))
+    xla = {"XLA's order, split": tried["xla"]} if objective == "peak_memory" else {}
+    return {**xla, "best heuristic": list(tried.values())[least]}
 
 
 def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
@@ -131,14 +126,14 @@ def solvers(case: Case, objective: str, seconds: float) -> dict[str, Runs]:
     """
     from gopt.heuristics.solvers import cp_sat, metis
 
-    parted, seconds_parted = timed(lambda: metis.partition_depth_first(case.host))
+    parted, seconds_parted = timed(lambda: metis.partition_depth_first(case.problem))
     found = {"GP + DFS": once(case, objective, parted, 1, seconds_parted)}
     if objective not in cp_sat.OBJECTIVES:
         return found
     hint = min(_rows(case.heuristics.value), key=partial(_cost, case.problem, objective=objective))
     workers = cores()
     began = time.perf_counter()
-    solved = cp_sat.solve(case.host, hint, objective=objective, seconds=seconds, workers=workers)
+    solved = cp_sat.solve(case.problem, hint, objective=objective, seconds=seconds, workers=workers)
     spent = case.heuristics.seconds + workers * (time.perf_counter() - began)
     return {**found, "CP-SAT": once(case, objective, solved.keys, 1, spent)}
 
@@ -151,36 +146,35 @@ def _rows(keys: Keys) -> list[Keys]:
 def once(case: Case, objective: str, keys: Keys, evaluations: int, seconds: float | None) -> Runs:
     """Return a single run for a scheduler that finds these keys."""
     cost = np.asarray(_cost(case.problem, keys, objective=objective))[None]
-    return Runs(cost, np.array([evaluations]), cost[None], keys, seconds)
+    found = Runs(cost, np.array([evaluations]), cost[None], keys, seconds)
+    return _fitting(found, objective)
 
 
-def starts(case: Case, learned: tuple[Any, regal.Settings], seed: int) -> dict[str, Timed]:
+def starts(case: Case, learned: Learned, seed: int) -> dict[str, Timed]:
     """Return the start of each of `methods.searches`.
 
-    `learned` holds the policy's parameters and settings. The policy before training with this seed
-    is included, to separate the effect of its initial proposals from the effect of training.
+    The policy before training with this seed is included, to separate the effect of its initial
+    proposals from the effect of training.
     """
-    settings = learned[1]
-    first = regal.init(first_key(seed), case.graphs.value, settings=settings)
-    untrained, trained = acted(case, (first, settings)), acted(case, learned)
-    given, proposed = case.heuristics, case.proposed
-    nothing, alone = Timed((), 0.0), Timed((trained.value, None), trained.seconds)
+    given, proposed, nothing = case.heuristics, case.proposed, Timed(None, 0.0)
+    alone = acted(case, learned)
+    both = Timed((alone.value[0], given.value), alone.seconds + given.seconds)
+    every = Timed(best.Starts(given.value, proposed.value), given.seconds + proposed.seconds)
     return {
-        "random search": nothing,
-        "BRKGA": nothing,
-        "tuned BRKGA": nothing,
-        "local search from heuristics": given,
-        "BRKGA from heuristics": given,
-        "REGAL untrained": Timed((untrained.value, None), untrained.seconds),
-        "REGAL": alone,
-        "REGAL from heuristics": Timed(
-            (trained.value, given.value), trained.seconds + given.seconds
-        ),
-        "best of gopt": Timed(
-            best.Starts(given.value, proposed.value), given.seconds + proposed.seconds
-        ),
-        **dict.fromkeys(methods.WITHOUT_BRKGA, alone),
+        **dict.fromkeys(("random search", "BRKGA", "tuned BRKGA"), nothing),
+        **dict.fromkeys(("local search from heuristics", "BRKGA from heuristics"), given),
+        "REGAL untrained": untrained(case, learned[1], seed),
+        "REGAL from heuristics": both,
+        "best of gopt": every,
+        **dict.fromkeys(("REGAL", *methods.WITHOUT_BRKGA), alone),
     }
+
+
+def untrained(case: Case, settings: regal.Settings, seed: int) -> Timed:
+    """Return the start of REGAL with the policy from which a training with this seed begins."""
+    return acted(
+        case, (regal.init(first_key(seed), case.graphs.value, settings=settings), settings)
+    )
 
 
 def first_key(seed: int) -> jax.Array:
@@ -188,49 +182,30 @@ def first_key(seed: int) -> jax.Array:
     return jax.random.fold_in(jax.random.key(seed), 0)
 
 
-def acted(case: Case, learned: tuple[Any, regal.Settings]) -> Timed:
-    """Return the action of a policy; its time includes reading the graph."""
+def acted(case: Case, learned: Learned) -> Timed:
+    """Return the start of REGAL with a policy; its time includes reading the graph."""
     params, settings = learned
     act = partial(_action, params, case.graphs.value, settings=settings)
     act()  # compile first
-    value, seconds = timed(act)
-    return Timed(value, case.graphs.seconds + seconds)
+    action, seconds = timed(act)
+    return Timed((action, None), case.graphs.seconds + seconds)
 
 
 def run(search: Any, keys: jax.Array, case: Case, objective: str, start: Timed) -> Runs:
-    """Return the results of a compiled search from each of the random keys `[S]`.
-
-    Raises:
-      RuntimeError: the returned schedule does not have the reported cost.
-    """
+    """Return the results of a search from random keys; seconds include the making of its start."""
     rows = alike(len(keys), (case.problem, start.value))
-    found, seconds = timed_runs(search.lower(keys, *rows).compile(), keys, *rows)
-    best_keys = top(found)
-    check_cost(found.cost.min(), _cost(case.problem, best_keys, objective=objective))
-    spent = start.seconds + seconds
-    return Runs(found.cost, found.evaluations[0], found.history, best_keys, spent, start.seconds)
+    cost = partial(_cost, case.problem, objective=objective)
+    found = harness.run(search.lower(keys, *rows).compile(), keys, *rows, cost=cost)
+    found = found._replace(seconds=start.seconds + found.seconds, ready=start.seconds)
+    return _fitting(found, objective)
 
 
-def equal_budgets(found: Sequence[Mapping[str, Runs]], names: Sequence[str]) -> dict[str, int]:
-    """Return budgets with which searches take as long as the slowest one, on average over graphs.
-
-    Preparation is assumed to take as long as before, and all evaluations equally long. Budgets are
-    in hundreds, and not below the given one. Methods that do not use their whole budget are left
-    out.
-
-    Args:
-      found: runs of each search on every graph, with one budget.
-      names: names of the searches.
-    """
-    budget = max(int(found[0][name].evaluations[-1]) for name in names)
-    names = [name for name in names if found[0][name].evaluations[-1] == budget]
-    seconds, ready = (
-        {name: np.mean([getattr(each[name], field) for each in found]) for name in names}
-        for field in ("seconds", "ready")
-    )
-    limit = max(seconds.values())
-    longer = {name: (limit - ready[name]) / (seconds[name] - ready[name]) for name in names}
-    return {name: max(budget, 100 * round(budget * longer[name] / 100)) for name in names}
+def _fitting(runs: Runs, objective: str) -> Runs:
+    """Return runs with costs of NaN for schedules that do not fit, where memory binds."""
+    if objective != "capped_makespan":
+        return runs
+    cost, history = (np.where(x >= MAX_TICKS, np.nan, x) for x in (runs.cost, runs.history))
+    return runs._replace(cost=cost, history=history)
 
 
 def bound(graph: Graph, objective: str) -> int:

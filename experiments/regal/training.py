@@ -2,63 +2,46 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.progress import track
 
-from experiments.regal.graphs import noisy
-from experiments.regal.runs import first_key, task
+from experiments.harness import store
+from experiments.harness.graphs import Spec, build
+from experiments.regal.methods import DEVICES
+from experiments.regal.runs import Learned, first_key, task
+from experiments.regal.settings import Settings
 from gopt.cost.schedule import problem as problems
-from gopt.graph import graph as graphs
 from gopt.graph import padding
-from gopt.graph.graph import Graph
+from gopt.graph.graph import Graph, Shape
 from gopt.learning.train import run
 from gopt.program.hashing import digest_arrays
 from gopt.systems import regal
 
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """Settings of the training.
-
-    Attributes:
-      evaluations: budget of each search, smaller than in the test, for speed.
-      graphs: graphs in a step, `G`.
-      samples: actions for each graph, `S`; at least two.
-      variants: noisy copies of each training graph, besides the graph itself.
-      noise: spread of the log-normal noise on their sizes and costs.
-      checkpoint_every: steps between checkpoints.
-      splits: splits whose graphs the policy trains on. Settings, except for the number of steps,
-        were chosen on the validation split, with policies of the training split alone.
-    """
-
-    evaluations: int = 2120
-    graphs: int = 16
-    samples: int = 8
-    variants: int = 1
-    noise: float = 0.1
-    checkpoint_every: int = 25
-    splits: tuple[Literal["train", "validation"], ...] = ("train", "validation")
-
-    def __post_init__(self) -> None:
-        if self.samples < 2:
-            raise ValueError(f"samples is {self.samples}: expected 2 at least, for a baseline")
-        if not self.splits or len(set(self.splits)) < len(self.splits):
-            raise ValueError(f"splits is {self.splits}: expected some, each once")
+CHECKPOINT_EVERY = 25  # steps
+NOISE = 0.1  # spread of the log-normal noise on sizes and costs
 
 
-def pools(
-    train: Sequence[Graph], *, objective: str, training: Training, seed: int
-) -> list[regal.Example]:
-    """Return the training graphs and their noisy variants, a pool for each size of bucket."""
-    rng = np.random.default_rng(seed)
+def noisy(rng: np.random.Generator, graph: Graph) -> Graph:
+    """Return a variant of a graph with noise on its sizes and costs."""
+
+    def scaled(values: Any) -> np.ndarray:
+        return np.rint(np.asarray(values) * rng.lognormal(0, NOISE, np.shape(values)))
+
+    fields = ("flops", "bytes", "workspace", "size")
+    return graph._replace(**{field: scaled(getattr(graph, field)) for field in fields})
+
+
+def pools(specs: Sequence[Spec], settings: Settings) -> list[regal.Example]:
+    """Return training graphs and their noisy variants, a pool for each size of bucket."""
+    objective, training = settings.objective, settings.training
+    rng = np.random.default_rng(settings.seed)
     every = [
-        graph if copy == 0 else noisy(rng, graph, training.noise)
-        for graph in train
+        graph if copy == 0 else noisy(rng, graph)
+        for graph in [build(spec) for spec in track(specs, "tracing training graphs")]
         for copy in range(training.variants + 1)
     ]
     by_size: dict[int, list[Graph]] = {}
@@ -67,7 +50,7 @@ def pools(
 
     def pool(alike: list[Graph]) -> regal.Example:
         buckets = [padding.bucket(graph) for graph in alike]
-        shape = graphs.Shape(*(max(sizes) for sizes in zip(*buckets, strict=True)))
+        shape = Shape(*(max(sizes) for sizes in zip(*buckets, strict=True)))
         padded = [padding.pad(graph, shape) for graph in alike]
         each = [task(graph, objective) for graph in padded]
         problem = problems.stack(each)
@@ -76,42 +59,34 @@ def pools(
             for graph, one in zip(padded, each, strict=True)
         ]
         inputs = jax.tree.map(lambda *x: np.stack(x), *read)
-        standard: Any = regal.standard_costs(
-            jax.random.key(seed), problem, objective=objective, evaluations=training.evaluations
-        )
+        key = jax.random.key(settings.seed)
+        how: dict[str, Any] = {"objective": objective, "evaluations": training.evaluations}
+        standard: Any = regal.standard_costs(key, problem, **how)
         return jax.tree.map(jnp.asarray, regal.Example(problem, inputs, standard))
 
     return [pool(by_size[size]) for size in track(sorted(by_size), "searching training graphs")]
 
 
-def train(
-    pools: Sequence[regal.Example],
-    *,
-    objective: str,
-    policy: regal.Settings,
-    training: Training,
-    seed: int,
-    folder: Path,
-) -> tuple[Any, list[dict[str, float]]]:
-    """Return trained parameters and the metrics of every step.
+def trained(pools: Sequence[regal.Example], settings: Settings) -> Learned:
+    """Return the parameters and settings of a policy after training and saving it.
 
-    Resumes from the newest checkpoint in `folder`, if it has one; the result is the same as without
-    an interruption.
+    Resumes from the newest checkpoint in the folder, if it has one; the result is the same as
+    without an interruption. The metrics of each step are in its `history.json`.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
     """
-    described = {"objective": objective, "seed": seed, "policy": dataclasses.asdict(policy)}
-    described["training"] = dataclasses.asdict(training)
-    described["graphs"] = digest_arrays([(pool.problem, pool.inputs) for pool in pools])
-    described["version"] = regal.VERSION
-    root = jax.random.key(seed)
+    objective, training, policy = settings.objective, settings.training, settings.policy
+    described: dict[str, Any] = {"objective": objective, "seed": settings.seed}
+    described |= {"policy": dataclasses.asdict(policy), "training": dataclasses.asdict(training)}
+    described |= {"graphs": digest_arrays(list(pools)), "version": regal.VERSION}
+    root = jax.random.key(settings.seed)
     first = jax.tree.map(lambda x: x[0], pools[0].inputs)
-    params = regal.init(first_key(seed), first, settings=policy)
+    params = regal.init(first_key(settings.seed), first, settings=policy)
     every = [(pool, row) for pool in pools for row in range(len(pool.standard))]
 
     def step(index: int, state: regal.TrainState) -> tuple[regal.TrainState, Any]:
-        rng = np.random.default_rng((seed, index))
+        rng = np.random.default_rng((settings.seed, index))
         drawn = rng.choice(len(every), training.graphs, replace=len(every) < training.graphs)
         rows = (every[place] for place in drawn)
         return regal.step(
@@ -124,14 +99,17 @@ def train(
             samples=training.samples,
         )
 
-    state, history = run(
+    state, _ = run(
         regal.start(params, settings=policy),
         step,
         steps=policy.steps,
-        folder=folder,
+        folder=settings.folder / "checkpoints",
         described=described,
-        checkpoint_every=training.checkpoint_every,
+        checkpoint_every=CHECKPOINT_EVERY,
         label="training",
         shown="reward",
     )
-    return jax.device_get(state.params), history
+    params, origin = jax.device_get(state.params), store.origin(settings)
+    path = settings.folder / f"{objective}.npz"
+    regal.save(path, params, policy, objective=objective, devices=DEVICES, origin=origin)
+    return params, policy

@@ -36,7 +36,7 @@ class Levels(NamedTuple):
 MIDDLE, WIDEST = SETTINGS.bins // 2, SETTINGS.bins - 1
 UNIFORM = (MIDDLE, WIDEST)
 STANDARD = Levels((UNIFORM, UNIFORM), UNIFORM, UNIFORM, int(0.4 * SETTINGS.bins))
-# Results of `python -m experiments.regal.tuning --objective ...` with default settings.
+# Results of `python -m experiments.regal --table tuning --objective ...`.
 TUNED = {
     "peak_memory": Levels(((6, 15), (7, 11)), (15, 15), (0, 12), 1),
     "makespan": Levels(((0, 15), (6, 4)), (0, 14), (15, 15), 2),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from experiments.harness import command_line
 from experiments.harness.graphs import Spec
 from experiments.local_advantage import __main__ as experiment
-from experiments.local_advantage import ablation, graphs, methods, real, report, runs, training
+from experiments.local_advantage import ablation, graphs, methods, real, report, training
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.learning.checkpoints import Checkpoints
 from gopt.systems import local_advantage
@@ -38,6 +39,7 @@ def small():
         patch.setitem(graphs.SPLITS, "train", TRAIN)
         patch.setitem(graphs.SPLITS, "test", TEST)
         patch.setattr(ablation, "PATHS", 20)
+        patch.setattr(ablation, "LENGTHS", (1, 4))
         patch.setattr("gopt.cost.fusion.problem.fusion_bucket", lambda *_: ROWS)
         patch.setattr(command_line, "start", lambda: None)
         patch.setattr(jax, "clear_caches", lambda: None)
@@ -70,15 +72,7 @@ def test_a_run_trains_searches_and_saves(first):
     saved = {path.name for path in first.iterdir()}
     assert saved == {
         *("settings.json", "runs.json", "improvement.md", "evaluations.md", "seconds.md"),
-        *(
-            "default.png",
-            "random.png",
-            "network.npz",
-            "network.json",
-            "checkpoints",
-            "data",
-            "rows",
-        ),
+        *("default.png", "random.png", "network.npz", "checkpoints", "data", "rows"),
     }
     for path in first.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
@@ -87,36 +81,35 @@ def test_a_run_trains_searches_and_saves(first):
     _, sizes = local_advantage.load(first / "network.npz")
     assert sizes == NETWORK
     rows = json.loads((first / "runs.json").read_text())
-    assert len(rows) == 2 * 2 * 6  # graphs, starts, methods
+    assert [row["start"] for row in rows] == ["default", "random"] * 2
     for row in rows:
-        improvement = np.array(row["improvement"])
-        assert improvement.shape == (2, len(row["evaluations"]))
-        assert (np.diff(improvement, axis=1) >= 0).all()
-        if row["start"] == "default":
-            assert (improvement[:, 0] == 0).all()
-        assert (
-            improvement.max()
-            <= 1 - row["costs"]["priority fusion"] * 0.9 / row["costs"][graphs.DEFAULT]
-        )
+        assert set(row["found"]) == {"guided", *methods.unguided(130)}
+        for found in row["found"].values():
+            history = np.array(found["history"])  # shares of the default's cost
+            assert history.shape == (2, len(found["evaluations"])) and len(history) <= 100
+            assert (np.diff(history, axis=1) <= 0).all()
+            if row["start"] == "default":
+                assert (history[:, 0] == 1).all()
+            assert history.min() >= 0.9 * row["known"]["priority fusion"]
 
 
-def test_shards_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypatch):
-    made = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path, label="")
+def test_records_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypatch):
+    made = training.sampled(settings(tmp_path), "train")
     monkeypatch.setattr(local_advantage, "sample", lambda *_, **__: pytest.fail("sampled again"))
-    again = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path, label="")
+    again = training.sampled(settings(tmp_path), "train")
     for (_, a), (_, b) in zip(made, again, strict=True):
         jax.tree.map(np.testing.assert_array_equal, a, b)
     other = dataclasses.replace(SAMPLING, records=3)
-    with pytest.raises(ValueError, match="holds shards of other settings"):
-        training.shards(TRAIN, sampling=other, seed=0, folder=tmp_path, label="")
+    with pytest.raises(ValueError, match="is of other settings or conditions, records"):
+        training.sampled(settings(tmp_path, sampling=other), "train")
 
 
 def test_interrupted_training_goes_on_as_if_it_had_not_been(first, tmp_path, monkeypatch):
-    shutil.copytree(first / "data" / "train", tmp_path / "d")
-    data = training.shards(TRAIN, sampling=SAMPLING, seed=0, folder=tmp_path / "d", label="")
+    shutil.copytree(first / "data", tmp_path / "data")
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
     whole, _ = local_advantage.load(first / "network.npz")
-    losses = json.loads((first / "network.json").read_text())
+    history = Path("checkpoints/network/history.json")
+    losses = json.loads((first / history).read_text())
     save = Checkpoints.save
 
     def stops(self, step, state):
@@ -127,8 +120,9 @@ def test_interrupted_training_goes_on_as_if_it_had_not_been(first, tmp_path, mon
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", stops)
         with pytest.raises(KeyboardInterrupt):
-            training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
-    resumed, others = training.train(data, settings=NETWORK, seed=0, folder=tmp_path / "parts")
+            training.trained(settings(tmp_path))
+    resumed, _ = training.trained(settings(tmp_path))
+    others = json.loads((tmp_path / history).read_text())
     assert len(losses) == 6 and losses == others
     jax.tree.map(np.testing.assert_array_equal, whole, resumed)
 
@@ -165,8 +159,8 @@ def test_other_routes_are_trained_and_compared(first, tmp_path, few):
     for name in ("guided", "cost model", "policy, zero-shot", "policy, fine-tuned", "random"):
         assert f"| {name} |" in header
     for name in ("cost_model", "policy"):
-        losses = json.loads((tmp_path / f"{name}.json").read_text())
-        assert len(losses) == 3 and np.isfinite(losses).all()
+        steps = json.loads((tmp_path / "checkpoints" / name / "history.json").read_text())
+        assert len(steps) == 3 and np.isfinite([list(step.values()) for step in steps]).all()
 
 
 @pytest.mark.parametrize("target", ["log", "raw"])
@@ -191,7 +185,7 @@ def test_sums_of_single_flips_are_exact(first):
     """True advantages predict paths of one flip: their rank correlation is 1."""
     case = graphs.case(TEST[0])
     params, _ = local_advantage.load(first / "network.npz")
-    found = ablation._paths(params, case, NETWORK, 0)
+    found = ablation._paths(params, NETWORK, case, 0)
     assert found["true ones at the start"][0] == pytest.approx(1)
     assert set(map(len, found.values())) == {len(ablation.LENGTHS)}
 
@@ -210,76 +204,36 @@ def test_all_searches_start_from_what_they_are_given(start, first):
         start
     ]
     costs = [int(cost_of(case.problem, fuse)) for fuse in given]
-    expected = 1 - np.array(costs) / case.costs[graphs.DEFAULT]
+    expected = np.array(costs) / case.costs[graphs.DEFAULT]
     rows = json.loads((first / "runs.json").read_text())
-    found = [row for row in rows if (row["graph"], row["start"]) == (case.name, start)]
-    assert {row["method"] for row in found} == {"guided", *methods.unguided(130)}
-    for row in found:
-        begins = np.array(row["improvement"])[:, 0]
-        np.testing.assert_allclose(begins, expected, err_msg=row["method"])
-        assert row["evaluations"][-1] == 130 and row["seconds"] > 0
-
-
-TARGETED = np.array([[0.0, 0.1, 0.1, 0.3], [0.0, 0.0, 0.0, 0.1]])
-
-
-def test_evaluations_until_a_target():
-    assert runs.target(TARGETED) == pytest.approx(0.2)
-    counts, never = runs.until(TARGETED, 0.1)
-    assert counts.tolist() == [2, 4] and never == 0
-    assert runs.written(counts, never) == "3"
-
-
-def test_what_never_reaches_the_target_counts_as_its_budget():
-    counts, never = runs.until(TARGETED, 0.2)
-    assert counts.tolist() == [4, 4] and never == 1
-    assert runs.written(counts, never) == "≥ 4 (1)"
-
-
-def test_the_share_of_evaluations_is_a_geometric_mean_over_graphs():
-    base, once, twice = np.array([4, 2]), np.array([1, 1]), np.array([2, 2])
-    assert runs.share([(base, base)]) == 1
-    assert runs.share([(once, base), (twice, base)]) == pytest.approx(np.sqrt(1 / 3 * 2 / 3))
-
-
-def test_the_interval_of_the_share_is_about_what_other_runs_give():
-    rng = np.random.default_rng(0)
-
-    def sample(count):  # of three graphs; runs that begin badly are bad for both
-        found = []
-        for _ in range(3):
-            start = rng.lognormal(0, 0.3, count)
-            ours, theirs = rng.lognormal(3, 0.6, count), rng.lognormal(5, 0.4, count)
-            found.append((start * ours, start * theirs))
-        return found
-
-    others = [runs.share(sample(40)) for _ in range(500)]
-    low, high = runs.share_interval(sample(40))
-    assert low < np.median(others) < high
-    assert 0.7 < (high - low) / np.subtract(*np.percentile(others, [97.5, 2.5])) < 1.4
-
-
-def test_runs_are_drawn_with_those_that_begin_alike():
-    base = np.array([1.0, 10.0, 100.0])
-    assert runs.share_interval([(base / 2, base)]) == pytest.approx((0.5, 0.5))
+    (row,) = [row for row in rows if (row["name"], row["start"]) == (case.name, start)]
+    for name, found in row["found"].items():
+        begins = np.array(found["history"])[:, 0]
+        np.testing.assert_allclose(begins, expected, err_msg=name)
+        assert found["evaluations"][-1] == 130 and found["seconds"] > 0
 
 
 def test_where_most_runs_never_get_there_no_interval_is_given():
     pairs = [(np.array([4, 4]), np.array([4, 2]))]
-    assert report._share(pairs, 2, False) == "133 %"
-    assert report._share(pairs, 1, False).startswith("133 % (")
-    assert report._share([(pairs[0][1],) * 2], 0, True) == "100 %"
-    assert report._share([(np.array([4]), np.array([2]))], 0, False) == "200 %"  # one run
+    assert report.share_cell(pairs, 2, is_base=False) == "133 %"
+    assert report.share_cell(pairs, 1, is_base=False).startswith("133 % (")
+    assert report.share_cell([(pairs[0][1],) * 2], 0, is_base=True) == "100 %"
+    assert (
+        report.share_cell([(np.array([4]), np.array([2]))], 0, is_base=False) == "200 %"
+    )  # one run
 
 
 def test_the_search_by_measured_times_is_saved(tmp_path, monkeypatch, first):
     monkeypatch.setitem(
         real.BLOCKS, "tiny", lambda: forward("rnnlm", **{**LSTM, "length": 1, "hidden": 8})
     )
-    learned = local_advantage.load(first / "network.npz")
-    real.compare(learned, evaluations=3, seeds=2, seed=0, folder=tmp_path, blocks=("tiny",))
+    for name in ("mnasnet step", "deeprank step"):
+        monkeypatch.delitem(real.BLOCKS, name)
+    weights = first / "network.npz"
+    experiment.main(settings(tmp_path, table="real", evaluations=3, weights=weights))
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("table.md", "programs.md", "tiny.sqlite", "tiny_default.png", "tiny_random.png"),
+        *("settings.json", "improvement.md", "evaluations.md", "runs.json"),
+        *("programs.md", "tiny.sqlite", "default.png", "random.png"),
     }
     programs = (tmp_path / "programs.md").read_text()
     assert all(name in programs for name in ("XLA", "default", "priority fusion", "best found"))

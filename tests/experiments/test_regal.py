@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,12 @@ import pytest
 
 from experiments.harness import command_line, statistics
 from experiments.harness import graphs as programs
+from experiments.harness import report as results
+from experiments.harness.report import Row, equal_budgets
+from experiments.harness.runs import Runs
 from experiments.regal import __main__ as regal
 from experiments.regal import graphs, methods, report, runs, training, tuned, tuning, variants
+from experiments.regal.settings import Training
 from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.graph.graph import Shape, check
 from gopt.graph.kinds import KINDS
@@ -29,9 +33,7 @@ from gopt.systems import regal as policies
 pytestmark = pytest.mark.slow
 
 POLICY = policies.Settings(bins=4, width=8, rounds=1, steps=4)
-TRAINING = training.Training(
-    evaluations=40, graphs=2, samples=3, variants=1, checkpoint_every=2, splits=("train",)
-)
+TRAINING = Training(evaluations=40, graphs=2, samples=3, variants=1, splits=("train",))
 LSTM = {"batch": 2, "hidden": 32, "vocabulary": 50, "layers": 1}
 TRAIN = (
     programs.Spec("rnnlm", {"length": 1, **LSTM}, True),
@@ -77,7 +79,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     assert "REGAL" in printed and str(folder.name) in printed
     saved = {path.name for path in folder.iterdir()}
     assert saved == {
-        *("settings.json", "table.md", "graphs.md", "runs.json", "training.json"),
+        *("settings.json", "table.md", "graphs.md", "runs.json"),
         *("convergence.png", "seconds.png", "tradeoff.png", "gantt.png", "memory.png"),
         *("peak_memory.npz", "checkpoints", "rows"),
     }
@@ -97,14 +99,15 @@ def test_a_run_trains_evaluates_and_saves(first):
         and values["origin"]["versions"]["jax"] == jax.__version__
     )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights))
-    assert len(json.loads((folder / "training.json").read_text())) == 4
+    assert len(json.loads((folder / "checkpoints" / "history.json").read_text())) == 4
 
     results = json.loads((folder / "runs.json").read_text())
-    assert [result["graph"] for result in results] == [
+    assert [result["name"] for result in results] == [
         programs.name(spec, programs.build(spec)) for spec in TEST
     ]
     for graph in results:
-        assert set(graph["found"]) == {*METHODS, *HEURISTICS}
+        assert set(graph["found"]) == {"XLA's order, split", "best heuristic", *METHODS}
+        assert set(graph["heuristics"]) == {*HEURISTICS}
         for name in METHODS:
             run = graph["found"][name]
             assert len(run["cost"]) == len(run["history"]) == 3 and run["seconds"] > 0
@@ -130,8 +133,8 @@ def test_the_ablation_searches_from_the_policy_in_other_ways(first, tmp_path, mo
     ways = tuple(name for name in methods.ABLATION if name != "annealing from the median")
     monkeypatch.setattr(methods, "ABLATION", ways)
     regal.main(settings(tmp_path, table="ablation", weights=first[0] / "peak_memory.npz"))
-    (graph,) = json.loads((tmp_path / "ablation" / "runs.json").read_text())
-    table = (tmp_path / "ablation" / "table.md").read_text().splitlines()[4:]
+    (graph,) = json.loads((tmp_path / "runs.json").read_text())
+    table = (tmp_path / "table.md").read_text().splitlines()[4:]
     assert all(line.split("|")[4].strip() == "" for line in table)  # there is no tuned BRKGA
     found = {name: graph["found"][name] for name in ways}
     assert found["median of the policy"]["evaluations"] == [
@@ -154,19 +157,28 @@ def test_variants_are_trained_and_compared(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(graphs.SPLITS, "validation", TEST[:1])
     both = dataclasses.replace(TRAINING, splits=("train", "validation"))
     regal.main(settings(tmp_path, table="3", training=both))
-    folder = tmp_path / "variants"
-    assert json.loads((folder / "settings.json").read_text())["training"]["splits"] == ["train"]
-    figures = json.loads((folder / "variants.json").read_text())
-    assert [len(figures[split]["families"]) for split in ("validation", "test")] == [1, 2]
-    costs = figures["test"]["costs"]
-    before = figures["test"]["untrained"]
-    assert set(costs) == {"BRKGA", *few} and set(before) == set(few)
+    folder = tmp_path
+    assert json.loads((folder / "test" / "settings.json").read_text())["training"]["splits"] == [
+        "train"
+    ]
+    graphs_of = {
+        split: json.loads((folder / split / "runs.json").read_text())
+        for split in ("validation", "test")
+    }
+    assert [len(each) for each in graphs_of.values()] == [1, 2]
+    searched = ("BRKGA", *(name for one in few for name in (variants.before(one), one)))
+    costs = {
+        name: [np.mean(graph["found"][name]["cost"]) for graph in graphs_of["test"]]
+        for name in searched
+    }
     # On graphs as tiny as these some policies reach the same costs.
-    assert len({tuple(cost) for cost in [*costs.values(), *before.values()]}) >= 3
+    assert len({tuple(cost) for cost in costs.values()}) >= 3
     lines = (folder / "variants.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
     assert [row[0] for row in rows] == list(few)
-    standard, last, first = (np.array(x) for x in (costs["BRKGA"], costs[few[0]], before[few[0]]))
+    standard, last, first = (
+        np.array(x) for x in [costs[name] for name in ("BRKGA", few[0], variants.before(few[0]))]
+    )
     for column, gain in ((2, 1 - last / standard), (4, (first - last) / standard)):
         middle, error = statistics.mean_interval(100 * gain)
         assert rows[0][column] == f"{middle:+.2f} ± {error:.2f}"
@@ -189,55 +201,19 @@ def test_the_variants_are_those_of_the_paper_and_more():
     )
 
 
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        ("1", [("peak_memory", "test", "")]),
-        (
-            "runtime",
-            [("makespan", "test", "makespan"), ("capped_makespan", "test", "capped_makespan")],
-        ),
-        (
-            "all",
-            [
-                ("peak_memory", "test", ""),
-                ("peak_memory", "transfer", "transfer"),
-                ("makespan", "test", "makespan"),
-                ("capped_makespan", "test", "capped_makespan"),
-                ("peak_memory", "test", "ablation"),
-                ("peak_memory", "", "variants"),
-            ],
-        ),
-    ],
-)
-def test_tables_are_of_these_objectives_and_splits(table, expected, tmp_path, monkeypatch):
-    made = []
-
-    def compare(settings: regal.Settings, learned: Any, searches: Any) -> None:
-        made.append((settings.objective, settings.split, settings.folder))
-
-    monkeypatch.setattr(regal, "compare", compare)
-    monkeypatch.setattr(regal, "policy", lambda settings: None)
-    monkeypatch.setattr(
-        regal, "compare_variants", lambda s: made.append((s.objective, "", s.folder))
-    )
-    regal.main(settings(tmp_path, table=table))
-    assert made == [(*row[:2], tmp_path / row[2]) for row in expected]
-
-
 def test_capacities_bind_where_they_are_part_of_the_objective():
     graph = programs.build(TEST[0])
     free, tight = (runs.case(graph, name) for name in ("makespan", "capped_makespan"))
     costs = [
-        jax.device_get(runs._costs(case.host, case.heuristics.value)) for case in (free, tight)
+        jax.device_get(runs._costs(case.problem, case.heuristics.value)) for case in (free, tight)
     ]
     jax.tree.map(np.testing.assert_array_equal, *costs)
     rows = [list(HEURISTICS).index(name) for name in runs.SCALE]
     peak, makespan = costs[0].peak.max(1)[rows], costs[0].makespan[rows]
-    assert (tight.host.capacity < free.host.capacity).all()
-    assert peak.min() <= tight.host.capacity[0] < peak[makespan.argmin()]
+    assert (tight.problem.capacity < free.problem.capacity).all()
+    assert peak.min() <= tight.problem.capacity[0] < peak[makespan.argmin()]
     middle = np.sqrt(float(peak.min()) * float(peak[makespan.argmin()]))
-    assert tight.host.capacity.tolist() == [int(middle)] * 2
+    assert tight.problem.capacity.tolist() == [int(middle)] * 2
 
 
 @pytest.fixture
@@ -252,25 +228,23 @@ def unlearned(monkeypatch):
 
 def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypatch, unlearned):
     both = dataclasses.replace(TRAINING, splits=("train", "validation"))
-    with pytest.raises(ValueError, match="split is 'validation', which the policy is to be"):
-        settings(tmp_path, split="validation", train=True, training=both)
-    settings(tmp_path, split="validation", train=True)
+    with pytest.raises(ValueError, match="split is 'validation', which the policy is trained on"):
+        regal.policy(settings(tmp_path, split="validation", train=True, training=both))
 
     seen: list[Any] = []
     given = pools()
 
-    def made(train: list[Any], **_: Any) -> list[policies.Example]:
-        seen.extend(train)
+    def made(specs: list[Any], _: Any) -> list[policies.Example]:
+        seen.extend(specs)
         return given
 
     monkeypatch.setattr(training, "pools", made)
     monkeypatch.setitem(graphs.SPLITS, "validation", TEST)
     regal.policy(settings(tmp_path, train=True, training=both))
-    every = [programs.build(spec) for spec in (*TRAIN[:1], *TEST)]
-    assert [int(graph.num_ops) for graph in seen] == [int(graph.num_ops) for graph in every]
+    assert seen == [*TRAIN[:1], *TEST]
     weights = tmp_path / "peak_memory.npz"
     regal.policy(settings(tmp_path, weights=weights))
-    with pytest.raises(ValueError, match="split is 'validation', which the policy was trained on"):
+    with pytest.raises(ValueError, match="split is 'validation', which the policy is trained on"):
         regal.policy(settings(tmp_path, split="validation", weights=weights))
     for wrong in ((), ("train", "train")):
         with pytest.raises(ValueError, match=r"splits is .*: expected some, each once"):
@@ -280,21 +254,14 @@ def test_no_policy_is_evaluated_on_graphs_that_it_trained_on(tmp_path, monkeypat
 def test_training_and_weights_exclude_each_other(tmp_path):
     with pytest.raises(ValueError, match="weights are given, and train is set"):
         settings(tmp_path, train=True, weights=tmp_path / "policy.npz")
-    for table in ("3", "runtime", "all"):
-        with pytest.raises(ValueError, match=f"table is {table}: it has more policies"):
-            settings(tmp_path, table=table, weights=tmp_path / "policy.npz")
+    with pytest.raises(ValueError, match="table 3 trains all its policies"):
+        settings(tmp_path, table="3", weights=tmp_path / "policy.npz")
 
 
 def test_a_budget_that_the_heuristics_exceed_raises(tmp_path):
     settings(tmp_path, evaluations=methods.LEAST)
     with pytest.raises(ValueError, match=r"evaluations is 2: expected \d+ at least"):
         settings(tmp_path, evaluations=2)
-
-
-def test_the_variants_are_not_compared_where_brkga_need_not_fit(tmp_path):
-    for table in ("3", "all"):
-        with pytest.raises(ValueError, match="expected another for table 3"):
-            regal.main(settings(tmp_path, table=table, objective="capped_makespan"))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -313,13 +280,13 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
     for name in ("BRKGA", "BRKGA from heuristics", "REGAL", "REGAL from heuristics"):
         jax.eval_shape(searches[name], jax.random.key(0), case.problem, starts[name].value)
     assert relaxed == 4 * [objective == "capped_makespan"]
-    stacked = jax.tree.map(lambda x: np.asarray(x)[None], case.host)
+    stacked = jax.tree.map(lambda x: np.asarray(x)[None], case.problem)
     policies.standard_costs(jax.random.key(0), stacked, objective=objective, evaluations=20)
     assert relaxed[4:] == [objective == "capped_makespan"]
 
 
 def test_untrained_is_where_training_starts(tmp_path, unlearned):
-    params, _ = train(tmp_path, seed=3)
+    params = train(tmp_path, seed=3)
     case = runs.case(programs.build(TEST[0]), "makespan")
     starts = runs.starts(case, (params, POLICY), 3)
     jax.tree.map(
@@ -342,24 +309,25 @@ def test_the_least_budget_is_enough_for_every_search(objective):
 def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     """Two graphs of one family and one of another."""
 
-    def found(*costs: float) -> runs.Runs:
+    def found(*costs: float) -> Runs:
         cost = np.array(costs)
         history = np.stack([2 * cost, cost], 1)
-        return runs.Runs(cost, np.array([1, 5]), history, None, 1.5)
+        return Runs(cost, np.array([1, 5]), history, None, 1.5)
 
-    def row(name: str, family: str, bound: int, **rows: runs.Runs) -> report.Row:
-        heuristics = {name: found(220.0) for name in HEURISTICS}
+    def row(name: str, family: str, bound: int, **rows: Runs) -> Row:
+        heuristics = {name: found(220.0) for name in report.HEURISTICS}
         rows["tuned BRKGA"] = rows["BRKGA"]._replace(cost=rows["BRKGA"].cost * 1.1)
-        return report.Row(name, family, {**heuristics, **rows}, {}, {}, bound)
+        others: dict[str, Any] = {"long": {}, "timed": {}}
+        return Row(name, family, {**heuristics, **rows}, others, {"bound": bound})
 
     rows = [
         row("x", "b", 100, BRKGA=found(190.0, 210.0), REGAL=found(180.0)),
         row("y", "b", 200, BRKGA=found(200.0), REGAL=found(200.0)),
         row("z", "a", 50, BRKGA=found(100.0), REGAL=found(80.0)),
     ]
-    rows[0].long["REGAL"] = found(160.0)
+    rows[0] = rows[0]._replace(others={"long": {"REGAL": found(160.0)}, "timed": {}})
     assert [each.known for each in rows] == [160, 200, 80]
-    report.report("title", rows, tmp_path, objective="peak_memory")
+    report.write("title", rows, tmp_path, objective="peak_memory")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
     assert list(cells) == ["XLA's order, split", "best heuristic", "BRKGA", "REGAL", "tuned BRKGA"]
@@ -374,26 +342,26 @@ def test_the_table_tells_gain_gap_and_headroom(tmp_path):
     assert cells["REGAL"][2] == f"{middle:+.2f} ± {error:.2f}"
     assert cells["BRKGA"][:2] == ["0", ""] and cells["BRKGA"][3:] == ["0", "18.75", "0", "1.5"]
     assert cells["BRKGA"][2].startswith("+9.09") and cells["tuned BRKGA"][2] == "0"
-    assert cells["best heuristic"][-1] == ""
+    assert cells["best heuristic"][-1] == "1.5"
     saved = json.loads((tmp_path / "runs.json").read_text())
     assert saved[0]["long"]["REGAL"]["cost"] == [160] and saved[0]["known"] == 160
     assert saved[2]["bound"] == 50 and saved[2]["found"]["BRKGA"]["evaluations"] == [1, 5]
 
 
 def test_the_table_tells_what_is_reached_in_equal_seconds(tmp_path):
-    def found(cost: float) -> runs.Runs:
+    def found(cost: float) -> Runs:
         costs = np.array([cost, cost + 10])
-        return runs.Runs(costs, np.array([5]), costs[:, None], None, 1.0)
+        return Runs(costs, np.array([5]), costs[:, None], None, 1.0)
 
     def row(name: str, share: float) -> report.Row:
-        each = {heuristic: found(85.0)._replace(seconds=None) for heuristic in HEURISTICS}
+        each = {name: found(85.0)._replace(seconds=None) for name in report.HEURISTICS}
         each |= {"BRKGA": found(95.0), "REGAL": found(75.0), "CP-SAT": found(45.0)}
         timed = {"BRKGA": found(75.0), "REGAL": found(75.0 - share)}
-        return report.Row(name, name, each, {}, timed, 5)
+        return Row(name, name, each, {"timed": timed}, {"bound": 5})
 
     rows = [row("x", 8), row("y", 16)]
     assert [each.known for each in rows] == [45, 45]
-    report.report("title", rows, tmp_path, objective="peak_memory")
+    report.write("title", rows, tmp_path, objective="peak_memory")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     reached = {r[1].strip(): r[3].strip() for r in (line.split("|") for line in table)}
     middle, error = statistics.mean_interval([10, 20])
@@ -406,46 +374,31 @@ def test_the_table_tells_what_is_reached_in_equal_seconds(tmp_path):
 
 
 def test_budgets_take_the_seconds_of_the_slowest_search():
-    def found(seconds: float, ready: float, evaluations: int = 5000) -> runs.Runs:
-        return runs.Runs(
-            np.ones(2), np.array([9, evaluations]), np.ones((2, 2)), None, seconds, ready
-        )
+    def found(seconds: float, ready: float, evaluations: int = 5000) -> Runs:
+        return Runs(np.ones(2), np.array([9, evaluations]), np.ones((2, 2)), None, seconds, ready)
 
     first = {"a": found(1.0, 0.0), "b": found(3.0, 2.0), "once": found(1.0, 0.9, 1)}
     second = {"a": found(2.0, 0.0), "b": found(4.0, 3.0), "once": found(9.0, 0.9, 1)}
     rows = [each | {"heft": found(50.0, 0.0)} for each in (first, second)]
     # On average b takes 3.5 s, of which 2.5 s to be ready; a takes 1.5 s.
-    assert runs.equal_budgets(rows, ["a", "b", "once"]) == {"a": 11700, "b": 5000}
+    assert equal_budgets(rows, ["a", "b", "once"]) == {"a": 11700, "b": 5000}
     # The slowest keeps a budget that is no hundreds: with fewer, heuristics would not be paid.
     few = [{"a": found(1.0, 0.0, 130), "b": found(3.0, 2.0, 130)}]
-    assert runs.equal_budgets(few, ["a", "b"]) == {"a": 400, "b": 130}
-
-
-def test_costs_within_some_seconds():
-    cost = np.array([2.0, 4.0])
-    history = np.array([[8.0, 6.0, 2.0], [10.0, 4.0, 4.0]])
-    found = runs.Runs(cost, np.array([20, 60, 100]), history, None, seconds=3.0, ready=1.0)
-    reached = [found.within(t).mean() for t in (1.5, 2.0, 2.9, 3.0, 9.0)]
-    assert reached == [9, 9, 5, 3, 3]
-    for unknown in (found.within(1.3), found._replace(seconds=None).within(5.0)):
-        assert np.isnan(unknown).all()
-    once = found._replace(evaluations=np.array([7]), history=cost[:, None])
-    assert once.within(3.0).tolist() == [2, 4] and np.isnan(once.within(2.9)).all()
+    assert equal_budgets(few, ["a", "b"]) == {"a": 400, "b": 130}
 
 
 def test_methods_whose_schedules_do_not_fit_have_no_figures(tmp_path):
-    def found(*costs: float) -> runs.Runs:
+    def found(*costs: float) -> Runs:
         cost = np.array(costs)
-        history = np.stack([np.full(len(cost), np.inf), 2 * cost, cost], 1)
-        return runs.Runs(cost, np.array([5, 6, 7]), history, None, 1.5)
+        history = np.stack([np.full(len(cost), np.nan), 2 * cost, cost], 1)
+        return Runs(cost, np.array([5, 6, 7]), history, None, 1.5)
 
-    heuristics = {name: found(2.0**31) for name in HEURISTICS} | {"etf": found(200.0)}
-    rows = {"BRKGA": found(2.0**30, 2.0**31), "random search": found(300.0, 2.0**30)}
-    rows |= {"tuned BRKGA": found(2.0**30, 120.0)}
-    row = report.Row("x", "a", {**heuristics, **rows, "REGAL": found(150.0, 150.0)}, {}, {}, 100)
-    report.report("title", [row], tmp_path, objective="capped_makespan")
-    for draw in (report.draw_searches, report.draw_tradeoff):
-        draw([row, row], tmp_path, objective="capped_makespan")
+    rows = {"BRKGA": found(2.0**30, np.nan), "random search": found(300.0, np.nan)}
+    rows |= {"tuned BRKGA": found(np.nan, 120.0)}
+    every = {"best heuristic": found(200.0), **rows, "REGAL": found(150.0, 150.0)}
+    row = Row("x", "a", every, {"timed": {}}, {"bound": 100})
+    report.write("title", [row], tmp_path, objective="capped_makespan")
+    report.draw([row, row], tmp_path, objective="capped_makespan")
     table = (tmp_path / "table.md").read_text().splitlines()[4:]
     cells = {r[0]: r[1:] for r in ([c.strip() for c in line[2:-2].split("|")] for line in table)}
     for name in rows:
@@ -459,22 +412,21 @@ def test_methods_whose_schedules_do_not_fit_have_no_figures(tmp_path):
 
 
 def test_the_tradeoff_is_of_gaps_and_seconds(tmp_path, monkeypatch):
-    def found(cost: float, seconds: float | None) -> runs.Runs:
+    def found(cost: float, seconds: float | None) -> Runs:
         one = np.array([cost])
-        return runs.Runs(one, np.array([9]), one[None], None, seconds)
+        return Runs(one, np.array([9]), one[None], None, seconds)
 
-    def row(family: str, known: float, taken: float, gap: float) -> report.Row:
-        heuristics = {name: found(8 * known, None) for name in HEURISTICS}
+    def row(family: str, known: float, taken: float, gap: float) -> Row:
         each = {"BRKGA": found((1 + gap) * known, taken), "REGAL": found(1.5 * known, 2.0)}
-        each["random search"] = found(2.0**30, 1.0)
-        long = {"REGAL": found(known, 9.0)}
-        return report.Row("x", family, {**heuristics, **each}, long, {}, 1)
+        each["random search"] = found(np.nan, 1.0)
+        each["best heuristic"] = found(8 * known, None)
+        return Row("x", family, each, {"long": {"REGAL": found(known, 9.0)}})
 
     drawn = {}
     monkeypatch.setattr(report.plots, "tradeoff", lambda points, **_: drawn.update(points))
-    monkeypatch.setattr(report, "save_figure", lambda *_: None)
+    monkeypatch.setattr(results, "save_figure", lambda *_: None)
     rows = [row("a", 100.0, 1.0, 0.2), row("a", 10.0, 3.0, 0.4), row("b", 10.0, 5.0, 0.9)]
-    report.draw_tradeoff(rows, tmp_path, objective="capped_makespan")
+    results.draw_tradeoff(rows, tmp_path / "tradeoff.png")
     assert drawn == {
         "BRKGA": (3.0, pytest.approx(60.0)),  # a mean over graphs, and one over families
         "REGAL": (2.0, pytest.approx(50.0)),
@@ -488,8 +440,8 @@ def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatc
     more = {"long": 600, "solver_seconds": 1.0, "equal_seconds": True}
     # 150 is compiled already, and random search compiles quickly.
     budgets = {name: 200 if name == "random search" else 150 for name in METHODS}
-    monkeypatch.setattr(runs, "equal_budgets", lambda found, names: budgets)
-    monkeypatch.setattr(methods, "STRONGEST", ("REGAL from heuristics",))
+    monkeypatch.setattr(regal, "equal_budgets", lambda found, names: budgets)
+    monkeypatch.setattr(methods, "STRONGEST", ("REGAL",))
     monkeypatch.setitem(graphs.SPLITS, "test", TEST[:1])
     regal.main(settings(tmp_path / "long", weights=first[0] / "peak_memory.npz", **more))
     assert not (tmp_path / "long" / "checkpoints").exists()
@@ -501,7 +453,7 @@ def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatc
         assert all(new["found"][name]["cost"] == old["found"][name]["cost"] for name in METHODS)
         assert not old["long"] and set(new["long"]) == {*methods.STRONGEST}
         assert old["bound"] == new["bound"] <= new["known"] <= old["known"]
-        heuristics = [new["found"][name]["cost"][0] for name in HEURISTICS]
+        heuristics = [new["heuristics"][name]["cost"][0] for name in HEURISTICS]
         assert new["found"]["CP-SAT"]["cost"][0] <= min(heuristics)
         for method in methods.SEARCHES:
             assert new["found"][method]["evaluations"][-1] == 150
@@ -513,19 +465,11 @@ def test_longer_runs_and_solvers_lower_what_is_known(first, tmp_path, monkeypatc
     assert [row.split("|")[1].strip() for row in rows][2:4] == ["GP + DFS", "CP-SAT"]
 
 
-def test_bad_budgets_raise(tmp_path, monkeypatch):
+def test_bad_budgets_raise(tmp_path):
     with pytest.raises(ValueError, match="long is 2: expected 0, or 150 at least"):
         settings(tmp_path, long=2)
     with pytest.raises(ValueError, match="solver_seconds is -1"):
         settings(tmp_path, solver_seconds=-1)
-    monkeypatch.setattr(regal, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="needs the extra `solvers`"):
-        settings(tmp_path, solver_seconds=1)
-
-
-def test_graphs_of_a_family_count_as_one():
-    means = report.by_family(np.array([1.0, 5.0, 3.0, 7.0]), ["b", "a", "b", "a"])
-    np.testing.assert_array_equal(means, [6.0, 2.0])
 
 
 def test_a_missing_policy_is_missing(tmp_path):
@@ -542,18 +486,13 @@ def test_memory_is_exact_where_it_is_the_objective():
 
 @cache
 def pools() -> list[policies.Example]:
-    return training.pools(
-        [programs.build(spec) for spec in TRAIN],
-        objective="makespan",
-        training=TRAINING,
-        seed=1,
-    )
+    return training.pools(TRAIN, settings(Path(), objective="makespan", seed=1))
 
 
-def train(folder: Path, **changes: Any) -> tuple[Any, list[dict[str, float]]]:
+def train(folder: Path, **changes: Any) -> Any:
     # The objective of the first run, so that steps are compiled already.
-    defaults = {"objective": "peak_memory", "policy": POLICY, "seed": 1, "training": TRAINING}
-    return training.train(changes.pop("pools", pools()), **defaults | changes, folder=folder)
+    made = changes.pop("pools", pools())
+    return training.trained(made, settings(folder, **{"seed": 1, **changes}))[0]
 
 
 def test_the_pools_have_every_graph_and_its_variants():
@@ -572,8 +511,10 @@ def test_the_pools_have_every_graph_and_its_variants():
 
 
 def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch):
-    whole, watched = train(tmp_path / "whole")
-    assert len(watched) == 4 and all(np.isfinite([*w.values()]).all() for w in watched)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
+    whole = train(tmp_path / "whole")
+    watched = (tmp_path / "whole" / "checkpoints" / "history.json").read_text()
+    assert len(json.loads(watched)) == 4 and "NaN" not in watched
 
     save = Checkpoints.save
     seen = []
@@ -591,14 +532,13 @@ def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch
     (half,) = seen
     assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (half, whole)), strict=True))
     resumed = train(tmp_path / "parts")
-    jax.tree.map(np.testing.assert_array_equal, resumed[0], whole)
-    assert resumed[1] == watched
+    jax.tree.map(np.testing.assert_array_equal, resumed, whole)
+    assert (tmp_path / "parts" / "checkpoints" / "history.json").read_text() == watched
     # What is done is not done again.
     with monkeypatch.context() as patch:
         patch.setattr(policies, "step", lambda *_, **__: 1 / 0)
         again = train(tmp_path / "parts")
-    jax.tree.map(np.testing.assert_array_equal, again[0], whole)
-    assert again[1] == watched
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
 
     last = pools()[-1]
     other = last._replace(problem=last.problem._replace(size=last.problem.size + 1))
@@ -610,7 +550,7 @@ def test_interrupted_training_resumes_with_the_same_result(tmp_path, monkeypatch
         ({"training": dataclasses.replace(TRAINING, samples=2)}, "training = .*'samples': 2"),
         ({"pools": [*pools()[:-1], other]}, "graphs = .*: expected"),
     ):
-        with pytest.raises(ValueError, match=f"parts holds a run with {name}"):
+        with pytest.raises(ValueError, match=f"checkpoints holds a run with {name}"):
             train(tmp_path / "parts", **changes)
 
 
@@ -637,82 +577,71 @@ def test_neighbours_are_levels_some_of_which_moved():
     assert (leaves != standard).any(0).all()
 
 
+def rewards(key: Any, tried: Any) -> np.ndarray:
+    """Best is an elite bias of 15."""
+    return np.array([one.elite_bias - 0.5 for one in tried])
+
+
 def test_tuning_keeps_the_best_of_each_round(monkeypatch):
-    tried = []
+    rounds = []
 
-    def rewards(key: Any, pool: Any, levels: Any, _: Any) -> np.ndarray:
-        """Best is an elite bias of 15, on each of two graphs."""
-        tried.append(list(levels))
-        each = np.array([float(one.elite_bias) for one in levels])
-        return np.stack([each, each - 1])
+    def recorded(key: Any, tried: Any) -> np.ndarray:
+        rounds.append(list(tried))
+        return rewards(key, tried)
 
-    monkeypatch.setattr(tuning, "rewards", rewards)
-    found = tuning.tune([None], tuning.Settings(rounds=6, candidates=5))
-    for before, levels, row in zip([None, *found], tried, found, strict=False):
-        assert len(levels) == 5
-        assert levels[0]._asdict() == (before["levels"] if before else tuned.STANDARD._asdict())
-        assert row["levels"]["elite_bias"] == max(one.elite_bias for one in levels)
-        assert row["reward"] == row["levels"]["elite_bias"] - 0.5
-    assert found[-1]["levels"]["elite_bias"] > tuned.STANDARD.elite_bias
+    monkeypatch.setattr(tuning, "ROUNDS", 6)
+    before = tuned.STANDARD
+    for best, tried in zip(tuning.tune(recorded, 0), rounds, strict=True):
+        assert len(tried) == tuning.CANDIDATES and tried[0] == before
+        assert best.elite_bias == max(one.elite_bias for one in tried)
+        before = best
+    assert len(rounds) == 6 and before.elite_bias > tuned.STANDARD.elite_bias
 
 
-def test_levels_are_confirmed_by_several_searches_on_all_graphs(monkeypatch):
+def test_levels_are_confirmed_by_several_searches():
     keys = []
 
-    def rewards(key: Any, pool: int, levels: Any, _: Any) -> np.ndarray:
-        """A pool of one graph, and one of two."""
-        keys.append((pool, *jax.random.key_data(key).tolist()))
-        return np.array([[one.elite_bias for one in levels]] * pool) - float(pool)
+    def recorded(key: Any, tried: Any) -> np.ndarray:
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return rewards(key, tried) + len(keys)
 
-    monkeypatch.setattr(tuning, "rewards", rewards)
     kept = [tuned.STANDARD._replace(elite_bias=bias) for bias in (3, 1)]
-    found = tuning.confirm(jax.random.key(0), [1, 2], kept, tuning.Settings(confirmations=3))
-    assert found == pytest.approx([3 - 5 / 3, 1 - 5 / 3])
-    assert len(keys) == len(set(keys)) == 6
+    found = tuning.confirm(recorded, jax.random.key(0), kept)
+    assert found == pytest.approx([2.5 + 2.5, 0.5 + 2.5])
+    assert len(keys) == len(set(keys)) == tuning.CONFIRMATIONS == 4
 
 
 def test_what_wins_is_compared_with_the_standard_by_other_random_numbers(tmp_path, monkeypatch):
     asked: dict[Any, list[Any]] = {}
 
-    def rewards(key: Any, pool: Any, levels: Any, _: Any) -> np.ndarray:
-        """Those of a large elite bias are high."""
-        asked.setdefault(tuple(jax.random.key_data(key).tolist()), []).append(list(levels))
-        return np.array([[float(one.elite_bias) for one in levels]])
+    def recorded(pools: Any, objective: str, evaluations: int, key: Any, tried: Any) -> Any:
+        asked.setdefault(tuple(jax.random.key_data(key).tolist()), []).append(list(tried))
+        return rewards(key, tried)
 
-    monkeypatch.setattr(tuning, "rewards", rewards)
+    monkeypatch.setattr(tuning, "mean_rewards", recorded)
     monkeypatch.setattr(training, "pools", lambda *_, **__: [None])
-    settings = tuning.Settings(rounds=4, candidates=3, confirmations=2, folder=tmp_path)
-    tuning.main(settings)
-    assert all(len(tried) == 1 for tried in asked.values()) and len(asked) == 4 + 2 + 2
+    regal.main(settings(tmp_path, table="tuning"))
+    rounds = tuning.ROUNDS + 2 * tuning.CONFIRMATIONS
+    assert all(len(tried) == 1 for tried in asked.values()) and len(asked) == rounds
     *_, last = asked.values()
     saved = json.loads((tmp_path / "tuning.json").read_text())
     best = max(saved["confirmed"], key=lambda kept: kept["reward"])
-    assert [levels.elite_bias for levels in last[0]] == [
-        tuned.STANDARD.elite_bias,
-        best["levels"]["elite_bias"],
-    ]
-    assert saved["best"]["reward"] == best["levels"]["elite_bias"]
-    assert saved["best"]["standard"] == tuned.STANDARD.elite_bias
+    assert last[0][0] == tuned.STANDARD
+    assert last[0][1].elite_bias == best["levels"]["elite_bias"]
+    assert saved["best"]["reward"] == best["reward"]
+    assert saved["best"]["standard"] == tuned.STANDARD.elite_bias - 0.5
 
 
-def test_rewards_of_levels_are_those_of_searches(tmp_path, capsys):
+def test_rewards_of_levels_are_those_of_searches():
     """Where time is what counts and transfers take long, one device for all is better."""
-    sizes = {"rounds": 1, "candidates": 2, "confirmations": 1}
-    settings = tuning.Settings(objective="makespan", **sizes, folder=tmp_path, training=TRAINING)
     every = [tuned.STANDARD, tuned.STANDARD._replace(devices=((15, 0), (0, 0)))]
     (pool, *_), key = pools(), jax.random.key(0)
-    reward = tuning.rewards(key, pool, every, settings)
-    assert reward.shape == (len(pool.standard), 2) and (reward[:, 1] > reward[:, 0]).all()
-    again = tuning.rewards(key, pool, every[::-1], settings)
-    np.testing.assert_array_equal(again[:, ::-1], reward)  # the same luck for all
-
-    tuning.main(settings)
-    saved = json.loads((tmp_path / "tuning.json").read_text())
-    (row,), (kept,) = saved["rounds"], saved["confirmed"]
-    assert row["levels"] == kept["levels"] == saved["best"]["levels"]
-    assert f"reward {saved['best']['reward']:.4f}, that of standard" in capsys.readouterr().out
+    mean = partial(tuning.mean_rewards, objective="makespan", evaluations=40)
+    standard, single = mean([pool], key=key, tried=every)
+    assert single > standard
+    assert mean([pool], key=key, tried=every[::-1]).tolist() == [single, standard]  # same luck
     # A cost that is very much higher, as where a schedule does not fit, counts no more than this.
-    worst = tuning.rewards(key, pool._replace(standard=pool.standard / 1e6), every, settings)
+    worst = mean([pool._replace(standard=pool.standard / 1e6)], key=key, tried=every)
     assert (worst == tuning.WORST).all()
 
 
@@ -748,9 +677,9 @@ def test_the_transfer_set_is_what_xla_makes_of_the_test_set(monkeypatch):
 def test_the_table_of_graphs(tmp_path, monkeypatch, capsys):
     splits = {"train": TRAIN[:1], "test": TEST[1:]}
     monkeypatch.setattr(graphs, "SPLITS", splits)
-    graphs.main(graphs.Settings(folder=tmp_path))
+    regal.main(settings(tmp_path, table="graphs"))
     assert "Graphs of the REGAL experiment" in capsys.readouterr().out
-    lines = (tmp_path / "table.md").read_text().splitlines()[4:]
+    lines = (tmp_path / "all_graphs.md").read_text().splitlines()[4:]
     rows = [[cell.strip() for cell in line[2:-2].split("|")] for line in lines]
     assert [row[:2] for row in rows] == [["train", "rnnlm"], ["test", "squeezenet"]]
     built = programs.build(TEST[1])
@@ -762,7 +691,7 @@ def test_the_table_of_graphs(tmp_path, monkeypatch, capsys):
 
 def test_noise_changes_sizes_and_costs_and_nothing_else():
     graph = programs.build(TRAIN[0])
-    noisy = graphs.noisy(np.random.default_rng(0), graph, 0.1)
+    noisy = training.noisy(np.random.default_rng(0), graph)
     check(noisy)
     changed = {f for f, a, b in zip(graph._fields, graph, noisy, strict=True) if (a != b).any()}
     assert {"size"} <= changed <= {"size", "flops", "bytes", "workspace"}

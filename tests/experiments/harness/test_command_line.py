@@ -82,7 +82,7 @@ def test_cells_are_shown_as_they_are(tmp_path, capsys):
 MODULES = (
     *("apply", "fuse", "fused_time", "go", "large"),
     *("go.studies.ablations", "go.studies.timed", "go.studies.validate"),
-    *("prediction", "regal", "regal.tuning", "rewrite", "rewrite.generating"),
+    *("prediction", "regal", "rewrite", "rewrite.generating"),
     *("rewrite.gpu", "rewrite.searching", "throughput", "xrlflow", "xrlflow.ablation"),
     *("xrlflow.pretraining", "xrlflow.shapes", "xrlflow.speed", "local_advantage"),
 )

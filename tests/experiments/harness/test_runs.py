@@ -29,10 +29,11 @@ def test_all_runs_are_found_and_timed():
     keys = jax.random.split(jax.random.key(0), 4)
     rows = runs.alike(4, jnp.float32(0.5))
     ready = runs.over_runs(search).lower(keys, rows).compile()
-    found, seconds = runs.timed_runs(ready, keys, rows)
-    assert found.cost.shape == (4,) and found.history.shape == (4, 3) and seconds >= 0
-    best = runs.top(found)
-    runs.check_cost(found.cost.min(), abs(best.x - best.y))
+    found = runs.run(ready, keys, rows, cost=lambda best: abs(best.x - best.y))
+    assert found.cost.shape == (4,) and found.history.shape == (4, 3) and found.seconds >= 0
+    assert abs(found.best.x - found.best.y) == found.cost.min()
+    with pytest.raises(RuntimeError, match="a search reports"):
+        runs.run(ready, keys, rows, cost=lambda best: best.x)
     with pytest.raises(RuntimeError, match=r"a search reports .*, its decision costs 2"):
         runs.check_cost(found.cost.min(), 2.0)
 
@@ -46,6 +47,15 @@ def test_costs_by_evaluations_and_by_seconds():
     np.testing.assert_array_equal(one.within(9.0), [2, 1])
     assert np.isnan(one.within(1.0)).all() and np.isnan(one.within(1.5)).all()
     assert np.isnan(one._replace(seconds=None).within(9.0)).all()
+
+
+def test_evaluations_until_a_cost():
+    history = np.array([[1.0, 0.9, 0.9, 0.7], [1.0, 1.0, 1.0, 0.9]])
+    one = runs.Runs(history[:, -1], np.array([1, 2, 3, 4]), history)
+    counts, never = one.until(0.9)
+    assert counts.tolist() == [2, 4] and never == 0
+    counts, never = one.until(0.8)  # a run that never gets there counts as its budget
+    assert counts.tolist() == [4, 4] and never == 1
 
 
 def test_runs_come_back_as_they_were(tmp_path):
