@@ -98,7 +98,7 @@ def test_a_name_that_is_not_known_is_a_tidy_error_that_lists_the_others(name, ca
     fields = fields or [f for f in dataclasses.fields(module.Settings) if f.name == "split"]
     for field in fields:
         option = f"--{field.name.replace('_', '-')}"
-        needed = {"go.validate": ["--weights", "x"], "rewrite.gpu": ["--target", "x"]}.get(name, [])
+        needed = {"rewrite.gpu": ["--target", "x"]}.get(name, [])
         monkeypatch.setattr(sys, "argv", ["it", *needed, option, "foo"])
         with pytest.raises(SystemExit) as stopped:
             command_line.run(lambda _: None, module.Settings, module.__doc__)
