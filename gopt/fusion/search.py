@@ -124,10 +124,7 @@ def search(
     Raises:
       ValueError: `evaluations` is less than one, or `moves` is empty.
     """
-    if evaluations < 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if not moves:
-        raise ValueError("moves is empty: expected one at least")
+    guided.check_budget(evaluations, moves)
     settings = settings or guided.Settings()
     ask = jax.jit(partial(guided.ask, settings=settings))
     change = jax.jit(partial(guided.change, moves=tuple(moves)))

@@ -99,10 +99,6 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
     last, first = index.copy(), index.copy()
     np.maximum.at(last, sender, consumer)
     np.minimum.at(first, consumer, sender)
-    largest = np.full(n, -1)
-    by_size = np.argsort(size, kind="stable")
-    largest[producer[by_size]] = by_size
-    dimensions = np.where(largest[:, None] >= 0, np.maximum(np.asarray(graph.shape)[largest], 0), 0)
     problem = prepare(graph, unit_rate_devices(1))
     spectral = op_coordinates(problem, SPECTRAL)
     columns = [
@@ -120,7 +116,7 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
         *spectral,
     ]
     features = np.zeros((rows.ops, len(OP_FEATURES)), np.float32)
-    features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(dimensions)], 1)
+    features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(largest_dimensions(graph))], 1)
     edges = np.zeros((rows.uses, 2), np.float32)
     edges[:e] = np.stack([_relative(size)[tensor], np.log1p(readers)[tensor]], 1)
     return GraphsTuple(
@@ -132,6 +128,16 @@ def to_graphs_tuple(graph: Graph, guide: Guide | None = None) -> GraphsTuple:
         n_node=np.array([n, rows.ops - n], np.int32),
         n_edge=np.array([e, rows.uses - e], np.int32),
     )
+
+
+def largest_dimensions(graph: Graph) -> np.ndarray:
+    """Return the dimensions of the largest output of each real op, 0 if missing, `[n, RANK]`."""
+    n, t = int(graph.num_ops), int(graph.num_tensors)
+    producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
+    by_size = np.argsort(size, kind="stable")
+    dimensions = np.zeros((n, MAX_RANK))
+    dimensions[producer[by_size]] = np.maximum(np.asarray(graph.shape)[by_size], 0)
+    return dimensions
 
 
 def _along_the_guide(

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 _CHANGE = 20.0  # largest change of a log-probability that PPO counts
@@ -51,8 +52,7 @@ def baseline_error(reward: jax.Array, baseline: jax.Array) -> jax.Array:
 
 def categorical_log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
     """Return the log-probability of each action, `[...]`, for logits `[..., K]`."""
-    log_probs = jax.nn.log_softmax(logits)
-    return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
+    return -optax.softmax_cross_entropy_with_integer_labels(logits, action)
 
 
 def categorical_entropy(logits: jax.Array) -> jax.Array:

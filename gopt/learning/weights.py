@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from gopt.cost.hardware import unit_rate_devices
+from gopt.cost.schedule.problem import Problem, prepare
 from gopt.files import write_whole
+from gopt.graph.graph import Graph, Op, from_ops
 
 Tree = Any
 _RECORD = "gopt.weights"  # name of the JSON record among the arrays
@@ -32,8 +36,9 @@ class Format:
       settings: class of its settings, a frozen dataclass of JSON values and tuples.
       reads: other values that the parameters depend on, as JSON values by name, such as features
         and op kinds. Files with other values are refused.
-      init: maps the settings and parameters of a file to a function that makes parameters of the
-        right shapes. That function is traced and never run.
+      init: function of the system that makes parameters, from a key and inputs. It is traced and
+        never run.
+      smallest: maps the settings and parameters of a file to inputs that give `init` its shapes.
       shipped: files that ship with gopt, by label. The first one is the default.
     """
 
@@ -41,7 +46,8 @@ class Format:
     version: int
     settings: type
     reads: Mapping[str, Any]
-    init: Callable[[Any, Tree], Callable[[], Tree]]
+    init: Callable[..., Tree]
+    smallest: Callable[[Any, Tree], Any]
     shipped: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
     def save(
@@ -103,8 +109,13 @@ class Format:
             if record.get(name) != json.loads(json.dumps(value)):  # JSON has no tuples
                 raise ValueError(f"{path} holds weights for other {name} than this version of gopt")
         settings = self._settings(path, record)
-        expected_shapes = jax.eval_shape(self.init(settings, params))
-        if _shapes(params) != _shapes(expected_shapes):
+        try:
+            inputs = self.smallest(settings, params)
+            init = partial(self.init, jax.random.key(0), inputs, settings=settings)
+            has_shapes = _shapes(params) == _shapes(jax.eval_shape(init))
+        except (KeyError, IndexError, ValueError):  # parameters of another network
+            has_shapes = False
+        if not has_shapes:
             raise ValueError(f"{path} holds parameters of other shapes than its settings say")
         return params, settings
 
@@ -143,6 +154,12 @@ class Format:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} holds no settings of {self.system}: {error}") from error
         return settings
+
+
+def one_op(devices: int = 1) -> tuple[Graph, Problem]:
+    """Return the smallest graph and its scheduling problem, for `Format.smallest`."""
+    graph = from_ops([Op()])
+    return graph, prepare(graph, unit_rate_devices(devices))
 
 
 def save_weights(path: str | os.PathLike[str], params: Tree, record: Mapping[str, Any]) -> None:

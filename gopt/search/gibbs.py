@@ -51,18 +51,9 @@ def visit(
     temperature: jax.Array | float,
     values: int = 2,
 ) -> State:
-    """Resample the decision of one node; this takes `values - 1` evaluations.
+    """Resample the decision of one node, int32 `[]`; this takes `values - 1` evaluations.
 
-    Args:
-      key: random key.
-      state: current chain.
-      node: index of the decision, int32 `[]`.
-      cost: function from decisions `[P, N]` to costs `[P]`.
-      temperature: τ > 0, in units of the cost.
-      values: number of values of a decision, `K`.
-
-    Raises:
-      ValueError: `values` is less than two, or a concrete temperature is not positive.
+    The other arguments and the errors are as in `minimize`.
     """
     _check(temperature, values)
     own = state.decisions[node]
@@ -95,17 +86,8 @@ def sweep(
 ) -> State:
     """Visit each node once, in order; `jax.vmap` runs many chains.
 
-    Args:
-      key: random key.
-      state: current chain.
-      nodes: indices of the decisions to visit, int32 `[M]`, with padding.
-      num_nodes: number of nodes without padding.
-      cost: function from decisions `[P, N]` to costs `[P]`.
-      temperature: τ > 0, in units of the cost.
-      values: number of values of a decision, `K`.
-
-    Raises:
-      ValueError: `values` is less than two, or a concrete temperature is not positive.
+    The nodes are indices of decisions, int32 `[M]`, with padding; `num_nodes` is their number
+    without it. The other arguments and the errors are as in `minimize`.
     """
 
     def step(k: jax.Array, state: State) -> State:

@@ -193,6 +193,18 @@ def tell(
     )
 
 
+def check_budget(evaluations: int, moves: Sequence[Move]) -> None:
+    """Check that a search has evaluations and moves.
+
+    Raises:
+      ValueError: `evaluations` is less than one, or `moves` is empty.
+    """
+    if evaluations < 1:
+        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    if not moves:
+        raise ValueError("moves is empty: expected one at least")
+
+
 def minimize(
     key: jax.Array,
     cost: DecisionCost,
@@ -222,10 +234,7 @@ def minimize(
     Raises:
       ValueError: `evaluations` is less than one, or `moves` is empty.
     """
-    if evaluations < 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if not moves:
-        raise ValueError("moves is empty: expected one at least")
+    check_budget(evaluations, moves)
     settings = settings or Settings()
     state = init(start, cost(start[None])[0], moves=len(moves))
     first = state.cost

@@ -94,6 +94,35 @@ def tokens(batch: int, length: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((batch, length), jnp.int32)
 
 
+def image_classifier(name: str, module: nn.Module, *, batch: int, size: int) -> Workload:
+    """Return the workload of a model that maps `image(batch, size)` to logits."""
+    labels = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    return Workload(name, module, (image(batch, size),), cross_entropy, labels)
+
+
+def language_model(name: str, module: nn.Module, *, batch: int, length: int) -> Workload:
+    """Return the workload of a model that maps `tokens(batch, length)` to next-token logits."""
+    sequence = tokens(batch, length)
+    return Workload(name, module, (sequence,), cross_entropy, sequence)
+
+
+def text_to_text(
+    name: str,
+    module: nn.Module,
+    batch: int,
+    source_length: int,
+    target_length: int,
+    *,
+    loss: Callable[[Tree, Tree], jax.Array] | None = None,
+) -> Workload:
+    """Return the workload of a model that maps pairs of texts to next-token logits of the second.
+
+    The loss is the cross-entropy by default.
+    """
+    source, target = tokens(batch, source_length), tokens(batch, target_length)
+    return Workload(name, module, (source, target), loss or cross_entropy, target)
+
+
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """Return the mean cross-entropy of logits against integer labels.
 

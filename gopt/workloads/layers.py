@@ -1,5 +1,6 @@
 """Layers and checks of several convolutional workloads. Images are NHWC."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import flax.linen as nn
@@ -87,6 +88,37 @@ def max_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
       strides: stride in both directions.
     """
     return nn.max_pool(x, (3, 3), (strides, strides), "SAME")
+
+
+def check_sizes(module: nn.Module, **sizes: int) -> None:
+    """Check that the whole numbers among a module's attributes, and more sizes, are at least 1.
+
+    Raises:
+      ValueError: a number is smaller; the message names the first one.
+    """
+    own = {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
+    whole = {name: value for name, value in own.items() if isinstance(value, int)}
+    check_at_least(1, **sizes, **whole)
+
+
+def check_multiple(**sizes: int) -> None:
+    """Check that the first of two sizes is a multiple of the second.
+
+    Raises:
+      ValueError: it is not.
+    """
+    (name, value), (divisor, number) = sizes.items()
+    if value % number:
+        raise ValueError(f"{name}: expected a multiple of {divisor} = {number}, got {value}")
+
+
+def check_blocks(blocks: Sequence[int]) -> None:
+    """Check that there is at least one block in each stage.
+
+    Raises:
+      ValueError: a stage has none; the message names the first one.
+    """
+    check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
 
 
 def check_at_least(minimum: int, **settings: int) -> None:

@@ -86,9 +86,11 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return chances / chances.sum()
 
 
-def lstm(cell: np.ndarray, hidden: np.ndarray, told: np.ndarray, kept: np.ndarray) -> Any:
-    into, forget, out, new = np.split(told + hidden @ kept, 4)
-    cell = sigmoid(forget + 1) * cell + sigmoid(into) * np.tanh(new)
+def lstm(params: Any, cell: np.ndarray, hidden: np.ndarray, row: np.ndarray) -> Any:
+    into, forget, new, out = (
+        row @ params[f"i{gate}"]["kernel"] + _dense(params[f"h{gate}"], hidden) for gate in "ifgo"
+    )
+    cell = sigmoid(forget) * cell + sigmoid(into) * np.tanh(new)
     return cell, sigmoid(out) * np.tanh(cell)
 
 
@@ -102,12 +104,12 @@ def device_log_prob(
     params: Any, groups: np.ndarray, device: np.ndarray, bound: float, temperature: float
 ) -> float:
     """Return the log-probability of the devices of groups, given group embeddings `[K, F]`."""
-    half = len(params["kept_forwards"])
+    half = len(params["recall"]["kernel"]) // 2
     states = []
     for way, order in (("forwards", groups), ("backwards", groups[::-1])):
         cell, hidden, found = np.zeros(half), np.zeros(half), []
         for row in order:
-            cell, hidden = lstm(cell, hidden, _dense(params[way], row), params[f"kept_{way}"])
+            cell, hidden = lstm(params[way]["cell"], cell, hidden, row)
             found.append(hidden)
         states.append((cell, hidden, found))
     (cell, hidden, ahead), (last_cell, last_hidden, behind) = states
@@ -116,9 +118,10 @@ def device_log_prob(
         _dense(params["recall"], np.concatenate(both))
         for both in zip(ahead, behind[::-1], strict=True)
     ]
-    total, before = 0.0, len(params["before"]) - 1
+    one_hot = np.eye(len(params["decoder"]["ii"]["kernel"]))  # rows: devices, and none
+    total, before = 0.0, len(one_hot) - 1
     for chosen in device:
-        cell, hidden = lstm(cell, hidden, params["before"][before], params["kept"])
+        cell, hidden = lstm(params["decoder"], cell, hidden, one_hot[before])
         scores = [np.tanh(hidden @ params["ask"] + row) @ params["score"][:, 0] for row in memory]
         context = sum(w * row for w, row in zip(softmax(np.array(scores)), memory, strict=True))
         logits = np.concatenate([hidden, context]) @ params["to_device"]

@@ -10,14 +10,7 @@ import pytest
 from jax import lax
 
 from experiments.rewrite import generating
-from gopt.rewriting.generate_rules.choosing import (
-    Generator,
-    RuleCandidate,
-    independent,
-    is_derivable,
-    is_same,
-    is_useless,
-)
+from gopt.rewriting.generate_rules import choosing
 from gopt.rewriting.generate_rules.domains import IMAGES, MATRICES, AxisEqualities
 from gopt.rewriting.generate_rules.enumeration import Expressions
 from gopt.rewriting.generate_rules.equalities import Equality, names_of
@@ -64,7 +57,7 @@ def generator(domain, operators, kind=Expressions):
     expressions = kind(domain)
     for level in range(operators):
         expressions.grow(last=level == operators - 1)
-    found = Generator(expressions, times=1)
+    found = choosing.Generator(expressions, times=1)
     for group in found.groups():
         found.choose(group)
     return found
@@ -280,7 +273,7 @@ def test_sides_of_a_product_are_swapped_if_both_have_one_precision():
 
 def found_of(left, right, shapes):
     equality = Equality((left, right), shapes, False)
-    return [RuleCandidate(equality, rule) for rule in equality.rules()]
+    return [choosing.RuleCandidate(equality, rule) for rule in equality.rules()]
 
 
 def test_what_follows_from_rules_is_told():
@@ -288,10 +281,11 @@ def test_what_follows_from_rules_is_told():
     joined = matmul("x", concat("y", "z", axis=-1))
     parts = concat(matmul("x", "y"), matmul("x", "z"), axis=-1)
     split, join = found_of(joined, parts, shapes)
-    assert is_derivable(join, RULES)  # two products are parts of one, and all parts are the whole
-    assert not is_derivable(split, RULES)
-    assert is_derivable(split, [*RULES, split.rule])
-    assert not is_derivable(join, [])
+    # Two products are parts of one, and all parts are the whole.
+    assert choosing.is_derivable(join, RULES)
+    assert not choosing.is_derivable(split, RULES)
+    assert choosing.is_derivable(split, [*RULES, split.rule])
+    assert not choosing.is_derivable(join, [])
 
 
 def test_what_follows_from_the_rest_is_left_out():
@@ -299,18 +293,18 @@ def test_what_follows_from_the_rest_is_left_out():
     special = found_of(mul("x", add("y", "y")), mul("y", add("x", "x")), shapes)
     general = found_of(mul("x", add("y", "z")), add(mul("x", "y"), mul("x", "z")), shapes)
     again = replace(general[0].rule, name="again")
-    every = [*special, general[0], RuleCandidate(general[0].equality, again)]
-    assert independent(every, RULES) == [general[0].rule]
-    assert independent(special, RULES) == [special[0].rule]
+    every = [*special, general[0], choosing.RuleCandidate(general[0].equality, again)]
+    assert choosing.independent(every, RULES) == [general[0].rule]
+    assert choosing.independent(special, RULES) == [special[0].rule]
 
 
 def test_what_is_one_term_or_repeats_is_told():
     shapes = {"x": ("m", "n")}
     double = transpose(transpose("x", permutation=(1, 0)), permutation=(1, 0))
-    assert is_same(Equality((double, "x"), shapes, False))
+    assert choosing.is_same(Equality((double, "x"), shapes, False))
     once, twice = relu("x"), relu(relu("x"))
-    assert not is_same(Equality((once, twice), shapes, False))
-    assert [is_useless(one.rule) for one in found_of(once, twice, shapes)] == [True, False]
+    assert not choosing.is_same(Equality((once, twice), shapes, False))
+    assert [choosing.is_useless(one.rule) for one in found_of(once, twice, shapes)] == [True, False]
 
 
 @pytest.mark.slow

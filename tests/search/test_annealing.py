@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import pytest
 
 from gopt.search import annealing, random
 from gopt.search.annealing import Settings, State
-from tests.search.watched import TEMPLATE, Watched, cost, genes, population
+from tests.search.watched import TEMPLATE, Watched, assert_vmappable, cost, genes, population
 
 
 def run(key: jax.Array, cost: Any, **settings: Any) -> annealing.Result:
@@ -177,22 +178,7 @@ def test_units_of_the_cost_do_not_matter():
 
 @pytest.mark.slow
 def test_vmap_over_problems_equals_one_at_a_time():
-    def solve(key: jax.Array, scale: jax.Array) -> annealing.Result:
-        def scaled(keys: Any) -> jax.Array:
-            return scale * cost(keys)
-
-        settings = Settings(chains=4)
-        return annealing.minimize(key, scaled, TEMPLATE, evaluations=50, settings=settings)
-
-    keys, scales = jax.random.split(jax.random.key(0), 3), jnp.float32([1, 2, 4])
-    together = jax.jit(jax.vmap(solve))(keys, scales)
-    for row in range(3):
-        alone = jax.jit(solve)(keys[row], scales[row])
-        jax.tree.map(
-            lambda got, expected, row=row: np.testing.assert_array_equal(got[row], expected),
-            together,
-            alone,
-        )
+    assert_vmappable(partial(annealing.minimize, settings=Settings(chains=4)))
 
 
 def test_the_same_key_gives_the_same_result_and_another_one_does_not():

@@ -8,7 +8,7 @@ import pytest
 
 from gopt.search import brkga
 from gopt.search.brkga import Settings, State
-from tests.search.watched import TEMPLATE, Watched, cost, genes, population
+from tests.search.watched import TEMPLATE, Watched, assert_vmappable, cost, genes, population
 
 SIZES = Settings(population=20, elites=5, mutants=3)
 
@@ -207,21 +207,7 @@ def test_given_candidates_may_fill_the_budget():
 
 @pytest.mark.slow
 def test_vmap_over_problems_equals_one_at_a_time():
-    def solve(key: jax.Array, scale: jax.Array) -> brkga.Result:
-        def scaled(keys: Any) -> jax.Array:
-            return scale * cost(keys)
-
-        return brkga.minimize(key, scaled, TEMPLATE, evaluations=50, settings=SIZES)
-
-    keys, scales = jax.random.split(jax.random.key(0), 3), jnp.float32([1, 2, 4])
-    together = jax.jit(jax.vmap(solve))(keys, scales)
-    for row in range(3):
-        alone = jax.jit(solve)(keys[row], scales[row])
-        jax.tree.map(
-            lambda got, expected, row=row: np.testing.assert_array_equal(got[row], expected),
-            together,
-            alone,
-        )
+    assert_vmappable(partial(brkga.minimize, settings=SIZES))
 
 
 def test_the_same_key_gives_the_same_result_and_another_one_does_not():

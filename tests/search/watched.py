@@ -27,6 +27,23 @@ def population(genes: Any) -> dict[str, Any]:
     return {"a": genes[:, :3], "b": (genes[:, 3:].reshape(-1, 2, 2),)}
 
 
+def assert_vmappable(minimize: Callable[..., Any]) -> None:
+    """Assert that searches on three problems at once equal searches on one at a time."""
+
+    def solve(key: jax.Array, scale: jax.Array) -> Any:
+        return minimize(key, lambda keys: scale * cost(keys), TEMPLATE, evaluations=50)
+
+    keys, scales = jax.random.split(jax.random.key(0), 3), jnp.float32([1, 2, 4])
+    together = jax.jit(jax.vmap(solve))(keys, scales)
+    for row in range(3):
+        alone = jax.jit(solve)(keys[row], scales[row])
+        jax.tree.map(
+            lambda got, expected, row=row: np.testing.assert_array_equal(got[row], expected),
+            together,
+            alone,
+        )
+
+
 class Watched:
     """A cost, with a record of all that was evaluated, in order."""
 

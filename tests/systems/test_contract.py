@@ -16,7 +16,7 @@ import pytest
 import gopt
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.schedule import decoding, dispatch, execution, objectives
+from gopt.cost.schedule import decoding, execution, objectives
 from gopt.cost.schedule.problem import prepare, stack
 from gopt.graph import padding
 from gopt.graph.graph import Shape
@@ -27,6 +27,7 @@ from gopt.rewriting.cost.costs import roofline
 from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Terms
 from gopt.sources.synthetic import layered
+from gopt.systems.one_graph import placement_cost
 
 SYSTEMS = ("regal", "go", "hdp", "placeto", "local_advantage", "xrlflow")
 STEPS, SHAPE = 10, Shape(24, 24, 96)
@@ -106,11 +107,6 @@ def problems() -> tuple[Any, Any]:
     return tuple(prepare(graph, machine) for graph in graphs())
 
 
-def placement_cost(problem: Any) -> Any:
-    cost = dispatch.population_cost(problem, "makespan")
-    return lambda device: cost(jax.vmap(partial(dispatch.placement, problem))(device))
-
-
 def common(system: Any, settings: Any) -> tuple[list[Any], Any]:
     """Returns inputs of both graphs, and first parameters."""
     pairs = zip(graphs(), problems(), strict=True)
@@ -168,7 +164,7 @@ def one_graph_case(system: Any, settings: Any) -> Case:
     """A system that learns on the graph that it places: five steps on each."""
     inputs, params = common(system, settings)
     tasks = [
-        system.Task(one, placement_cost(problem))
+        system.Task(one, placement_cost(problem, "makespan"))
         for one, problem in zip(inputs, problems(), strict=True)
     ]
     state = system.start(params, tasks[0], settings=settings)

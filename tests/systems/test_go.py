@@ -355,26 +355,6 @@ def test_another_graph_than_that_of_the_problem_raises():
         go.inputs(layered(0, 30), case("chain", 1)[0], settings=SETTINGS)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (dict(tasks=("placement", "tiling")), "tasks is .*: expected some of .'placement', 'sch"),
-        (dict(tasks=("fusion", "fusion")), "tasks is .*: expected some of .*, each once"),
-        (dict(width=1), "width is 1: expected 2 at least"),
-        (dict(heads=5), "heads is 5: expected a divisor of the width 64"),
-        (dict(levels=()), r"levels is \(\): expected numbers of groups"),
-        (dict(samples=1), "samples is 1: expected 2 at least"),
-        (dict(layers=-1), "layers is -1: expected 0 at least"),
-        (dict(explore=0.0), "explore is 0.0: expected between 0 and 1"),
-        (dict(epochs=0), "epochs is 0: expected 1 at least"),
-        (dict(learning_rate=-1.0), "learning_rate is -1.0: expected more than 0"),
-    ],
-)
-def test_settings_that_mean_nothing_raise(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        go.Settings(**wrong)
-
-
 @pytest.mark.slow
 def test_costs_that_are_no_numbers_are_never_the_best():
     params, (problem, inputs) = parameters(SMALL), small()

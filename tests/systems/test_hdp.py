@@ -17,6 +17,7 @@ from gopt.graph import padding
 from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.sources.synthetic import layered
 from gopt.systems import hdp
+from gopt.systems.one_graph import placement_cost
 from tests.reference import hdp as reference
 from tests.strategies import NASTY
 
@@ -32,11 +33,6 @@ members, group_embedding = (
     jax.jit(function, static_argnums=2) for function in (hdp.members, hdp.group_embedding)
 )
 placements = jax.jit(hdp.placements)
-
-
-def placement_cost(problem, objective):
-    cost = dispatch.population_cost(problem, objective)
-    return lambda device: cost(jax.vmap(partial(dispatch.placement, problem))(device))
 
 
 @cache
@@ -375,23 +371,6 @@ def test_no_steps_raise():
     cost = placement_cost(inputs.problem, "makespan")
     with pytest.raises(ValueError, match="steps is 0: expected 1 at least"):
         hdp.run(jax.random.key(0), inputs, cost, steps=0, settings=SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (dict(groups=0), "groups is 0: expected 1 at least"),
-        (dict(placements=0), "placements is 0: expected 1 at least"),
-        (dict(width=7), "width is 7: expected an even number"),
-        (dict(noise=-0.1), "noise is -0.1: expected 0 at least"),
-        (dict(decay=1.0), "decay is 1.0: expected 0 at least and less than 1"),
-        (dict(temperature=0.0), "temperature is 0.0: expected more than 0"),
-        (dict(learning_rate=-1.0), "learning_rate is -1.0: expected more than 0"),
-    ],
-)
-def test_settings_that_mean_nothing_raise(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        hdp.Settings(**wrong)
 
 
 def test_there_are_as_many_groups_as_published():

@@ -285,27 +285,6 @@ def test_a_graph_without_a_choice_is_refused():
         )
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "message"),
-    [
-        (local_advantage.Sampling, {"chains": 3}, "chains is 3"),
-        (local_advantage.Sampling, {"records": 0}, "records is 0"),
-        (local_advantage.Sampling, {"sweep": 0.0}, "sweep is 0.0"),
-        (local_advantage.Sampling, {"coldest": 2.0, "hottest": 1.0}, "coldest is 2.0"),
-        (local_advantage.Settings, {"width": 0}, "width is 0"),
-        (local_advantage.Settings, {"values": 1}, "values is 1"),
-        (local_advantage.Settings, {"learning_rate": 0.0}, "learning_rate is 0.0"),
-        (local_advantage.Settings, {"learning_rate": float("inf")}, "learning_rate is inf"),
-        (local_advantage.Settings, {"learning_rate": float("nan")}, "learning_rate is nan"),
-        (local_advantage.Settings, {"target": "no"}, "target is 'no'"),
-        (local_advantage.Settings, {"largest": 1.5}, "largest is 1.5"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(kind, values, message):
-    with pytest.raises(ValueError, match=message):
-        kind(**values)
-
-
 def test_targets_are_relative_to_the_median_of_what_makes_a_difference():
     adds = np.array([[0, 4, -2], [0, 0, -8]])
     assert local_advantage.scale_of(adds) == 4

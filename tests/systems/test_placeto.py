@@ -16,6 +16,7 @@ from gopt.graph import padding
 from gopt.graph.graph import Op, Output, Shape, from_ops
 from gopt.sources.synthetic import layered
 from gopt.systems import placeto
+from gopt.systems.one_graph import placement_cost
 from tests.reference import placeto as reference
 from tests.strategies import NASTY
 
@@ -127,16 +128,11 @@ def test_returns_are_what_costs_fall_by_until_the_end():
     np.testing.assert_allclose(found, [[99.125, 0.125, -0.125]], rtol=1e-5)
 
 
-def placement_cost(problem):
-    cost = dispatch.population_cost(problem, "makespan")
-    return lambda device: cost(jax.vmap(partial(dispatch.placement, problem))(device))
-
-
 @pytest.mark.slow
 def test_a_step_follows_the_gradient_against_the_mean_of_the_last_steps():
     problem, inputs = case("branches")
     settings = dataclasses.replace(SETTINGS, steps=10)
-    task = placeto.Task(inputs, placement_cost(problem))
+    task = placeto.Task(inputs, placement_cost(problem, "makespan"))
     state = placeto.start(parameters(), task, settings=settings).replace(
         returns=jnp.array([[np.nan] * 5, [0.5] * 5, [0.1] * 5]), step=jnp.int32(4)
     )
@@ -191,7 +187,7 @@ placed = jax.jit(jax.vmap(placeto.placement, (None, 0)))
 
 @jax.jit
 def _cost(problem, device):
-    return placement_cost(problem)(device)
+    return placement_cost(problem, "makespan")(device)
 
 
 @pytest.mark.slow
@@ -200,7 +196,9 @@ def test_training_makes_what_is_fast_likelier_and_keeps_the_best():
     steps = 100
     settings = dataclasses.replace(SETTINGS, episodes=8, entropy=0.01, last_rate=0.01)
     run = jax.jit(
-        partial(placeto.run, cost=placement_cost(problem), steps=steps, settings=settings)
+        partial(
+            placeto.run, cost=placement_cost(problem, "makespan"), steps=steps, settings=settings
+        )
     )
     state, costs = run(jax.random.key(0), inputs)
     assert costs.shape == (steps, len(inputs.about), 8)
@@ -228,19 +226,3 @@ def test_what_has_no_cost_is_never_the_best():
         known = [first, *np.asarray(costs)[np.isfinite(costs)].tolist()]
         assert state.cost == min(known) and np.isfinite(state.unit)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
-    with pytest.raises(ValueError, match="steps is 0: expected 1 at least"):
-        placeto.run(jax.random.key(0), inputs, cost, steps=0, settings=SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (dict(groups=0), "groups is 0: expected 1 at least"),
-        (dict(memory=0), "memory is 0: expected 1 at least"),
-        (dict(entropy=-1.0), "entropy is -1.0: expected 0 at least"),
-        (dict(last_rate=0.0), "last_rate is 0.0: expected more than 0"),
-    ],
-)
-def test_settings_that_mean_nothing_raise(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        placeto.Settings(**wrong)

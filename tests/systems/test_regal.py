@@ -600,24 +600,3 @@ def test_training_finds_the_placement_that_is_plain():
     best = np.argmax(action.genes[:16, :2, 0], 1)
     # Half would be right by chance; ops share noise, so that the last few take longest.
     assert (best == np.arange(16) % 2).mean() >= 0.75
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"parts": ()}, r"parts is \(\): expected some of placement, scheduling, elite_bias"),
-        ({"parts": ("places",)}, r"parts is \('places',\): expected some of"),
-        ({"network": "mlp"}, "network is 'mlp': expected one of message_passing, recurrent"),
-        ({"head": "mlp"}, "head is 'mlp': expected one of independent, autoregressive"),
-        ({"bins": 0}, "bins is 0: expected 1 at least"),
-        ({"steps": 0}, "steps is 0"),
-        ({"width": -1}, "width is -1"),
-        ({"rounds": 0}, "rounds is 0"),
-        ({"trust": 1.5}, "trust is 1.5: expected 0..1"),
-        ({"heavy_share": 0.0}, "heavy_share is 0.0: expected more than 0"),
-        ({"exploration": 0.0}, "exploration is 0.0: expected more than 0"),
-    ],
-)
-def test_bad_settings_raise(changes, message):
-    with pytest.raises(ValueError, match=message):
-        regal.Settings(**changes)

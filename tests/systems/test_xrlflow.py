@@ -466,21 +466,3 @@ def test_the_agent_that_ships_makes_programs_cheaper():
     terms, roots, _ = program("layers")
     found = xrlflow.agent(*xrlflow.load(), episodes=1)(terms, roots, COST, RULES)
     assert found.cost < TermCosts(terms, COST).program(roots) and found.rewrites
-
-
-@pytest.mark.parametrize(
-    ("wrong", "match"),
-    [
-        ({"width": 0}, "width is 0"),
-        ({"every": 2.5}, "every is 2.5"),
-        ({"entropy": math.nan}, "entropy is nan"),
-        ({"bonus": -0.1}, "bonus is -0.1"),
-        ({"hidden": ()}, "hidden is"),
-        ({"discount": 1.5}, "discount is 1.5"),
-        ({"learning_rate": math.inf}, "learning_rate is inf"),
-        ({"head": "round"}, "head is 'round'"),
-    ],
-)
-def test_bad_settings_are_refused(wrong, match):
-    with pytest.raises(ValueError, match=match):
-        xrlflow.Settings(**wrong)

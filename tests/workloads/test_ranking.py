@@ -174,24 +174,3 @@ def test_the_hinge_asks_the_better_document_to_lead_by_one():
     apply, variables, inputs = compiled("deeprank")
     *_, loss, better = stepped("deeprank")
     np.testing.assert_allclose(loss, hinge(apply(variables, *inputs), better), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("build", "field"),
-    [
-        (lambda: dlrm(batch=0), "batch"),
-        (lambda: dlrm(numbers=0), "numbers"),
-        (lambda: dlrm(width=0), "width"),
-        (lambda: dlrm(rows=()), "rows"),
-        (lambda: dlrm(rows=(3, 0)), r"rows\[1\]"),
-        (lambda: dlrm(bottom=(0, 2)), r"bottom\[0\]"),
-        (lambda: dlrm(top=(4, 0)), r"top\[1\]"),
-        (lambda: deeprank(batch=0), "batch"),
-        (lambda: deeprank(batch=3), "batch"),
-        (lambda: deeprank(contexts=0), "contexts"),
-        (lambda: deeprank(hidden=0), "hidden"),
-    ],
-)
-def test_bad_sizes_raise(build, field):
-    with pytest.raises(ValueError, match=f"^{field}: expected"):
-        build()

@@ -79,8 +79,8 @@ class Part(NamedTuple):
 AS_IT_IS = "as it is"
 PARTS = {
     AS_IT_IS: Part({}),
-    "no attention of a task's own": Part(dict(own=0)),
-    "no attention": Part(dict(layers=0, own=0)),
+    "no attention of a task's own": Part(dict(task_layers=0)),
+    "no attention": Part(dict(layers=0, task_layers=0)),
     "no superposition": Part(dict(superposition=False)),
     "no schedule": Part({}, blind),
     "warm start": Part({}, before=imitation.imitated, searches_before=True),

@@ -70,12 +70,7 @@ def kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
 def fusion_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     """Return `kernels_of(problem, fuse).cost`, int32 `[]`, ticks; use `jax.vmap` for many.
 
-    Args:
-      problem: one problem.
-      fuse: bool `[N]`; true for ops that are fused into their consumers.
-
-    Raises:
-      ValueError: the configuration does not have one bit per op.
+    The arguments and errors are as in `kernels_of`.
     """
     return _cost(problem, _checked(problem, fuse))
 

@@ -135,10 +135,7 @@ def compute_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.
 def read_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.Array:
     """Return the ticks that kernels read, int32 `[N, L]`.
 
-    Args:
-      problem: one problem.
-      found: kernels of the configurations.
-      lanes: number of configurations, `L`.
+    The arguments are as in `compute_ticks`.
     """
     reach = problem.reach
 

@@ -27,15 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.cost.schedule import decoding, execution, objectives
-from gopt.cost.schedule.decoding import (
-    Cost,
-    Decision,
-    Keys,
-    Schedule,
-    check_keys,
-    devices_of,
-    keys_shape,
-)
+from gopt.cost.schedule.decoding import Cost, Decision, Keys, Schedule, devices_of
 from gopt.cost.schedule.engine.events import (
     DispatchConstants,
     Dispatched,
@@ -129,12 +121,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
 def makespan(problem: Problem, keys: Keys) -> jax.Array:
     """Return `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
 
-    Args:
-      problem: one problem.
-      keys: keys of one candidate, as in `evaluate`.
-
-    Raises:
-      ValueError: the keys do not have the shapes of the problem.
+    The arguments and errors are as in `evaluate`.
     """
     found: jax.Array = _run(problem, keys, with_peak=False).makespan
     return found
@@ -143,14 +130,8 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
 def timed(problem: Problem, keys: Keys) -> OpTimes:
     """Return times and slack of the ops of one candidate.
 
-    Takes up to 1.5 times as long as `evaluate`, and costs one candidate at a time on GPUs too.
-
-    Args:
-      problem: one problem.
-      keys: keys of one candidate, as in `evaluate`.
-
-    Raises:
-      ValueError: the keys do not have the shapes of the problem.
+    Takes up to 1.5 times as long as `evaluate`, and costs one candidate at a time on GPUs too. The
+    arguments and errors are as in `evaluate`.
     """
     problem, keys = jax.tree.map(jnp.asarray, (problem, keys))
     table = dispatch_constants(problem)
@@ -184,10 +165,10 @@ def _completed(problem: Problem, keys: Keys) -> Keys:
     """Return keys with zeros for priorities and transfers that are None."""
     given = (
         jnp.zeros(shape.shape, shape.dtype) if leaf is None else leaf
-        for shape, leaf in zip(keys_shape(problem)[1:], keys[1:], strict=True)
+        for shape, leaf in zip(decoding.keys_shape(problem)[1:], keys[1:], strict=True)
     )
     keys = Keys(keys.device, *given)
-    check_keys(problem, keys)
+    decoding.check_keys(problem, keys)
     return keys
 
 

@@ -76,12 +76,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
 def makespan(problem: Problem, keys: Keys) -> jax.Array:
     """Return `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
 
-    Args:
-      problem: one problem.
-      keys: one candidate.
-
-    Raises:
-      ValueError: the keys do not have the shapes of the problem.
+    The arguments and errors are as in `evaluate`.
     """
     check_keys(problem, keys)
     return _makespan(*jax.tree.map(jnp.asarray, (problem, keys)))
@@ -90,12 +85,7 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
 def peaks(problem: Problem, keys: Keys) -> jax.Array:
     """Return `evaluate(problem, keys).peak`, int32 `[D]`, units, in less time.
 
-    Args:
-      problem: one problem.
-      keys: one candidate.
-
-    Raises:
-      ValueError: the keys do not have the shapes of the problem.
+    The arguments and errors are as in `evaluate`.
     """
     check_keys(problem, keys)
     return _peaks(*jax.tree.map(jnp.asarray, (problem, keys)))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
+from gopt.learning.settings import check_numbers
 from gopt.systems.go.decisions import TASKS
 
 
@@ -55,27 +56,25 @@ class Settings:
     max_gradient_norm: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "heads", "segment", "iterations", "epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
-        if self.width < 2:
-            raise ValueError(f"width is {self.width}: expected 2 at least")
+        check_numbers(self, "rounds", "heads", "segment", "iterations", "epochs", at_least=1)
+        check_numbers(self, "width", "samples", at_least=2)  # samples are compared
+        check_numbers(self, "layers", "task_layers", at_least=0)
+        check_numbers(self, "explore", above=0, below=1)
+        check_numbers(
+            self,
+            "changes",
+            "advantage_floor",
+            "clip",
+            "learning_rate",
+            "max_gradient_norm",
+            above=0,
+        )
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}: expected a divisor of the width {self.width}")
         if not self.tasks or set(self.tasks) - set(TASKS) or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks is {self.tasks}: expected some of {TASKS}, each once")
         if not self.levels or min(self.levels) < 1:
             raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
-        if self.samples < 2:
-            raise ValueError(f"samples is {self.samples}: expected 2 at least, to be compared")
-        for name in ("layers", "task_layers"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 at least")
-        if not 0 < self.explore < 1:
-            raise ValueError(f"explore is {self.explore}: expected between 0 and 1")
-        for name in ("changes", "advantage_floor", "clip", "learning_rate", "max_gradient_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
 
     @property
     def moves(self) -> tuple[tuple[int, int], ...]:

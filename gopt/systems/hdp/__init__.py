@@ -17,6 +17,7 @@ hierarchical controller of TensorFlow's Grappler. Our choices:
   fixed cost (`reward`).
 - The first baseline is the mean reward of the first step (`step`).
 - The learning rate is constant; in Grappler it decays.
+- Recurrent cells are Flax's, whose forget gates have no initial bias; Grappler's is 1.
 - Trials chose some settings (`Settings`); `PUBLISHED` has the published ones.
 """
 

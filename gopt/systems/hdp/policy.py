@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from gopt.cost.schedule import dispatch
 from gopt.graph.kinds import KINDS
@@ -58,13 +57,10 @@ class Policy(nn.Module):
         groups, half = s.groups_on(self.devices), s.width // 2
         self.of_kind, self.of_features = nn.Embed(len(KINDS), s.hidden), nn.Dense(s.hidden)
         self.to_group = nn.Dense(groups, use_bias=False)
-        self.forwards, self.backwards = nn.Dense(4 * half), nn.Dense(4 * half)
-        self.kept_forwards = self.param("kept_forwards", start, (half, 4 * half), jnp.float32)
-        self.kept_backwards = self.param("kept_backwards", start, (half, 4 * half), jnp.float32)
-        # The embedding of the previous device times the input weights of the recurrent unit is one
-        # row of a table; the last row stands for no device.
-        self.before = self.param("before", start, (self.devices + 1, 4 * s.width), jnp.float32)
-        self.kept = self.param("kept", start, (s.width, 4 * s.width), jnp.float32)
+        cell = partial(nn.OptimizedLSTMCell, kernel_init=start, recurrent_kernel_init=start)
+        self.forwards = nn.RNN(cell(half), return_carry=True)
+        self.backwards = nn.RNN(cell(half), return_carry=True, reverse=True, keep_order=True)
+        self.decoder = cell(s.width)
         self.recall = nn.Dense(s.width, use_bias=False)
         self.ask = self.param("ask", start, (s.width, s.width), jnp.float32)
         self.score = self.param("score", start, (s.width, 1), jnp.float32)
@@ -89,29 +85,32 @@ class Policy(nn.Module):
           noise: noise of each logit, float32 `[P, K, D]`.
         """
         s = self.settings
-        there, ahead = _lstm(self.forwards(groups), self.kept_forwards)
-        back, behind = _lstm(self.backwards(groups), self.kept_backwards, reverse=True)
+        there, ahead = self.forwards(groups)
+        back, behind = self.backwards(groups)
         memory = self.recall(jnp.concatenate([ahead, behind], -1))  # [K, W]
-        cell, hidden = (
+        state = tuple(
             jnp.tile(jnp.concatenate(both), (len(push), 1))
             for both in zip(there, back, strict=True)
         )
 
-        def step(carry: Any, row: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-            (*state, before), (push, noise) = carry, row
-            state = _unit(state, jnp.take(self.before, before, 0), self.kept)
-            hidden = state[1]
+        def step(
+            self: Policy, carry: Any, row: tuple[jax.Array, jax.Array]
+        ) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+            (state, before), (push, noise) = carry, row
+            before = jax.nn.one_hot(before, self.devices + 1, dtype=jnp.float32)  # the last: none
+            state, hidden = self.decoder(state, before)
             asked = (hidden @ self.ask)[:, None] + memory
             attention = jax.nn.softmax((jnp.tanh(asked) @ self.score)[..., 0])
             known = jnp.concatenate([hidden, attention @ memory], -1)
             logits = s.bound * jnp.tanh(known @ self.to_device / s.temperature)
             logits = _noisy(logits, noise)
             device = jnp.argmax(logits + push, -1).astype(jnp.int32)
-            return (*state, device), (device, losses.categorical_log_prob(logits, device))
+            return (state, device), (device, losses.categorical_log_prob(logits, device))
 
         none = jnp.full(len(push), self.devices, jnp.int32)
         rows = jnp.swapaxes(push, 0, 1), jnp.swapaxes(noise, 0, 1)
-        _, found = lax.scan(step, (cell, hidden, none), rows)
+        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
+        _, found = scan(self, (state, none), rows)
         return found[0].T, found[1].sum(0)
 
     def __call__(
@@ -230,22 +229,3 @@ def _noisy(logits: jax.Array, noise: jax.Array) -> jax.Array:
 
 def _policy(inputs: Inputs, settings: Settings) -> Policy:
     return Policy(settings, inputs.problem.num_devices)
-
-
-def _unit(state: Any, told: jax.Array, kept: jax.Array) -> Any:
-    """Return cell and hidden state of an LSTM after a step, both `[..., W]`."""
-    cell, hidden = state
-    into, forget, out, new = jnp.split(told + hidden @ kept, 4, -1)
-    cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(into) * jnp.tanh(new)
-    return cell, jax.nn.sigmoid(out) * jnp.tanh(cell)
-
-
-def _lstm(told: jax.Array, kept: jax.Array, *, reverse: bool = False) -> tuple[Any, jax.Array]:
-    """Return the last state of an LSTM over rows `[K, 4 W]`, and hidden states `[K, W]`."""
-
-    def step(state: Any, told: jax.Array) -> tuple[Any, jax.Array]:
-        state = _unit(state, told, kept)
-        return state, state[1]
-
-    nothing = jnp.zeros(len(kept), jnp.float32)
-    return lax.scan(step, (nothing, nothing), told, reverse=reverse)

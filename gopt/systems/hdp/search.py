@@ -1,91 +1,16 @@
 """Searches by HDP: training on one graph is the search."""
 
-from functools import partial
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-from jax import lax
-
-from gopt.cost.schedule import dispatch
-from gopt.cost.schedule.problem import Problem
-from gopt.search.result import SearchResult
 from gopt.systems.hdp.inputs import Inputs
 from gopt.systems.hdp.policy import init
 from gopt.systems.hdp.settings import Settings
-from gopt.systems.hdp.training import Cost, State, Task, start, step
-
-Tree = Any
-
-
-def run(
-    key: jax.Array,
-    inputs: Inputs,
-    cost: Cost,
-    *,
-    steps: int,
-    settings: Settings,
-    params: Tree | None = None,
-) -> tuple[State, jax.Array]:
-    """Return the state after some steps, and the costs of all draws, `[steps, S]`.
-
-    Args:
-      key: random key.
-      inputs: the graph on a machine.
-      cost: maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
-      steps: number of steps.
-      settings: settings of the policy.
-      params: parameters to begin with; by default random ones.
-
-    Raises:
-      ValueError: `steps` is less than one.
-    """
-    if steps < 1:
-        raise ValueError(f"steps is {steps}: expected 1 at least")
-    to_init, to_run = jax.random.split(key)
-    task = Task(inputs, cost)
-    params = init(to_init, inputs, settings=settings) if params is None else params
-
-    def one(state: State, key: jax.Array) -> tuple[State, jax.Array]:
-        state, metrics = step(state, key, task, settings=settings)
-        return state, metrics["costs"]
-
-    first = start(params, task, settings=settings)
-    return lax.scan(one, first, jax.random.split(to_run, steps))
+from gopt.systems.hdp.training import start, step
+from gopt.systems.one_graph import Training
 
 
-def search(
-    key: jax.Array,
-    problem: Problem,
-    params: Tree | None,
-    *,
-    inputs: Inputs,
-    objective: str,
-    evaluations: int,
-    settings: Settings,
-) -> SearchResult:
-    """Return the best placement that training draws, int32 `[N]`, devices of ops.
+def _step_evaluations(inputs: Inputs, settings: Settings) -> int:
+    return settings.groupings * settings.placements
 
-    Args:
-      key: random key.
-      problem: one problem.
-      params: parameters to begin with; random ones if None, as published.
-      inputs: the same problem as the policy reads it.
-      objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
-      evaluations: number of placements that may be costed.
-      settings: settings of the policy.
 
-    Raises:
-      ValueError: the evaluations do not suffice for a step.
-    """
-    of_keys = dispatch.population_cost(problem, objective)
+TRAINING = Training(init, start, step, _step_evaluations)
 
-    def cost(device: jax.Array) -> jax.Array:
-        return of_keys(jax.vmap(partial(dispatch.placement, problem))(device))
-
-    drawn = settings.groupings * settings.placements
-    steps = evaluations // drawn
-    state, costs = run(key, inputs, cost, steps=steps, settings=settings, params=params)
-    known = jnp.where(jnp.isfinite(costs), costs, jnp.inf).min(1)
-    evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
-    return SearchResult(state.device, state.cost, lax.cummin(known), evaluated)
+run, search = TRAINING.run, TRAINING.search

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gopt.learning.settings import check_numbers
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,19 +48,13 @@ class Settings:
     max_gradient_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("groups", "per_device", "hidden", "groupings", "placements"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
+        check_numbers(self, "groups", "per_device", "hidden", "groupings", "placements", at_least=1)
         if self.width < 2 or self.width % 2:
             raise ValueError(f"width is {self.width}: expected an even number, one half each way")
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"decay is {self.decay}: expected 0 at least and less than 1")
-        if self.noise < 0:
-            raise ValueError(f"noise is {self.noise}: expected 0 at least")
-        scales = ("spread", "bound", "temperature", "infeasible_cost")
-        for name in (*scales, "learning_rate", "max_gradient_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
+        check_numbers(self, "decay", at_least=0, below=1)
+        check_numbers(self, "noise", at_least=0)
+        check_numbers(self, "spread", "bound", "temperature", above=0)
+        check_numbers(self, "infeasible_cost", "learning_rate", "max_gradient_norm", above=0)
 
     def groups_on(self, devices: int) -> int:
         """Return the number of groups of ops on a machine, `K`, from its number of devices."""

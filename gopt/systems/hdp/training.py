@@ -1,35 +1,20 @@
 """REINFORCE for HDP, on one graph, from scratch: training is the search."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
 from gopt.learning import losses, train
-from gopt.learning.train import TrainState
+from gopt.systems import one_graph
 from gopt.systems.hdp.inputs import Inputs
 from gopt.systems.hdp.policy import placements, sample
 from gopt.systems.hdp.settings import Settings
+from gopt.systems.one_graph import Task
 
 Tree = Any
-Cost = Callable[[jax.Array], jax.Array]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
-
-
-@struct.dataclass
-class Task:
-    """A graph to be placed. It may be passed through `jax.jit` if `cost` is hashable.
-
-    Attributes:
-      inputs: the graph on a machine.
-      cost: maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
-    """
-
-    inputs: Inputs
-    cost: Cost = struct.field(pytree_node=False)
 
 
 class Trajectory(NamedTuple):
@@ -48,20 +33,14 @@ class Trajectory(NamedTuple):
     baseline: Any
 
 
-class State(TrainState):
-    """The state of training, and the best placement so far.
+class State(one_graph.State):
+    """The state of training; `unit` is the mean of the first finite costs.
 
     Attributes:
-      unit: float32 `[]`, mean of the first finite costs; NaN before.
       baseline: float32 `[]`, moving average of rewards; NaN before the first.
-      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.legalize_placement`.
-      cost: float32 `[]`, cost of the best placement; infinite before the first.
     """
 
-    unit: Any
     baseline: Any
-    device: Any
-    cost: Any
 
 
 def start(params: Tree, task: Task, *, settings: Settings) -> State:
@@ -89,9 +68,7 @@ def reward(costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
 
     Costs are limited to `Settings.infeasible_cost` units. Costs that are not finite count as much.
     """
-    ratio = costs / jnp.maximum(unit, 1e-30)
-    is_cost = jnp.isfinite(ratio) & (ratio < settings.infeasible_cost)
-    return -jnp.sqrt(jnp.where(is_cost, ratio, settings.infeasible_cost))
+    return -jnp.sqrt(one_graph.in_units(costs, unit, infeasible_cost=settings.infeasible_cost))
 
 
 def loss(
@@ -148,14 +125,12 @@ def step(
     slope = jax.grad(losses.reinforce)(log_prob, rewards.reshape(log_prob.shape), baseline)
     (gradient,) = pull_back(slope)
 
-    known = jnp.where(finite, costs, jnp.inf)
-    best = jnp.argmin(known)
-    better = known[best] < state.cost
+    device, best = one_graph.better(state.device, state.cost, placed, costs)
     after = state.apply_gradients(
         grads=gradient,
         unit=unit,
         baseline=settings.decay * baseline + (1 - settings.decay) * rewards.mean(),
-        device=jnp.where(better, placed[best], state.device),
-        cost=jnp.where(better, known[best], state.cost),
+        device=device,
+        cost=best,
     )
     return after, {"costs": costs, "reward": rewards.mean()}

@@ -12,6 +12,7 @@ import numpy as np
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.files import write_whole
+from gopt.learning.settings import check_numbers
 from gopt.search import gibbs
 
 
@@ -37,17 +38,12 @@ class Sampling:
     hottest: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.chains < 2 or self.chains % 2:
+        check_numbers(self, "chains", at_least=2)
+        if self.chains % 2:
             raise ValueError(f"chains is {self.chains}: expected an even number")
-        if self.records < 1:
-            raise ValueError(f"records is {self.records}: expected 1 at least")
-        if not 0 < self.sweep <= 1:
-            raise ValueError(f"sweep is {self.sweep}: expected 0 < sweep <= 1")
-        if not 0 < self.coldest <= self.hottest:
-            raise ValueError(
-                f"coldest is {self.coldest}, hottest is {self.hottest}: expected "
-                "0 < coldest <= hottest"
-            )
+        check_numbers(self, "records", at_least=1)
+        check_numbers(self, "sweep", above=0, at_most=1)
+        check_numbers(self, "coldest", above=0, at_most=self.hottest)
 
 
 class Records(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
 from gopt.graph.graph import MAX_RANK, Graph
-from gopt.learning.graphs import GraphsTuple
+from gopt.learning.graphs import GraphsTuple, largest_dimensions
 from gopt.program.primitives import ROLES
 from gopt.systems.local_advantage.settings import Settings
 
@@ -67,7 +67,7 @@ def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> Graph
         *(problem.is_kernel[:n], problem.configurable[:n]),
     ]
     features = np.zeros((rows, len(OP_FEATURES)), np.float32)
-    features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(_dimensions(graph, n))], 1)
+    features[:n] = np.concatenate([np.stack(columns, 1), np.log1p(largest_dimensions(graph))], 1)
     edges = np.zeros((room, len(USE_FEATURES)), np.float32)
     edges[: len(sender)] = np.stack(
         [
@@ -118,13 +118,3 @@ def _uses(problem: FusionProblem, n: int, count: int) -> tuple[np.ndarray, ...]:
     repetitions = np.ones(len(pairs))
     np.maximum.at(repetitions, where, problem.repetitions[:uses])
     return pairs // max(n, 1), pairs % max(n, 1), read, repetitions
-
-
-def _dimensions(graph: Graph, n: int) -> np.ndarray:
-    """Return the dimensions of the largest output of each op, float64 `[N, RANK]`."""
-    t = int(graph.num_tensors)
-    producer, size = np.asarray(graph.producer)[:t], np.asarray(graph.size)[:t]
-    by_size = np.argsort(size, kind="stable")
-    dimensions = np.zeros((n, MAX_RANK))
-    dimensions[producer[by_size]] = np.maximum(np.asarray(graph.shape)[by_size], 0)
-    return dimensions

@@ -5,7 +5,6 @@ as it is (zero-shot), or trained on the graph itself with the evaluations made t
 Decisions are independent given the graph; that and the training are our choices.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -91,7 +90,7 @@ def loss(
       settings: settings of the policy.
     """
     found = logits(params, graphs, settings=settings)
-    each = jnp.where(batch.fuse, jax.nn.log_sigmoid(found), jax.nn.log_sigmoid(-found))
+    each = -optax.sigmoid_binary_cross_entropy(found, batch.fuse)
     log_prob = jnp.sum(jnp.where(configurable, each, 0.0), 1)
     saved = (batch.cost[0] - batch.cost).astype(jnp.float32)
     reward = saved / jnp.maximum(jnp.std(saved), 1.0)
@@ -133,8 +132,12 @@ def best_of(
     *,
     evaluations: int,
     settings: Settings,
+    learning_rate: float = 0.0,
 ) -> DecisionResult:
-    """Return the best of a start, the likeliest configuration, and draws: zero-shot.
+    """Return the best of a start, the likeliest configuration, and batches of draws.
+
+    By default the policy is fixed: zero-shot. With a learning rate it is trained on each batch: it
+    is fine-tuned to the graph. The last, incomplete batch is drawn alone.
 
     Args:
       key: random key.
@@ -145,83 +148,25 @@ def best_of(
       start: int32 `[N]`, decisions to start from.
       evaluations: number of candidates to evaluate.
       settings: settings of the policy.
+      learning_rate: constant Adam learning rate.
 
     Raises:
       ValueError: `evaluations` is less than two.
     """
-    _check(evaluations)
-    state = (logits(params, graphs, settings=settings),)
-    return _best(
-        key,
-        lambda state, _: state,
-        state,
-        configurable,
-        cost,
-        start,
-        evaluations=evaluations,
-        size=settings.configurations,
-    )
-
-
-def minimize(
-    key: jax.Array,
-    params: Tree,
-    graphs: GraphsTuple,
-    configurable: jax.Array,
-    cost: DecisionCost,
-    start: jax.Array,
-    *,
-    evaluations: int,
-    settings: Settings,
-    learning_rate: float = FINE_TUNING,
-) -> DecisionResult:
-    """Return the best of the draws of a policy while it is trained on one graph: fine-tuned.
-
-    The arguments and errors are as in `best_of`. After each batch the policy is trained on it, with
-    a constant `learning_rate`.
-    """
-    _check(evaluations)
+    if evaluations < 2:
+        raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
 
     def learn(state: Any, batch: Batch) -> Any:
+        if not learning_rate:
+            return state
         _, params, moments = state
         gradient = jax.grad(loss)(params, graphs, configurable, batch, settings=settings)
         updates, moments = rule.update(gradient, moments, params)
         params = optax.apply_updates(params, updates)
         return logits(params, graphs, settings=settings), params, moments
 
-    return _best(
-        key,
-        learn,
-        (logits(params, graphs, settings=settings), params, rule.init(params)),
-        configurable,
-        cost,
-        start,
-        evaluations=evaluations,
-        size=settings.configurations,
-    )
-
-
-def _check(evaluations: int) -> None:
-    if evaluations < 2:
-        raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
-
-
-def _best(
-    key: jax.Array,
-    learn: Callable[[Any, Batch], Any],
-    state: Any,
-    configurable: jax.Array,
-    cost: DecisionCost,
-    start: jax.Array,
-    *,
-    evaluations: int,
-    size: int,
-) -> DecisionResult:
-    """Return the best of the start, of the likeliest configuration, and of successive batches.
-
-    A state begins with log-odds `[N]`. The last, incomplete batch is drawn alone.
-    """
+    state = logits(params, graphs, settings=settings), params, rule.init(params)
     first = jnp.stack([start > 0, (state[0] > 0) & configurable])
     costs = cost(first.astype(jnp.int32))
 
@@ -237,6 +182,7 @@ def _best(
         return (learn(state, batch), better(kept, batch)), batch.cost
 
     to_batches, to_rest = jax.random.split(key)
+    size = settings.configurations
     batches, rest = divmod(evaluations - 2, size)
     kept = better(Batch(first[:1], costs[:1]), Batch(first[1:], costs[1:]))
     keys = jax.random.split(to_batches, batches)
@@ -248,3 +194,6 @@ def _best(
         history.append(last.cost)
     decisions = kept.fuse[0].astype(jnp.int32)
     return DecisionResult(decisions, kept.cost[0], lax.cummin(jnp.concatenate(history)))
+
+
+minimize = partial(best_of, learning_rate=FINE_TUNING)

@@ -1,7 +1,8 @@
 """Settings of the network and of its training."""
 
 from dataclasses import dataclass
-from math import inf
+
+from gopt.learning.settings import check_choice, check_numbers
 
 TARGETS = ("log", "raw")
 
@@ -36,19 +37,11 @@ class Settings:
     configurations: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("width", "rounds", "steps", "configurations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
-        if self.values < 2:
-            raise ValueError(f"values is {self.values}: expected 2 at least")
-        if not 0 < self.learning_rate < inf:
-            raise ValueError(
-                f"learning_rate is {self.learning_rate}: expected 0 < learning_rate < inf"
-            )
-        if self.target not in TARGETS:
-            raise ValueError(f"target is {self.target!r}: expected one of {', '.join(TARGETS)}")
-        if not 0 <= self.largest <= 1:
-            raise ValueError(f"largest is {self.largest}: expected 0 <= largest <= 1")
+        check_numbers(self, "width", "rounds", "steps", "configurations", at_least=1)
+        check_numbers(self, "values", at_least=2)
+        check_numbers(self, "learning_rate", above=0)
+        check_choice(self, "target", TARGETS)
+        check_numbers(self, "largest", at_least=0, at_most=1)
 
 
 def check_two_values(settings: Settings) -> None:

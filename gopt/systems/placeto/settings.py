@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gopt.learning.settings import check_numbers
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -33,11 +35,8 @@ class Settings:
     max_gradient_norm: float = 1.25
 
     def __post_init__(self) -> None:
-        for name in ("groups", "rounds", "steps", "episodes", "memory"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
-        if self.entropy < 0:
-            raise ValueError(f"entropy is {self.entropy}: expected 0 at least")
-        for name in ("infeasible_cost", "learning_rate", "last_rate", "max_gradient_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
+        check_numbers(self, "groups", "rounds", "steps", "episodes", "memory", at_least=1)
+        check_numbers(self, "entropy", at_least=0)
+        check_numbers(
+            self, "infeasible_cost", "learning_rate", "last_rate", "max_gradient_norm", above=0
+        )

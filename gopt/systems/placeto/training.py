@@ -1,36 +1,21 @@
 """REINFORCE for Placeto, on one graph, from scratch: training is the search."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 from jax import lax
 
 from gopt.learning import losses, train
-from gopt.learning.train import TrainState
+from gopt.systems import one_graph
+from gopt.systems.one_graph import Task
 from gopt.systems.placeto.inputs import Inputs
 from gopt.systems.placeto.policy import placement, sample, visits
 from gopt.systems.placeto.settings import Settings
 
 Tree = Any
-Cost = Callable[[jax.Array], jax.Array]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
-
-
-@struct.dataclass
-class Task:
-    """A graph to be placed. It may be passed through `jax.jit` if `cost` is hashable.
-
-    Attributes:
-      inputs: the graph on a machine.
-      cost: maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
-    """
-
-    inputs: Inputs
-    cost: Cost = struct.field(pytree_node=False)
 
 
 class Trajectory(NamedTuple):
@@ -51,22 +36,16 @@ class Trajectory(NamedTuple):
     entropy: Any
 
 
-class State(TrainState):
-    """The state of training, and the best placement so far.
+class State(one_graph.State):
+    """The state of training; `unit` is `first`, or else the least of the first finite costs.
 
     Attributes:
       returns: float32 `[M, K]`, mean returns of each visit in the last steps; NaN before.
       first: float32 `[]`, cost of the placement that episodes begin with.
-      unit: float32 `[]`, that cost, or else the least of the first finite costs; NaN before.
-      device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.legalize_placement`.
-      cost: float32 `[]`, cost of the best placement; infinite before the first.
     """
 
     returns: Any
     first: Any
-    unit: Any
-    device: Any
-    cost: Any
 
 
 def start(params: Tree, task: Task, *, settings: Settings) -> State:
@@ -82,7 +61,7 @@ def start(params: Tree, task: Task, *, settings: Settings) -> State:
         first=first,
         unit=jnp.where(jnp.isfinite(first), first, jnp.nan),
         device=device,
-        cost=jnp.where(jnp.isfinite(first), first, jnp.inf),
+        cost=one_graph.finite(first),
     )
 
 
@@ -106,9 +85,8 @@ def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Setti
       settings: settings of the search.
     """
     first = jnp.broadcast_to(first, (*costs.shape[:-1], 1))
-    ratio = jnp.concatenate([first, costs], -1) / jnp.maximum(unit, 1e-30)
-    is_cost = jnp.isfinite(ratio) & (ratio < settings.infeasible_cost)
-    ratio = jnp.where(is_cost, ratio, settings.infeasible_cost)
+    every = jnp.concatenate([first, costs], -1)
+    ratio = one_graph.in_units(every, unit, infeasible_cost=settings.infeasible_cost)
     return ratio[..., :-1] - ratio[..., -1:]
 
 
@@ -140,14 +118,8 @@ def step(
     groups on one device, and visits one after another. The baseline of a visit is its mean return
     in the last steps.
 
-    Args:
-      state: state before the step.
-      key: random key.
-      batch: the graph, and the cost to minimise.
-      settings: settings of the policy.
-
-    Returns:
-      The state, and metrics: `costs`, float32 `[K, E]`, after each visit, and the mean `entropy`.
+    The arguments are as in `gopt.systems.hdp.step`. The metrics are `costs`, float32 `[K, E]`,
+    after each visit, and the mean `entropy`.
     """
     inputs, cost = batch.inputs, batch.cost
     groups = len(inputs.about)
@@ -163,18 +135,14 @@ def step(
         device = jax.vmap(one)(keys, device)
         placed = jax.vmap(lambda each: placement(inputs, each))(device)
         costs = cost(placed)
-        known = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
-        top = jnp.argmin(known)
-        better = known[top] < best_cost
-        best = jnp.where(better, placed[top], best)
-        return (device, best, jnp.where(better, known[top], best_cost)), costs
+        return (device, *one_graph.better(best, best_cost, placed, costs)), costs
 
     begin = jnp.zeros((settings.episodes, groups), jnp.int32), state.device, state.cost
     rows = jnp.arange(groups), jax.random.split(key, groups)
     (last, device, best), costs = lax.scan(visit, begin, rows)
 
-    finite = jnp.where(jnp.isfinite(costs), costs, jnp.inf).min()
-    known = jnp.where(jnp.isfinite(finite), finite, jnp.nan)
+    least = one_graph.finite(costs).min()
+    known = jnp.where(jnp.isfinite(least), least, jnp.nan)
     unit = jnp.where(jnp.isnan(state.unit), known, state.unit)
     followed = returns(state.first, costs.T, unit, settings)
     kept = jnp.concatenate([state.returns[1:], followed.mean(0)[None]])

@@ -1,16 +1,9 @@
 """Files of Placeto policies. None ships: a policy learns on the graph that it places."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import jax
-
-from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.schedule.problem import prepare
-from gopt.graph.graph import Op, from_ops
-from gopt.learning.weights import Format
-from gopt.systems.placeto.inputs import inputs
+from gopt.learning.weights import Format, one_op
+from gopt.systems.placeto.inputs import Inputs, inputs
 from gopt.systems.placeto.policy import init
 from gopt.systems.placeto.settings import Settings
 
@@ -25,22 +18,10 @@ def _last_width(params: Tree) -> int:
     return len(layers[max(layers, key=lambda x: int(x[6:]))]["bias"])
 
 
-def _init(settings: Settings, params: Tree) -> Callable[[], Tree]:
-    try:
-        devices = _last_width(params["params"])
-    except (KeyError, IndexError, ValueError):
-        devices = 1  # any number: the shapes will differ
-    graph = from_ops([Op()])
-    smallest = inputs(graph, prepare(graph, unit_rate_devices(devices)), settings=settings)
-    return partial(init, jax.random.key(0), smallest, settings=settings)
+def _smallest(settings: Settings, params: Tree) -> Inputs:
+    return inputs(*one_op(_last_width(params["params"])), settings=settings)
 
 
-FORMAT = Format(
-    system="placeto",
-    version=VERSION,
-    settings=Settings,
-    reads={},
-    init=_init,
-)
+FORMAT = Format("placeto", VERSION, Settings, reads={}, init=init, smallest=_smallest)
 
 save, load = FORMAT.save, FORMAT.load

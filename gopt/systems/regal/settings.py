@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gopt.learning.settings import check_choice, check_numbers
+
 # Outputs of the policy for an op, by the part of the search that they guide. Placement: a point in
 # a plane in which devices are directions, and the width of the Betas of its devices. Scheduling:
 # mean and deviation of the Beta of its priority. Elite bias: the chance that a gene comes from the
@@ -77,18 +79,11 @@ class Settings:
         unknown = sorted(set(self.parts) - set(PARTS))
         if unknown or not self.parts:
             raise ValueError(f"parts is {self.parts}: expected some of {', '.join(PARTS)}")
-        for name, known in (("network", NETWORKS), ("head", HEADS)):
-            if getattr(self, name) not in known:
-                expected = ", ".join(known)
-                raise ValueError(f"{name} is {getattr(self, name)!r}: expected one of {expected}")
-        for name in ("bins", "width", "rounds", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1 at least")
-        if not 0 <= self.trust <= 1:
-            raise ValueError(f"trust is {self.trust}: expected 0..1")
-        for name in ("heavy_share", "exploration", "advantage_floor"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
+        check_choice(self, "network", NETWORKS)
+        check_choice(self, "head", HEADS)
+        check_numbers(self, "bins", "width", "rounds", "steps", at_least=1)
+        check_numbers(self, "trust", at_least=0, at_most=1)
+        check_numbers(self, "heavy_share", "exploration", "advantage_floor", above=0)
 
 
 def is_led(settings: Settings) -> np.ndarray:

@@ -1,12 +1,8 @@
 """Files of REGAL policies. One policy ships for each objective of two devices."""
 
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import jax
 
 from gopt.graph.graph import Op, from_ops
 from gopt.graph.kinds import KINDS
@@ -18,18 +14,13 @@ from gopt.systems.regal.settings import Settings
 
 Tree = Any
 
-
-def _init(settings: Settings, _: Tree) -> Callable[[], Tree]:
-    inputs = Inputs(to_graphs_tuple(from_ops([Op()])), None)
-    return partial(init, jax.random.key(0), inputs, settings=settings)
-
-
 FORMAT = Format(
     system="regal",
     version=VERSION,
     settings=Settings,
     reads={"features": OP_FEATURES, "kinds": KINDS},
-    init=_init,
+    init=init,
+    smallest=lambda settings, params: Inputs(to_graphs_tuple(from_ops([Op()])), None),
     shipped={path.stem: path for path in sorted(Path(__file__).parent.glob("*.npz"))},
 )
 

@@ -1,9 +1,9 @@
 """Settings of the agent and of its training."""
 
 from dataclasses import dataclass
-from math import inf
-from numbers import Integral
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
+
+from gopt.learning.settings import check_choice, check_numbers
 
 
 @dataclass(frozen=True)
@@ -67,25 +67,12 @@ class Settings:
     unit: float = 10.0
 
     def __post_init__(self) -> None:
-        counts = ("width", "layers", "summary", "slots", "every", "horizon")
-        for name in (*counts, "episodes", "epochs", "batch"):
-            if not isinstance(getattr(self, name), Integral) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 1, 2, …")
+        check_numbers(self, "width", "layers", "summary", "slots", "every", "horizon", at_least=1)
+        check_numbers(self, "episodes", "epochs", "batch", at_least=1)
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"hidden is {self.hidden}: expected some widths, of 1 at least")
-        for name in ("discount", "trace"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 to 1")
-        for name in ("largest", "clip", "divergence", "learning_rate", "unit"):
-            if not 0 < getattr(self, name) < inf:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected a positive number")
-        for name in ("critic", "entropy", "bonus"):
-            if not 0 <= getattr(self, name) < inf:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 or more")
-        for name, known in (
-            ("sizes", ("linear", "log")),
-            ("pooling", ("whole", "difference")),
-            ("head", ("shared", "flat")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}: expected one of {known}")
+        check_numbers(self, "discount", "trace", at_least=0, at_most=1)
+        check_numbers(self, "largest", "clip", "divergence", "learning_rate", "unit", above=0)
+        check_numbers(self, "critic", "entropy", "bonus", at_least=0)
+        for name in ("sizes", "pooling", "head"):
+            check_choice(self, name, get_args(get_type_hints(Settings)[name]))

@@ -1,9 +1,6 @@
 """Files of X-RLflow agents. One ships, trained on whole programs of ten small models."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +11,6 @@ from gopt.systems.xrlflow.network import init
 from gopt.systems.xrlflow.observation import NODE_KINDS, Observation, observe
 from gopt.systems.xrlflow.settings import Settings
 
-Tree = Any
 VERSION = 1  # version of the meaning of observations and parameters
 
 
@@ -25,16 +21,13 @@ def smallest() -> Observation:
     return observe(terms, [root], [root], [], lambda number: 0.0, reach=1)
 
 
-def _init(settings: Settings, _: Tree) -> Callable[[], Tree]:
-    return partial(init, jax.random.key(0), smallest(), settings=settings)
-
-
 FORMAT = Format(
     system="xrlflow",
     version=VERSION,
     settings=Settings,
     reads={"kinds": NODE_KINDS},
-    init=_init,
+    init=init,
+    smallest=lambda settings, params: smallest(),
     shipped={"agent": Path(__file__).parent / "agent.npz"},
 )
 

@@ -4,8 +4,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.architecture_search.cells import EPSILON, CellNetwork, SeparableConv, adjust
-from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.architecture_search.cells import (
+    EPSILON,
+    Cell,
+    CellNetwork,
+    SeparableConv,
+    adjust,
+)
+from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import ConvBN, average_pool, check_at_least, max_pool
 
 
@@ -34,14 +40,8 @@ class RowColumnConv(nn.Module):
         return x
 
 
-class NormalCell(nn.Module):
-    """A cell at constant resolution, with 4 x `features` output channels (paper, figure 6, middle).
-
-    Attributes:
-      features: number of channels of each inner op.
-    """
-
-    features: int
+class NormalCell(Cell):
+    """A cell at constant resolution, with 4 x `features` output channels (figure 6, middle)."""
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
@@ -59,14 +59,8 @@ class NormalCell(nn.Module):
         return jnp.concatenate([p, second, third, fifth], axis=-1)
 
 
-class ReductionCell(nn.Module):
-    """A cell that halves the resolution, with 5 x `features` output channels (figure 6, right).
-
-    Attributes:
-      features: number of channels of each inner op.
-    """
-
-    features: int
+class ReductionCell(Cell):
+    """A cell that halves the resolution, with 5 x `features` output channels (figure 6, right)."""
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array | None) -> jax.Array:
@@ -124,10 +118,9 @@ def amoebanet(
     check_at_least(1, batch=batch, cells=cells, stem=stem)
     check_at_least(19, size=size)
     check_at_least(16, filters=filters)
-    return Workload(
-        name=f"amoebanet_a_{cells}_{filters}",
-        module=CellNetwork(NormalCell, ReductionCell, cells, filters, stem),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    return image_classifier(
+        f"amoebanet_a_{cells}_{filters}",
+        CellNetwork(NormalCell, ReductionCell, cells, filters, stem),
+        batch=batch,
+        size=size,
     )

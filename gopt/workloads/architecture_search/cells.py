@@ -16,6 +16,16 @@ from gopt.workloads.layers import ConvBN
 EPSILON = 1e-3  # of every batch normalisation
 
 
+class Cell(nn.Module):
+    """Base of normal and reduction cells.
+
+    Attributes:
+      features: number of channels of each inner op.
+    """
+
+    features: int
+
+
 class SeparableConv(nn.Module):
     """ReLU, depthwise convolution, pointwise convolution and batch normalisation, applied twice.
 

@@ -4,19 +4,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.architecture_search.cells import CellNetwork, SeparableConv, adjust
-from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.architecture_search.cells import Cell, CellNetwork, SeparableConv, adjust
+from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import average_pool, check_at_least, max_pool
 
 
-class NormalCell(nn.Module):
-    """A cell at constant resolution, with 6 x `features` output channels (paper, figure 4, left).
-
-    Attributes:
-      features: number of channels of each inner op.
-    """
-
-    features: int
+class NormalCell(Cell):
+    """A cell at constant resolution, with 6 x `features` output channels (figure 4, left)."""
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
@@ -32,14 +26,8 @@ class NormalCell(nn.Module):
         return jnp.concatenate([p, *blocks], axis=-1)
 
 
-class ReductionCell(nn.Module):
-    """A cell that halves the resolution, with 4 x `features` output channels (figure 4, right).
-
-    Attributes:
-      features: number of channels of each inner op.
-    """
-
-    features: int
+class ReductionCell(Cell):
+    """A cell that halves the resolution, with 4 x `features` output channels (figure 4, right)."""
 
     @nn.compact
     def __call__(self, x: jax.Array, previous: jax.Array | None) -> jax.Array:
@@ -91,11 +79,10 @@ def nasnet_a(
     check_at_least(19, size=size)
     if filters < 96 or filters % 96:
         raise ValueError(f"filters: expected a positive multiple of 96, got {filters}")
-    return Workload(
-        name=f"nasnet_a_{cells}_{filters}",
-        # The last normal cells have 4 x 6 times the features of the first ones as channels.
-        module=CellNetwork(NormalCell, ReductionCell, cells, filters // 24, stem, skip_reduction),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    # The last normal cells have 4 x 6 times the features of the first ones as channels.
+    return image_classifier(
+        f"nasnet_a_{cells}_{filters}",
+        CellNetwork(NormalCell, ReductionCell, cells, filters // 24, stem, skip_reduction),
+        batch=batch,
+        size=size,
     )

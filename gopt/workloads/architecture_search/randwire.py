@@ -2,11 +2,10 @@
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gopt.sources.synthetic import small_world
-from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import ConvBN, check_at_least
 
 # WS(4, 0.75), the wiring with the best accuracy (paper, figure 3).
@@ -122,10 +121,4 @@ def randwire(
     rng = np.random.default_rng(seed)
     drawn = [small_world(rng, nodes, NEIGHBOURS, REWIRING) for _ in range(stages)]
     wirings = tuple(tuple((u, v) for u, v in edges.tolist()) for edges in drawn)
-    return Workload(
-        name="randwire",
-        module=RandWire(wirings, nodes, width),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    return image_classifier("randwire", RandWire(wirings, nodes, width), batch=batch, size=size)

@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import ConvBN, check_at_least
+from gopt.workloads.base import Workload, image_classifier
+from gopt.workloads.layers import ConvBN, check_at_least, check_blocks
 
 
 def _norm_relu(x: jax.Array) -> jax.Array:
@@ -78,13 +78,12 @@ def densenet(
     Source: Huang et al., Densely Connected Convolutional Networks (2017).
     """
     check_at_least(1, batch=batch, growth=growth)
-    check_at_least(1, **{f"blocks[{block}]": layers for block, layers in enumerate(blocks)})
+    check_blocks(blocks)
     # A quarter of the size, rounded up, is halved between blocks, rounded down.
     check_at_least(max(1, (2 << len(blocks)) - 3), size=size)
-    return Workload(
-        name=f"densenet{2 * sum(blocks) + len(blocks) + 1}",
-        module=DenseNet(blocks, growth),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    return image_classifier(
+        f"densenet{2 * sum(blocks) + len(blocks) + 1}",
+        DenseNet(blocks, growth),
+        batch=batch,
+        size=size,
     )

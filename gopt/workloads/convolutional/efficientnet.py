@@ -3,7 +3,7 @@
 import flax.linen as nn
 
 from gopt.workloads.base import Workload
-from gopt.workloads.convolutional.inverted_residuals import Stage, image_classifier
+from gopt.workloads.convolutional.inverted_residuals import Stage, inverted_residual_network
 
 # The paper, table 1.
 STAGES = (
@@ -15,30 +15,20 @@ STAGES = (
     Stage(expansion=6, kernel=5, features=192, strides=2, weighed=True),
     Stage(expansion=6, kernel=3, features=320, strides=1, weighed=True),
 )
+BLOCKS = (1, 2, 2, 3, 3, 4, 1)  # inverted residuals in each stage
 
 
-def efficientnet(
-    *,
-    batch: int = 1,
-    size: int = 224,
-    blocks: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1),
-) -> Workload:
+def efficientnet(*, batch: int = 1, size: int = 224, blocks: tuple[int, ...] = BLOCKS) -> Workload:
     """Return EfficientNet-B0; with the default blocks, 5 288 548 parameters.
 
     torchvision publishes the same number for `efficientnet_b0`; the paper, 5.3 million (table 2).
     Dropout and stochastic depth are not applied.
 
-    Args:
-      batch: number of images.
-      size: height and width of an image.
-      blocks: number of inverted residuals in each of the seven stages.
-
-    Raises:
-      ValueError: an argument is smaller than 1, or there are not seven stages.
+    The arguments and errors are as in `inverted_residual_network`.
 
     Source: Tan and Le, EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks
     (2019).
     """
-    return image_classifier(
+    return inverted_residual_network(
         "efficientnet_b0", STAGES, nn.swish, batch=batch, size=size, blocks=blocks
     )

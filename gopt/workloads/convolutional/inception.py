@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import ConvBN, average_pool, check_at_least
 
 
@@ -145,10 +145,4 @@ def inception_v3(*, batch: int = 1, size: int = 299) -> Workload:
     """
     check_at_least(1, batch=batch)
     check_at_least(75, size=size)
-    return Workload(
-        name="inception_v3",
-        module=InceptionV3(),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    return image_classifier("inception_v3", InceptionV3(), batch=batch, size=size)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import ConvBN, check_at_least
+from gopt.workloads.base import Workload, image_classifier
+from gopt.workloads.layers import ConvBN, check_at_least, check_blocks
 
 Activation = Callable[[jax.Array], jax.Array]
 
@@ -123,7 +122,7 @@ class InvertedResidualNetwork(nn.Module):
         return nn.Dense(1000)(x.mean(axis=(1, 2)))
 
 
-def image_classifier(
+def inverted_residual_network(
     name: str,
     stages: tuple[Stage, ...],
     activation: Activation,
@@ -148,11 +147,7 @@ def image_classifier(
     check_at_least(1, batch=batch, size=size)
     if len(blocks) != len(stages):
         raise ValueError(f"blocks: expected {len(stages)} stages, got {len(blocks)}")
-    check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
-    return Workload(
-        name=name,
-        module=InvertedResidualNetwork(stages, blocks, activation),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    check_blocks(blocks)
+    return image_classifier(
+        name, InvertedResidualNetwork(stages, blocks, activation), batch=batch, size=size
     )

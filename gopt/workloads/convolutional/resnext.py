@@ -2,10 +2,9 @@
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import Bottleneck, ConvBN, check_at_least
+from gopt.workloads.base import Workload, image_classifier
+from gopt.workloads.layers import Bottleneck, ConvBN, check_at_least, check_blocks
 
 
 class ResNeXt(nn.Module):
@@ -63,11 +62,10 @@ def resnext(
     Source: Xie et al., Aggregated Residual Transformations for Deep Neural Networks (2017).
     """
     check_at_least(1, batch=batch, size=size, groups=groups, width=width)
-    check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
-    return Workload(
-        name=f"resnext{3 * sum(blocks) + 2}_{groups}x{width}d",
-        module=ResNeXt(blocks, groups, width),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    check_blocks(blocks)
+    return image_classifier(
+        f"resnext{3 * sum(blocks) + 2}_{groups}x{width}d",
+        ResNeXt(blocks, groups, width),
+        batch=batch,
+        size=size,
     )

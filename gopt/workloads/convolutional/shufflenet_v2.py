@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import ConvBN, check_at_least
+from gopt.workloads.base import Workload, image_classifier
+from gopt.workloads.layers import ConvBN, check_at_least, check_blocks
 
 
 def shuffle(x: jax.Array) -> jax.Array:
@@ -94,13 +94,7 @@ def shufflenet_v2(
     (2018).
     """
     check_at_least(1, batch=batch, size=size)
-    check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
+    check_blocks(blocks)
     if width < 2 or width % 2:
         raise ValueError(f"width: expected a positive even number, got {width}")
-    return Workload(
-        name="shufflenet_v2",
-        module=ShuffleNetV2(blocks, width),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    return image_classifier("shufflenet_v2", ShuffleNetV2(blocks, width), batch=batch, size=size)

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import check_at_least
 
 
@@ -57,10 +57,4 @@ def squeezenet(*, batch: int = 1, size: int = 224) -> Workload:
     """
     check_at_least(1, batch=batch)
     check_at_least(31, size=size)
-    return Workload(
-        name="squeezenet1_1",
-        module=SqueezeNet(),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    return image_classifier("squeezenet1_1", SqueezeNet(), batch=batch, size=size)

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
+from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import Bottleneck, ConvBN, check_at_least
 
 
@@ -145,10 +145,6 @@ def hrnet(
     factor = 4 << len(modules)
     if size < 1 or size % factor:
         raise ValueError(f"size: expected a positive multiple of {factor}, got {size}")
-    return Workload(
-        name=f"hrnet_w{width}",
-        module=HRNet(width, modules, blocks),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
+    return image_classifier(
+        f"hrnet_w{width}", HRNet(width, modules, blocks), batch=batch, size=size
     )

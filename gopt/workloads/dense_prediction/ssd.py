@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from gopt.workloads.base import Tree, Workload, image
-from gopt.workloads.layers import check_at_least
+from gopt.workloads.layers import check_at_least, check_blocks
 
 # Channels of the stages of VGG-16, as multiples of the width.
 STAGES = (1, 2, 4, 8, 8)
@@ -179,7 +179,7 @@ def ssd(
     check_at_least(268, size=size)
     if len(blocks) != len(STAGES):
         raise ValueError(f"blocks: expected {len(STAGES)} stages, got {len(blocks)}")
-    check_at_least(1, **{f"blocks[{stage}]": count for stage, count in enumerate(blocks)})
+    check_blocks(blocks)
     boxes = _num_boxes(size)
     return Workload(
         name="ssd",

@@ -14,12 +14,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, tokens
+from gopt.workloads.base import Workload, text_to_text
+from gopt.workloads.layers import check_at_least
 from gopt.workloads.sequential.recurrent import LSTMCell, unroll, zero_carry
 
 
-class Encoder(nn.Module):
-    """One bidirectional LSTM layer, then forward ones; residual from the third layer on.
+class Sizes(nn.Module):
+    """Sizes of an encoder or decoder.
 
     Attributes:
       layers: number of layers.
@@ -28,6 +29,10 @@ class Encoder(nn.Module):
 
     layers: int
     hidden: int
+
+
+class Encoder(Sizes):
+    """One bidirectional LSTM layer, then forward ones; residual from the third layer on."""
 
     @nn.compact
     def __call__(self, steps: list[jax.Array]) -> list[jax.Array]:
@@ -38,10 +43,12 @@ class Encoder(nn.Module):
         steps = [jnp.concatenate(both, axis=-1) for both in zip(ahead, behind[::-1], strict=True)]
         for layer in range(1, self.layers):
             _, outputs = unroll(LSTMCell(self.hidden), start, steps)
-            if layer > 1:
-                outputs = [y + x for x, y in zip(steps, outputs, strict=True)]
-            steps = outputs
+            steps = _residual(steps, outputs) if layer > 1 else outputs
         return steps
+
+
+def _residual(steps: list[jax.Array], outputs: list[jax.Array]) -> list[jax.Array]:
+    return [y + x for x, y in zip(steps, outputs, strict=True)]
 
 
 class Attention(nn.Module):
@@ -74,16 +81,8 @@ class Attention(nn.Module):
         return contexts
 
 
-class Decoder(nn.Module):
-    """LSTM layers; all but the first also read the context; residual from the third layer on.
-
-    Attributes:
-      layers: number of layers.
-      hidden: width of each layer.
-    """
-
-    layers: int
-    hidden: int
+class Decoder(Sizes):
+    """LSTM layers; all but the first also read the context; residual from the third layer on."""
 
     @nn.compact
     def __call__(self, steps: list[jax.Array], memory: jax.Array) -> list[jax.Array]:
@@ -94,9 +93,7 @@ class Decoder(nn.Module):
         for layer in range(1, self.layers):
             inputs = [jnp.concatenate(both, axis=-1) for both in zip(steps, contexts, strict=True)]
             _, outputs = unroll(LSTMCell(self.hidden), start, inputs)
-            if layer > 1:
-                outputs = [y + x for x, y in zip(steps, outputs, strict=True)]
-            steps = outputs
+            steps = _residual(steps, outputs) if layer > 1 else outputs
         return steps
 
 
@@ -136,26 +133,13 @@ def gnmt(
 ) -> Workload:
     """Return the translation model; the defaults are from the MLPerf v0.5 benchmark.
 
-    Args:
-      batch: number of sentence pairs in a batch.
-      source_length: number of unrolled encoder steps.
-      target_length: number of unrolled decoder steps.
-      layers: number of LSTM layers of the encoder, and of the decoder.
-      hidden: width of the embedding, of each layer and of the attention.
-      vocabulary: number of sub-words.
+    A batch has `batch` pairs of sentences, unrolled for `source_length` and `target_length` steps.
+    The other arguments are the attributes of `GNMT`.
 
     Raises:
       ValueError: a length is not positive, or there are fewer than 2 layers.
     """
-    for field, value in (("source_length", source_length), ("target_length", target_length)):
-        if value < 1:
-            raise ValueError(f"{field}: expected at least 1, got {value}")
-    if layers < 2:
-        raise ValueError(f"layers: expected at least 2, got {layers}")
-    return Workload(
-        name=f"gnmt-{layers}",
-        module=GNMT(vocabulary, layers, hidden),
-        inputs=(tokens(batch, source_length), tokens(batch, target_length)),
-        loss=cross_entropy,
-        targets=tokens(batch, target_length),
-    )
+    check_at_least(1, source_length=source_length, target_length=target_length)
+    check_at_least(2, layers=layers)
+    module, sizes = GNMT(vocabulary, layers, hidden), (batch, source_length, target_length)
+    return text_to_text(f"gnmt-{layers}", module, *sizes)

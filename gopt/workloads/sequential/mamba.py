@@ -11,8 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, tokens
-from gopt.workloads.layers import check_at_least
+from gopt.workloads.base import Workload, language_model
+from gopt.workloads.layers import check_multiple, check_sizes
 from gopt.workloads.norms import RMSNorm
 
 STATE = 16
@@ -140,32 +140,13 @@ def mamba(
 ) -> Workload:
     """Return the language model; the defaults are Mamba-130M.
 
-    Args:
-      batch: number of sequences in a batch.
-      length: number of tokens in a sequence; 2048 in the published training.
-      chunk: number of tokens whose states are stored at the same time, a divisor of `length`.
-      layers: number of mixers.
-      hidden: width of the residual stream; the mixers are twice as wide.
-      vocabulary: number of tokens, padded to a multiple of 8.
+    A batch has `batch` sequences of `length` tokens, 2048 in the published training; `length` is a
+    multiple of `chunk`. The other arguments are the attributes of `Mamba`.
 
     Raises:
       ValueError: an argument is smaller than 1, or `chunk` does not divide `length`.
     """
-    check_at_least(
-        1,
-        batch=batch,
-        length=length,
-        chunk=chunk,
-        layers=layers,
-        hidden=hidden,
-        vocabulary=vocabulary,
-    )
-    if length % chunk:
-        raise ValueError(f"length: expected a multiple of chunk = {chunk}, got {length}")
-    return Workload(
-        name=f"mamba-{layers}",
-        module=Mamba(vocabulary, layers, hidden, chunk),
-        inputs=(tokens(batch, length),),
-        loss=cross_entropy,
-        targets=tokens(batch, length),
-    )
+    module = Mamba(vocabulary, layers, hidden, chunk)
+    check_sizes(module, batch=batch, length=length)
+    check_multiple(length=length, chunk=chunk)
+    return language_model(f"mamba-{layers}", module, batch=batch, length=length)

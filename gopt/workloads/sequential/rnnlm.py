@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
+from gopt.workloads.layers import check_at_least
 from gopt.workloads.sequential.recurrent import LSTMCell, unroll
 
 
@@ -61,20 +62,13 @@ def rnnlm(
 ) -> Workload:
     """Return the LSTM language model; the defaults are the large model of arXiv:1409.2329.
 
-    Args:
-      batch: number of sequences in a batch.
-      length: number of unrolled time steps.
-      layers: number of LSTM layers.
-      hidden: width of the embedding and of each layer.
-      vocabulary: number of words.
+    A batch has `batch` sequences, unrolled for `length` steps. The other arguments are the
+    attributes of `RNNLM`.
 
     Raises:
       ValueError: `length` or `layers` is not positive.
     """
-    if length < 1:
-        raise ValueError(f"length: expected at least 1, got {length}")
-    if layers < 1:
-        raise ValueError(f"layers: expected at least 1, got {layers}")
+    check_at_least(1, length=length, layers=layers)
     state = jax.ShapeDtypeStruct((batch, hidden), jnp.float32)
     return Workload(
         name=f"rnnlm-{layers}",

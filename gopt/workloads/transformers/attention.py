@@ -51,6 +51,48 @@ class SelfAttention(nn.Module):
         return nn.Dense(hidden, name="out")(mixed)
 
 
+class BlockSizes(nn.Module):
+    """Sizes of a transformer block.
+
+    Attributes:
+      heads: number of attention heads.
+      inner: width of the feed-forward network.
+    """
+
+    heads: int
+    inner: int
+
+
+class LanguageModelSizes(nn.Module):
+    """Sizes of a transformer of text.
+
+    Attributes:
+      vocabulary: number of tokens.
+      layers: number of transformer blocks.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      inner: width of the feed-forward networks.
+      positions: number of rows of the position embedding.
+    """
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+    positions: int
+
+
+def check_length(length: int, positions: int) -> None:
+    """Check that there are enough rows of the position embedding.
+
+    Raises:
+      ValueError: `length` exceeds `positions`.
+    """
+    if length > positions:
+        raise ValueError(f"length: expected at most positions = {positions}, got {length}")
+
+
 def check_heads(heads: int, hidden: int) -> None:
     """Check that `heads` divides `hidden`.
 

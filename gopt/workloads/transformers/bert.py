@@ -5,28 +5,26 @@ Devlin et al., BERT, arXiv:1810.04805, BERT-base for the uncased English vocabul
 in the encoder and its pooler. Ours, with both heads, has exactly 110 106 428.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
-from gopt.workloads.transformers.attention import SelfAttention, check_heads
+from gopt.workloads.transformers.attention import (
+    BlockSizes,
+    LanguageModelSizes,
+    SelfAttention,
+    check_heads,
+    check_length,
+)
+
+_norm = partial(nn.LayerNorm, epsilon=1e-12)
 
 
-def _norm() -> nn.LayerNorm:
-    return nn.LayerNorm(epsilon=1e-12)
-
-
-class Block(nn.Module):
-    """Self-attention and a feed-forward network, each followed by a residual and a norm.
-
-    Attributes:
-      heads: number of attention heads.
-      inner: width of the feed-forward network.
-    """
-
-    heads: int
-    inner: int
+class Block(BlockSizes):
+    """Self-attention and a feed-forward network, each followed by a residual and a norm."""
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
@@ -36,19 +34,15 @@ class Block(nn.Module):
         return _norm()(x + nn.Dense(x.shape[-1])(inner))
 
 
-class Encoder(nn.Module):
+class Encoder(BlockSizes):
     """The transformer between the embedded tokens and the heads.
 
     Attributes:
       layers: number of blocks.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
       positions: number of rows of the position embedding.
     """
 
     layers: int
-    heads: int
-    inner: int
     positions: int
 
     @nn.compact
@@ -63,24 +57,8 @@ class Encoder(nn.Module):
         return x
 
 
-class BERT(nn.Module):
-    """Encoder, masked-word head tied to the word embedding, and next-sentence head.
-
-    Attributes:
-      vocabulary: number of word pieces.
-      layers: number of transformer blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
-      positions: number of rows of the position embedding.
-    """
-
-    vocabulary: int
-    layers: int
-    hidden: int
-    heads: int
-    inner: int
-    positions: int
+class BERT(LanguageModelSizes):
+    """Encoder, masked-word head tied to the word embedding, and next-sentence head."""
 
     @nn.compact
     def __call__(
@@ -98,7 +76,7 @@ class BERT(nn.Module):
           Logits `[batch, predictions, vocabulary]` and `[batch, 2]`.
         """
         embed = nn.Embed(self.vocabulary, self.hidden, name="words")
-        encoder = Encoder(self.layers, self.heads, self.inner, self.positions)
+        encoder = Encoder(self.heads, self.inner, self.layers, self.positions)
         x = encoder(embed(token_ids), segments, mask)
 
         pooled = jnp.tanh(nn.Dense(self.hidden, name="pooler")(x[:, 0]))
@@ -130,23 +108,14 @@ def bert(
 ) -> Workload:
     """Return BERT with its pre-training heads; the defaults are BERT-base, uncased.
 
-    Args:
-      batch: number of sequences in a batch.
-      length: number of tokens in a sequence; 128 in 90 % of the published pre-training.
-      predictions: number of masked words in a sequence.
-      layers: number of transformer blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
-      positions: number of rows of the position embedding.
-      vocabulary: number of word pieces.
+    A batch has `batch` sequences of `length` tokens, 128 in 90 % of the published pre-training.
+    Each has `predictions` masked words. The other arguments are the sizes of `BERT`.
 
     Raises:
       ValueError: `heads` does not divide `hidden`, or `length` exceeds `positions`.
     """
     check_heads(heads, hidden)
-    if length > positions:
-        raise ValueError(f"length: expected at most positions = {positions}, got {length}")
+    check_length(length, positions)
     sequence = tokens(batch, length)
     return Workload(
         name=f"bert-{layers}",

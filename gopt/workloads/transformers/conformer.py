@@ -11,13 +11,15 @@ S, `conformer(hidden=144)`, 27 364 737 in M, the default, and 121 510 529 in L,
 Utterances fill their lengths, so padding is not masked.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
 from gopt.workloads.base import Tree, Workload, tokens
-from gopt.workloads.layers import check_at_least
+from gopt.workloads.layers import check_sizes
 from gopt.workloads.transformers.attention import check_heads
 from gopt.workloads.transformers.relative_attention import relative_scores, sinusoids
 
@@ -25,8 +27,7 @@ from gopt.workloads.transformers.relative_attention import relative_scores, sinu
 CHANNELS = 80
 
 
-def _norm() -> nn.LayerNorm:
-    return nn.LayerNorm(epsilon=1e-5)
+_norm = partial(nn.LayerNorm, epsilon=1e-5)
 
 
 class Subsampling(nn.Module):
@@ -173,30 +174,16 @@ def conformer(
 ) -> Workload:
     """Return the speech recogniser; the defaults are Conformer-CTC of size M.
 
-    Args:
-      batch: number of utterances in a batch.
-      length: number of frames of an utterance, 100 per second; a multiple of 4.
-      text_length: number of word pieces of its text.
-      layers: number of blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      kernel: number of taps of the convolution over time.
-      vocabulary: number of word pieces, without the blank.
+    A batch has `batch` utterances of `length` frames, 100 per second and a multiple of 4. Texts
+    have `text_length` word pieces. The other arguments are the attributes of `Conformer`.
 
     Raises:
       ValueError: an argument is smaller than 1, `heads` or 2 does not divide `hidden`, 4 does not
         divide `length`, or `text_length` exceeds `length / 4`.
     """
-    check_at_least(
-        1,
-        batch=batch,
-        length=length,
-        text_length=text_length,
-        layers=layers,
-        kernel=kernel,
-        vocabulary=vocabulary,
-    )
+    module = Conformer(vocabulary, layers, hidden, heads, kernel)
     check_heads(heads, hidden)
+    check_sizes(module, batch=batch, length=length, text_length=text_length)
     if hidden % 2:
         raise ValueError(f"hidden: expected an even number, got {hidden}")
     if length % 4:
@@ -207,7 +194,7 @@ def conformer(
         )
     return Workload(
         name=f"conformer-{layers}",
-        module=Conformer(vocabulary, layers, hidden, heads, kernel),
+        module=module,
         inputs=(jax.ShapeDtypeStruct((batch, length, CHANNELS), jnp.float32),),
         loss=_loss,
         targets=tokens(batch, text_length),

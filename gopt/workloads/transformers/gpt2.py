@@ -5,29 +5,27 @@ models. The paper gives 117 M parameters (table 2). The released checkpoint, wit
 output embeddings, has 124 439 808, and ours has exactly this number.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, tokens
-from gopt.workloads.layers import check_at_least
-from gopt.workloads.transformers.attention import attend, check_heads
+from gopt.workloads.base import Workload, language_model
+from gopt.workloads.layers import check_sizes
+from gopt.workloads.transformers.attention import (
+    BlockSizes,
+    LanguageModelSizes,
+    attend,
+    check_heads,
+    check_length,
+)
+
+_norm = partial(nn.LayerNorm, epsilon=1e-5)
 
 
-def _norm() -> nn.LayerNorm:
-    return nn.LayerNorm(epsilon=1e-5)
-
-
-class Block(nn.Module):
-    """Causal self-attention and a feed-forward network, each after a norm.
-
-    Attributes:
-      heads: number of attention heads.
-      inner: width of the feed-forward network.
-    """
-
-    heads: int
-    inner: int
+class Block(BlockSizes):
+    """Causal self-attention and a feed-forward network, each after a norm."""
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
@@ -41,24 +39,8 @@ class Block(nn.Module):
         return x + nn.Dense(hidden)(inner)
 
 
-class GPT2(nn.Module):
-    """Embedded tokens and positions, blocks, and logits by the tied embedding.
-
-    Attributes:
-      vocabulary: number of tokens.
-      layers: number of transformer blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
-      positions: number of rows of the position embedding.
-    """
-
-    vocabulary: int
-    layers: int
-    hidden: int
-    heads: int
-    inner: int
-    positions: int
+class GPT2(LanguageModelSizes):
+    """Embedded tokens and positions, blocks, and logits by the tied embedding."""
 
     @nn.compact
     def __call__(self, token_ids: jax.Array) -> jax.Array:
@@ -86,36 +68,14 @@ def gpt2(
 ) -> Workload:
     """Return the language model; the defaults are GPT-2 small. Dropout is not applied.
 
-    Args:
-      batch: number of sequences in a batch.
-      length: number of tokens in a sequence.
-      layers: number of transformer blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
-      positions: number of rows of the position embedding.
-      vocabulary: number of tokens.
+    A batch has `batch` sequences of `length` tokens. The other arguments are the sizes of `GPT2`.
 
     Raises:
       ValueError: an argument is smaller than 1, `heads` does not divide `hidden`, or `length`
         exceeds `positions`.
     """
-    check_at_least(
-        1,
-        batch=batch,
-        length=length,
-        layers=layers,
-        hidden=hidden,
-        inner=inner,
-        vocabulary=vocabulary,
-    )
     check_heads(heads, hidden)
-    if length > positions:
-        raise ValueError(f"length: expected at most positions = {positions}, got {length}")
-    return Workload(
-        name=f"gpt2-{layers}",
-        module=GPT2(vocabulary, layers, hidden, heads, inner, positions),
-        inputs=(tokens(batch, length),),
-        loss=cross_entropy,
-        targets=tokens(batch, length),
-    )
+    module = GPT2(vocabulary, layers, hidden, heads, inner, positions)
+    check_sizes(module, batch=batch, length=length)
+    check_length(length, positions)
+    return language_model(f"gpt2-{layers}", module, batch=batch, length=length)

@@ -2,10 +2,9 @@
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import check_at_least
+from gopt.workloads.base import Workload, image_classifier
+from gopt.workloads.layers import check_multiple, check_sizes
 
 
 class MLP(nn.Module):
@@ -50,8 +49,8 @@ class Mixer(nn.Module):
       patch: height and width of a patch.
       layers: number of blocks.
       hidden: channels of an embedded patch.
-      patches_inner: see `Block`.
-      channels_inner: see `Block`.
+      patches_inner: width of the networks over patches.
+      channels_inner: width of the networks over channels.
     """
 
     patch: int
@@ -85,36 +84,15 @@ def mlp_mixer(
     The paper gives 59 million (table 1); timm, 59.88 for `mixer_b16_224`. Dropout and stochastic
     depth are not applied.
 
-    Args:
-      batch: number of images.
-      size: height and width of an image, a multiple of `patch`.
-      patch: height and width of a patch.
-      layers: number of blocks.
-      hidden: channels of an embedded patch.
-      patches_inner: width of the networks over patches.
-      channels_inner: width of the networks over channels.
+    A batch has `batch` images of `size` x `size` pixels; `size` is a multiple of `patch`. The other
+    arguments are the attributes of `Mixer`.
 
     Raises:
       ValueError: an argument is smaller than 1, or `patch` does not divide `size`.
 
     Source: Tolstikhin et al., MLP-Mixer: An all-MLP Architecture for Vision (2021).
     """
-    check_at_least(
-        1,
-        batch=batch,
-        size=size,
-        patch=patch,
-        layers=layers,
-        hidden=hidden,
-        patches_inner=patches_inner,
-        channels_inner=channels_inner,
-    )
-    if size % patch:
-        raise ValueError(f"size: expected a multiple of patch = {patch}, got {size}")
-    return Workload(
-        name=f"mlp_mixer-{layers}",
-        module=Mixer(patch, layers, hidden, patches_inner, channels_inner),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    module = Mixer(patch, layers, hidden, patches_inner, channels_inner)
+    check_sizes(module, batch=batch, size=size)
+    check_multiple(size=size, patch=patch)
+    return image_classifier(f"mlp_mixer-{layers}", module, batch=batch, size=size)

@@ -15,10 +15,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Tree, Workload, cross_entropy, tokens
-from gopt.workloads.layers import check_at_least
+from gopt.workloads.base import Tree, Workload, cross_entropy, text_to_text
+from gopt.workloads.layers import check_at_least, check_sizes
 from gopt.workloads.norms import RMSNorm
-from gopt.workloads.transformers.text_to_text import BUCKETS, Block, attend_in_turn, position_bias
+from gopt.workloads.transformers.text_to_text import (
+    Block,
+    BlockSizes,
+    ModelSizes,
+    StackSizes,
+    attend_in_turn,
+)
 
 
 class Experts(nn.Module):
@@ -62,20 +68,14 @@ class Experts(nn.Module):
         return jnp.einsum("blec,ebch->blh", mask * gate, made), imbalance
 
 
-class SparseBlock(nn.Module):
+class SparseBlock(BlockSizes):
     """A T5 block with experts as its feed-forward network.
 
     Attributes:
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of each expert.
       experts: number of experts.
       capacity: number of tokens of one text that an expert takes.
     """
 
-    heads: int
-    width: int
-    inner: int
     experts: int
     capacity: int
 
@@ -89,25 +89,9 @@ class SparseBlock(nn.Module):
         return x + made, imbalance
 
 
-class Stack(nn.Module):
-    """Alternating dense and sparse blocks that share one table of position biases, then a norm.
+class Stack(StackSizes):
+    """T5's encoder or decoder, with experts in every other block; attributes as in `Switch`."""
 
-    Without `memory` it is the encoder. With the encoder's output as `memory` it is the causal
-    decoder.
-
-    Attributes:
-      layers: number of blocks.
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of the feed-forward networks, and of each expert.
-      experts: number of experts of a sparse block.
-      capacity_factor: capacity of all experts together, per token.
-    """
-
-    layers: int
-    heads: int
-    width: int
-    inner: int
     experts: int
     capacity_factor: float
 
@@ -118,8 +102,7 @@ class Stack(nn.Module):
         """Return `[batch, length, hidden]`, and the summed imbalance of the experts."""
         length, size = x.shape[1], (self.heads, self.width, self.inner)
         capacity = math.ceil(self.capacity_factor * length / self.experts)
-        table = self.param("positions", nn.initializers.normal(0.05), (self.heads, BUCKETS))
-        bias = position_bias(table, length, causal=memory is not None)
+        bias = self.position_bias(length, causal=memory is not None)
         imbalances = []
         for index in range(self.layers):
             if index % 2 == 0:
@@ -130,26 +113,14 @@ class Stack(nn.Module):
         return RMSNorm()(x), jnp.stack(imbalances).sum()
 
 
-class Switch(nn.Module):
-    """Encoder and decoder with teacher forcing; one embedding for both texts and the output.
+class Switch(ModelSizes):
+    """T5 with experts in every other block.
 
     Attributes:
-      vocabulary: number of word pieces.
-      layers: number of blocks of the encoder, and of the decoder.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of the feed-forward networks, and of each expert.
       experts: number of experts of a sparse block.
       capacity_factor: capacity of all experts together, per token.
     """
 
-    vocabulary: int
-    layers: int
-    hidden: int
-    heads: int
-    width: int
-    inner: int
     experts: int
     capacity_factor: float
 
@@ -188,42 +159,18 @@ def switch(
 ) -> Workload:
     """Return the sparse text-to-text model; the defaults are Switch-Base with 8 experts.
 
-    Args:
-      batch: number of text pairs in a batch.
-      source_length: number of encoder tokens; 512 in the published pre-training.
-      target_length: number of decoder tokens; span corruption of 512 leaves 114.
-      layers: number of blocks of the encoder, and of the decoder; every second one is sparse.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of the feed-forward networks, and of each expert.
-      experts: number of experts of a sparse block.
-      capacity_factor: capacity of all experts together, per token.
-      vocabulary: number of word pieces.
+    A batch has `batch` pairs of texts, of `source_length` and `target_length` tokens: 512 in the
+    published pre-training, and 114, which span corruption of 512 leaves. The other arguments are
+    the attributes of `Switch`.
 
     Raises:
       ValueError: there are fewer than 2 layers, so that none is sparse; another argument is smaller
         than 1; or the capacity factor is not positive.
     """
+    module = Switch(vocabulary, layers, hidden, heads, width, inner, experts, capacity_factor)
     check_at_least(2, layers=layers)
-    check_at_least(
-        1,
-        batch=batch,
-        source_length=source_length,
-        target_length=target_length,
-        hidden=hidden,
-        heads=heads,
-        width=width,
-        inner=inner,
-        experts=experts,
-        vocabulary=vocabulary,
-    )
+    check_sizes(module, batch=batch, source_length=source_length, target_length=target_length)
     if not capacity_factor > 0:
         raise ValueError(f"capacity_factor: expected more than 0, got {capacity_factor}")
-    return Workload(
-        name=f"switch-{layers}-{experts}",
-        module=Switch(vocabulary, layers, hidden, heads, width, inner, experts, capacity_factor),
-        inputs=(tokens(batch, source_length), tokens(batch, target_length)),
-        loss=_loss,
-        targets=tokens(batch, target_length),
-    )
+    sizes = batch, source_length, target_length
+    return text_to_text(f"switch-{layers}-{experts}", module, *sizes, loss=_loss)

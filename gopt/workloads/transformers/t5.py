@@ -11,58 +11,30 @@ Texts fill their lengths, as after packing, so padding is not masked.
 import flax.linen as nn
 import jax
 
-from gopt.workloads.base import Workload, cross_entropy, tokens
-from gopt.workloads.layers import check_at_least
+from gopt.workloads.base import Workload, text_to_text
+from gopt.workloads.layers import check_sizes
 from gopt.workloads.norms import RMSNorm
-from gopt.workloads.transformers.text_to_text import BUCKETS, Block, position_bias
+from gopt.workloads.transformers.text_to_text import Block, ModelSizes, StackSizes
 
 
-class Stack(nn.Module):
+class Stack(StackSizes):
     """Blocks that share one table of position biases, then a norm.
 
     Without `memory` it is the encoder. With the encoder's output as `memory` it is the causal
     decoder.
-
-    Attributes:
-      layers: number of blocks.
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of the feed-forward networks.
     """
-
-    layers: int
-    heads: int
-    width: int
-    inner: int
 
     @nn.compact
     def __call__(self, x: jax.Array, memory: jax.Array | None = None) -> jax.Array:
         """Return `[batch, length, hidden]`."""
-        table = self.param("positions", nn.initializers.normal(0.05), (self.heads, BUCKETS))
-        bias = position_bias(table, x.shape[1], causal=memory is not None)
+        bias = self.position_bias(x.shape[1], causal=memory is not None)
         for _ in range(self.layers):
             x = Block(self.heads, self.width, self.inner)(x, bias, memory)
         return RMSNorm()(x)
 
 
-class T5(nn.Module):
-    """Encoder and decoder with teacher forcing; one embedding for both texts and the output.
-
-    Attributes:
-      vocabulary: number of word pieces.
-      layers: number of blocks of the encoder, and of the decoder.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of the feed-forward networks.
-    """
-
-    vocabulary: int
-    layers: int
-    hidden: int
-    heads: int
-    width: int
-    inner: int
+class T5(ModelSizes):
+    """Encoder and decoder with teacher forcing; one embedding for both texts and the output."""
 
     @nn.compact
     def __call__(self, source: jax.Array, target: jax.Array) -> jax.Array:
@@ -88,36 +60,13 @@ def t5(
 ) -> Workload:
     """Return the text-to-text model; the defaults are T5-small. Dropout is not applied.
 
-    Args:
-      batch: number of text pairs in a batch.
-      source_length: number of encoder tokens; 512 in the published pre-training.
-      target_length: number of decoder tokens; span corruption of 512 leaves 114.
-      layers: number of blocks of the encoder, and of the decoder.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      width: width of a head.
-      inner: width of the feed-forward networks.
-      vocabulary: number of word pieces.
+    A batch has `batch` pairs of texts, of `source_length` and `target_length` tokens: 512 in the
+    published pre-training, and 114, which span corruption of 512 leaves. The other arguments are
+    the attributes of `T5`.
 
     Raises:
       ValueError: an argument is smaller than 1.
     """
-    check_at_least(
-        1,
-        batch=batch,
-        source_length=source_length,
-        target_length=target_length,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        width=width,
-        inner=inner,
-        vocabulary=vocabulary,
-    )
-    return Workload(
-        name=f"t5-{layers}",
-        module=T5(vocabulary, layers, hidden, heads, width, inner),
-        inputs=(tokens(batch, source_length), tokens(batch, target_length)),
-        loss=cross_entropy,
-        targets=tokens(batch, target_length),
-    )
+    module = T5(vocabulary, layers, hidden, heads, width, inner)
+    check_sizes(module, batch=batch, source_length=source_length, target_length=target_length)
+    return text_to_text(f"t5-{layers}", module, batch, source_length, target_length)

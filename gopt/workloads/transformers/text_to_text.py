@@ -100,20 +100,66 @@ def attend_in_turn(
     return x
 
 
-class Block(nn.Module):
-    """Self-attention, attention to the memory if there is one, and a feed-forward network.
-
-    Each comes after a norm and has a residual connection.
+class BlockSizes(nn.Module):
+    """Sizes of a block.
 
     Attributes:
       heads: number of attention heads.
       width: width of a head.
-      inner: width of the feed-forward network.
+      inner: width of the feed-forward network, or of each expert.
     """
 
     heads: int
     width: int
     inner: int
+
+
+class StackSizes(nn.Module):
+    """Sizes of an encoder or decoder.
+
+    Attributes:
+      layers: number of blocks.
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks, and of each expert.
+    """
+
+    layers: int
+    heads: int
+    width: int
+    inner: int
+
+    def position_bias(self, length: int, *, causal: bool) -> jax.Array:
+        """Return the bias of the attention scores, which all blocks share, as `position_bias`."""
+        table = self.param("positions", nn.initializers.normal(0.05), (self.heads, BUCKETS))
+        return position_bias(table, length, causal=causal)
+
+
+class ModelSizes(nn.Module):
+    """Sizes of a model.
+
+    Attributes:
+      vocabulary: number of word pieces.
+      layers: number of blocks of the encoder, and of the decoder.
+      hidden: width of the residual stream.
+      heads: number of attention heads.
+      width: width of a head.
+      inner: width of the feed-forward networks, and of each expert.
+    """
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    heads: int
+    width: int
+    inner: int
+
+
+class Block(BlockSizes):
+    """Self-attention, attention to the memory if there is one, and a feed-forward network.
+
+    Each comes after a norm and has a residual connection.
+    """
 
     @nn.compact
     def __call__(self, x: jax.Array, bias: jax.Array, memory: jax.Array | None = None) -> jax.Array:

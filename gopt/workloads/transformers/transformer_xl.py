@@ -176,16 +176,8 @@ def transformer_xl(
 ) -> Workload:
     """Return the language model; the defaults are the 12-layer model of enwik8.
 
-    Args:
-      batch: number of sequences in a batch.
-      length: number of tokens in a segment.
-      memory: number of earlier positions in the memory.
-      layers: number of transformer blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
-      vocabulary: number of tokens, the most frequent first.
-      cutoffs: first token of each cluster after the first.
+    A batch has `batch` segments of `length` tokens, and a memory of `memory` earlier positions for
+    each. The other arguments are the attributes of `TransformerXL`.
 
     Raises:
       ValueError: `heads` or 2 does not divide `hidden`, `layers` is not positive, or the cut-offs

@@ -5,29 +5,21 @@ layer of fine-tuning as its head. The paper gives 86 M parameters (table 1). tor
 86 567 656 for `vit_b_16`, and ours has exactly this number.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gopt.workloads.base import Workload, cross_entropy, image
-from gopt.workloads.layers import check_at_least
-from gopt.workloads.transformers.attention import SelfAttention, check_heads
+from gopt.workloads.base import Workload, image_classifier
+from gopt.workloads.layers import check_multiple, check_sizes
+from gopt.workloads.transformers.attention import BlockSizes, SelfAttention, check_heads
+
+_norm = partial(nn.LayerNorm, epsilon=1e-6)
 
 
-def _norm() -> nn.LayerNorm:
-    return nn.LayerNorm(epsilon=1e-6)
-
-
-class Block(nn.Module):
-    """Self-attention and a feed-forward network, each after a norm (equations 2 and 3).
-
-    Attributes:
-      heads: number of attention heads.
-      inner: width of the feed-forward network.
-    """
-
-    heads: int
-    inner: int
+class Block(BlockSizes):
+    """Self-attention and a feed-forward network, each after a norm (equations 2 and 3)."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -80,29 +72,15 @@ def vit(
 ) -> Workload:
     """Return a vision transformer; the defaults are ViT-B/16.
 
-    Args:
-      batch: number of images.
-      size: height and width of an image, a multiple of `patch`.
-      patch: height and width of a patch.
-      layers: number of transformer blocks.
-      hidden: width of the residual stream.
-      heads: number of attention heads.
-      inner: width of the feed-forward networks.
+    A batch has `batch` images of `size` x `size` pixels; `size` is a multiple of `patch`. The other
+    arguments are the attributes of `ViT`.
 
     Raises:
       ValueError: an argument is smaller than 1, `patch` does not divide `size`, or `heads` does not
         divide `hidden`.
     """
-    check_at_least(
-        1, batch=batch, size=size, patch=patch, layers=layers, hidden=hidden, inner=inner
-    )
-    if size % patch:
-        raise ValueError(f"size: expected a multiple of patch = {patch}, got {size}")
+    module = ViT(patch, layers, hidden, heads, inner)
     check_heads(heads, hidden)
-    return Workload(
-        name=f"vit-{layers}",
-        module=ViT(patch, layers, hidden, heads, inner),
-        inputs=(image(batch, size),),
-        loss=cross_entropy,
-        targets=jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    check_sizes(module, batch=batch, size=size)
+    check_multiple(size=size, patch=patch)
+    return image_classifier(f"vit-{layers}", module, batch=batch, size=size)

@@ -15,7 +15,14 @@ from gopt.graph import graph as graphs
 from gopt.graph import padding
 from gopt.graph.graph import Op, Output
 from tests import strategies
-from tests.cost.schedule.test_execution import assert_schedule, golden, names, population, quick
+from tests.cost.schedule.test_execution import (
+    assert_schedule,
+    check_random,
+    golden,
+    names,
+    population,
+    quick,
+)
 from tests.reference.dispatch import run
 from tests.reference.execution import run as run_by_rank
 from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
@@ -46,12 +53,7 @@ def check(case, shape=SMALL):
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", (1, 2, 3, 8))
 def test_random_problems_match_the_reference(devices):
-    @quick(60)
-    @given(strategies.cases(devices))
-    def matches(case):
-        check(case)
-
-    matches()
+    check_random(check, devices, 60)
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

@@ -75,6 +75,17 @@ def assert_matches(problem, keys, decision, schedule, *costs):
     assert_schedule(expected, schedule, *costs)
 
 
+def check_random(check, devices: int, examples: int) -> None:
+    """Check random problems."""
+
+    @quick(examples)
+    @given(strategies.cases(devices))
+    def matches(case):
+        check(case)
+
+    matches()
+
+
 def check(case: Case, shape=SMALL):
     problem, keys = case.problem(shape), case.padded_keys(shape)
     assert_matches(problem, keys, *fast(problem, keys))
@@ -82,12 +93,7 @@ def check(case: Case, shape=SMALL):
 
 @pytest.mark.parametrize("devices", (1, 2, 3, 5, 8))
 def test_random_problems_match_the_reference(devices):
-    @quick(80)
-    @given(strategies.cases(devices))
-    def matches(case):
-        check(case)
-
-    matches()
+    check_random(check, devices, 80)
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

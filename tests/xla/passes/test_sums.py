@@ -7,24 +7,14 @@ import pytest
 
 from gopt.program.program import trace_program
 from gopt.xla import simplify, squeeze_sums
+from tests.xla.passes.running import array, rewritten
 
 pytestmark = pytest.mark.optimized
-
-RNG = np.random.default_rng(0)
-
-
-def array(*shape):
-    return jnp.asarray(RNG.standard_normal(shape, np.float32))
 
 
 def squeezed(fn, *args):
     """Returns the names of the equations, of which each sum says what it reads."""
-    program = squeeze_sums(trace_program(fn, *args))
-    for ours, theirs in zip(
-        jax.tree.leaves(program.as_function()(*args)), jax.tree.leaves(fn(*args)), strict=True
-    ):
-        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    program = rewritten(squeeze_sums, fn, *args)
     return [
         e.invars[0].aval.shape if e.primitive.name == "reduce_sum" else e.primitive.name
         for e in program.equations

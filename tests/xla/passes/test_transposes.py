@@ -4,30 +4,20 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.lax import DotAlgorithm, DotAlgorithmPreset, Precision
 
 from gopt.program.program import trace_program
 from gopt.xla import fold_transposes
+from tests.xla.passes.running import array, rewritten
 
 pytestmark = pytest.mark.optimized
 
-RNG = np.random.default_rng(0)
 LOW, HIGH = Precision.DEFAULT, Precision.HIGHEST
 
 
-def array(*shape):
-    return jnp.asarray(RNG.standard_normal(shape, np.float32))
-
-
 def folded(fn, *args):
-    program = fold_transposes(trace_program(fn, *args))
-    for ours, theirs in zip(
-        jax.tree.leaves(program.as_function()(*args)), jax.tree.leaves(fn(*args)), strict=True
-    ):
-        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    program = rewritten(fold_transposes, fn, *args)
     return [equation.primitive.name for equation in program.equations]
 
 
