@@ -71,13 +71,7 @@ BLOCKS: dict[str, Callable[[], Case]] = {
 }
 SEMANTICS = {"joined": replace(RULES["cpu"], allow_duplication=False), "cloned": RULES["cpu"]}
 # Rough rates of one core; costs with these rates are not reported.
-GUESS = Rates(
-    seconds_per_byte=5e-11,
-    seconds_per_flop=5e-11,
-    seconds_per_function_element=1e-9,
-    seconds_per_product_flop=2e-11,
-    seconds_per_kernel=1e-6,
-)
+GUESS = Rates(5e-11, 5e-11, 1e-9, 2e-11, 1e-6)
 
 TOLERANCE = 1e-4  # relative to the largest value of an array
 

@@ -18,6 +18,9 @@ Each part also works alone. `gopt.search.brkga` minimises any function of random
 graph, under `jax.jit` and `jax.vmap`.
 """
 
+import importlib
+from types import ModuleType
+
 from gopt import cost, heuristics, search
 from gopt.cost.hardware import PRESETS, Hardware, unit_rate_devices
 from gopt.cost.schedule.decoding import Cost, Decision, Keys, Schedule, decode, keys_shape
@@ -30,7 +33,6 @@ from gopt.graph.graph import Graph, Op, Output, from_arrays, from_ops
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph, trace
 from gopt.heuristics import HEURISTICS
-from gopt.learning import losses
 from gopt.result import Candidate, Result
 from gopt.rewriting.api import rewrite
 from gopt.scheduling.api import schedule
@@ -75,3 +77,10 @@ __all__ = (
     "trace",
     "unit_rate_devices",
 )
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import `losses` when it is first used: optax is slow to import."""
+    if name == "losses":
+        return importlib.import_module("gopt.learning.losses")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,7 +24,7 @@ Args:
 
 Returns:
   The decision: `gopt.Keys` without an axis of candidates; `gopt.fusion.Measured`; or
-  `gopt.rewriting.Found`.
+  `gopt.rewriting.RewriteSearchResult`.
 
 Options of a callable are bound with `functools.partial`, and so is a policy: `weights` is for
 searches with a name.

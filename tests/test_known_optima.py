@@ -109,12 +109,18 @@ def attempt(rng, instance, processors):
     return {**row, "device": device, "start": start}
 
 
-def test_two_accounts_of_a_solution_agree():
+def independent_scorer():
+    """Return the module that scores solutions by its own account of the rules."""
     if not FOLDER.is_dir():
         pytest.skip("needs the yardstick files, which do not come with gopt")
     spec = importlib.util.spec_from_file_location("score", FOLDER / "score.py")
-    other = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_two_accounts_of_a_solution_agree():
+    other = independent_scorer()
     instances = [*MAKESPAN, *PEAK_MEMORY]
     names = ("makespan_comm_small", "makespan_nocomm", "peak_memory")
     for rows in [json.loads((FOLDER / f"{name}.json").read_text()) for name in names]:

@@ -12,7 +12,7 @@ import pytest
 import gopt
 from gopt.fusion import Measured
 from gopt.heuristics.schedule.encode import keys_in_order
-from gopt.rewriting import Found
+from gopt.rewriting import RewriteSearchResult
 from gopt.search_argument import load_policy
 from gopt.systems import go, local_advantage, regal, xrlflow
 
@@ -167,7 +167,7 @@ def test_a_callable_fuses():
 def test_a_callable_rewrites():
     def search(terms, roots, cost, rules):
         assert len(terms) > len(roots) == 1 and len(rules) > 10
-        return Found(tuple(roots), 1.0, (), 7, "nothing was tried")
+        return RewriteSearchResult(tuple(roots), 1.0, (), 7, "nothing was tried")
 
     result = run(gopt.rewrite, search=search)
     assert result.report.costs[1] == 1.0

@@ -18,9 +18,10 @@ from gopt.systems import go, hdp, placeto, regal
 
 Tree = Any
 LEARNED = ("GO", "GO fine-tuned", "GO, in turn")  # methods that start with trained parameters
-CLIMBING = annealing.Settings(hot=0.0, cold=0.0)  # accepts every step that is not worse
+# Climbing accepts every step that is not worse.
+CLIMBING = annealing.Settings(first_temperature=0.0, last_temperature=0.0)
 # The best of temperatures from 0.03 % to 1 % on the training steps of the policy.
-ANNEALING = annealing.Settings(hot=0.0003, cold=0.00002)
+ANNEALING = annealing.Settings(first_temperature=0.0003, last_temperature=0.00002)
 
 
 def random(
@@ -71,7 +72,7 @@ def stepwise(
         evaluations=evaluations,
         settings=cooling,
         neighbour=lambda key, decision: move(key, case, decision, settings.tasks),
-        given=row_of(case.start),
+        initial=row_of(case.start),
     )
     return Found(found.keys, found.cost, found.history, found.evaluations)
 
@@ -101,7 +102,7 @@ def genetic(
         lambda keys: case.simulator.cost(jax.vmap(decide)(keys)),
         [jax.ShapeDtypeStruct((rows,), jnp.float32) for _ in places],
         evaluations=evaluations - 1,  # the start counts as one evaluation
-        given=[jnp.zeros((1, rows)) for _ in places],
+        initial=[jnp.zeros((1, rows)) for _ in places],
     )
     return _evolved(case, decide(found.keys), found)
 
@@ -194,7 +195,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
         evaluations=evaluations - 1,  # the start counts as one evaluation
         proposal=lambda u: propose(keys_of(u)).device,
         bias=regal.elite_bias(problem, action, settings).device,
-        given=wanted[None],
+        initial=wanted[None],
     )
     decision = decide(jax.tree.map(lambda x: x[0], keys_of(found.keys[None])))
     return _evolved(case, decision, found)

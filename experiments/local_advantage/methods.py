@@ -22,7 +22,7 @@ GUIDED = guided.Settings()
 PAPER = guided.Settings(rest=0.0)
 ALIKE = guided.Settings(share=1.0)
 RANDOM = guided.Settings(share=1.0, rest=0.0)  # as in the paper
-ANNEALING = annealing.Settings(chains=1, hot=1e-5, cold=1e-7)
+ANNEALING = annealing.Settings(chains=1, first_temperature=1e-5, last_temperature=1e-7)
 EVOLUTION = brkga.Settings(population=100, elites=20, mutants=10)
 TEMPERATURE = 1e-6  # temperature of Gibbs sampling, as a share of the default's cost
 
@@ -146,14 +146,14 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
         evaluations=evaluations,
         settings=ANNEALING,
         neighbour=flip,
-        given=start[None],
+        initial=start[None],
     )
     return found_after_each(found.keys > 0.5, found.history)
 
 
 def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     cost, start = costs(task.problem), task.start.astype(jnp.float32)
-    how = dict(evaluations=evaluations, settings=EVOLUTION, given=start[None])
+    how = dict(evaluations=evaluations, settings=EVOLUTION, initial=start[None])
     found = brkga.minimize(key, cost, start, **how)
     generation = jnp.searchsorted(found.evaluations, jnp.arange(1, evaluations + 1), side="right")
     # Costs of the first population are known together, except for the start's.

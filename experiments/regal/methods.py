@@ -32,7 +32,8 @@ SEARCHES = (
 )
 
 
-CLIMBING = annealing.Settings(chains=1, hot=0.0, cold=0.0)  # accepts every step that is not worse
+# Climbing accepts every step that is not worse.
+CLIMBING = annealing.Settings(chains=1, first_temperature=0.0, last_temperature=0.0)
 
 # Other searches with the policy's proposals, to show the effect of BRKGA.
 WITHOUT_BRKGA = (
@@ -68,10 +69,10 @@ def searches(
     def chance(key: jax.Array, problem: Problem, _: Any) -> Found:
         return run(random.minimize, key, problem)
 
-    def brkga(key: jax.Array, problem: Problem, given: Keys | None) -> Found:
-        before = 0 if given is None else baselines.tried(problem)
+    def brkga(key: jax.Array, problem: Problem, initial: Keys | None) -> Found:
+        before = 0 if initial is None else baselines.tried(problem)
         left = evaluations - before
-        result = evolve(key, problem, objective=objective, evaluations=left, given=given)
+        result = evolve(key, problem, objective=objective, evaluations=left, initial=initial)
         return found(result, before)
 
     def from_action(
@@ -80,7 +81,7 @@ def searches(
         action: regal.Action,
         settings: regal.Settings = settings,
         before: int = 0,
-        given: Keys | None = None,
+        initial: Keys | None = None,
     ) -> Found:
         result = regal.search_from(
             key,
@@ -89,7 +90,7 @@ def searches(
             objective=objective,
             evaluations=evaluations - before,
             settings=settings,
-            given=given,
+            initial=initial,
         )
         return found(result, before)
 
@@ -98,16 +99,16 @@ def searches(
         return from_action(key, problem, action, tuned.SETTINGS)
 
     def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
-        action, given = start
-        before = compared + (0 if given is None else baselines.tried(problem))
-        return from_action(key, problem, action, before=before, given=given)
+        action, initial = start
+        before = compared + (0 if initial is None else baselines.tried(problem))
+        return from_action(key, problem, action, before=before, initial=initial)
 
-    def moving(problem: Problem, given: Keys, how: annealing.Settings) -> Any:
+    def moving(problem: Problem, initial: Keys, how: annealing.Settings) -> Any:
         move = partial(best.neighbour, problem)
-        return partial(annealing.minimize, settings=how, neighbour=move, given=given)
+        return partial(annealing.minimize, settings=how, neighbour=move, initial=initial)
 
-    def climb(key: jax.Array, problem: Problem, given: Keys) -> Found:
-        return run(moving(problem, given, CLIMBING), key, problem, baselines.tried(problem))
+    def climb(key: jax.Array, problem: Problem, initial: Keys) -> Found:
+        return run(moving(problem, initial, CLIMBING), key, problem, baselines.tried(problem))
 
     def proposes(problem: Problem, action: regal.Action) -> Any:
         return regal.proposal(problem, action, dataclasses.replace(settings, trust=1.0))
@@ -132,9 +133,9 @@ def searches(
     ) -> Found:
         return run(moving(problem, guess(problem, start[0]), how), key, problem, compared)
 
-    def strongest(key: jax.Array, problem: Problem, given: best.Starts) -> Found:
+    def strongest(key: jax.Array, problem: Problem, initial: best.Starts) -> Found:
         how: dict[str, Any] = {"objective": objective, "evaluations": evaluations}
-        return Found(*best.improve(key, problem, given, **how))
+        return Found(*best.improve(key, problem, initial, **how))
 
     return {
         "random search": chance,

@@ -10,7 +10,7 @@ from gopt.heuristics.schedule.orders.memory_orders import ORDERS
 from gopt.heuristics.schedule.orders.xla_orders import XLA_ORDERS
 from gopt.heuristics.schedule.placement.list_scheduling import critical_path, etf, heft, memory_etf
 from gopt.heuristics.schedule.placement.order_splits import (
-    SPLITS,
+    SPLIT_METHODS,
     breadth_first,
     depth_first,
     greedy_release,
@@ -43,7 +43,7 @@ def schedules_tried(name: str, devices: int) -> int:
       name: heuristic, a key of `HEURISTICS`.
       devices: number of devices.
     """
-    splits = devices + len(SPLITS) * (devices - 1)
+    splits = devices + len(SPLIT_METHODS) * (devices - 1)
     if name == "xla":
         return len(XLA_ORDERS) + splits
     if name == "spectral_cut":

@@ -10,16 +10,16 @@ from gopt.rewriting.rules.matching import Match, Matcher
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.pet import partial_equivalence
-from gopt.rewriting.search.result import Found, Search
+from gopt.rewriting.search.result import RewriteSearchResult, Search
 from gopt.rewriting.search.taso import backtracking
 
 __all__ = [
     "RULES",
-    "Found",
     "Match",
     "Matcher",
     "OpCost",
     "RewriteReport",
+    "RewriteSearchResult",
     "RewrittenProgram",
     "Rule",
     "Search",

@@ -69,7 +69,7 @@ def search(
     *,
     objective: str,
     evaluations: int,
-    given: Starts | None = None,
+    initial: Starts | None = None,
     settings: regal.Settings | None = None,
 ) -> Result:
     """Return the best schedule found for one problem with exactly `evaluations` evaluations.
@@ -82,15 +82,15 @@ def search(
       problem: one problem, on the host.
       objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: budget.
-      given: starting points; by default `starts`.
+      initial: starting points; by default `starts`.
       settings: settings of the policy whose action is given, if one is.
 
     Raises:
       ValueError: the budget is less than one, or the objective is unknown.
     """
-    given = given or starts(problem, objective)
+    initial = initial or starts(problem, objective)
     return _improve(
-        key, problem, given, objective=objective, evaluations=evaluations, settings=settings
+        key, problem, initial, objective=objective, evaluations=evaluations, settings=settings
     )
 
 
@@ -102,7 +102,7 @@ def starts(problem: Problem, objective: str) -> Starts:
 def improve(
     key: jax.Array,
     problem: Problem,
-    given: Starts,
+    initial: Starts,
     *,
     objective: str,
     evaluations: int,
@@ -115,21 +115,21 @@ def improve(
     if evaluations < 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     before = tried(problem)
-    before += 0 if given.action is None else regal.schedules_compared(objective)
+    before += 0 if initial.action is None else regal.schedules_compared(objective)
     evaluations = max(1, evaluations - before)
     problem = jax.tree.map(jnp.asarray, problem)
 
-    if given.action is None:
-        found = _anneal(key, problem, given.keys, objective=objective, evaluations=evaluations)
+    if initial.action is None:
+        found = _anneal(key, problem, initial.keys, objective=objective, evaluations=evaluations)
         return found._replace(evaluations=before + found.evaluations)
     result = regal.search_from(
         key,
         problem,
-        jax.tree.map(jnp.asarray, given.action),
+        jax.tree.map(jnp.asarray, initial.action),
         objective=objective,
         evaluations=evaluations,
         settings=settings or regal.Settings(),
-        given=jax.tree.map(lambda leaf: leaf[:evaluations], given.keys),
+        initial=jax.tree.map(lambda leaf: leaf[:evaluations], initial.keys),
     )
     return Result(result.keys, result.cost, result.history, before + result.evaluations)
 
@@ -170,16 +170,20 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
 
 
 def _anneal(
-    key: jax.Array, problem: Problem, given: Keys, *, objective: str, evaluations: int
+    key: jax.Array, problem: Problem, initial: Keys, *, objective: str, evaluations: int
 ) -> Result:
-    def anneal(key: jax.Array, cost: annealing.Cost, given: Keys, budget: int) -> annealing.Result:
+    def anneal(
+        key: jax.Array, cost: annealing.Cost, initial: Keys, budget: int
+    ) -> annealing.Result:
         move = partial(neighbour, problem)
-        one = jax.tree.map(lambda leaf: leaf[0], given)
-        return annealing.minimize(key, cost, one, evaluations=budget, neighbour=move, given=given)
+        one = jax.tree.map(lambda leaf: leaf[0], initial)
+        return annealing.minimize(
+            key, cost, one, evaluations=budget, neighbour=move, initial=initial
+        )
 
     to_build, to_plain = jax.random.split(key)
-    origins = _origins(given)
-    least = len(origins.priority) + len(given.priority) + 1
+    origins = _origins(initial)
+    least = len(origins.priority) + len(initial.priority) + 1
     history: list[jax.Array] = []
     spent: list[jax.Array] = []
     budget = 0
@@ -188,11 +192,11 @@ def _anneal(
         budget = len(origins.priority) + round((1 - PLAIN) * (evaluations - least))
         built = anneal(to_build, _built_cost(problem, objective), origins, budget)
         found, _ = decode_by_list(problem, built.keys)
-        given = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), given, found)
+        initial = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), initial, found)
         history, spent = [built.history], [built.evaluations]
-    given = jax.tree.map(lambda leaf: leaf[: evaluations - budget], given)
+    initial = jax.tree.map(lambda leaf: leaf[: evaluations - budget], initial)
     cost = objectives.population_cost(problem, objective)
-    last = anneal(to_plain, cost, given, evaluations - budget)
+    last = anneal(to_plain, cost, initial, evaluations - budget)
     return Result(
         last.keys,
         last.cost,
@@ -212,10 +216,10 @@ def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
     return cost
 
 
-def _origins(given: Keys) -> Keys:
+def _origins(initial: Keys) -> Keys:
     """Return keys to build from: of the given candidates, with their devices pinned and free."""
-    device = jnp.concatenate([given.device, jnp.zeros_like(given.device)])
-    return Keys(device, jnp.concatenate([given.priority, given.priority]), None)
+    device = jnp.concatenate([initial.device, jnp.zeros_like(initial.device)])
+    return Keys(device, jnp.concatenate([initial.priority, initial.priority]), None)
 
 
 def neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:

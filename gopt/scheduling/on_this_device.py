@@ -201,15 +201,15 @@ def _searched(
     from gopt.scheduling import best  # with networks: `import gopt` stays light
 
     problem = _on_one_device(graph)
-    given = best.starts(problem, "peak_memory")
+    initial = best.starts(problem, "peak_memory")
     found = best.search(
         jax.random.key(seed),
         problem,
         objective="peak_memory",
         evaluations=evaluations,
-        given=given,
+        initial=initial,
     )
-    others = [jax.tree.map(itemgetter(k), given.keys) for k in range(len(HEURISTICS))]
+    others = [jax.tree.map(itemgetter(k), initial.keys) for k in range(len(HEURISTICS))]
     return [modelled(kernels, graph, problem, keys).order for keys in (found.keys, *others)]
 
 

@@ -136,7 +136,7 @@ def _regal(
         problem,
         objective=objective,
         evaluations=evaluations,
-        given=best.Starts(baselines.heuristic_keys(problem), action),
+        initial=best.Starts(baselines.heuristic_keys(problem), action),
         settings=settings,
     ).keys
 

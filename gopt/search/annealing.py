@@ -28,19 +28,22 @@ class Settings:
 
     Attributes:
       chains: number of parallel chains, `C`.
-      hot: first temperature, as a share of a chain's cost.
-      cold: last temperature, as a share of a chain's cost.
+      first_temperature: first temperature, as a share of a chain's cost.
+      last_temperature: last temperature, as a share of a chain's cost.
     """
 
     chains: int = 1
-    hot: float = 0.01
-    cold: float = 0.0005
+    first_temperature: float = 0.01
+    last_temperature: float = 0.0005
 
     def __post_init__(self) -> None:
         if self.chains < 1:
             raise ValueError(f"chains is {self.chains}: expected 1 at least")
-        if not 0 <= self.cold <= self.hot < float("inf"):
-            raise ValueError(f"hot is {self.hot}, cold is {self.cold}: expected 0 <= cold <= hot")
+        if not 0 <= self.last_temperature <= self.first_temperature < float("inf"):
+            raise ValueError(
+                f"first_temperature is {self.first_temperature}, last_temperature is "
+                f"{self.last_temperature}: expected 0 <= last <= first"
+            )
 
 
 class State(NamedTuple):
@@ -181,7 +184,7 @@ def minimize(
     evaluations: int,
     settings: Settings | None = None,
     neighbour: Neighbour = shift,
-    given: Tree | None = None,
+    initial: Tree | None = None,
 ) -> Result:
     """Run simulated annealing; jit it, and vmap it over problems.
 
@@ -197,7 +200,7 @@ def minimize(
       evaluations: number of candidates to evaluate.
       settings: chains and temperatures.
       neighbour: function that draws a neighbour of one candidate.
-      given: starting candidates, `[K, ...]`; the chains start from the best, repeated if K < C.
+      initial: starting candidates, `[K, ...]`; the chains start from the best, repeated if K < C.
 
     Returns:
       The best candidate, its cost, the history and the final chains.
@@ -208,15 +211,18 @@ def minimize(
     """
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)
-    if given is None:
-        given = uniforms(to_init, template, max(1, min(settings.chains, evaluations)))
-    count = len(jax.tree.leaves(given)[0])
+    if initial is None:
+        initial = uniforms(to_init, template, max(1, min(settings.chains, evaluations)))
+    count = len(jax.tree.leaves(initial)[0])
     if evaluations < count:
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
-    state = init(given, cost(given), settings=settings)
+    state = init(initial, cost(initial), settings=settings)
     steps, rest = divmod(evaluations - count, settings.chains)
     cooling = jnp.linspace(0, 1, steps + 1)
-    temperatures = settings.hot * (settings.cold / max(settings.hot, 1e-30)) ** cooling
+    temperatures = (
+        settings.first_temperature
+        * (settings.last_temperature / max(settings.first_temperature, 1e-30)) ** cooling
+    )
 
     def step(state: State, inputs: Any, chains: int = settings.chains) -> tuple[State, jax.Array]:
         key, temperature = inputs

@@ -89,7 +89,7 @@ def init(
     *,
     settings: Settings,
     proposal: Proposal = uniform,
-    given: Tree | None = None,
+    initial: Tree | None = None,
 ) -> Tree:
     """Return the keys of a first population, `[P, ...]`.
 
@@ -98,18 +98,18 @@ def init(
       template: one candidate, or its `jax.ShapeDtypeStruct`s.
       settings: sizes of a generation.
       proposal: distribution of the genes.
-      given: candidates `[K, ...]` that come first in the population, K at most P.
+      initial: candidates `[K, ...]` that come first in the population, K at most P.
 
     Raises:
       ValueError: `given` has more candidates than the population.
     """
     population = proposal(uniforms(key, template, settings.population))
-    if given is None:
+    if initial is None:
         return population
-    count = len(jax.tree.leaves(given)[0])
+    count = len(jax.tree.leaves(initial)[0])
     if count > settings.population:
         raise ValueError(f"given has {count} candidates: expected {settings.population} at most")
-    return jax.tree.map(lambda drawn, own: drawn.at[:count].set(own), population, given)
+    return jax.tree.map(lambda drawn, own: drawn.at[:count].set(own), population, initial)
 
 
 def ask(
@@ -188,7 +188,7 @@ def minimize(
     settings: Settings | None = None,
     proposal: Proposal = uniform,
     bias: Tree | float = 0.7,
-    given: Tree | None = None,
+    initial: Tree | None = None,
     relaxed: Cost | None = None,
 ) -> Result:
     """Run BRKGA; jit it, and vmap it over problems.
@@ -209,7 +209,7 @@ def minimize(
       settings: sizes of a generation.
       proposal: distribution of the genes of the first population and of mutants.
       bias: probability that a gene comes from the elite parent, see `ask`.
-      given: starting candidates, `[K, ...]`.
+      initial: starting candidates, `[K, ...]`.
       relaxed: cost like `cost` that need not rank infeasible candidates below feasible ones.
 
     Returns:
@@ -221,22 +221,22 @@ def minimize(
     """
     settings = settings or Settings()
     p = settings.population
-    count = 0 if given is None else len(jax.tree.leaves(given)[0])
+    count = 0 if initial is None else len(jax.tree.leaves(initial)[0])
     if evaluations < max(1, count):
         raise ValueError(f"evaluations is {evaluations}: expected {max(1, count)} at least")
 
     run = partial(_run, template=template, settings=settings, proposal=proposal, bias=bias)
     spent = round(RELAXED_SHARE * evaluations)
     if relaxed is None or min(spent, evaluations - spent) < 2 * p:
-        return run(key, cost, evaluations=evaluations, given=given)
+        return run(key, cost, evaluations=evaluations, initial=initial)
     to_relax, key = jax.random.split(key)
-    first = run(to_relax, relaxed, evaluations=spent, given=given)
+    first = run(to_relax, relaxed, evaluations=spent, initial=initial)
     start = first.last.keys
-    if given is not None:
+    if initial is not None:
         start = jax.tree.map(
-            lambda own, found: jnp.concatenate([own, found[: p - count]]), given, start
+            lambda own, found: jnp.concatenate([own, found[: p - count]]), initial, start
         )
-    last = run(key, cost, evaluations=evaluations - spent, given=start)
+    last = run(key, cost, evaluations=evaluations - spent, initial=start)
     unknown = jnp.full(first.history.shape, jnp.inf, first.history.dtype)
     return last._replace(
         history=jnp.concatenate([unknown, last.history]),
@@ -253,12 +253,12 @@ def _run(
     settings: Settings,
     proposal: Proposal,
     bias: Tree | float,
-    given: Tree | None,
+    initial: Tree | None,
 ) -> Result:
     """Run BRKGA on one cost; for the arguments see `minimize`."""
     p, fresh = settings.population, settings.population - settings.elites
     to_init, to_run, to_rest = jax.random.split(key, 3)
-    first = init(to_init, template, settings=settings, proposal=proposal, given=given)
+    first = init(to_init, template, settings=settings, proposal=proposal, initial=initial)
     if evaluations < p:
         first = jax.tree.map(lambda leaf: leaf[:evaluations], first)
     state = sort(first, cost(first))

@@ -175,6 +175,6 @@ def better(
 
 
 def in_units(costs: jax.Array, unit: jax.Array, *, infeasible_cost: float) -> jax.Array:
-    """Return costs in units, at most `infeasible_cost`, which also replaces costs that are not finite."""
+    """Return costs in units; those above `infeasible_cost`, or not finite, become it."""
     ratio = costs / jnp.maximum(unit, 1e-30)
     return jnp.where(jnp.isfinite(ratio) & (ratio < infeasible_cost), ratio, infeasible_cost)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gopt.cost.schedule import decoding, execution
 from gopt.heuristics import HEURISTICS, makespan_bound, peak_bound
-from gopt.heuristics.schedule.orders.memory_orders import peaks
+from gopt.heuristics.schedule.orders.memory_orders import peak_memory_of
 from gopt.heuristics.schedule.placement import list_scheduling, order_splits
 from gopt.heuristics.schedule.placement import partial_schedule as partial
 from tests import strategies
@@ -111,7 +111,7 @@ def test_no_candidate_is_below_the_bounds_and_peaks_are_the_simulators(devices):
         expected = run(problem, case.padded_keys(SMALL))
         assert expected.makespan >= makespan_bound(problem)
         assert max(expected.peak) >= peak_bound(problem)
-        found = peaks(problem, np.asarray(expected.device), expected.order)
+        found = peak_memory_of(problem, np.asarray(expected.device), expected.order)
         assert found.tolist() == expected.peak
 
     bounded()

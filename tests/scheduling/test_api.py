@@ -182,7 +182,7 @@ def test_policy_decides(run, tmp_path, monkeypatch):
 
     def record(*args, given, settings, **rest):
         actions.append((given.action.genes[:, -1], settings))
-        return search(*args, given=given, settings=settings, **rest)
+        return search(*args, initial=given, settings=settings, **rest)
 
     monkeypatch.setattr(best, "search", record)
     settings = regal.Settings(width=8, rounds=1, trust=1.0, priority_deviation=0.0)

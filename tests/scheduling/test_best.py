@@ -95,7 +95,7 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
     compared = []
-    peaks = memory_orders.peaks
+    peaks = memory_orders.peak_memory_of
     for module in (memory_orders, order_splits):
         monkeypatch.setattr(module, "peaks", lambda *a: compared.append(a) or peaks(*a))
     case = problem(0, devices)

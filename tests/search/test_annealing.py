@@ -29,7 +29,7 @@ def run(key: jax.Array, cost: Any, **settings: Any) -> annealing.Result:
 )
 def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, chains, blocks):
     watched = Watched()
-    settings = Settings(chains=chains, hot=1, cold=0.1)
+    settings = Settings(chains=chains, first_temperature=1, last_temperature=0.1)
     result = run(jax.random.key(1), watched, evaluations=evaluations, settings=settings)
     watched.assert_matches(result, blocks)
     assert result.last.cost.shape == (chains,)
@@ -39,8 +39,8 @@ def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, chains
 def test_given_candidates_are_counted_and_the_best_of_them_are_the_start():
     known = population(np.linspace(0, 1, 28).reshape(4, 7))
     watched = Watched()
-    settings = Settings(chains=3, hot=0, cold=0)
-    result = run(jax.random.key(0), watched, evaluations=9, settings=settings, given=known)
+    settings = Settings(chains=3, first_temperature=0, last_temperature=0)
+    result = run(jax.random.key(0), watched, evaluations=9, settings=settings, initial=known)
     watched.assert_matches(result, [4, 3, 2])
     np.testing.assert_array_equal(watched.genes[0], genes(known))
     ranked = genes(known)[np.argsort(watched.costs[0])][:3]
@@ -128,7 +128,7 @@ def test_temperature_falls_from_hot_to_cold():
             watched,
             template,
             evaluations=101 * 50,
-            settings=Settings(chains=50, hot=1e4, cold=1e-4),
+            settings=Settings(chains=50, first_temperature=1e4, last_temperature=1e-4),
             neighbour=neighbour,
         )
     )(jax.random.key(0))
@@ -191,10 +191,13 @@ def test_the_same_key_gives_the_same_result_and_another_one_does_not():
     ("settings", "message"),
     [
         ({"chains": 0}, "chains is 0: expected 1 at least"),
-        ({"hot": 0.1, "cold": 0.2}, "hot is 0.1, cold is 0.2: expected 0 <= cold <= hot"),
-        ({"cold": -0.1}, "cold is -0.1"),
-        ({"hot": np.inf}, "hot is inf"),
-        ({"hot": np.nan}, "hot is nan"),
+        (
+            {"first_temperature": 0.1, "last_temperature": 0.2},
+            "first_temperature is 0.1, last_temperature is 0.2: expected",
+        ),
+        ({"last_temperature": -0.1}, "last_temperature is -0.1"),
+        ({"first_temperature": np.inf}, "first_temperature is inf"),
+        ({"first_temperature": np.nan}, "first_temperature is nan"),
     ],
 )
 def test_settings_out_of_range_raise(settings, message):
@@ -206,4 +209,4 @@ def test_budgets_out_of_range_raise():
     with pytest.raises(ValueError, match="evaluations is 0: expected 1 at least"):
         run(jax.random.key(0), cost, evaluations=0)
     with pytest.raises(ValueError, match="evaluations is 2: expected 3 at least"):
-        run(jax.random.key(0), cost, evaluations=2, given=population(np.zeros((3, 7))))
+        run(jax.random.key(0), cost, evaluations=2, initial=population(np.zeros((3, 7))))

@@ -53,7 +53,9 @@ def test_a_relaxed_cost_comes_first_and_hands_over_its_last_generation(count):
 
     first, last = Watched(far), Watched()
     own = jax.tree.map(lambda x: x[:count], generation(3).keys)
-    result = run(jax.random.key(1), last, evaluations=200, settings=SIZES, given=own, relaxed=first)
+    result = run(
+        jax.random.key(1), last, evaluations=200, settings=SIZES, initial=own, relaxed=first
+    )
     jax.effects_barrier()
     blocks = [20, *5 * [15], 5]
     assert [len(block) for block in first.costs] == blocks
@@ -187,7 +189,7 @@ def test_given_candidates_come_first():
     known["a"] = known["a"].at[1].set(0.3)
     known["b"] = (known["b"][0].at[1].set(0.9),)
     watched = Watched()
-    result = run(jax.random.key(0), watched, evaluations=50, settings=SIZES, given=known)
+    result = run(jax.random.key(0), watched, evaluations=50, settings=SIZES, initial=known)
     watched.assert_matches(result, [20, 15, 15])
     np.testing.assert_array_equal(watched.genes[0][:2], genes(known))
     assert result.cost == 0 and (result.history == 0).all()
@@ -200,7 +202,7 @@ def test_given_candidates_come_first():
 def test_given_candidates_may_fill_the_budget():
     known = population(np.linspace(0, 1, 21).reshape(3, 7))
     watched = Watched()
-    result = run(jax.random.key(0), watched, evaluations=3, settings=SIZES, given=known)
+    result = run(jax.random.key(0), watched, evaluations=3, settings=SIZES, initial=known)
     watched.assert_matches(result, [3])
     np.testing.assert_array_equal(watched.genes[0], genes(known))
 
@@ -244,6 +246,6 @@ def test_budgets_out_of_range_raise():
     with pytest.raises(ValueError, match="evaluations is 0: expected 1 at least"):
         run(jax.random.key(0), cost, evaluations=0)
     with pytest.raises(ValueError, match="evaluations is 20: expected 21 at least"):
-        run(jax.random.key(0), cost, evaluations=20, given=known)
+        run(jax.random.key(0), cost, evaluations=20, initial=known)
     with pytest.raises(ValueError, match="given has 21 candidates: expected 20 at most"):
-        run(jax.random.key(0), cost, evaluations=50, settings=SIZES, given=known)
+        run(jax.random.key(0), cost, evaluations=50, settings=SIZES, initial=known)

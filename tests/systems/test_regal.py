@@ -458,7 +458,7 @@ def test_a_search_draws_from_the_action_and_starts_from_what_is_given():
     last = jax.jit(search)(keys[0], first, action).last.keys
     assert (last.device[..., 0] > 0.8).all() and (last.device[..., 1] < 0.2).all()
     assert (last.priority < 0.2).all() and (last.transfer < 0.2).all()
-    last = jax.jit(search)(keys[0], first, action, given=given).last.keys
+    last = jax.jit(search)(keys[0], first, action, initial=given).last.keys
     assert int((last.priority == 0.5).all(-1).sum()) == 1
 
 

@@ -58,13 +58,7 @@ class Rates(NamedTuple):
 
 # One CPU core. Rates of bytes, flop and products were fitted to a single BERT block, in
 # `experiments.fused_time`. The fit cannot tell the other two from 0: our choice.
-CPU = Rates(
-    seconds_per_byte=3e-11,
-    seconds_per_flop=8e-11,
-    seconds_per_function_element=2.4e-10,
-    seconds_per_product_flop=5e-12,
-    seconds_per_kernel=1e-7,
-)
+CPU = Rates(3e-11, 8e-11, 2.4e-10, 5e-12, 1e-7)
 
 
 def count_work(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> np.ndarray:

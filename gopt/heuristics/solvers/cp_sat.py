@@ -35,7 +35,7 @@ class Solution(NamedTuple):
 
 def solve(
     problem: Problem,
-    given: Keys,
+    initial: Keys,
     *,
     objective: str,
     seconds: float,
@@ -46,7 +46,7 @@ def solve(
 
     Args:
       problem: one problem, as NumPy arrays.
-      given: keys of the starting candidate, such as the best heuristic's.
+      initial: keys of the starting candidate, such as the best heuristic's.
       objective: "peak_memory" or "makespan".
       seconds: time limit of the solver in seconds, after the model is built.
       workers: number of threads; 0 means one per core. With one thread and enough time to finish,
@@ -62,7 +62,7 @@ def solve(
     if not seconds > 0:
         raise ValueError(f"seconds is {seconds}: expected a positive number")
     build, read_cost, least = _MODELS[objective]
-    known = _schedule(problem, given)
+    known = _schedule(problem, initial)
     variables = build(problem, known)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
@@ -72,7 +72,7 @@ def solve(
     if status in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
         reason = variables.model.validate() or "it finds no schedule, and one was given"
         raise RuntimeError(f"CP-SAT refuses the model: {reason}")
-    candidates = [(read_cost(known), given)]
+    candidates = [(read_cost(known), initial)]
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         keys = variables.keys(solver)
         candidates.append((read_cost(_schedule(problem, keys)), keys))

@@ -14,7 +14,7 @@ from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.heuristics.schedule.orders.memory_orders import depth_first_order
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks, mean_transfer_ticks
-from gopt.heuristics.schedule.placement.order_splits import serial
+from gopt.heuristics.schedule.placement.order_splits import serial_schedule
 from gopt.heuristics.schedule.readiness import check_group
 
 _TOTAL = 2**29  # sum that weights are scaled to: METIS counts in int32
@@ -37,7 +37,7 @@ def partition_depth_first(problem: Problem, *, seed: int = 0) -> Keys:
     """
     order = np.asarray(depth_first_order(problem), np.int64)
     part = _parts(problem, order, seed)
-    device, items = serial(problem, order, part[order])
+    device, items = serial_schedule(problem, order, part[order])
     return keys_from_items(problem, device, items)
 
 

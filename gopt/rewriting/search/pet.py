@@ -23,7 +23,7 @@ from gopt.rewriting.ir.to_function import evaluate
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.pet_mutants import BLOCK, MUTATIONS, Mutation
-from gopt.rewriting.search.result import Found
+from gopt.rewriting.search.result import RewriteSearchResult
 from gopt.rewriting.search.taso import backtracking
 
 _PIECES = 7  # largest number of runs: more of them cost more than a form can save
@@ -177,7 +177,7 @@ def mutated(
     roots: Sequence[int],
     prices: TermCosts,
     mutations: Mapping[str, Mapping[str, Mutation]] = MUTATIONS,
-) -> Found:
+) -> RewriteSearchResult:
     """Return the program with the cheapest form of each op, if that is cheaper than the op.
 
     Args:
@@ -212,7 +212,9 @@ def mutated(
     after = terms.replace(roots, by)
     if after is None:
         raise ValueError("a form depends on what it stands for")
-    return Found(after, prices.program(after), tuple(used), visited, "each op has its best form")
+    return RewriteSearchResult(
+        after, prices.program(after), tuple(used), visited, "each op has its best form"
+    )
 
 
 def partial_equivalence(
@@ -224,7 +226,7 @@ def partial_equivalence(
     rounds: int = 2,
     alpha: float = 1.05,
     budget: int = 100,
-) -> Found:
+) -> RewriteSearchResult:
     """Return the cheapest program found by alternating rules and forms of ops.
 
     Args:
@@ -249,7 +251,7 @@ def partial_equivalence(
         if forms.cost >= best.cost:
             break
         then = backtracking(terms, forms.roots, cost, rules, alpha=alpha, budget=budget)
-        best = Found(
+        best = RewriteSearchResult(
             then.roots,
             then.cost,
             (*best.rewrites, *forms.rewrites, *then.rewrites),

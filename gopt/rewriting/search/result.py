@@ -8,7 +8,7 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
 
 
-class Found(NamedTuple):
+class RewriteSearchResult(NamedTuple):
     """Result of a search: the cheapest program.
 
     Attributes:
@@ -27,4 +27,4 @@ class Found(NamedTuple):
 
 
 # Takes terms, the roots of a program in them, the cost of an op, and rules.
-Search = Callable[[Terms, Sequence[int], OpCost, Sequence[Rule]], Found]
+Search = Callable[[Terms, Sequence[int], OpCost, Sequence[Rule]], RewriteSearchResult]

@@ -20,7 +20,7 @@ from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.egraph import EGraph
 from gopt.rewriting.search.extraction import cheapest
 from gopt.rewriting.search.joining import JoinSelection, is_join
-from gopt.rewriting.search.result import Found
+from gopt.rewriting.search.result import RewriteSearchResult
 
 
 class Saturated(NamedTuple):
@@ -129,7 +129,7 @@ def saturation(
     often: int = 1000,
     nodes: int = 15_000,
     solver_seconds: float = 60.0,
-) -> Found:
+) -> RewriteSearchResult:
     """Return the cheapest program that saturation finds, see `saturate`.
 
     The reported rewrites are the rules that added the program's new terms, one per term.
@@ -155,4 +155,4 @@ def saturation(
     stopped = saturated.stopped
     if best.gap > 1e-6:
         stopped += f"; it is not proven that none of them costs up to {best.gap:.1%} less"
-    return Found(best.roots, best.cost, used, len(saturated.graph.numbers), stopped)
+    return RewriteSearchResult(best.roots, best.cost, used, len(saturated.graph.numbers), stopped)

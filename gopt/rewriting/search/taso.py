@@ -15,7 +15,7 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, Matcher, replacements
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
-from gopt.rewriting.search.result import Found
+from gopt.rewriting.search.result import RewriteSearchResult
 
 
 class _Way(NamedTuple):
@@ -38,7 +38,7 @@ def backtracking(
     *,
     alpha: float = 1.05,
     budget: int = 100,
-) -> Found:
+) -> RewriteSearchResult:
     """Return the cheapest program that TASO's search finds.
 
     With `alpha = 1` the search is greedy, except for ties.
@@ -87,4 +87,4 @@ def backtracking(
     stopped = (
         f"the budget of {budget} programs is spent" if queue else "nothing is left to be rewritten"
     )
-    return Found(best.roots, least, best.rules, visited, stopped)
+    return RewriteSearchResult(best.roots, least, best.rules, visited, stopped)

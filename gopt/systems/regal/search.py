@@ -120,7 +120,7 @@ def search_from(
     evaluations: int,
     settings: Settings,
     population: brkga.Settings | None = None,
-    given: Keys | None = None,
+    initial: Keys | None = None,
 ) -> brkga.Result:
     """Return the result of BRKGA on one problem from the proposals of one action.
 
@@ -132,7 +132,7 @@ def search_from(
       evaluations: number of candidates to evaluate.
       settings: settings of the policy.
       population: sizes of a generation.
-      given: candidates `[K, ...]` to start from.
+      initial: candidates `[K, ...]` to start from.
 
     Raises:
       ValueError: the action is for another number of ops or devices.
@@ -150,7 +150,7 @@ def search_from(
         settings=population,
         proposal=proposal(problem, action, settings),
         bias=elite_bias(problem, action, settings),
-        given=given,
+        initial=initial,
     )
 
 

@@ -12,7 +12,7 @@ from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
-from gopt.rewriting.search.result import Found, Search
+from gopt.rewriting.search.result import RewriteSearchResult, Search
 from gopt.search.result import SearchResult
 from gopt.systems.xrlflow.environment import RewriteEnv
 from gopt.systems.xrlflow.episodes import play, policy
@@ -44,9 +44,11 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
     every = dataclasses.replace(settings, every=1)
     choose = policy(settings)
 
-    def search(terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]) -> Found:
+    def search(
+        terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]
+    ) -> RewriteSearchResult:
         prices = TermCosts(terms, cost)
-        best = Found(tuple(roots), prices.program(roots), (), 0, "")
+        best = RewriteSearchResult(tuple(roots), prices.program(roots), (), 0, "")
         if not 0 < best.cost < math.inf:
             return best._replace(stopped=f"the program costs {best.cost} s: there is no reward")
         env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
@@ -58,7 +60,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
             step = played.best()
             if step is not None and played.seconds[step] < best.cost:
                 found = played.roots[step], float(played.seconds[step])
-                best = Found(*found, tuple(played.rules[: step + 1]), 0, "")
+                best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
         return best._replace(visited=visited, stopped=f"{episodes} episodes are played")
 
     return search

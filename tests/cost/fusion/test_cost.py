@@ -55,15 +55,16 @@ def random_graph(rng, num_ops):
         if kind[u[1]] != broadcast or not (u[1] in seen or seen.add(u[1]))
     ]
     size = rng.integers(0, 50, count) * rng.choice([0, 1, 1, 40], count)
-    moved = np.bincount([i for _, i in uses], size[[t for t, _ in uses]], minlength=num_ops)
+    tensor, consumer = (np.array([use[k] for use in uses], int) for k in (0, 1))
+    moved = np.bincount(consumer, size[tensor], minlength=num_ops)
     moved = moved + np.bincount(producer, size, minlength=num_ops)
     dimensions = np.full((count, graphs.MAX_RANK), -1)
     dimensions[:, 0] = size
     return graphs.from_arrays(
         producer,
         size,
-        [t for t, _ in uses],
-        [i for _, i in uses],
+        tensor,
+        consumer,
         num_ops=num_ops,
         kind=kind,
         flops=rng.integers(0, 100, num_ops) * rng.choice([0, 1, 50], num_ops),
@@ -101,22 +102,28 @@ def check(problem, rng):
         assert not np.any(one.is_end[int(problem.num_ops) :])
 
 
+def check_random(seed, rules, check):
+    """Check problems of random graphs, padded in several ways; `rules(rng)` draws their rules."""
+    rng = np.random.default_rng(seed)
+    for rows in ROWS:
+        graph, drawn = random_graph(rng, int(rng.integers(1, 31))), rules(rng)
+        check(prepare_fusion(graph, machine(rng), rules=drawn, rows=rows), rng)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_graphs_match_the_reference(seed, allow_duplication):
-    rng = np.random.default_rng(seed)
-    for rows in ROWS:
-        graph = random_graph(rng, int(rng.integers(1, 31)))
-        max_kernel_ops = int(rng.choice([1, 2, 3, 64]))
-        moves = ("move", "element-wise", "reduction", "opaque")
-        fuses_into = (
-            ("element-wise", ("element-wise", "reduction", "move")),
-            ("move", moves),
-            ("reduction", ("element-wise",)),
-        )
-        rules = Rules(fuses_into, max_kernel_ops, allow_duplication)
-        check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
+    fuses_into = (
+        ("element-wise", ("element-wise", "reduction", "move")),
+        ("move", ("move", "element-wise", "reduction", "opaque")),
+        ("reduction", ("element-wise",)),
+    )
+
+    def rules(rng):
+        return Rules(fuses_into, int(rng.choice([1, 2, 3, 64])), allow_duplication)
+
+    check_random(seed, rules, check)
 
 
 @pytest.mark.parametrize("allow_duplication", CLONES)

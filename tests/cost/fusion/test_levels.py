@@ -15,7 +15,7 @@ from gopt.fusion import members
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Op, Output
 from gopt.graph.kinds import INPUT, kind_index
-from tests.cost.fusion.test_cost import KINDS, LARGE, ROWS, machine, random_graph, rules_with
+from tests.cost.fusion.test_cost import KINDS, LARGE, ROWS, check_random, machine, rules_with
 from tests.reference import fusion as reference
 from tests.reference.fusions import rebuilt
 from tests.strategies import HUBS, NASTY
@@ -73,14 +73,11 @@ def is_acyclic(graph, end):
 @pytest.mark.parametrize("allow_duplication", CLONES)
 @pytest.mark.parametrize("seed", range(15))
 def test_random_graphs_match_the_reference(seed, allow_duplication):
-    rng = np.random.default_rng(seed)
-    for rows in ROWS:
-        graph = random_graph(rng, int(rng.integers(1, 31)))
+    def rules(rng):
         max_kernel_ops = int(rng.choice([1, 2, 3, 5, 64]))
-        rules = rules_with(
-            allow_duplication, max_kernel_ops, RULES[str(rng.choice(["cpu", "gpu"]))]
-        )
-        check(prepare_fusion(graph, machine(rng), rules=rules, rows=rows), rng)
+        return rules_with(allow_duplication, max_kernel_ops, RULES[str(rng.choice(["cpu", "gpu"]))])
+
+    check_random(seed, rules, check)
 
 
 def sparse(rng, num_ops, kinds, sizes=(9, 9, 9, 1, 90)):

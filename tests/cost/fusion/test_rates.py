@@ -12,13 +12,7 @@ from gopt.cost.fusion.rules import RULES
 from gopt.fusion import Rates, count_work, fit_rates
 from gopt.graph.tracing import trace
 
-RATES = Rates(
-    seconds_per_byte=3e-11,
-    seconds_per_flop=1e-10,
-    seconds_per_function_element=2e-9,
-    seconds_per_product_flop=4e-11,
-    seconds_per_kernel=1e-6,
-)
+RATES = Rates(3e-11, 1e-10, 2e-9, 4e-11, 1e-6)
 
 
 def model(x, w):

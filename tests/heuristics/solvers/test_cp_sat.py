@@ -38,10 +38,10 @@ def bad_keys(problem):
     return Keys(*(rng.random(leaf.shape).astype(np.float32) for leaf in shape))
 
 
-def solve(problem, objective, given=None, seconds=30):
-    given = bad_keys(problem) if given is None else given
-    found = cp_sat.solve(problem, given, objective=objective, seconds=seconds, workers=1)
-    assert found.cost == cost(problem, found.keys, objective) <= cost(problem, given, objective)
+def solve(problem, objective, initial=None, seconds=30):
+    initial = bad_keys(problem) if initial is None else initial
+    found = cp_sat.solve(problem, initial, objective=objective, seconds=seconds, workers=1)
+    assert found.cost == cost(problem, found.keys, objective) <= cost(problem, initial, objective)
     assert found.bound <= found.cost
     return found
 
@@ -168,11 +168,11 @@ def test_padding_changes_nothing():
 
 def test_without_time_what_was_given_is_returned():
     problem = prepare(layered(0, 200), unit_rate_devices(2))
-    given = HEURISTICS["heft"](problem)
-    found = solve(problem, "makespan", given, seconds=0.001)
-    assert found.cost == cost(problem, given, "makespan")
+    initial = HEURISTICS["heft"](problem)
+    found = solve(problem, "makespan", initial, seconds=0.001)
+    assert found.cost == cost(problem, initial, "makespan")
     assert found.bound >= makespan_bound(problem)
-    assert found.keys is given
+    assert found.keys is initial
 
 
 def test_another_objective_raises():

@@ -96,10 +96,10 @@ ORDERS: tuple[Order, ...] = (
 
 def lowest_order(problem: Problem) -> np.ndarray:
     """Return the order of `ORDERS` with the lowest peak on one device, int64 `[K]`."""
-    return np.array(lowest_of(problem, ORDERS), np.int64)
+    return np.array(lowest_peak_order(problem, ORDERS), np.int64)
 
 
-def lowest_of(problem: Problem, orders: Sequence[Order]) -> list[int]:
+def lowest_peak_order(problem: Problem, orders: Sequence[Order]) -> list[int]:
     """Return the order with the lowest peak on one device, the first on ties.
 
     Device constraints are ignored.
@@ -112,7 +112,7 @@ def lowest_of(problem: Problem, orders: Sequence[Order]) -> list[int]:
     inputs = np.flatnonzero(np.asarray(problem.is_input)[:count]).tolist()
     alone = np.zeros(count, np.int64)
     found = [order(problem) for order in orders]
-    lowest = [peaks(problem, alone, [*inputs, *order]).max() for order in found]
+    lowest = [peak_memory_of(problem, alone, [*inputs, *order]).max() for order in found]
     return found[int(np.argmin(lowest))]
 
 
@@ -138,8 +138,8 @@ def relative_positions(problem: Problem, order: np.ndarray) -> np.ndarray:
 def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the memory held per op when an order peaks on one device, and the peak's position.
 
-    The accounting is the same as in `peaks`. The peak is at the first op with the highest usage;
-    its position is 0 for an empty order.
+    The accounting is the same as in `peak_memory_of`. The peak is at the first op with the highest
+    usage; its position is 0 for an empty order.
 
     Args:
       problem: one problem, as NumPy arrays.
@@ -166,7 +166,7 @@ def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
     return held, peak
 
 
-def peaks(problem: Problem, device: np.ndarray, items: Sequence[int]) -> np.ndarray:
+def peak_memory_of(problem: Problem, device: np.ndarray, items: Sequence[int]) -> np.ndarray:
     """Return the peak memory of each device for one issue order, int64 `[D]`, in units.
 
     The accounting is the same as in `gopt.cost.schedule.execution`, for one complete order, in

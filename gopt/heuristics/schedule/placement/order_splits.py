@@ -21,8 +21,8 @@ from gopt.heuristics.schedule.orders.memory_orders import (
     breadth_first_order,
     depth_first_order,
     greedy_release_order,
-    lowest_of,
-    peaks,
+    lowest_peak_order,
+    peak_memory_of,
     per_producer,
 )
 from gopt.heuristics.schedule.orders.xla_orders import XLA_ORDERS
@@ -46,19 +46,21 @@ def greedy_release(problem: Problem) -> Keys:
 
 def xla(problem: Problem) -> Keys:
     """Return the keys of the XLA order with the lowest peak on one device."""
-    return _lowest_peak(problem, lowest_of(problem, XLA_ORDERS))
+    return _lowest_peak(problem, lowest_peak_order(problem, XLA_ORDERS))
 
 
-def lowest_placement(problem: Problem, order: np.ndarray, wanted: Sequence[np.ndarray]) -> Keys:
+def lowest_peak_placement(
+    problem: Problem, order: np.ndarray, wanted: Sequence[np.ndarray]
+) -> Keys:
     """Return the keys of an order with the placement that has the lowest peak.
 
     Args:
       problem: one problem, as NumPy arrays.
       order: non-input ops, int64 `[K]`.
-      wanted: preferred devices of the ops of the order, `[K]` each; see `serial`.
+      wanted: preferred devices of the ops of the order, `[K]` each; see `serial_schedule`.
     """
-    schedules = [serial(problem, order, devices) for devices in wanted]
-    device, items = min(schedules, key=lambda schedule: peaks(problem, *schedule).max())
+    schedules = [serial_schedule(problem, order, devices) for devices in wanted]
+    device, items = min(schedules, key=lambda schedule: peak_memory_of(problem, *schedule).max())
     return keys_from_items(problem, device, items)
 
 
@@ -67,8 +69,8 @@ def _lowest_peak(problem: Problem, order: Sequence[int]) -> Keys:
     ops, devices = np.asarray(order, np.int64), problem.num_devices
     whole = [np.full(ops.size, device) for device in range(devices)]
     counts = range(2, devices + 1)
-    split = [way(problem, ops, count) for way in SPLITS for count in counts]
-    return lowest_placement(problem, ops, whole + split)
+    split = [way(problem, ops, count) for way in SPLIT_METHODS for count in counts]
+    return lowest_peak_placement(problem, ops, whole + split)
 
 
 def _pieces(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
@@ -122,10 +124,12 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
     return np.array(wanted, np.int64)
 
 
-SPLITS = (_pieces, _balanced)  # ways to split an order over several devices
+SPLIT_METHODS = (_pieces, _balanced)  # ways to split an order over several devices
 
 
-def serial(problem: Problem, ops: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, list[int]]:
+def serial_schedule(
+    problem: Problem, ops: np.ndarray, wanted: np.ndarray
+) -> tuple[np.ndarray, list[int]]:
     """Return the devices and items of an order, each op on the allowed device nearest to `wanted`.
 
     Inputs are placed where they are first read. Each transfer is issued just before its first

@@ -9,7 +9,7 @@ from scipy.sparse import csgraph, linalg
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.orders.memory_orders import lowest_order
-from gopt.heuristics.schedule.placement.order_splits import lowest_placement
+from gopt.heuristics.schedule.placement.order_splits import lowest_peak_placement
 
 EXACT = 8192  # largest number of ops with exact eigenvectors; larger graphs iterate
 TURNS = 12  # rotations of the devices in the plane; our choice
@@ -30,7 +30,7 @@ def spectral_cut(problem: Problem) -> Keys:
         places = op_coordinates(problem, 2)[:, order]
         counts = range(2, devices + 1)
         wanted += [_nearest(places, count, turn) for count in counts for turn in range(TURNS)]
-    return lowest_placement(problem, order, wanted)
+    return lowest_peak_placement(problem, order, wanted)
 
 
 def _nearest(places: np.ndarray, devices: int, turn: int) -> np.ndarray:

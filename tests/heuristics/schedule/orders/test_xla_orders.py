@@ -7,7 +7,7 @@ from gopt.cost.hardware import ideal
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.heuristics import schedules_tried, xla
-from gopt.heuristics.schedule.orders.memory_orders import peaks
+from gopt.heuristics.schedule.orders.memory_orders import peak_memory_of
 from gopt.heuristics.schedule.orders.xla_orders import (
     XLA_ORDERS,
     list_order,
@@ -85,7 +85,10 @@ def test_xla_takes_the_order_that_peaks_least_and_each_may_be_it():
         problem = prepare(strategies.random_graph(rng, 14, 0.2), ideal(1))
         inputs = np.flatnonzero(problem.is_input[: int(problem.num_ops)]).tolist()
         device = np.zeros(int(problem.num_ops), int)
-        each = [peaks(problem, device, [*inputs, *order(problem)]).max() for order in XLA_ORDERS]
+        each = [
+            peak_memory_of(problem, device, [*inputs, *order(problem)]).max()
+            for order in XLA_ORDERS
+        ]
         assert run(problem, xla(problem)).peak == [min(each)]
         if each.count(min(each)) == 1:
             chosen.add(int(np.argmin(each)))

@@ -74,7 +74,9 @@ def test_the_cut_that_peaks_least_is_kept(seed, devices):
             along = [[x[op] * math.cos(w) + y[op] * math.sin(w) for w in ways] for op in order]
             tried.append([reach.index(max(reach)) for reach in along])
     peaks = [
-        memory_orders.peaks(problem, *order_splits.serial(problem, order, np.array(wanted))).max()
+        memory_orders.peak_memory_of(
+            problem, *order_splits.serial_schedule(problem, order, np.array(wanted))
+        ).max()
         for wanted in tried
     ]
     assert max(run(problem, spectral.spectral_cut(problem)).peak) == min(peaks)
