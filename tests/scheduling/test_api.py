@@ -180,9 +180,9 @@ def test_policy_decides(run, tmp_path, monkeypatch):
     actions = []
     search = best.search
 
-    def record(*args, given, settings, **rest):
-        actions.append((given.action.genes[:, -1], settings))
-        return search(*args, initial=given, settings=settings, **rest)
+    def record(*args, initial, settings, **rest):
+        actions.append((initial.action.genes[:, -1], settings))
+        return search(*args, initial=initial, settings=settings, **rest)
 
     monkeypatch.setattr(best, "search", record)
     settings = regal.Settings(width=8, rounds=1, trust=1.0, priority_deviation=0.0)

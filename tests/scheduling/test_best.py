@@ -111,7 +111,7 @@ def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, 
     minimize = brkga.minimize
 
     def counted(*args, **settings):
-        spent.append((settings["evaluations"], len(settings["given"].priority)))
+        spent.append((settings["evaluations"], len(settings["initial"].priority)))
         return minimize(*args, **settings)
 
     monkeypatch.setattr(brkga, "minimize", counted)
