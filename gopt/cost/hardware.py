@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float64, Int32
 
 NO_CONTENTION = -1  # entry of `Hardware.channel`: transfers of the pair never contend
 MAX_DEVICES = 180  # cost models pack three resource numbers, one of them a link, in an int32
@@ -35,19 +36,19 @@ class Hardware(NamedTuple):
     synchronous: Any
 
 
-def pair_channels(num_devices: int) -> np.ndarray:
+def pair_channels(num_devices: int) -> Int32[np.ndarray, "D D"]:
     """Return one link per ordered pair of devices. int32 `[D, D]`."""
     return np.arange(num_devices**2, dtype=np.int32).reshape(num_devices, num_devices)
 
 
-def bus_channels(num_devices: int) -> np.ndarray:
+def bus_channels(num_devices: int) -> Int32[np.ndarray, "D D"]:
     """Return one outgoing link per device. int32 `[D, D]`."""
     return np.repeat(np.arange(num_devices, dtype=np.int32), num_devices).reshape(
         num_devices, num_devices
     )
 
 
-def no_channels(num_devices: int) -> np.ndarray:
+def no_channels(num_devices: int) -> Int32[np.ndarray, "D D"]:
     """Return links without contention. int32 `[D, D]`."""
     return np.full((num_devices, num_devices), NO_CONTENTION, np.int32)
 
@@ -134,7 +135,7 @@ def check_hardware(hardware: Hardware) -> None:
         raise ValueError(f"overlap is {hardware.overlap}: expected a share in [0, 1]")
 
 
-def op_seconds(flops: Any, bytes: Any, hardware: Hardware) -> np.ndarray:
+def op_seconds(flops: Any, bytes: Any, hardware: Hardware) -> Float64[np.ndarray, "N D"]:
     """Return the roofline time of ops on each device, in s. float64 `[N, D]`.
 
     `C + M - overlap · min(C, M) + launch`, with C = flops / rate and M = bytes / bandwidth.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Bool
 
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import FusionProblem
@@ -228,7 +229,9 @@ def _nested(
     return _timed([before, nested], args, repeats)[1]
 
 
-def parts_of(traced: TracedGraph, problem: FusionProblem, fuse: np.ndarray) -> tuple[Group, ...]:
+def parts_of(
+    traced: TracedGraph, problem: FusionProblem, fuse: Bool[np.ndarray, " N"]
+) -> tuple[Group, ...]:
     """Return the kernels of a configuration as groups of equations.
 
     Args:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Bool
 
 from gopt.cost.fusion.cost import Kernels
 from gopt.cost.fusion.problem import FusionProblem
@@ -69,7 +70,7 @@ def groups_of(
     return tuple(parts[index] for index in sorted(parts))
 
 
-def own_fusion(traced: TracedGraph, problem: FusionProblem) -> np.ndarray:
+def own_fusion(traced: TracedGraph, problem: FusionProblem) -> Bool[np.ndarray, " N"]:
     """Return what XLA fuses in the program, bool `[N]`: all that it does not write to memory.
 
     The program is compiled for the default backend, from shapes alone; nothing runs.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, PRNGKeyArray
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.graph.graph import Graph
@@ -53,7 +54,7 @@ def local_advantage_search(
     /,
     *,
     cost: FusionCost,
-    start: np.ndarray,
+    start: Bool[np.ndarray, " N"],
     evaluations: int,
     policy: tuple[Any, Any],
 ) -> Measured:
@@ -101,9 +102,9 @@ def random_search(
 
 
 def search(
-    key: jax.Array,
+    key: PRNGKeyArray,
     cost: FusionCost,
-    start: np.ndarray,
+    start: Bool[np.ndarray, " N"],
     guide: guided.Guide,
     *,
     evaluations: int,

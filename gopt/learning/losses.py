@@ -4,11 +4,16 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jaxtyping import Shaped
 
 _CHANGE = 20.0  # largest change of a log-probability that PPO counts
 
 
-def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> jax.Array:
+def reinforce(
+    log_prob: Shaped[jax.Array, " ..."],
+    reward: Shaped[jax.Array, " ..."],
+    baseline: Shaped[jax.Array, " ..."],
+) -> jax.Array:
     """Return the REINFORCE loss, whose gradient is -mean((reward - baseline) ∇ log_prob).
 
     The loss does not train the baseline (see `baseline_error`).
@@ -24,7 +29,7 @@ def reinforce(log_prob: jax.Array, reward: jax.Array, baseline: jax.Array) -> ja
     return -jnp.mean(lax.stop_gradient(reward - baseline) * log_prob)
 
 
-def leave_one_out(reward: jax.Array) -> jax.Array:
+def leave_one_out(reward: Shaped[jax.Array, "... S"]) -> jax.Array:
     """Return a baseline for each sample: the mean reward of the other samples of its state, `[...,
     S]`.
 
@@ -66,7 +71,11 @@ def categorical_entropy(logits: jax.Array) -> jax.Array:
 
 
 def ppo(
-    log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, *, clip: float = 0.2
+    log_prob: Shaped[jax.Array, " ..."],
+    old_log_prob: Shaped[jax.Array, " ..."],
+    advantage: Shaped[jax.Array, " ..."],
+    *,
+    clip: float = 0.2,
 ) -> jax.Array:
     """Return the clipped surrogate loss of PPO, -mean(min(r A, clip(r, 1 - ε, 1 + ε) A)).
 
@@ -89,9 +98,9 @@ def ppo(
 
 
 def generalized_advantages(
-    reward: jax.Array,
-    value: jax.Array,
-    next_value: jax.Array,
+    reward: Shaped[jax.Array, "... T"],
+    value: Shaped[jax.Array, "... T"],
+    next_value: Shaped[jax.Array, "... T"],
     *,
     discount: float = 0.99,
     trace: float = 0.95,

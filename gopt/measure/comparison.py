@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Shaped
 
 from gopt.measure.timing import Times
 
@@ -67,7 +68,7 @@ def choose(times: Mapping[str, Times], refused: Mapping[str, str] = MappingProxy
     return Choice(fastest, f"it is significantly faster than {base} (p = {p:.2g}){why}")
 
 
-def sign_flip_p(differences: np.ndarray) -> float:
+def sign_flip_p(differences: Shaped[np.ndarray, " rounds"]) -> float:
     """Return the two-sided p-value of a sign-flip test that differences are around zero.
 
     The statistic is the sum. Under the null hypothesis each difference is as likely as its

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Var
+from jaxtyping import Float32
 
 from gopt.graph.op_costs import num_bytes
 from gopt.measure.equality import random_arguments
@@ -138,7 +139,7 @@ def copies(
 
 
 @uninlined
-def shown(results: Any) -> jax.Array:
+def shown(results: Any) -> Float32[jax.Array, ""]:
     """Return one number that depends on all results, float32 `[]`, so that none must be returned.
 
     Returning a result takes one to two microseconds, as long as many kernels. In the whole program

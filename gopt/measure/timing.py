@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jaxlib
 import numpy as np
+from jaxtyping import Shaped
 
 # Fewest rounds with a 95 % interval of the median. All 6 are on one side of it in 2 of 2**6 cases.
 FEWEST_ROUNDS = 6
@@ -218,7 +219,9 @@ def check_repeats(repeats: int) -> None:
         raise ValueError(f"repeats is {repeats}: expected 1 at least")
 
 
-def median_ratio(times: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
+def median_ratio(
+    times: Shaped[np.ndarray, " repeats"], base: Shaped[np.ndarray, " repeats"]
+) -> tuple[float, float, float]:
     """Return the median over rounds of the ratio of two functions' times, and its 95 % interval.
 
     The bounds of the interval are order statistics of the ratios. Rounds are assumed to be

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import PRNGKeyArray
 
 from gopt.cost.schedule import objectives
 from gopt.cost.schedule.decoding import Keys
@@ -64,7 +65,7 @@ class Starts(NamedTuple):
 
 
 def search(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: Problem,
     *,
     objective: str,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import PRNGKeyArray, Shaped
 
 from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, uniforms
 
@@ -80,7 +81,7 @@ class Result(NamedTuple):
     last: State
 
 
-def shift(key: jax.Array, keys: Tree) -> Tree:
+def shift(key: PRNGKeyArray, keys: Tree) -> Tree:
     """Move one gene by a normal step with a scale between 1/1000 and 1.
 
     A leaf is drawn, then one of its genes. Scales are log-uniform, so small and large steps are
@@ -116,7 +117,7 @@ def reflect(key: jax.Array) -> jax.Array:
     return jnp.abs((key + 1) % 2 - 1)
 
 
-def init(keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
+def init(keys: Tree, cost: Shaped[jax.Array, " K"], *, settings: Settings) -> State:
     """Start chains from the best of the candidates `[K, ...]`, repeating them if K < C.
 
     Args:
@@ -130,7 +131,7 @@ def init(keys: Tree, cost: jax.Array, *, settings: Settings) -> State:
     return State(keys, cost, keys, cost)
 
 
-def ask(key: jax.Array, state: State, *, neighbour: Neighbour = shift) -> Tree:
+def ask(key: PRNGKeyArray, state: State, *, neighbour: Neighbour = shift) -> Tree:
     """Return the next candidates to evaluate, one per chain, `[C, ...]`.
 
     Args:
@@ -142,7 +143,12 @@ def ask(key: jax.Array, state: State, *, neighbour: Neighbour = shift) -> Tree:
 
 
 def tell(
-    key: jax.Array, state: State, keys: Tree, cost: jax.Array, *, temperature: jax.Array | float
+    key: PRNGKeyArray,
+    state: State,
+    keys: Tree,
+    cost: Shaped[jax.Array, " c"],
+    *,
+    temperature: jax.Array | float,
 ) -> State:
     """Return the chains after each has accepted or rejected its candidate.
 
@@ -177,7 +183,7 @@ def tell(
 
 
 def minimize(
-    key: jax.Array,
+    key: PRNGKeyArray,
     cost: Cost,
     template: Tree,
     *,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import PRNGKeyArray, Shaped
 
 from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, coins, uniforms
 
@@ -84,7 +85,7 @@ def uniform(u: Tree) -> Tree:
 
 
 def init(
-    key: jax.Array,
+    key: PRNGKeyArray,
     template: Tree,
     *,
     settings: Settings,
@@ -113,7 +114,7 @@ def init(
 
 
 def ask(
-    key: jax.Array,
+    key: PRNGKeyArray,
     state: State,
     *,
     settings: Settings,
@@ -164,7 +165,7 @@ def tell(state: State, keys: Tree, cost: jax.Array, *, settings: Settings) -> St
     )
 
 
-def sort(keys: Tree, cost: jax.Array) -> State:
+def sort(keys: Tree, cost: Shaped[jax.Array, " P"]) -> State:
     """Return a generation of the given candidates, best first; equal costs keep their order.
 
     Args:
@@ -180,7 +181,7 @@ def sort(keys: Tree, cost: jax.Array) -> State:
 
 
 def minimize(
-    key: jax.Array,
+    key: PRNGKeyArray,
     cost: Cost,
     template: Tree,
     *,

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Int32, PRNGKeyArray
 
 from gopt.search.population import DecisionCost, DecisionResult
 
@@ -30,7 +31,7 @@ class State(NamedTuple):
     best_cost: jax.Array
 
 
-def init(decisions: jax.Array, cost: DecisionCost) -> State:
+def init(decisions: Int32[jax.Array, " N"], cost: DecisionCost) -> State:
     """Start a chain at the given decisions; this is one evaluation.
 
     Args:
@@ -104,10 +105,10 @@ def sweep(
 
 
 def minimize(
-    key: jax.Array,
+    key: PRNGKeyArray,
     cost: DecisionCost,
-    start: jax.Array,
-    nodes: jax.Array,
+    start: Int32[jax.Array, " N"],
+    nodes: Int32[jax.Array, " M"],
     num_nodes: jax.Array | int,
     *,
     evaluations: int,

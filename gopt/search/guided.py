@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32, PRNGKeyArray, Shaped
 
 from gopt.search.population import DecisionCost, DecisionResult
 
@@ -97,7 +98,9 @@ class DrawnMove(NamedTuple):
     node: jax.Array
 
 
-def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
+def flip(
+    key: PRNGKeyArray, decisions: Shaped[jax.Array, " N"], node: Int32[jax.Array, ""]
+) -> jax.Array:
     """Flip the binary decision of one node; `key` is not used.
 
     Args:
@@ -109,7 +112,9 @@ def flip(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
     return decisions.at[node].set(1 - decisions[node])
 
 
-def init(decisions: jax.Array, cost: jax.Array, *, moves: int = 1) -> State:
+def init(
+    decisions: Shaped[jax.Array, " N"], cost: Shaped[jax.Array, ""], *, moves: int = 1
+) -> State:
     """Start a search at the given decisions.
 
     Args:
@@ -127,7 +132,7 @@ def rank(scores: jax.Array) -> Ranking:
     return Ranking(order, jnp.sum(scores > -jnp.inf, dtype=jnp.int32))
 
 
-def ask(key: jax.Array, state: State, rank: Ranking, *, settings: Settings) -> DrawnMove:
+def ask(key: PRNGKeyArray, state: State, rank: Ranking, *, settings: Settings) -> DrawnMove:
     """Draw the next decision and move.
 
     Args:
@@ -149,7 +154,7 @@ def ask(key: jax.Array, state: State, rank: Ranking, *, settings: Settings) -> D
 
 
 def change(
-    key: jax.Array, decisions: jax.Array, taken: DrawnMove, moves: Sequence[Move]
+    key: PRNGKeyArray, decisions: Shaped[jax.Array, " N"], taken: DrawnMove, moves: Sequence[Move]
 ) -> jax.Array:
     """Return the candidate that a move makes of decisions `[N]`.
 
@@ -165,9 +170,9 @@ def change(
 def tell(
     state: State,
     taken: DrawnMove,
-    decisions: jax.Array,
-    cost: jax.Array,
-    choices: jax.Array,
+    decisions: Shaped[jax.Array, " N"],
+    cost: Shaped[jax.Array, ""],
+    choices: Int32[jax.Array, ""],
     *,
     settings: Settings,
 ) -> State:
@@ -206,9 +211,9 @@ def check_budget(evaluations: int, moves: Sequence[Move]) -> None:
 
 
 def minimize(
-    key: jax.Array,
+    key: PRNGKeyArray,
     cost: DecisionCost,
-    start: jax.Array,
+    start: Shaped[jax.Array, " N"],
     guide: Guide,
     *,
     evaluations: int,

@@ -8,13 +8,14 @@ import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import PRNGKeyArray
 
 Tree = Any
 Cost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
 DecisionCost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P], to be minimised
 
 
-def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
+def uniforms(key: PRNGKeyArray, template: Tree, count: int) -> Tree:
     """Return independent uniforms in [0, 1) for each gene of `count` candidates.
 
     Args:
@@ -34,7 +35,7 @@ def uniforms(key: jax.Array, template: Tree, count: int) -> Tree:
     return jax.tree.unflatten(structure, drawn)
 
 
-def coins(key: jax.Array, template: Tree, count: int, bias: Tree | float) -> Tree:
+def coins(key: PRNGKeyArray, template: Tree, count: int, bias: Tree | float) -> Tree:
     """Return independent biased coins for each gene of `count` candidates.
 
     Each coin uses one random byte, because drawing numbers takes most of a search's time besides

@@ -5,10 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32, Int32, Shaped
 from scipy import special
 
 
-def beta_quantiles(mean: Any, deviation: Any, *, points: int = 65) -> np.ndarray:
+def beta_quantiles(
+    mean: Any, deviation: Any, *, points: int = 65
+) -> Float32[np.ndarray, "... points"]:
     """Return quantiles of Beta distributions at `points` even levels from 0 to 1, float32.
 
     It runs on the host. The levels 0 and 1 are moved inward by half a step, so that a narrow
@@ -40,7 +43,11 @@ def beta_quantiles(mean: Any, deviation: Any, *, points: int = 65) -> np.ndarray
     return special.betaincinv(a, b, levels).astype(np.float32)
 
 
-def from_quantiles(quantiles: jax.Array, row: jax.Array, u: jax.Array) -> jax.Array:
+def from_quantiles(
+    quantiles: Shaped[jax.Array, "B points"],
+    row: Int32[jax.Array, " ..."],
+    u: Shaped[jax.Array, "P ..."],
+) -> jax.Array:
     """Map uniforms to keys by linear interpolation in a table of quantiles, `[P, ...]`.
 
     Args:

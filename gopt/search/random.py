@@ -3,13 +3,14 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import PRNGKeyArray
 
 from gopt.search.brkga import Proposal, Result, Settings, State, init, sort, uniform
 from gopt.search.population import Cost, Tree
 
 
 def minimize(
-    key: jax.Array,
+    key: PRNGKeyArray,
     cost: Cost,
     template: Tree,
     *,

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
+from jaxtyping import Float32, Int32
 
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import Problem
@@ -158,7 +159,10 @@ def finite(costs: jax.Array) -> jax.Array:
 
 
 def better(
-    device: jax.Array, cost: jax.Array, placed: jax.Array, costs: jax.Array
+    device: Int32[jax.Array, " N"],
+    cost: Float32[jax.Array, ""],
+    placed: Int32[jax.Array, "P N"],
+    costs: Float32[jax.Array, " P"],
 ) -> tuple[jax.Array, jax.Array]:
     """Return the best of all placements and its cost; costs that are not finite are ignored.
 

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Int, Shaped
 
 Tree = Any
 
@@ -123,7 +124,9 @@ def text_to_text(
     return Workload(name, module, (source, target), loss or cross_entropy, target)
 
 
-def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+def cross_entropy(
+    logits: Shaped[jax.Array, "... classes"], labels: Int[jax.Array, " ..."]
+) -> jax.Array:
     """Return the mean cross-entropy of logits against integer labels.
 
     Args:

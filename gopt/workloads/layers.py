@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
+from jaxtyping import Shaped
 
 
 class ConvBN(nn.Module):
@@ -70,7 +71,9 @@ class Bottleneck(nn.Module):
         return nn.relu(x + y)
 
 
-def average_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
+def average_pool(
+    x: Shaped[jax.Array, "batch height width channels"], *, strides: int = 1
+) -> jax.Array:
     """Average over 3x3 windows with `SAME` padding, which the average excludes.
 
     Args:
@@ -80,7 +83,7 @@ def average_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
     return nn.avg_pool(x, (3, 3), (strides, strides), "SAME", count_include_pad=False)
 
 
-def max_pool(x: jax.Array, *, strides: int = 1) -> jax.Array:
+def max_pool(x: Shaped[jax.Array, "batch height width channels"], *, strides: int = 1) -> jax.Array:
     """Take maxima over 3x3 windows with `SAME` padding.
 
     Args:

@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap, sequential_vmap
+from jaxtyping import Bool, Int32
 
 from gopt.cost.fusion.kernel_walk import (
     LANES,
@@ -54,7 +55,7 @@ from gopt.xla.calls import uninlined
 __all__ = ("Kernels", "flipped_costs", "fusion_cost", "kernels_of")
 
 
-def kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
+def kernels_of(problem: FusionProblem, fuse: Bool[jax.Array, " N"]) -> Kernels:
     """Return the kernels of a configuration.
 
     Args:
@@ -67,7 +68,7 @@ def kernels_of(problem: FusionProblem, fuse: jax.Array) -> Kernels:
     return _kernels_of(problem, _checked(problem, fuse))
 
 
-def fusion_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+def fusion_cost(problem: FusionProblem, fuse: jax.Array) -> Int32[jax.Array, ""]:
     """Return `kernels_of(problem, fuse).cost`, int32 `[]`, ticks; use `jax.vmap` for many.
 
     The arguments and errors are as in `kernels_of`.
@@ -75,7 +76,7 @@ def fusion_cost(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
     return _cost(problem, _checked(problem, fuse))
 
 
-def flipped_costs(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+def flipped_costs(problem: FusionProblem, fuse: Bool[jax.Array, " N"]) -> Int32[jax.Array, " N"]:
     """Return the cost of a configuration with the bit of each op flipped, int32 `[N]`, ticks.
 
     An op that is not configurable gets the cost of the unchanged configuration.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Bool, Int32
 
 from gopt.cost.fusion.kernels import add_capped, kernel_time
 from gopt.cost.fusion.problem import FusionProblem
@@ -58,7 +59,7 @@ class _Visit(NamedTuple):
     joins: Any
 
 
-def find_kernels(problem: FusionProblem, fuse: jax.Array) -> KernelWalk:
+def find_kernels(problem: FusionProblem, fuse: Bool[jax.Array, "L N"]) -> KernelWalk:
     """Return the kernels of configurations.
 
     Args:
@@ -112,7 +113,7 @@ def find_kernels(problem: FusionProblem, fuse: jax.Array) -> KernelWalk:
     return KernelWalk(jnp.where(problem.is_kernel, written, 0), found, count)
 
 
-def compute_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.Array:
+def compute_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> Int32[jax.Array, "N L"]:
     """Return the ticks that kernels compute for ops before their ends, int32 `[N, L]`.
 
     Args:
@@ -132,7 +133,7 @@ def compute_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.
     return _of_each(problem, found, lanes, step)
 
 
-def read_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.Array:
+def read_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> Int32[jax.Array, "N L"]:
     """Return the ticks that kernels read, int32 `[N, L]`.
 
     The arguments are as in `compute_ticks`.
@@ -151,8 +152,11 @@ def read_ticks(problem: FusionProblem, found: KernelWalk, lanes: int) -> jax.Arr
 
 
 def total_time(
-    problem: FusionProblem, found: KernelWalk, work: jax.Array, reads: jax.Array
-) -> jax.Array:
+    problem: FusionProblem,
+    found: KernelWalk,
+    work: Int32[jax.Array, "N L"],
+    reads: Int32[jax.Array, "N L"],
+) -> Int32[jax.Array, " L"]:
     """Return the time of all kernels, ticks, int32 `[L]`.
 
     Args:
@@ -175,7 +179,7 @@ def total_time(
     return lax.while_loop(lambda s: s[0] < reach.num_kernels, step, state)[1]
 
 
-def visits_inside(problem: FusionProblem, found: KernelWalk) -> jax.Array:
+def visits_inside(problem: FusionProblem, found: KernelWalk) -> Bool[jax.Array, " V"]:
     """Return a mask of visits whose producer is in the kernel in any configuration. bool `[V]`.
 
     Args:
@@ -188,7 +192,7 @@ def visits_inside(problem: FusionProblem, found: KernelWalk) -> jax.Array:
     return jnp.zeros(size, bool).at[jnp.where(is_found, entries[:, 0], size)].set(True, mode="drop")
 
 
-def masks(words: jax.Array, lanes: int) -> jax.Array:
+def masks(words: Int32[jax.Array, " ..."], lanes: int) -> Int32[jax.Array, "... L"]:
     """Return the bits of words as masks, -1 if set, else 0. int32 `[..., L]`.
 
     Args:

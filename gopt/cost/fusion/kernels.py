@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Bool, Int32
 
 from gopt.cost.fusion.kernel_reach import MAX_TICKS
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
@@ -33,9 +34,9 @@ class Kernels(NamedTuple):
 def time_kernels(
     problem: FusionProblem,
     inside: Any,
-    is_end: jax.Array,
-    compute: jax.Array,
-    reads: jax.Array,
+    is_end: Bool[jax.Array, " N"],
+    compute: Int32[jax.Array, " N"],
+    reads: Int32[jax.Array, " N"],
 ) -> Kernels:
     """Return kernels with their times and the sum of these.
 

@@ -35,6 +35,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import sequential_vmap
+from jaxtyping import Bool, Int32
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
@@ -45,7 +46,7 @@ from gopt.xla.calls import uninlined
 MAX_LEVEL = 2**24  # levels are sorted as float32
 
 
-def fuse_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
+def fuse_by_level(problem: FusionProblem, level: Int32[jax.Array, " N"]) -> Bool[jax.Array, " N"]:
     """Return the configuration of the given levels, bool `[N]`: ops fused into their consumers.
 
     Use `jax.vmap` for many, of one problem or of several; they are decoded one by one.
@@ -60,7 +61,9 @@ def fuse_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
     return kernel_ends_by_level(problem, level) != jnp.arange(problem.compute.shape[-1])
 
 
-def kernel_ends_by_level(problem: FusionProblem, level: jax.Array) -> jax.Array:
+def kernel_ends_by_level(
+    problem: FusionProblem, level: Int32[jax.Array, " N"]
+) -> Int32[jax.Array, " N"]:
     """Return the end of the kernel of each op, int32 `[N]`; an op without a kernel gets itself.
 
     Args:

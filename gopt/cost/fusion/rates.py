@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float64, Shaped
 
 from gopt.cost.fusion.cost import Kernels, kernels_of
 from gopt.cost.fusion.kernel_reach import MAX_TICKS
@@ -61,7 +62,9 @@ class Rates(NamedTuple):
 CPU = Rates(3e-11, 8e-11, 2.4e-10, 5e-12, 1e-7)
 
 
-def count_work(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -> np.ndarray:
+def count_work(
+    graph: Graph, fuse: Bool[np.ndarray, "P N"], *, rules: Rules = RULES["cpu"]
+) -> Float64[np.ndarray, "P 5"]:
     """Return the work of configurations: float64 `[P, 5]`, counts in the columns of `Rates`.
 
     Args:
@@ -82,7 +85,7 @@ def count_work(graph: Graph, fuse: np.ndarray, *, rules: Rules = RULES["cpu"]) -
     return np.stack([*columns, kernels.is_end.sum(1).astype(np.float64)], 1)
 
 
-def fit_rates(counts: np.ndarray, seconds: np.ndarray) -> Rates:
+def fit_rates(counts: Shaped[np.ndarray, "K 5"], seconds: Shaped[np.ndarray, " K"]) -> Rates:
     """Return the non-negative rates with the least sum of (predicted / measured - 1)².
 
     Args:

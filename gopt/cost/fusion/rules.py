@@ -8,6 +8,7 @@ op that updates a buffer in place reads and writes it in memory.
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float64, Int32
 
 from gopt.graph.kinds import KINDS
 from gopt.program.primitives import OPERATIONS_PER_ELEMENT, ROLE_MEMBERS, ROLES
@@ -98,7 +99,7 @@ RULES: dict[str, Rules] = {
 }
 
 
-def kind_roles() -> np.ndarray:
+def kind_roles() -> Int32[np.ndarray, " K"]:
     """Return the index in `ROLES` of each kind in `gopt.graph.kinds.KINDS`. int32 `[K]`."""
     roles = np.zeros(len(KINDS), np.int32)
     for role, names in ROLE_MEMBERS.items():
@@ -108,7 +109,7 @@ def kind_roles() -> np.ndarray:
     return roles
 
 
-def kind_fusion_masks(rules: Rules) -> np.ndarray:
+def kind_fusion_masks(rules: Rules) -> Int32[np.ndarray, " K"]:
     """Return the roles of ends that each kind may be fused into, as bit masks. int32 `[K]`.
 
     Rows follow `gopt.graph.kinds.KINDS`. A non-empty mask includes `REPEATABLE`, unless the kind is
@@ -123,13 +124,13 @@ def kind_fusion_masks(rules: Rules) -> np.ndarray:
     )
 
 
-def kind_work() -> np.ndarray:
+def kind_work() -> Float64[np.ndarray, " K"]:
     """Return the work per flop of each kind in `gopt.graph.kinds.KINDS`. float64 `[K]`."""
     each = np.array([_WORK.get(name, 0) for name in KINDS], np.float64)
     return np.where(each > 0, each * kind_functions(), 1)
 
 
-def kind_functions() -> np.ndarray:
+def kind_functions() -> Float64[np.ndarray, " K"]:
     """Return the function elements per flop of each kind. float64 `[K]`.
 
     Functions are exponentials, roots, divisions and the like; other kinds have 0. A kind has a

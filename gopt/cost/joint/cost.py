@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import sequential_vmap
+from jaxtyping import Int32
 
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.levels import kernel_ends_by_level
@@ -28,7 +29,7 @@ from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
 
-def contract_kernels(joint: JointProblem, level: jax.Array) -> Problem:
+def contract_kernels(joint: JointProblem, level: Int32[jax.Array, " N"]) -> Problem:
     """Return the problem of scheduling the kernels of a fusion, in the shape of `joint.schedule`.
 
     A kernel is at the row of its end. Its other ops become inputs without consumers, whose keys are
@@ -83,7 +84,7 @@ class Uses(NamedTuple):
 
 @sequential_vmap
 @uninlined
-def uses_of_kernels(problem: Problem, end: jax.Array) -> Uses:
+def uses_of_kernels(problem: Problem, end: Int32[jax.Array, " N"]) -> Uses:
     """Return the uses of tensors by kernels, each pair once.
 
     Two counting sorts: tensors in order go to their consumers, then consumers in order go to their

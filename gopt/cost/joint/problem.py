@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem, power_of_two, prepare_fusion
 from gopt.cost.fusion.rules import RULES, Rules
@@ -98,7 +99,7 @@ def prepare_joint(
     return JointProblem(schedule, tuple(fusion), kind.astype(np.int32))
 
 
-def unfused_ticks(problem: FusionProblem) -> np.ndarray:
+def unfused_ticks(problem: FusionProblem) -> Int64[np.ndarray, " N"]:
     """Return the time of each op as a kernel of its own, ticks, int64 `[N]`; 0 for other ops."""
     read = np.bincount(problem.access, problem.read, minlength=len(problem.compute))
     memory = problem.memory + read.astype(np.int64)

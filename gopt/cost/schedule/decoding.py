@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float32, Int32
 
 from gopt.cost.schedule.engine.ranking import key_bits
 from gopt.cost.schedule.problem import Problem
@@ -109,12 +110,12 @@ def decode(problem: Problem, keys: Keys) -> Decision:
     return Decision(devices_of(problem, keys), rank)
 
 
-def devices_of(problem: Problem, keys: Keys) -> jax.Array:
+def devices_of(problem: Problem, keys: Keys) -> Int32[jax.Array, " N"]:
     """Return the device of each op, int32 `[N]`."""
     device = jnp.where(problem.allowed, key_bits(keys.device), -1)
     return jnp.argmax(device, axis=-1).astype(jnp.int32)
 
 
-def item_keys(keys: Keys) -> jax.Array:
+def item_keys(keys: Keys) -> Float32[jax.Array, " N+T*D"]:
     """Return the keys of all items, float32 `[N + T·D]`: ops first, then transfers."""
     return jnp.concatenate([jnp.ravel(keys.priority), jnp.ravel(keys.transfer)])

@@ -25,6 +25,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int32
 
 from gopt.cost.schedule import decoding, execution, objectives
 from gopt.cost.schedule.decoding import Cost, Decision, Keys, Schedule, devices_of
@@ -41,7 +42,7 @@ from gopt.cost.schedule.problem import Problem
 from gopt.xla.calls import uninlined
 
 
-def legalize_placement(problem: Problem, device: jax.Array) -> jax.Array:
+def legalize_placement(problem: Problem, device: Int32[jax.Array, " N"]) -> Int32[jax.Array, " N"]:
     """Return a placement in which every op is on an allowed device. int32 `[N]`.
 
     An op that may not run on its wanted device goes to the first allowed one. An input goes to
@@ -64,7 +65,7 @@ def legalize_placement(problem: Problem, device: jax.Array) -> jax.Array:
     return allowed(jnp.where(problem.is_input, device[first], device))
 
 
-def placement(problem: Problem, device: jax.Array) -> Keys:
+def placement(problem: Problem, device: Int32[jax.Array, " N"]) -> Keys:
     """Return the keys of a placement whose ops run first come, first served.
 
     Args:
@@ -118,7 +119,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     return _run(problem, keys, with_peak=True)
 
 
-def makespan(problem: Problem, keys: Keys) -> jax.Array:
+def makespan(problem: Problem, keys: Keys) -> Int32[jax.Array, ""]:
     """Return `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
 
     The arguments and errors are as in `evaluate`.

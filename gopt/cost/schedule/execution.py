@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int32
 
 from gopt.cost.schedule.decoding import (
     Cost,
@@ -73,7 +74,7 @@ def evaluate(problem: Problem, keys: Keys) -> Cost:
     return _evaluate(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
-def makespan(problem: Problem, keys: Keys) -> jax.Array:
+def makespan(problem: Problem, keys: Keys) -> Int32[jax.Array, ""]:
     """Return `evaluate(problem, keys).makespan`, int32 `[]`, ticks, in less time.
 
     The arguments and errors are as in `evaluate`.
@@ -82,7 +83,7 @@ def makespan(problem: Problem, keys: Keys) -> jax.Array:
     return _makespan(*jax.tree.map(jnp.asarray, (problem, keys)))
 
 
-def peaks(problem: Problem, keys: Keys) -> jax.Array:
+def peaks(problem: Problem, keys: Keys) -> Int32[jax.Array, " D"]:
     """Return `evaluate(problem, keys).peak`, int32 `[D]`, units, in less time.
 
     The arguments and errors are as in `evaluate`.
@@ -150,7 +151,12 @@ def _timed_order(
 
 
 @uninlined
-def peak_of(problem: Problem, device: jax.Array, position: jax.Array, count: Any) -> jax.Array:
+def peak_of(
+    problem: Problem,
+    device: Int32[jax.Array, " N"],
+    position: Int32[jax.Array, " N+T*D"],
+    count: Any,
+) -> Int32[jax.Array, " D"]:
     """Return the peak memory of each device, int32 `[D]`, units.
 
     Args:

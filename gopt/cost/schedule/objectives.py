@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float32
 
 from gopt.cost.schedule.decoding import Cost, Keys
 from gopt.cost.schedule.execution import evaluate, makespan, peaks
@@ -18,7 +19,7 @@ def check_objective(name: str) -> None:
         raise ValueError(f"objective is {name!r}: expected one of {', '.join(OBJECTIVES)}")
 
 
-def objective(problem: Problem, cost: Cost, name: str) -> jax.Array:
+def objective(problem: Problem, cost: Cost, name: str) -> Float32[jax.Array, " ..."]:
     """Return a cost as one number to minimise, float32: exact below 2²⁴, else rounded.
 
     - "peak_memory": largest peak over devices, units.

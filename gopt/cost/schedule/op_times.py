@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine import clock
 from gopt.cost.schedule.engine.cells import load, store
@@ -50,7 +51,11 @@ class OpTimes(NamedTuple):
 @jax.custom_batching.sequential_vmap
 @uninlined
 def compute_op_times(
-    problem: Problem, times: Clock, device: jax.Array, position: jax.Array, count: jax.Array
+    problem: Problem,
+    times: Clock,
+    device: Int32[jax.Array, " N"],
+    position: Int32[jax.Array, " N+T*D"],
+    count: Int32[jax.Array, ""],
 ) -> OpTimes:
     """Return times and slack of ops, given the issue order.
 

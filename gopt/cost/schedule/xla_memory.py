@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.extend.core import Var
+from jaxtyping import Int
 
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
@@ -22,7 +23,7 @@ from gopt.xla.ordered import written_over
 _ALIGNMENT = 64  # bytes
 
 
-def packed_bytes(problem: Problem, order: np.ndarray) -> int:
+def packed_bytes(problem: Problem, order: Int[np.ndarray, " N"]) -> int:
     """Return the bytes that XLA needs for tensors and workspace on one device, without inputs.
 
     Each output has its own buffer. Other tensors share these buffers while the output is not live.

@@ -3,13 +3,14 @@
 from itertools import pairwise
 
 import numpy as np
+from jaxtyping import Bool
 
 from gopt.cost.fusion.kernel_reach import members_by_kernel
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
 
 
-def instruction_fusion(problem: FusionProblem) -> np.ndarray:
+def instruction_fusion(problem: FusionProblem) -> Bool[np.ndarray, " N"]:
     """Return the configuration of XLA's instruction fusion on a CPU, bool `[N]`.
 
     Ops are visited from last to first. An op is fused into each kernel that reads it and may

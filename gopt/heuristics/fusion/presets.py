@@ -3,23 +3,26 @@
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Bool, Int32
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
 from gopt.heuristics.fusion.priority_fusion import priority_fusion
 
 
-def fuse_nothing(problem: FusionProblem) -> np.ndarray:
+def fuse_nothing(problem: FusionProblem) -> Bool[np.ndarray, " N"]:
     """Return the configuration with one kernel per op, bool `[N]`."""
     return np.zeros(len(problem.compute), bool)
 
 
-def fuse_everything(problem: FusionProblem) -> np.ndarray:
+def fuse_everything(problem: FusionProblem) -> Bool[np.ndarray, " N"]:
     """Return the configuration that fuses every op that may be fused, bool `[N]`."""
     return np.array(problem.configurable)
 
 
-def within_devices(problem: FusionProblem, fused: np.ndarray, device: np.ndarray) -> np.ndarray:
+def within_devices(
+    problem: FusionProblem, fused: Bool[np.ndarray, " N"], device: Int32[np.ndarray, " N"]
+) -> Bool[np.ndarray, " N"]:
     """Return a configuration without fusions across devices, bool `[N]`.
 
     Args:

@@ -4,12 +4,13 @@ import heapq
 from itertools import pairwise
 
 import numpy as np
+from jaxtyping import Bool
 
 from gopt.cost.fusion.kernel_reach import members_by_kernel
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
 
 
-def priority_fusion(problem: FusionProblem) -> np.ndarray:
+def priority_fusion(problem: FusionProblem) -> Bool[np.ndarray, " N"]:
     """Return the configuration of XLA's priority fusion, bool `[N]`.
 
     At first each op is a kernel. Each step fuses the kernel that saves most time when fused into

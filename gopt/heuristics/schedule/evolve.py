@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import jax
+from jaxtyping import PRNGKeyArray
 
 from gopt.cost.schedule.decoding import keys_shape
 from gopt.cost.schedule.objectives import population_cost, relaxed_cost
@@ -11,7 +11,7 @@ from gopt.search import brkga
 
 
 def evolve(
-    key: jax.Array, problem: Problem, *, objective: str, evaluations: int, **settings: Any
+    key: PRNGKeyArray, problem: Problem, *, objective: str, evaluations: int, **settings: Any
 ) -> brkga.Result:
     """Run BRKGA on one problem, starting with the relaxed cost of the objective.
 

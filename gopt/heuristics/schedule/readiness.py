@@ -1,6 +1,7 @@
 """Track which ops are ready. Input ops are available from the start: nothing waits for them."""
 
 import numpy as np
+from jaxtyping import Int64, Shaped
 
 from gopt.cost.schedule.problem import Problem
 
@@ -42,7 +43,7 @@ class ReadinessTracker:
         return self._consumer[self._first_use[tensor] : self._first_use[tensor + 1]]
 
 
-def check_group(problem: Problem, group: np.ndarray) -> None:
+def check_group(problem: Problem, group: Shaped[np.ndarray, " n"]) -> None:
     """Check that `group` has one entry per real op.
 
     Args:
@@ -57,7 +58,7 @@ def check_group(problem: Problem, group: np.ndarray) -> None:
         raise ValueError(f"group has shape {np.shape(group)}: expected one group for {count} ops")
 
 
-def followed_ops(problem: Problem) -> np.ndarray:
+def followed_ops(problem: Problem) -> Int64[np.ndarray, " n"]:
     """Return the op that each real op follows, int64 `[n]`.
 
     A free input follows the first of its readers; every other op follows itself. An input is free

@@ -6,6 +6,7 @@ Needs the extra `solvers`.
 import jax.numpy as jnp
 import numpy as np
 import pymetis
+from jaxtyping import Int32
 from scipy import sparse
 
 from gopt.cost.schedule.decoding import Keys
@@ -48,7 +49,7 @@ def partition_by_time(
     seed: int = 0,
     imbalance: float = 1.03,
     shared_out: bool = True,
-) -> np.ndarray:
+) -> Int32[np.ndarray, " N"]:
     """Return the placement of METIS, int32 `[N]`.
 
     The placement is settled by `gopt.cost.schedule.dispatch.legalize_placement`. METIS balances op

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import jraph
+from jaxtyping import Bool, Int32, Shaped
 
 from gopt.learning.graphs import GraphsTuple
 
 
-def op_mask(graphs: GraphsTuple) -> jax.Array:
+def op_mask(graphs: GraphsTuple) -> Bool[jax.Array, " N"]:
     """Return a mask of real ops, bool `[N]`, for one graph of `to_graphs_tuple`."""
     return jnp.arange(len(jax.tree.leaves(graphs.nodes)[0])) < graphs.n_node[0]
 
@@ -28,9 +29,9 @@ def graph_network(
 
 
 def graph_attention(
-    nodes: jax.Array,
-    sender: jax.Array,
-    receiver: jax.Array,
+    nodes: Shaped[jax.Array, "N F"],
+    sender: Int32[jax.Array, " E"],
+    receiver: Int32[jax.Array, " E"],
     query: Callable[[jax.Array], jax.Array],
     logit: Callable[[jax.Array], jax.Array],
 ) -> jax.Array:

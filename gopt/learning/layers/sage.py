@@ -9,13 +9,14 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float32
 
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.embedding import OpEmbedding
 from gopt.learning.layers.graph import graph_network, max_at
 
 
-def sage_round(nodes: jax.Array, graphs: GraphsTuple) -> jax.Array:
+def sage_round(nodes: Float32[jax.Array, "N width"], graphs: GraphsTuple) -> jax.Array:
     """Return embeddings after one round of mean aggregation over neighbours, `[N, width]`.
 
     Call it in a compact method, whose module gets the parameters.

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float32, Int32, PRNGKeyArray
 
 from gopt.learning import losses
 from gopt.learning.layers.graph import op_mask
@@ -28,7 +29,7 @@ class Task(NamedTuple):
     is_about: Any
 
 
-def ops_of(name: str, inputs: Inputs) -> jax.Array:
+def ops_of(name: str, inputs: Inputs) -> Bool[jax.Array, " N"]:
     """Return the ops that a task decides, bool `[N]`."""
     every = {
         "placement": op_mask(inputs.graphs),
@@ -47,7 +48,9 @@ def task_of(name: str, inputs: Inputs, decision: OpDecisions) -> Task:
     return Task(value, jnp.broadcast_to(is_about[:, None], (len(value), values)), is_about)
 
 
-def sample(key: jax.Array, logits: jax.Array, samples: int) -> jax.Array:
+def sample(
+    key: PRNGKeyArray, logits: Float32[jax.Array, "K 1+V"], samples: int
+) -> Int32[jax.Array, "S K"]:
     """Return actions of all groups, int32 `[S, K]`; each sample moves at least one group.
 
     If a draw moves none, one move is drawn by the probabilities of moves.
@@ -68,7 +71,7 @@ def sample(key: jax.Array, logits: jax.Array, samples: int) -> jax.Array:
     return action.astype(jnp.int32)
 
 
-def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
+def log_prob(logits: Float32[jax.Array, "K 1+V"], action: Int32[jax.Array, "S K"]) -> jax.Array:
     """Return the log-probability with which `sample` draws actions of all groups, `[S]`.
 
     An action that moves exactly one group is drawn directly, or because the first draw moved none.
@@ -86,7 +89,7 @@ def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def apply_action(
-    inputs: Inputs, decision: OpDecisions, action: jax.Array, *, name: str, level: int
+    inputs: Inputs, decision: OpDecisions, action: Int32[jax.Array, "S K"], *, name: str, level: int
 ) -> OpDecisions:
     """Return decisions after actions on the groups of a level, `[S, N]`; padding stays.
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32, Int32
 
 from gopt.cost.fusion.levels import kernel_ends_by_level
 from gopt.cost.joint.cost import contract_kernels
@@ -75,7 +76,7 @@ class State(NamedTuple):
 
 def begin(
     problem: Problem | JointProblem,
-    device: jax.Array,
+    device: Int32[jax.Array, " N"],
     simulator: Simulator,
     fused: jax.Array | None = None,
 ) -> State:
@@ -146,7 +147,7 @@ def keys_of(problem: Problem, order: jax.Array | None, decision: OpDecisions) ->
     return keys._replace(priority=jnp.asarray(order) + shifts[decision.scheduling])
 
 
-def order_of(problem: Problem, values: np.ndarray) -> np.ndarray:
+def order_of(problem: Problem, values: np.ndarray) -> Float32[np.ndarray, " N"]:
     """Return places of ops in 0..1 by rising values, float32 `[N]`; on the host."""
     n = int(problem.num_ops)
     order = np.ones(problem.shape.ops, np.float32)
@@ -154,7 +155,7 @@ def order_of(problem: Problem, values: np.ndarray) -> np.ndarray:
     return order
 
 
-def critical_path_order(problem: Problem | JointProblem) -> np.ndarray:
+def critical_path_order(problem: Problem | JointProblem) -> Float32[np.ndarray, " N"]:
     """Return the order of ops by falling time from their start to the end, float32 `[N]`.
 
     That time is the longest path of ops and transfers of mean times, computed on the host, without
@@ -164,7 +165,9 @@ def critical_path_order(problem: Problem | JointProblem) -> np.ndarray:
     return order_of(problem, -np.array(levels(problem, mean_transfer_ticks(problem))))
 
 
-def first_come_order(problem: Problem | JointProblem, decision: OpDecisions) -> np.ndarray:
+def first_come_order(
+    problem: Problem | JointProblem, decision: OpDecisions
+) -> Float32[np.ndarray, " N"]:
     """Return the order in which ops start first come, first served, float32 `[N]`; on the host.
 
     Until something is moved, this order reproduces first come, first served. Fused ops have the

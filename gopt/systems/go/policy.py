@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
 
 from gopt.cost.schedule.op_times import OpTimes
 from gopt.learning import losses
@@ -212,7 +213,7 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
 
 
 def act(
-    key: jax.Array,
+    key: PRNGKeyArray,
     params: Tree,
     inputs: Inputs,
     *,

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from gopt.cost.schedule import dispatch, objectives
 from gopt.cost.schedule.decoding import Keys
@@ -35,7 +36,7 @@ TASKS = ("placement", "scheduling")
 
 
 def search(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: Problem,
     params: Tree,
     *,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import PRNGKeyArray
 
 from gopt.systems.go.actions import apply_action
 from gopt.systems.go.decisions import OpDecisions, Simulator, State
@@ -35,7 +36,7 @@ class Trajectory(NamedTuple):
 
 
 def iterate(
-    key: jax.Array,
+    key: PRNGKeyArray,
     params: Tree,
     embedding: Embedding,
     inputs: Inputs,

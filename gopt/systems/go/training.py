@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jaxtyping import PRNGKeyArray
 
 from gopt.cost.joint.problem import JointProblem
 from gopt.cost.schedule.problem import Problem
@@ -112,7 +113,7 @@ def start(params: Tree, *, settings: Settings) -> TrainState:
 
 def step(
     state: TrainState,
-    key: jax.Array,
+    key: PRNGKeyArray,
     batch: Searches,
     *,
     settings: Settings,
@@ -179,7 +180,7 @@ def improve(
 
 
 def tune(
-    key: jax.Array,
+    key: PRNGKeyArray,
     state: TrainState,
     inputs: Inputs,
     start: State,

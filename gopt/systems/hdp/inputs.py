@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32, Int32
 
 from gopt.cost.schedule.problem import Problem
 from gopt.graph.graph import Graph, Shape
@@ -91,7 +92,7 @@ def inputs(graph: Graph, problem: Problem, *, settings: Settings) -> Inputs:
     )
 
 
-def members(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
+def members(inputs: Inputs, group: Int32[jax.Array, " N"], groups: int) -> Int32[jax.Array, " N"]:
     """Return the group of each op, int32 `[N]`, inputs included; `groups` if it has none.
 
     Args:
@@ -103,7 +104,9 @@ def members(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
     return group[inputs.leader].astype(jnp.int32)
 
 
-def group_embedding(inputs: Inputs, group: jax.Array, groups: int) -> jax.Array:
+def group_embedding(
+    inputs: Inputs, group: Int32[jax.Array, " N"], groups: int
+) -> Float32[jax.Array, "K 2K+kinds+25"]:
     """Return the features of each group for the placer, float32 `[K, 2 K + kinds + 25]`.
 
     Four parts: how often each group reads ops of this group; how often this group reads ops of each

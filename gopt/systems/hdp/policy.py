@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float32, Int32, PRNGKeyArray
 
 from gopt.cost.schedule import dispatch
 from gopt.graph.kinds import KINDS
@@ -138,7 +139,7 @@ class Policy(nn.Module):
 
 
 def sample(
-    key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings
+    key: PRNGKeyArray, params: Tree, inputs: Inputs, *, settings: Settings
 ) -> tuple[Action, jax.Array]:
     """Return random actions of a step, and their log-probabilities, float32 `[M, P]`.
 
@@ -162,7 +163,7 @@ def sample(
     return Action(group, device), log_prob
 
 
-def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> Action:
+def act(key: PRNGKeyArray, params: Tree, inputs: Inputs, *, settings: Settings) -> Action:
     """Return drawn groupings and placements; see `placements` for the devices of ops.
 
     Args:
@@ -183,13 +184,13 @@ def log_prob(params: Tree, inputs: Inputs, actions: Action, *, settings: Setting
     return cast(Any, policy.apply(params, inputs, actions.group, push, none))[1]
 
 
-def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
+def group_logits(params: Tree, inputs: Inputs, *, settings: Settings) -> Float32[jax.Array, "N K"]:
     """Return the logits of each op's group, float32 `[N, K]`."""
     policy = _policy(inputs, settings)
     return cast(jax.Array, policy.apply(params, inputs, method=Policy.group_logits))
 
 
-def placements(inputs: Inputs, actions: Action) -> jax.Array:
+def placements(inputs: Inputs, actions: Action) -> Int32[jax.Array, "M*P N"]:
     """Return devices of ops, int32 `[M · P, N]`, see
     `gopt.cost.schedule.dispatch.legalize_placement`.
     """

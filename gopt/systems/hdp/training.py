@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import PRNGKeyArray
 
 from gopt.learning import losses, train
 from gopt.systems import one_graph
@@ -90,7 +91,7 @@ def loss(
 
 
 def step(
-    state: State, key: jax.Array, batch: Task, *, settings: Settings
+    state: State, key: PRNGKeyArray, batch: Task, *, settings: Settings
 ) -> tuple[State, dict[str, jax.Array]]:
     """Return the state after a step of REINFORCE, and metrics.
 

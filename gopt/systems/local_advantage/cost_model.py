@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float32, Shaped
 
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
@@ -69,7 +70,12 @@ def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
     }
 
 
-def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Array) -> jax.Array:
+def predicted(
+    params: Tree,
+    nodes: Shaped[jax.Array, "N W"],
+    graphs: GraphsTuple,
+    fused: Float32[jax.Array, " N"],
+) -> Float32[jax.Array, ""]:
     """Return a cost, float32 `[]`; only differences between configurations have a meaning.
 
     Args:
@@ -82,7 +88,12 @@ def predicted(params: Tree, nodes: jax.Array, graphs: GraphsTuple, fused: jax.Ar
 
 
 def loss(
-    params: Tree, data: Configurations, fuse: jax.Array, cost: jax.Array, *, settings: Settings
+    params: Tree,
+    data: Configurations,
+    fuse: Bool[jax.Array, "C N"],
+    cost: Shaped[jax.Array, " C"],
+    *,
+    settings: Settings,
 ) -> jax.Array:
     """Return the squared error of differences from the mean, in standard deviations of the graph.
 
@@ -120,7 +131,7 @@ def step(
 
 
 def guide(
-    params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
+    params: Tree, graphs: GraphsTuple, configurable: Bool[jax.Array, " N"], *, settings: Settings
 ) -> Guide:
     """Return a guide that maps decisions `[N]` to the saving of each flip, by the cost's gradient.
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Int32, PRNGKeyArray
 
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
@@ -62,7 +63,7 @@ class Records(NamedTuple):
     advantage: Any
 
 
-def advantages(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
+def advantages(problem: FusionProblem, fuse: Bool[jax.Array, " N"]) -> Int32[jax.Array, " N"]:
     """Return f(y_v = fused; y_-v) = cost(fused, y_-v) - cost(not fused, y_-v), int32 `[N]`.
 
     Args:
@@ -74,7 +75,7 @@ def advantages(problem: FusionProblem, fuse: jax.Array) -> jax.Array:
 
 
 def sample(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: FusionProblem,
     default: Any,
     *,

@@ -5,6 +5,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import REPEATABLE
@@ -95,7 +96,7 @@ def inputs(graph: Graph, problem: FusionProblem, *, settings: Settings) -> Graph
     )
 
 
-def configurable_ops(inputs: GraphsTuple) -> jax.Array:
+def configurable_ops(inputs: GraphsTuple) -> Bool[jax.Array, " N"]:
     """Return the ops that have a decision, bool `[N]`."""
     features = cast(jax.Array, inputs.nodes["features"])
     return jnp.asarray(features[:, OP_FEATURES.index("configurable")]) > 0

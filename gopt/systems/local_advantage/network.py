@@ -11,6 +11,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float32, Int32, Shaped
 
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.sage import GraphSAGE
@@ -58,7 +59,7 @@ class _Advantages(nn.Module):
         return nn.Dense(self.values - 1)(hidden)
 
 
-def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
+def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> Float32[jax.Array, "N W"]:
     """Return embeddings of ops that no decision changes, float32 `[N, W]`; `N` includes padding.
 
     Args:
@@ -72,9 +73,9 @@ def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Arra
 
 def predicted(
     params: Tree,
-    nodes: jax.Array,
+    nodes: Shaped[jax.Array, "N W"],
     graphs: GraphsTuple,
-    decisions: jax.Array,
+    decisions: Int32[jax.Array, " N"],
     *,
     settings: Settings,
 ) -> jax.Array:

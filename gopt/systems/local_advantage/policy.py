@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jaxtyping import Bool, Float32, Int32, PRNGKeyArray
 
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.learning.graphs import GraphsTuple
@@ -58,7 +59,7 @@ def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
     return _Policy(settings.width, settings.rounds).init(key, inputs)
 
 
-def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
+def logits(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> Float32[jax.Array, " N"]:
     """Return the log-odds that each op is fused, float32 `[N]`."""
     return jnp.asarray(_Policy(settings.width, settings.rounds).apply(params, graphs))
 
@@ -75,7 +76,7 @@ def sample(
 def loss(
     params: Tree,
     graphs: GraphsTuple,
-    configurable: jax.Array,
+    configurable: Bool[jax.Array, " N"],
     batch: Batch,
     *,
     settings: Settings,
@@ -98,7 +99,7 @@ def loss(
 
 
 def step(
-    state: TrainState, key: jax.Array, batch: Configurations, *, settings: Settings
+    state: TrainState, key: PRNGKeyArray, batch: Configurations, *, settings: Settings
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """Return the state after a step on one graph, and metrics.
 
@@ -123,12 +124,12 @@ def step(
 
 
 def best_of(
-    key: jax.Array,
+    key: PRNGKeyArray,
     params: Tree,
     graphs: GraphsTuple,
-    configurable: jax.Array,
+    configurable: Bool[jax.Array, " N"],
     cost: DecisionCost,
-    start: jax.Array,
+    start: Int32[jax.Array, " N"],
     *,
     evaluations: int,
     settings: Settings,

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Int32, PRNGKeyArray
 
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
@@ -26,7 +27,7 @@ def act(
     *,
     settings: Settings,
     decisions: jax.Array | None = None,
-) -> jax.Array:
+) -> Int32[jax.Array, ""]:
     """Return the op whose decision is changed next, int32 `[]`.
 
     The network ranks changes and draws none. Its action is the change of the highest rank.
@@ -46,7 +47,7 @@ def act(
 
 
 def search(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: FusionProblem,
     params: Tree,
     *,
@@ -90,7 +91,7 @@ def search(
 
 
 def guide(
-    params: Tree, graphs: GraphsTuple, configurable: jax.Array, *, settings: Settings
+    params: Tree, graphs: GraphsTuple, configurable: Bool[jax.Array, " N"], *, settings: Settings
 ) -> Guide:
     """Return a guide that scores a change of each of the int32 decisions `[N]`.
 
@@ -122,7 +123,7 @@ def uniform(configurable: jax.Array) -> Guide:
     return lambda decisions: jnp.where(configurable, 0.0, -jnp.inf)
 
 
-def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
+def shifts(graphs: GraphsTuple, configurable: Bool[jax.Array, " N"]) -> tuple[Move, Move]:
     """Return two moves: the end of a kernel moves by one op.
 
     The decision of an op changes, and its neighbours get its old value: all ops that it reads, or
@@ -147,7 +148,7 @@ def shifts(graphs: GraphsTuple, configurable: jax.Array) -> tuple[Move, Move]:
     return partial(shift, receivers, senders), partial(shift, senders, receivers)
 
 
-def walk(graphs: GraphsTuple, configurable: jax.Array, *, steps: int) -> Move:
+def walk(graphs: GraphsTuple, configurable: Bool[jax.Array, " N"], *, steps: int) -> Move:
     """Return a move: flip a decision, and at even chances each decision on a random walk from it.
 
     Args:

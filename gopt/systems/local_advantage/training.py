@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Bool, Float32, Int32, PRNGKeyArray, Shaped
 
 from gopt.learning import train
 from gopt.learning.graphs import GraphsTuple
@@ -40,7 +41,7 @@ def scale_of(advantage: np.ndarray) -> float:
     return float(np.median(size)) if size.size else 1.0
 
 
-def targets(advantage: np.ndarray, *, settings: Settings) -> np.ndarray:
+def targets(advantage: Shaped[np.ndarray, "S N"], *, settings: Settings) -> np.ndarray:
     """Return the learned targets of advantages, float32 of the same shape.
 
     Args:
@@ -53,8 +54,11 @@ def targets(advantage: np.ndarray, *, settings: Settings) -> np.ndarray:
 
 
 def sample_weights(
-    advantage: np.ndarray, configurable: np.ndarray, *, settings: Settings
-) -> np.ndarray:
+    advantage: Shaped[np.ndarray, "S N"],
+    configurable: Bool[np.ndarray, " N"],
+    *,
+    settings: Settings,
+) -> Float32[np.ndarray, "S N"]:
     """Return the relative probabilities of drawing samples, float32 `[S, N]`, with sum S.
 
     A batch of the paper takes nine tenths of its samples from each graph's tenth with the largest
@@ -73,7 +77,11 @@ def sample_weights(
 
 
 def samples(
-    graphs: GraphsTuple, configurable: np.ndarray, records: Records, *, settings: Settings
+    graphs: GraphsTuple,
+    configurable: Bool[np.ndarray, " N"],
+    records: Records,
+    *,
+    settings: Settings,
 ) -> Samples:
     """Return the samples of one graph.
 
@@ -96,8 +104,8 @@ def samples(
 
 
 def predict(
-    params: Tree, graphs: GraphsTuple, decisions: jax.Array, *, settings: Settings
-) -> jax.Array:
+    params: Tree, graphs: GraphsTuple, decisions: Int32[jax.Array, "S N"], *, settings: Settings
+) -> Float32[jax.Array, "S N"]:
     """Return predicted targets of one graph in several configurations, float32 `[S, N]`.
 
     `N` includes padding, for which predictions have no meaning.
@@ -148,7 +156,7 @@ def start(params: Tree, *, settings: Settings) -> TrainState:
 
 
 def step(
-    state: TrainState, key: jax.Array, batch: Samples, *, settings: Settings
+    state: TrainState, key: PRNGKeyArray, batch: Samples, *, settings: Settings
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """Return the state after a step on some configurations of one graph, and metrics.
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int32, PRNGKeyArray
 
 from gopt.cost.schedule import dispatch
 from gopt.learning import losses
@@ -110,14 +111,14 @@ class Policy(nn.Module):
 
 
 def sample(
-    key: jax.Array,
+    key: PRNGKeyArray,
     params: Tree,
     inputs: Inputs,
-    device: jax.Array,
-    visited: jax.Array,
+    device: Int32[jax.Array, " K"],
+    visited: Int32[jax.Array, ""],
     *,
     settings: Settings,
-) -> jax.Array:
+) -> Int32[jax.Array, " K"]:
     """Return devices of groups after a visit, int32 `[K]`.
 
     Args:
@@ -133,7 +134,12 @@ def sample(
 
 
 def visits(
-    params: Tree, inputs: Inputs, first: jax.Array, last: jax.Array, *, settings: Settings
+    params: Tree,
+    inputs: Inputs,
+    first: Int32[jax.Array, " K"],
+    last: Int32[jax.Array, " K"],
+    *,
+    settings: Settings,
 ) -> PolicyOutput:
     """Return the output of the policy at each visit of an episode, `[K]`.
 
@@ -154,7 +160,9 @@ def visits(
     return jax.vmap(visit)(jnp.arange(len(first)))
 
 
-def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> jax.Array:
+def act(
+    key: PRNGKeyArray, params: Tree, inputs: Inputs, *, settings: Settings
+) -> Int32[jax.Array, " K"]:
     """Return devices of groups after an episode, int32 `[K]`; see `placement` for devices of ops.
 
     An action is an episode: it begins with all groups on the first device, and visits each once.
@@ -175,7 +183,7 @@ def act(key: jax.Array, params: Tree, inputs: Inputs, *, settings: Settings) -> 
     return jax.lax.scan(visit, jnp.zeros(groups, jnp.int32), rows)[0]
 
 
-def placement(inputs: Inputs, device: jax.Array) -> jax.Array:
+def placement(inputs: Inputs, device: jax.Array) -> Int32[jax.Array, " N"]:
     """Return devices of ops, int32 `[N]`, for devices of groups `[K]`."""
     return dispatch.legalize_placement(inputs.problem, device[inputs.group])
 

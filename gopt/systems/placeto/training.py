@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jaxtyping import Shaped
 
 from gopt.learning import losses, train
 from gopt.systems import one_graph
@@ -72,7 +73,12 @@ def optimizer(settings: Settings) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), optax.adam(rate))
 
 
-def returns(first: jax.Array, costs: jax.Array, unit: jax.Array, settings: Settings) -> jax.Array:
+def returns(
+    first: Shaped[jax.Array, ""],
+    costs: Shaped[jax.Array, "... K"],
+    unit: Shaped[jax.Array, ""],
+    settings: Settings,
+) -> jax.Array:
     """Return the fall of the cost from before each visit to the end of an episode, `[..., K]`.
 
     The reward of a visit is the fall of the cost, in units. Costs that are not finite, or exceed

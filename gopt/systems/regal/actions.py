@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped
 
 from gopt.heuristics.schedule.placement.spectral import sides
 from gopt.learning.graphs import OP_FEATURES, GraphsTuple
@@ -53,7 +54,9 @@ def quantise(places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: 
     return levels(places, devices=devices, settings=settings)
 
 
-def loosen_heavy(places: jax.Array, share: jax.Array, settings: Settings) -> jax.Array:
+def loosen_heavy(
+    places: jax.Array, share: Shaped[jax.Array, " N"], settings: Settings
+) -> jax.Array:
     """Return places `[..., N, L]` that guide an op less, the more bytes it reads or makes.
 
     Its place in the plane shrinks towards the origin. The deviation of its priority grows to the

@@ -5,6 +5,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32
 
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.graph import op_mask
@@ -15,7 +16,7 @@ CENTRED = ("x", "y", "priority")  # only differences between the ops of a graph 
 
 def draw_noise(
     key: jax.Array, graphs: GraphsTuple, *, samples: int, settings: Settings
-) -> jax.Array:
+) -> Float32[jax.Array, "S N L"]:
     """Return noise for the places of the ops of one graph, float32 `[S, N, L]`.
 
     Ops with similar features share it (see `noise_basis`). Independent noise for each op averages
@@ -49,7 +50,7 @@ def log_prob(
     return -0.5 * jnp.sum(drawn**2 * _is_explored(basis.shape[1], settings), (1, 2))
 
 
-def noise_basis(graphs: GraphsTuple) -> jax.Array:
+def noise_basis(graphs: GraphsTuple) -> Float32[jax.Array, "N F+1"]:
     """Return the directions of the noise, orthogonal columns over the ops, float32 `[N, F + 1]`.
 
     They are a constant, and the principal components of this graph's features that vary more than

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32
 
 from gopt.learning.graphs import OP_FEATURES, GraphsTuple
 from gopt.learning.layers.graph import op_mask
@@ -73,14 +74,14 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     return Policy(settings).init(key, inputs.graphs)
 
 
-def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> jax.Array:
+def apply(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> Float32[jax.Array, "N L"]:
     """Return the places of the ops of one graph, float32 `[N, L]`."""
     return cast(jax.Array, Policy(settings).apply(params, graphs))
 
 
 def sample(
     key: jax.Array, params: Tree, graphs: GraphsTuple, *, samples: int, settings: Settings
-) -> jax.Array:
+) -> Float32[jax.Array, "S N L"]:
     """Return places sampled around the policy's places for one graph, float32 `[S, N, L]`."""
     places = apply(params, graphs, settings=settings)
     return places + draw_noise(key, graphs, samples=samples, settings=settings)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32, PRNGKeyArray
 
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
@@ -80,7 +81,7 @@ def _first_reader(problem: Problem) -> jax.Array:
 
 
 def search(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: Problem,
     params: Tree,
     *,
@@ -112,7 +113,7 @@ def search(
 
 
 def search_from(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: Problem,
     action: Action,
     *,
@@ -155,7 +156,7 @@ def search_from(
 
 
 def rewards(
-    keys: jax.Array,
+    keys: PRNGKeyArray,
     problem: Problem,
     standard: jax.Array,
     actions: Action,
@@ -164,7 +165,7 @@ def rewards(
     evaluations: int,
     settings: Settings,
     population: brkga.Settings | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " A"]:
     """Return -cost / standard cost of actions, float32 `[A]`.
 
     Every argument has a leading axis `A` with independent rows, so the function can be spread over

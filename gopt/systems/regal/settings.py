@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Bool
 
 from gopt.learning.settings import check_choice, check_numbers
 
@@ -86,6 +87,6 @@ class Settings:
         check_numbers(self, "heavy_share", "exploration", "advantage_floor", above=0)
 
 
-def is_led(settings: Settings) -> np.ndarray:
+def is_led(settings: Settings) -> Bool[np.ndarray, " L"]:
     """Return whether the policy guides each place, bool `[L]`."""
     return np.array([part in settings.parts for part, places in PARTS.items() for _ in places])

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Float32, PRNGKeyArray
 
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.evolve import evolve
@@ -92,7 +93,7 @@ def start(params: Tree, *, settings: Settings) -> TrainState:
 
 def step(
     state: TrainState,
-    key: jax.Array,
+    key: PRNGKeyArray,
     batch: Sequence[Example],
     *,
     settings: Settings,
@@ -161,8 +162,8 @@ def _gradient(
 
 
 def standard_costs(
-    key: jax.Array, problem: Problem, *, objective: str, evaluations: int, seeds: int = 3
-) -> np.ndarray:
+    key: PRNGKeyArray, problem: Problem, *, objective: str, evaluations: int, seeds: int = 3
+) -> Float32[np.ndarray, " G"]:
     """Return the mean cost that standard BRKGA reaches on each of some problems, float32 `[G]`.
 
     Args:

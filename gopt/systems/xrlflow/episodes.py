@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float32
 
 from gopt.learning import losses
 from gopt.systems.xrlflow.network import apply
@@ -151,7 +152,7 @@ class Decisions(NamedTuple):
     weight: Any
 
 
-def advantages(episode: Episode, settings: Settings) -> np.ndarray:
+def advantages(episode: Episode, settings: Settings) -> Float32[np.ndarray, " T"]:
     """Return generalised advantages of the steps of an episode, float32 `[T]`."""
     following = np.append(episode.value[1:], episode.last).astype(np.float32)
     found = losses.generalized_advantages(

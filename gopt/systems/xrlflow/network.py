@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int32
 
 from gopt.learning.layers.graph import graph_attention
 from gopt.systems.xrlflow.observation import NODE_KINDS, Observation
@@ -136,7 +137,7 @@ def init(key: jax.Array, inputs: Observation, *, settings: Settings) -> Tree:
 
 def act(
     key: jax.Array | None, params: Tree, inputs: Observation, *, settings: Settings
-) -> jax.Array:
+) -> Int32[jax.Array, ""]:
     """Return the action at a program, int32 `[]`: 0 ends the episode, k takes candidate k.
 
     Use `play` for episodes in an environment; it draws on the host.

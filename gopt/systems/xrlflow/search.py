@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
@@ -67,7 +68,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
 
 
 def search(
-    key: jax.Array,
+    key: PRNGKeyArray,
     problem: Rewriting,
     params: Tree,
     *,

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 from gopt.workloads.base import Workload, image_classifier
 from gopt.workloads.layers import Bottleneck, ConvBN, check_at_least
@@ -13,7 +14,7 @@ def _conv(x: jax.Array, features: int, *, strides: int = 1) -> jax.Array:
     return ConvBN(features, (3, 3), strides, padding=1)(x)
 
 
-def upsample(x: jax.Array, factor: int) -> jax.Array:
+def upsample(x: Shaped[jax.Array, "batch height width channels"], factor: int) -> jax.Array:
     """Return `x` with each pixel repeated `factor` times in height and in width.
 
     Args:

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Bool, Shaped
 
 from gopt.workloads.base import Tree, Workload, image
 from gopt.workloads.layers import check_at_least, check_blocks
@@ -104,7 +105,9 @@ class SSD(nn.Module):
         return head("offsets", 4), head("logits", self.classes)
 
 
-def hardest_negatives(confidence: jax.Array, positive: jax.Array) -> jax.Array:
+def hardest_negatives(
+    confidence: Shaped[jax.Array, "batch boxes"], positive: Bool[jax.Array, "batch boxes"]
+) -> Bool[jax.Array, "batch boxes"]:
     """Return True for the negative boxes that the loss keeps, bool `[batch, boxes]`.
 
     In each image, the kept boxes are the negative ones with the largest loss. Their number is

@@ -19,6 +19,7 @@ The windows of a document that are contexts depend on its words: the model exclu
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 from gopt.workloads.base import Workload, tokens
 from gopt.workloads.layers import check_at_least
@@ -109,7 +110,7 @@ class DeepRank(nn.Module):
         return Aggregation(self.hidden)(jnp.concatenate([local, nearness], axis=-1), weights)
 
 
-def hinge(scores: jax.Array, better: jax.Array) -> jax.Array:
+def hinge(scores: Shaped[jax.Array, " 2*pairs"], better: Shaped[jax.Array, " pairs"]) -> jax.Array:
     """Return the mean over pairs of max(0, 1 - s⁺ + s⁻), s⁺ the better document's score.
 
     Args:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Shaped
 
 from gopt.workloads.base import Workload, tokens
 from gopt.workloads.layers import check_at_least
@@ -27,7 +28,7 @@ KAGGLE = (
 )
 
 
-def interact(vectors: jax.Array) -> jax.Array:
+def interact(vectors: Shaped[jax.Array, "batch n width"]) -> jax.Array:
     """Return the products of all pairs of different vectors, `[batch, n (n - 1) / 2]`.
 
     Args:

@@ -10,6 +10,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 from gopt.workloads.base import Workload, language_model
 from gopt.workloads.layers import check_multiple, check_sizes
@@ -20,11 +21,11 @@ TAPS = 4
 
 
 def selective_scan(
-    x: jax.Array,
-    step: jax.Array,
-    rates: jax.Array,
-    enter: jax.Array,
-    leave: jax.Array,
+    x: Shaped[jax.Array, "batch length inner"],
+    step: Shaped[jax.Array, "batch length inner"],
+    rates: Shaped[jax.Array, "inner state"],
+    enter: Shaped[jax.Array, "batch length state"],
+    leave: Shaped[jax.Array, "batch length state"],
     *,
     chunk: int,
 ) -> jax.Array:

@@ -3,12 +3,13 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 
 def attend(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
+    query: Shaped[jax.Array, "batch queries hidden"],
+    key: Shaped[jax.Array, "batch keys hidden"],
+    value: Shaped[jax.Array, "batch keys hidden"],
     *,
     heads: int,
     bias: jax.Array | None = None,

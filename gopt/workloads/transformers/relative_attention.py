@@ -5,6 +5,7 @@ Dai et al., Transformer-XL, arXiv:1901.02860, section 3.3.
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 
 def sinusoids(first: int, last: int, width: int) -> jax.Array:
@@ -34,11 +35,11 @@ def relative_shift(scores: jax.Array) -> jax.Array:
 
 
 def relative_scores(
-    query: jax.Array,
-    key: jax.Array,
-    distance: jax.Array,
-    content_bias: jax.Array,
-    distance_bias: jax.Array,
+    query: Shaped[jax.Array, "batch queries heads width"],
+    key: Shaped[jax.Array, "batch keys heads width"],
+    distance: Shaped[jax.Array, "distances heads width"],
+    content_bias: Shaped[jax.Array, "heads width"],
+    distance_bias: Shaped[jax.Array, "heads width"],
 ) -> jax.Array:
     """Return the scores `[batch, heads, queries, keys]` of keys by content and distance.
 

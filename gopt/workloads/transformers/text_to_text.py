@@ -5,6 +5,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int32, Shaped
 
 from gopt.workloads.norms import RMSNorm
 
@@ -12,7 +13,7 @@ BUCKETS = 32
 FURTHEST = 128
 
 
-def position_buckets(length: int, *, causal: bool) -> jax.Array:
+def position_buckets(length: int, *, causal: bool) -> Int32[jax.Array, "length length"]:
     """Return the bucket of each key's position relative to each query, int32 `[length, length]`.
 
     Half of the buckets hold one distance each. The others hold ranges that grow logarithmically up
@@ -33,7 +34,7 @@ def position_buckets(length: int, *, causal: bool) -> jax.Array:
     return bucket if causal else bucket + buckets * (offset > 0)
 
 
-def position_bias(table: jax.Array, length: int, *, causal: bool) -> jax.Array:
+def position_bias(table: Shaped[jax.Array, "heads 32"], length: int, *, causal: bool) -> jax.Array:
     """Return the bias of the attention scores, `[heads, length, length]`.
 
     Args:
@@ -80,7 +81,12 @@ class Attention(nn.Module):
 
 
 def attend_in_turn(
-    x: jax.Array, bias: jax.Array, memory: jax.Array | None, *, heads: int, width: int
+    x: Shaped[jax.Array, "batch length hidden"],
+    bias: Shaped[jax.Array, "heads length length"],
+    memory: jax.Array | None,
+    *,
+    heads: int,
+    width: int,
 ) -> jax.Array:
     """Apply self-attention, then attention to the memory if there is one, both pre-norm residual.
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.problem import MAX_TICKS
@@ -55,7 +56,7 @@ def layout(ops: int, devices: int) -> Layout:
     return Layout(1 << (ops - 1).bit_length(), (devices - 1).bit_length())
 
 
-def create(of: Layout, place: jax.Array, arrived: jax.Array) -> jax.Array:
+def create(of: Layout, place: Int32[jax.Array, " N"], arrived: Int32[jax.Array, " N"]) -> jax.Array:
     """Return the trees of ops, int32 `[2 · leaves · 2^bits]`.
 
     Args:
@@ -73,7 +74,7 @@ def create(of: Layout, place: jax.Array, arrived: jax.Array) -> jax.Array:
     return jnp.concatenate([level, *reversed(levels)]).ravel()  # node 0 is unused
 
 
-def earliest(of: Layout, trees: jax.Array, devices: int) -> jax.Array:
+def earliest(of: Layout, trees: jax.Array, devices: int) -> Int32[jax.Array, " D"]:
     """Return the first arrival on each device, int32 `[D]`, ticks; `NEVER` if there is none.
 
     Args:
@@ -86,7 +87,7 @@ def earliest(of: Layout, trees: jax.Array, devices: int) -> jax.Array:
 
 
 def add(
-    of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array
+    of: Layout, trees: jax.Array, place: Int32[jax.Array, ""], time: Int32[jax.Array, ""]
 ) -> tuple[jax.Array, jax.Array]:
     """Return the trees with one more op, and its arrival time, read after the write.
 
@@ -110,7 +111,9 @@ def add(
     return trees, time
 
 
-def best(of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array) -> jax.Array:
+def best(
+    of: Layout, trees: jax.Array, place: Int32[jax.Array, ""], time: Int32[jax.Array, ""]
+) -> jax.Array:
     """Return the leaf of the smallest rank that has arrived.
 
     Args:
@@ -132,7 +135,7 @@ def best(of: Layout, trees: jax.Array, place: jax.Array, time: jax.Array) -> jax
     return lax.while_loop(is_above, descend, place)
 
 
-def remove(of: Layout, trees: jax.Array, place: jax.Array) -> jax.Array:
+def remove(of: Layout, trees: jax.Array, place: Int32[jax.Array, ""]) -> jax.Array:
     """Return the trees without one op.
 
     Args:

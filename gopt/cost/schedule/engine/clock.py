@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine.cells import load, store
 from gopt.cost.schedule.problem import Problem
@@ -55,7 +56,7 @@ def create(problem: Problem) -> Clock:
     )
 
 
-def durations(times: Clock, device: jax.Array) -> jax.Array:
+def durations(times: Clock, device: Int32[jax.Array, " N"]) -> Int32[jax.Array, " N+T*D"]:
     """Return the duration of each item under a placement, int32 `[N + T·D]`, ticks.
 
     Args:
@@ -67,7 +68,9 @@ def durations(times: Clock, device: jax.Array) -> jax.Array:
     return times.ticks[items * d + device[times.maker >> _bits(d)]]
 
 
-def item_resources(times: Clock, device: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+def item_resources(
+    times: Clock, device: Int32[jax.Array, " N"], item: Int32[jax.Array, ""]
+) -> tuple[jax.Array, jax.Array]:
     """Return the packed resources of an item, for `wait` and `occupy`, and its ticks.
 
     Args:
@@ -81,7 +84,7 @@ def item_resources(times: Clock, device: jax.Array, item: jax.Array) -> tuple[ja
     return load(times.occupied, role * d + home), load(times.ticks, item * d + home)
 
 
-def idle(devices: int) -> jax.Array:
+def idle(devices: int) -> Int32[jax.Array, " R"]:
     """Return the times when resources are free at the start, int32 `[R]`, ticks: all 0.
 
     This is `free` in other functions, which also accept a longer array that begins with it.
@@ -89,7 +92,7 @@ def idle(devices: int) -> jax.Array:
     return jnp.zeros(_FIRST + devices + devices**2, jnp.int32)
 
 
-def free_devices(free: jax.Array, devices: int) -> jax.Array:
+def free_devices(free: jax.Array, devices: int) -> Int32[jax.Array, " D"]:
     """Return the times when devices are free, int32 `[D]`, ticks.
 
     Args:
@@ -99,7 +102,9 @@ def free_devices(free: jax.Array, devices: int) -> jax.Array:
     return free[_FIRST : _FIRST + devices]
 
 
-def wait(free: jax.Array, occupied: jax.Array, begin: jax.Array, devices: int) -> jax.Array:
+def wait(
+    free: jax.Array, occupied: Int32[jax.Array, ""], begin: Int32[jax.Array, ""], devices: int
+) -> jax.Array:
     """Return the first time, not before `begin`, when all resources of an item are free.
 
     Args:
@@ -113,7 +118,9 @@ def wait(free: jax.Array, occupied: jax.Array, begin: jax.Array, devices: int) -
     return begin
 
 
-def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, devices: int) -> jax.Array:
+def occupy(
+    free: jax.Array, occupied: Int32[jax.Array, ""], end: Int32[jax.Array, ""], devices: int
+) -> jax.Array:
     """Return the times when resources are free, after an item has occupied some until `end`.
 
     Args:
@@ -127,7 +134,9 @@ def occupy(free: jax.Array, occupied: jax.Array, end: jax.Array, devices: int) -
     return free
 
 
-def all_item_resources(times: Clock, device: jax.Array) -> jax.Array:
+def all_item_resources(
+    times: Clock, device: Int32[jax.Array, " N"]
+) -> Int32[jax.Array, " 2*(N+T*D+1)"]:
     """Return `item_resources` of all items in sequence, then zeros: int32 `[2 · (N + T·D + 1)]`.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine import arrivals, clock
 from gopt.cost.schedule.engine.cells import if_negative, load, store
@@ -81,9 +82,9 @@ def dispatch_constants(problem: Problem) -> DispatchConstants:
 
 def dispatch(
     problem: Problem,
-    device: jax.Array,
-    by_rank: jax.Array,
-    rank: jax.Array,
+    device: Int32[jax.Array, " N"],
+    by_rank: Int32[jax.Array, " N"],
+    rank: Int32[jax.Array, " N"],
     table: DispatchConstants,
     *,
     first_come: bool,

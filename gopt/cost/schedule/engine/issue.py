@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine import clock, ready_queue
 from gopt.cost.schedule.engine.cells import if_negative, load, store
@@ -35,10 +36,10 @@ class IssuedItems(NamedTuple):
 
 def issue_items(
     problem: Problem,
-    device: jax.Array,
+    device: Int32[jax.Array, " N"],
     waits: WaitingLists,
-    by_rank: jax.Array,
-    rank: jax.Array,
+    by_rank: Int32[jax.Array, " N+T*D"],
+    rank: Int32[jax.Array, " N+T*D"],
     times: Clock | None,
 ) -> IssuedItems:
     """Return the order in which items are issued, their ends, and the makespan.

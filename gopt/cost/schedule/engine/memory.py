@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.problem import Problem
 
@@ -12,7 +13,10 @@ _BLOCK = 4  # steps summed per iteration
 
 
 def memory_along_order(
-    problem: Problem, device: jax.Array, position: jax.Array, count: jax.Array
+    problem: Problem,
+    device: Int32[jax.Array, " N"],
+    position: Int32[jax.Array, " N+T*D"],
+    count: Int32[jax.Array, ""],
 ) -> tuple[jax.Array, jax.Array]:
     """Return the memory in use on each device at each step of the issue order, and the peaks.
 
@@ -52,7 +56,7 @@ def memory_along_order(
 
 
 def memory_changes(
-    problem: Problem, device: jax.Array, position: jax.Array
+    problem: Problem, device: Int32[jax.Array, " N"], position: Int32[jax.Array, " N+T*D"]
 ) -> tuple[jax.Array, jax.Array]:
     """Return the changes in memory, and the workspace, at each step: two int32 `[R, D]`, units.
 

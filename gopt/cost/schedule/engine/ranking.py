@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float32, Int32
 
 from gopt.cost.schedule.engine.cells import load, store
 
@@ -22,7 +23,9 @@ def key_bits(key: jax.Array) -> jax.Array:
     return jnp.maximum(lax.bitcast_convert_type(jnp.asarray(key, jnp.float32), jnp.int32), 0)
 
 
-def rank_by_key(key: jax.Array, items: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+def rank_by_key(
+    key: Float32[jax.Array, " I"], items: Int32[jax.Array, " I"], count: Int32[jax.Array, ""]
+) -> tuple[jax.Array, jax.Array]:
     """Return the first `count` of `items` sorted by (key, position), and the rank of each item.
 
     A radix sort in three passes: unlike a bucket sort it does not slow down for keys that are

@@ -7,6 +7,7 @@ rank is found in log₃₂ steps. Functions take one queue; nothing here is batc
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine.cells import load, store
 
@@ -41,7 +42,7 @@ def first(queue: Queue) -> jax.Array:
     return jnp.where(queue[-1][0] == 0, EMPTY, rank)
 
 
-def add(queue: Queue, rank: jax.Array, wanted: jax.Array) -> Queue:
+def add(queue: Queue, rank: Int32[jax.Array, ""], wanted: jax.Array) -> Queue:
     """Return the queue with a rank added, or unchanged. Adding a rank twice adds it once.
 
     Args:
@@ -57,7 +58,7 @@ def add(queue: Queue, rank: jax.Array, wanted: jax.Array) -> Queue:
     return tuple(levels)
 
 
-def remove(queue: Queue, rank: jax.Array) -> Queue:
+def remove(queue: Queue, rank: Int32[jax.Array, ""]) -> Queue:
     """Return the queue without a rank.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32
 
 from gopt.cost.schedule.engine.cells import if_negative, load, store
 from gopt.cost.schedule.problem import Problem
@@ -40,7 +41,7 @@ class WaitingLists(NamedTuple):
     count: Any
 
 
-def build_waiting_lists(problem: Problem, device: jax.Array) -> WaitingLists:
+def build_waiting_lists(problem: Problem, device: Int32[jax.Array, " N"]) -> WaitingLists:
     """Return the waiting lists under a placement.
 
     Args:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Bool
 
 LANES = 32
 
@@ -80,7 +81,7 @@ def device_bits(devices: int) -> int:
     return (devices - 1).bit_length()
 
 
-def queue(ready: jax.Array) -> list[jax.Array]:
+def queue(ready: Bool[jax.Array, " I"]) -> list[jax.Array]:
     """Return the levels of a queue of ready ranks, finest first.
 
     The queue is like `gopt.cost.schedule.engine.ready_queue`, with another order of bits: the

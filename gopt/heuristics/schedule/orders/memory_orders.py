@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Float64, Int64, Shaped
 
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.orders.xla_orders import XLA_ORDERS
@@ -94,7 +95,7 @@ ORDERS: tuple[Order, ...] = (
 )
 
 
-def lowest_order(problem: Problem) -> np.ndarray:
+def lowest_order(problem: Problem) -> Int64[np.ndarray, " K"]:
     """Return the order of `ORDERS` with the lowest peak on one device, int64 `[K]`."""
     return np.array(lowest_peak_order(problem, ORDERS), np.int64)
 
@@ -116,7 +117,9 @@ def lowest_peak_order(problem: Problem, orders: Sequence[Order]) -> list[int]:
     return found[int(np.argmin(lowest))]
 
 
-def relative_positions(problem: Problem, order: np.ndarray) -> np.ndarray:
+def relative_positions(
+    problem: Problem, order: Int64[np.ndarray, " K"]
+) -> Float64[np.ndarray, " N"]:
     """Return the relative position of each op in an order, float64 `[N]` in 0..1.
 
     An input has the position of its first reader. Unread inputs and padding have 1.
@@ -135,7 +138,7 @@ def relative_positions(problem: Problem, order: np.ndarray) -> np.ndarray:
     return place / max(order.size, 1)
 
 
-def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
+def held_at_peak(problem: Problem, order: Int64[np.ndarray, " K"]) -> tuple[np.ndarray, int]:
     """Return the memory held per op when an order peaks on one device, and the peak's position.
 
     The accounting is the same as in `peak_memory_of`. The peak is at the first op with the highest
@@ -166,7 +169,9 @@ def held_at_peak(problem: Problem, order: np.ndarray) -> tuple[np.ndarray, int]:
     return held, peak
 
 
-def peak_memory_of(problem: Problem, device: np.ndarray, items: Sequence[int]) -> np.ndarray:
+def peak_memory_of(
+    problem: Problem, device: Shaped[np.ndarray, " n"], items: Sequence[int]
+) -> Int64[np.ndarray, " D"]:
     """Return the peak memory of each device for one issue order, int64 `[D]`, in units.
 
     The accounting is the same as in `gopt.cost.schedule.execution`, for one complete order, in
@@ -215,7 +220,7 @@ def peak_memory_of(problem: Problem, device: np.ndarray, items: Sequence[int]) -
     return usage.max(0)
 
 
-def per_producer(problem: Problem, units: np.ndarray) -> np.ndarray:
+def per_producer(problem: Problem, units: np.ndarray) -> Int64[np.ndarray, " N"]:
     """Sum tensor sizes per producer, int64 `[N]`; inputs count 0, since they allocate nothing."""
     real = int(problem.num_tensors)
     total = np.zeros(problem.shape.ops, np.int64)

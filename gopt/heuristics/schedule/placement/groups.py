@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int64, Shaped
 from scipy import sparse
 from scipy.sparse import csgraph
 
@@ -36,7 +37,7 @@ def coarse_to_fine(problem: Problem, counts: Sequence[int]) -> list[np.ndarray]:
     ]
 
 
-def weight_groups(problem: Problem) -> np.ndarray:
+def weight_groups(problem: Problem) -> Int64[np.ndarray, " n"]:
     """Group the readers of one weight with the ops attached to them; return int64 `[n]`.
 
     A weight is an input whose transfer takes more than `_DEAR` of its readers' time. All steps of
@@ -77,7 +78,7 @@ def weight_groups(problem: Problem) -> np.ndarray:
     return np.unique(np.where(np.array(found) < 0, alone, found), return_inverse=True)[1]
 
 
-def join_groups(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
+def join_groups(problem: Problem, group: Shaped[np.ndarray, " n"], count: int) -> np.ndarray:
     """Join pairs of groups, the most connected first, until `count` are left; return int `[n]`.
 
     The time of a joined group has a limit: half of a device's fair share, or three times the mean

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float64, Int, Int32, Shaped
 
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.dispatch import legalize_placement
@@ -77,7 +78,7 @@ def etf(problem: Problem) -> Keys:
     return _earliest_first(problem, None, [np.inf] * problem.num_devices).keys()
 
 
-def memory_etf(problem: Problem, group: np.ndarray) -> np.ndarray:
+def memory_etf(problem: Problem, group: Int[np.ndarray, " n"]) -> Int32[np.ndarray, " N"]:
     """Return the placement of m-ETF, int32 `[N]`.
 
     The placement is settled by `gopt.cost.schedule.dispatch.legalize_placement`. The algorithm
@@ -128,7 +129,7 @@ def _earliest_first(
     return schedule
 
 
-def levels(problem: Problem, sent: np.ndarray) -> list[float]:
+def levels(problem: Problem, sent: Shaped[np.ndarray, " T"]) -> list[float]:
     """Return the longest path from the start of each op to the end, in ticks.
 
     Args:
@@ -149,13 +150,13 @@ def levels(problem: Problem, sent: np.ndarray) -> list[float]:
     return level
 
 
-def mean_ticks(problem: Problem) -> np.ndarray:
+def mean_ticks(problem: Problem) -> Float64[np.ndarray, " N"]:
     """Return the mean time of each op over its allowed devices, in ticks, float64 `[N]`."""
     allowed = np.asarray(problem.allowed)
     return (np.asarray(problem.op_ticks) * allowed).sum(1) / np.maximum(allowed.sum(1), 1)
 
 
-def mean_transfer_ticks(problem: Problem) -> np.ndarray:
+def mean_transfer_ticks(problem: Problem) -> Float64[np.ndarray, " T"]:
     """Return the mean transfer time of each tensor over device pairs, in ticks, float64 `[T]`."""
     apart = ~np.eye(problem.num_devices, dtype=bool)
     total = (np.asarray(problem.transfer_ticks, np.float64) * apart).sum((1, 2))

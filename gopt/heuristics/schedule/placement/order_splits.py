@@ -13,6 +13,7 @@ of this runs on the host.
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int, Int64
 
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
@@ -50,7 +51,7 @@ def xla(problem: Problem) -> Keys:
 
 
 def lowest_peak_placement(
-    problem: Problem, order: np.ndarray, wanted: Sequence[np.ndarray]
+    problem: Problem, order: Int64[np.ndarray, " K"], wanted: Sequence[np.ndarray]
 ) -> Keys:
     """Return the keys of an order with the placement that has the lowest peak.
 
@@ -128,7 +129,7 @@ SPLIT_METHODS = (_pieces, _balanced)  # ways to split an order over several devi
 
 
 def serial_schedule(
-    problem: Problem, ops: np.ndarray, wanted: np.ndarray
+    problem: Problem, ops: Int64[np.ndarray, " K"], wanted: Int[np.ndarray, " K"]
 ) -> tuple[np.ndarray, list[int]]:
     """Return the devices and items of an order, each op on the allowed device nearest to `wanted`.
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int, Int32
 
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.decoding import Cost
@@ -29,7 +30,9 @@ class _Tried(NamedTuple):
     makespan: int
 
 
-def fit_memory(problem: Problem, device: np.ndarray, group: np.ndarray) -> np.ndarray:
+def fit_memory(
+    problem: Problem, device: Int[np.ndarray, " N"], group: Int[np.ndarray, " n"]
+) -> Int32[np.ndarray, " N"]:
     """Return a placement that fits the capacities, or the nearest one found, int32 `[N]`.
 
     While a device peaks above its capacity, its ops of one group move to another device. Of all

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+from jaxtyping import Float64, Shaped
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
@@ -38,7 +39,7 @@ def _nearest(places: np.ndarray, devices: int, turn: int) -> np.ndarray:
     return np.argmax(sides(np.arange(devices) + turn / TURNS, devices) @ places, 0)
 
 
-def sides(device: np.ndarray, devices: int) -> np.ndarray:
+def sides(device: Shaped[np.ndarray, " N"], devices: int) -> Float64[np.ndarray, "N 2"]:
     """Return devices `[N]` as unit vectors, evenly spaced in the plane, float64 `[N, 2]`.
 
     Args:
@@ -49,7 +50,7 @@ def sides(device: np.ndarray, devices: int) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle)], -1)
 
 
-def op_coordinates(problem: Problem, count: int) -> np.ndarray:
+def op_coordinates(problem: Problem, count: int) -> Float64[np.ndarray, "count n"]:
     """Return the spectral coordinates of the real ops of a problem, float64 `[count, n]`.
 
     An edge's weight grows with the logarithm of the size of the tensor read.
@@ -68,8 +69,12 @@ def op_coordinates(problem: Problem, count: int) -> np.ndarray:
 
 
 def spectral_coordinates(
-    sender: np.ndarray, receiver: np.ndarray, weight: np.ndarray, made: np.ndarray, count: int
-) -> np.ndarray:
+    sender: Shaped[np.ndarray, " E"],
+    receiver: Shaped[np.ndarray, " E"],
+    weight: Shaped[np.ndarray, " E"],
+    made: Shaped[np.ndarray, " N"],
+    count: int,
+) -> Float64[np.ndarray, "count N"]:
     """Return the positions of ops in the order of each eigenvector, float64 `[count, N]` in -1..1.
 
     Cutting such an order tends to split the graph in two with little data transferred. Positions
