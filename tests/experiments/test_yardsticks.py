@@ -142,8 +142,8 @@ def test_a_heuristic_counts_what_it_tries(method, tmp_path, monkeypatch, capsys)
     tried = []
     counted = (
         (list_scheduling, "PartialSchedule"),
-        (memory_orders, "peaks"),
-        (order_splits, "peaks"),
+        (memory_orders, "peak_memory_of"),
+        (order_splits, "peak_memory_of"),
     )
     for module, name in counted:
         whole = getattr(module, name)
