@@ -139,7 +139,7 @@ _improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settin
 
 
 def proposed(problem: Problem, objective: str) -> regal.Action | None:
-    """Return an action of REGAL, if the genetic algorithm searches for the objective; on the host.
+    """Return REGAL's initial action for an objective, computed on the host.
 
     The action resembles the one of an untrained REGAL policy, along the guide of the objective, but
     without a random network.

@@ -27,7 +27,7 @@ def heuristic_keys(problem: Problem) -> Keys:
 
 
 def tried(problem: Problem) -> int:
-    """Return the number of schedules that all heuristics try, without those that they return.
+    """Return the number of schedules that all heuristics evaluate, beyond those they return.
 
     Schedules that REGAL compares for an action are not counted; see `regal.schedules_compared`.
 

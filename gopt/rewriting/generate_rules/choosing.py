@@ -219,10 +219,10 @@ def is_derivable(
 
 
 def independent(found: Sequence[RuleCandidate], rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules that do not follow from the rest and from other rules.
+    """Return the rules that cannot be derived from the rest and from other rules.
 
     Args:
-      found: rules; of two that follow from each other, the first stays.
+      found: rules; of two that derive each other, the first stays.
       rules: other rules.
     """
     left = [each.rule for each in found]

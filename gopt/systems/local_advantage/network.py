@@ -60,7 +60,7 @@ class _Advantages(nn.Module):
 
 
 def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> Float32[jax.Array, "N W"]:
-    """Return embeddings of ops that no decision changes, float32 `[N, W]`; `N` includes padding.
+    """Return op embeddings, which do not depend on decisions, float32 `[N, W]`; `N` includes padding.
 
     Args:
       params: parameters of the network.

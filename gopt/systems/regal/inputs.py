@@ -25,7 +25,7 @@ class Inputs(NamedTuple):
 
     Attributes:
       graphs: features of ops `[N, F]` and uses `[E, 2]`, see `gopt.learning.graphs`.
-      directions: float32 `[D, 2]`, directions of the devices in the plane of places.
+      directions: float32 `[D, 2]`, direction of each device in the plane of op coordinates.
     """
 
     graphs: GraphsTuple

@@ -56,7 +56,7 @@ def with_weights(given: Any, weights: Mapping[str, Any]) -> Any:
 
     Args:
       given: the model.
-      weights: by name; of these, floats.
+      weights: float arrays by name.
     """
     import onnx
 

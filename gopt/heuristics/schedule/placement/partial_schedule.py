@@ -129,7 +129,7 @@ class PartialSchedule(Generic[Line]):
                 self._settle(member, device)
 
     def take_back(self) -> None:
-        """Undo the last `place`; may be called once after each."""
+        """Undo the last call of `place`. Each call can be undone once."""
         while self._undo:
             restore, before = self._undo.pop()
             restore(before)
