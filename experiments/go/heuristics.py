@@ -124,10 +124,10 @@ def partitioned(problem: Problem, group: np.ndarray | None, seeds: int) -> Given
     """Return the best of METIS with each of `IMBALANCES`, seeds and weights of shared tensors."""
     run = partial(partition_by_time, problem, group)
     parted = [
-        partial(run, seed=seed, imbalance=imbalance, shared_out=shared_out)
+        partial(run, seed=seed, imbalance=imbalance, divide_transfer_cost=divide_transfer_cost)
         for seed in range(1, seeds + 1)
         for imbalance in IMBALANCES
-        for shared_out in (True, False)
+        for divide_transfer_cost in (True, False)
     ]
     return best(problem, parted)
 

@@ -143,7 +143,7 @@ def draw_searches(
             timed[name] = times[is_drawn], over_rows(costs[..., is_drawn])
     label = f"cost / final cost of {base}"
     save_figure(folder / "convergence.png", plots.convergence(histories, label=label))
-    figure = plots.convergence(timed, label=label, across=f"core s / core s of {clock}")
+    figure = plots.convergence(timed, label=label, x_label=f"core s / core s of {clock}")
     save_figure(folder / "seconds.png", figure)
 
 
@@ -191,7 +191,7 @@ def draw_tradeoff(rows: Sequence[Row], path: Path) -> None:
         if first.seconds is not None and not np.isnan(gap):
             seconds = np.mean([row.found[method].seconds for row in rows])
             points[method] = float(seconds), float(gap)
-    figure = plots.tradeoff(points, across="core s a run", up="gap to best known, %")
+    figure = plots.tradeoff(points, x_label="core s a run", y_label="gap to best known, %")
     save_figure(path, figure)
 
 

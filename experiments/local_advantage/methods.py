@@ -19,9 +19,9 @@ from gopt.systems import local_advantage
 
 # Chosen on validation graphs.
 GUIDED = guided.Settings()
-PAPER = guided.Settings(rest=0.0)
-ALIKE = guided.Settings(share=1.0)
-RANDOM = guided.Settings(share=1.0, rest=0.0)  # as in the paper
+PAPER = guided.Settings(rest_share=0.0)
+ALIKE = guided.Settings(top_share=1.0)
+RANDOM = guided.Settings(top_share=1.0, rest_share=0.0)  # as in the paper
 ANNEALING = annealing.Settings(chains=1, first_temperature=1e-5, last_temperature=1e-7)
 EVOLUTION = brkga.Settings(population=100, elites=20, mutants=10)
 TEMPERATURE = 1e-6  # temperature of Gibbs sampling, as a share of the default's cost

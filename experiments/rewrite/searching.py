@@ -55,9 +55,9 @@ def run(name: str, search: str) -> dict[str, Any]:
         "terms": size,
         "cost": (before, found.cost),
         "s": time.perf_counter() - begin,
-        "visited": found.visited,
+        "visited": found.num_visited,
         "bytes": peak_bytes() - memory,
-        "stopped": found.stopped,
+        "stopped": found.stop_reason,
     }
 
 

@@ -97,7 +97,7 @@ def random_search(
         start,
         lambda decisions: jnp.where(may_change, 0.0, -jnp.inf),
         evaluations=evaluations,
-        settings=guided.Settings(share=1.0, rest=0.0),
+        settings=guided.Settings(top_share=1.0, rest_share=0.0),
     )
 
 
@@ -137,7 +137,7 @@ def search(
     first = seconds[0] if np.isfinite(seconds[0]) and seconds[0] > 0 else 1.0
     state = guided.init(decisions, jnp.float32(seconds[0] / first), moves=len(moves))
     for index, step in enumerate(jax.random.split(key, evaluations - 1)):
-        if index % settings.refresh == 0:
+        if index % settings.guide_interval == 0:
             said = advice(state.decisions)
         to_ask, to_change = jax.random.split(step)
         taken = ask(to_ask, state, said)

@@ -24,7 +24,7 @@ def convergence(
     histories: Mapping[str, tuple[Any, Any]],
     *,
     label: str = "best cost",
-    across: str = "evaluations",
+    x_label: str = "evaluations",
 ) -> "Figure":
     """Plot best cost against evaluations: the mean over runs, with its 95 % interval.
 
@@ -33,7 +33,7 @@ def convergence(
         is Student's t; one run has none. A single point, such as a heuristic's, becomes a
         horizontal line.
       label: label of the cost axis, with its unit.
-      across: label of the other axis, such as evaluations or time.
+      x_label: label of the other axis, such as evaluations or time.
 
     Raises:
       ValueError: `histories` is empty, or the shapes of an entry do not agree.
@@ -58,14 +58,14 @@ def convergence(
             axes.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
     axes.set_xscale("log")
     label_decades(axes.xaxis)
-    axes.set_xlabel(across)
+    axes.set_xlabel(x_label)
     axes.set_ylabel(label)
     legend_across(figure)
     return figure
 
 
 def tradeoff(
-    found: Mapping[str, tuple[float, float]], *, across: str = "time, s", up: str = "cost"
+    found: Mapping[str, tuple[float, float]], *, x_label: str = "time, s", y_label: str = "cost"
 ) -> "Figure":
     """Plot two quantities of methods, such as time and cost, with the Pareto front as a line.
 
@@ -75,8 +75,8 @@ def tradeoff(
 
     Args:
       found: horizontal value above 0 and vertical value of at least 0, by legend name.
-      across: label of the horizontal axis, with its unit.
-      up: label of the vertical axis, with its unit.
+      x_label: label of the horizontal axis, with its unit.
+      y_label: label of the vertical axis, with its unit.
 
     Raises:
       ValueError: `found` is empty, a horizontal value is not positive, or a vertical one is
@@ -109,8 +109,8 @@ def tradeoff(
     else:
         axes.set_ylim(bottom=0)
     axes.grid(linewidth=0.3, alpha=0.5)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     legend_across(figure)
     return figure
 

@@ -60,7 +60,7 @@ class RewriteReport:
         changed, and at least one value that depends on arguments that are not constant.
       costs: seconds by the model, of the function and of the rewritten program; values that depend
         on constants alone cost nothing.
-      stopped: why the search ended.
+      stop_reason: why the search ended.
       unknown: primitives that no rule knows, and how often the function has each.
       constant_argnums: positions of the constant arguments.
       terms: terms of the function, then terms that the search added.
@@ -74,7 +74,7 @@ class RewriteReport:
     tolerance: float
     is_telling: bool
     costs: tuple[float, float]
-    stopped: str
+    stop_reason: str
     unknown: Counter[str]
     constant_argnums: tuple[int, ...]
     terms: Terms
@@ -100,7 +100,7 @@ class RewriteReport:
 
     def header(self, result: Result) -> str:
         """Return the line above the table."""
-        return f"{len(result.program.equations)} equations; {self.stopped}"
+        return f"{len(result.program.equations)} equations; {self.stop_reason}"
 
     def notes(self, result: Result) -> list[str]:
         """Return the rules that were applied, and the primitives that no rule knows."""
@@ -223,7 +223,7 @@ def rewrite(
         is_telling=is_telling(*([values[k] for k in changed] for values in expected[:2]))
         and (not made or any(is_telling(*(values[k] for values in expected[:2])) for k in made)),
         costs=(cost_before, found.cost),
-        stopped=found.stopped,
+        stop_reason=found.stop_reason,
         unknown=count_unknown_primitives(terms, roots),
         constant_argnums=constant,
         terms=terms,

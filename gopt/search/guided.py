@@ -3,8 +3,8 @@
 A step draws one of the decisions that the guide scores highest, and applies a move to it and its
 neighbourhood. The candidate is kept if its cost is not higher. A drawn decision then rests for a
 while. If the search has not improved for a while, it draws among all moves, not only the first.
-With `share=1` all decisions that do not rest are equally likely. With `rest=0` as well, this is the
-random search that guides are compared with.
+With `top_share=1` all decisions that do not rest are equally likely. With `rest_share=0` as well,
+this is the random search that guides are compared with.
 
 Source: the search of learned local advantage functions. The neighbourhood, the refresh interval of
 the guide, the resting and the several moves are our choices. Resting is the memory of tabu search,
@@ -32,28 +32,28 @@ class Settings:
     """Settings of the guided search.
 
     Attributes:
-      share: share of the decisions, by highest score, among which one is drawn.
-      rest: draws of a move before it may take the same decision again, as a share of the number of
-        changeable decisions.
-      patience: steps without improvement before all moves are tried, as a share of the number of
-        changeable decisions.
-      refresh: steps between two calls of the guide.
+      top_share: share of the decisions, by highest score, among which one is drawn.
+      rest_share: draws of a move before it may take the same decision again, as a share of the
+        number of changeable decisions.
+      patience_share: steps without improvement before all moves are tried, as a share of the number
+        of changeable decisions.
+      guide_interval: steps between two calls of the guide.
     """
 
-    share: float = 0.01
-    rest: float = 0.9
-    patience: float = 0.03
-    refresh: int = 40
+    top_share: float = 0.01
+    rest_share: float = 0.9
+    patience_share: float = 0.03
+    guide_interval: int = 40
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share is {self.share}: expected 0 < share <= 1")
-        if not 0 <= self.rest < 1:
-            raise ValueError(f"rest is {self.rest}: expected 0 <= rest < 1")
-        if not self.patience >= 0:
-            raise ValueError(f"patience is {self.patience}: expected 0 at least")
-        if self.refresh < 1:
-            raise ValueError(f"refresh is {self.refresh}: expected 1 at least")
+        if not 0 < self.top_share <= 1:
+            raise ValueError(f"top_share is {self.top_share}: expected 0 < top_share <= 1")
+        if not 0 <= self.rest_share < 1:
+            raise ValueError(f"rest_share is {self.rest_share}: expected 0 <= rest_share < 1")
+        if not self.patience_share >= 0:
+            raise ValueError(f"patience_share is {self.patience_share}: expected 0 at least")
+        if self.guide_interval < 1:
+            raise ValueError(f"guide_interval is {self.guide_interval}: expected 1 at least")
 
 
 class State(NamedTuple):
@@ -62,16 +62,17 @@ class State(NamedTuple):
     Attributes:
       decisions: current decisions, `[N]`.
       cost: their cost, `[]`.
-      waited: steps since the cost last fell, int32 `[]`.
-      taken: number of draws of each move, int32 `[M]`.
-      awake: value of `taken` from which a move may take each decision again, int32 `[M, N]`.
+      steps_since_improvement: steps since the cost last fell, int32 `[]`.
+      draws: number of draws of each move, int32 `[M]`.
+      available_from: value of `draws` from which a move may take each decision again, int32 `[M,
+      N]`.
     """
 
     decisions: jax.Array
     cost: jax.Array
-    waited: jax.Array
-    taken: jax.Array
-    awake: jax.Array
+    steps_since_improvement: jax.Array
+    draws: jax.Array
+    available_from: jax.Array
 
 
 class Ranking(NamedTuple):
@@ -143,33 +144,35 @@ def ask(key: PRNGKeyArray, state: State, rank: Ranking, *, settings: Settings) -
     """
     order, choices = rank
     to_move, to_node = jax.random.split(key)
-    is_stuck = state.waited >= settings.patience * choices
-    move = jax.random.randint(to_move, (), 0, jnp.where(is_stuck, len(state.taken), 1))
-    is_free = (jnp.arange(len(order)) < choices) & (state.awake[move, order] <= state.taken[move])
+    is_stuck = state.steps_since_improvement >= settings.patience_share * choices
+    move = jax.random.randint(to_move, (), 0, jnp.where(is_stuck, len(state.draws), 1))
+    is_free = (jnp.arange(len(order)) < choices) & (
+        state.available_from[move, order] <= state.draws[move]
+    )
     free = jnp.cumsum(is_free)
-    few = jnp.maximum((settings.share * choices).astype(jnp.int32), 1)
+    few = jnp.maximum((settings.top_share * choices).astype(jnp.int32), 1)
     few = jnp.minimum(few, free[-1])
     place = jnp.searchsorted(free, jax.random.randint(to_node, (), 0, few), side="right")
     return DrawnMove(move, order.at[place].get(mode="fill", fill_value=len(order)))
 
 
 def change(
-    key: PRNGKeyArray, decisions: Shaped[jax.Array, " N"], taken: DrawnMove, moves: Sequence[Move]
+    key: PRNGKeyArray, decisions: Shaped[jax.Array, " N"], drawn: DrawnMove, moves: Sequence[Move]
 ) -> jax.Array:
     """Return the candidate that a move makes of decisions `[N]`.
 
     Args:
       key: random key.
       decisions: current decisions, `[N]`.
-      taken: drawn decision and move.
+      drawn: drawn decision and move.
       moves: all moves.
     """
-    return lax.switch(taken.move, moves, key, decisions, taken.node)
+    return lax.switch(drawn.move, moves, key, decisions, drawn.node)
 
 
 def tell(
     state: State,
-    taken: DrawnMove,
+    drawn: DrawnMove,
     decisions: Shaped[jax.Array, " N"],
     cost: Shaped[jax.Array, ""],
     choices: Int32[jax.Array, ""],
@@ -180,21 +183,21 @@ def tell(
 
     Args:
       state: current state of the search.
-      taken: drawn decision and move.
+      drawn: drawn decision and move.
       decisions: candidate, `[N]`.
       cost: its cost, `[]`.
       choices: number of decisions that may be changed, int32 `[]`.
       settings: settings of the guided search.
     """
-    times, keep = state.taken.at[taken.move].add(1), cost <= state.cost
+    times, keep = state.draws.at[drawn.move].add(1), cost <= state.cost
     # At least one decision is awake.
-    rest = jnp.minimum((settings.rest * choices).astype(jnp.int32), choices - 1)
+    rest = jnp.minimum((settings.rest_share * choices).astype(jnp.int32), choices - 1)
     return State(
         jnp.where(keep, decisions, state.decisions),
         jnp.where(keep, cost, state.cost),
-        jnp.where(cost < state.cost, 0, state.waited + 1),
+        jnp.where(cost < state.cost, 0, state.steps_since_improvement + 1),
         times,
-        state.awake.at[*taken].set(times[taken.move] + rest),
+        state.available_from.at[*drawn].set(times[drawn.move] + rest),
     )
 
 
@@ -258,11 +261,11 @@ def minimize(
         return lax.scan(step, state, keys)
 
     keys = jax.random.split(key, evaluations - 1)
-    blocks, rest = divmod(evaluations - 1, settings.refresh)
-    whole = keys[: blocks * settings.refresh]
+    blocks, rest = divmod(evaluations - 1, settings.guide_interval)
+    whole = keys[: blocks * settings.guide_interval]
     history = [first[None]]
     if blocks:
-        state, found = lax.scan(block, state, whole.reshape(blocks, settings.refresh))
+        state, found = lax.scan(block, state, whole.reshape(blocks, settings.guide_interval))
         history.append(found.ravel())
     if rest:
         state, found = block(state, keys[-rest:])

@@ -257,7 +257,7 @@ def test_a_search_by_measured_times_takes_what_is_faster_and_passes_what_failed(
         np.zeros(3, bool),
         lambda decisions: jnp.zeros(3),
         evaluations=20,
-        settings=guided.Settings(share=1.0, rest=0.0),
+        settings=guided.Settings(top_share=1.0, rest_share=0.0),
     )
     assert found.fuse.tolist() == [True, True, False]
     assert found.seconds.shape == (20,) and found.seconds[0] == 5 and found.seconds[-1] == 2
@@ -291,7 +291,9 @@ def test_a_search_by_measured_times_makes_the_steps_of_that_by_costs(start):
 
     options = {
         "evaluations": 60,
-        "settings": guided.Settings(share=0.4, rest=0.5, patience=0.2, refresh=7),
+        "settings": guided.Settings(
+            top_share=0.4, rest_share=0.5, patience_share=0.2, guide_interval=7
+        ),
         "moves": (guided.flip, swap),
     }
     first = np.zeros(12, np.int32)

@@ -214,7 +214,7 @@ def test_tradeoff_has_a_line_through_what_is_not_beaten():
         "slow": (10.0, 2.0),
         "as good": (3.0, 5.0),
     }
-    figure = plots.tradeoff(found, across="core s", up="gap, %")
+    figure = plots.tradeoff(found, x_label="core s", y_label="gap, %")
     (axes,) = figure.axes
     front, *points = axes.lines
     np.testing.assert_array_equal(front.get_xydata(), [(1, 5), (10, 2)])

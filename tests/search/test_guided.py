@@ -65,7 +65,7 @@ def taken(guide, evaluations, **settings):
 
 
 def test_a_perfect_guide_needs_one_evaluation_for_each_flip():
-    found = run(truth, 7, share=0.01, refresh=1, rest=0.0)
+    found = run(truth, 7, top_share=0.01, guide_interval=1, rest_share=0.0)
     assert found.decisions.tolist() == [0, 1, 0, 1, 0, 1]
     np.testing.assert_allclose(found.history, [5.5, 1.5, -1.5, -3.5, -5.5, -6.5, -7.0])
     assert found.cost == cost(found.decisions) == -7.0
@@ -91,11 +91,11 @@ def test_as_many_are_evaluated_as_asked_for(evaluations):
 @pytest.mark.parametrize(
     ("seed", "settings"),
     [
-        (0, {"share": 0.01, "rest": 0.9, "refresh": 1}),
-        (1, {"share": 0.01, "rest": 0.5, "refresh": 7}),
-        (2, {"share": 0.3, "rest": 0.3, "refresh": 40}),
-        (3, {"share": 0.2, "rest": 0.0, "refresh": 5}),
-        (4, {"share": 1.0, "rest": 0.7, "refresh": 3}),
+        (0, {"top_share": 0.01, "rest_share": 0.9, "guide_interval": 1}),
+        (1, {"top_share": 0.01, "rest_share": 0.5, "guide_interval": 7}),
+        (2, {"top_share": 0.3, "rest_share": 0.3, "guide_interval": 40}),
+        (3, {"top_share": 0.2, "rest_share": 0.0, "guide_interval": 5}),
+        (4, {"top_share": 1.0, "rest_share": 0.7, "guide_interval": 3}),
     ],
 )
 def test_a_run_step_by_step(seed, settings):
@@ -155,7 +155,7 @@ def test_a_run_step_by_step(seed, settings):
 
 
 def test_what_rests_is_not_taken():
-    nodes = taken(alike, 60, share=1.0, rest=0.7)  # of 6 decisions, for 4 steps
+    nodes = taken(alike, 60, top_share=1.0, rest_share=0.7)  # of 6 decisions, for 4 steps
     for k, node in enumerate(nodes):
         assert node not in nodes[max(0, k - 4) : k]
     assert set(nodes) == set(range(6))
@@ -163,9 +163,9 @@ def test_what_rests_is_not_taken():
 
 def test_what_may_not_be_taken_is_not_even_if_all_others_rest():
     scores = jnp.array([0.0, -jnp.inf, 2.0, -jnp.inf, -jnp.inf, 1.0])
-    assert set(taken(lambda d: scores, 40, share=1.0, rest=0.5)) == {0, 2, 5}
+    assert set(taken(lambda d: scores, 40, top_share=1.0, rest_share=0.5)) == {0, 2, 5}
     # Two of the three rest, not nine tenths of all.
-    assert taken(lambda d: scores, 10, share=0.01, rest=0.9) == [2, 5, 0] * 3
+    assert taken(lambda d: scores, 10, top_share=0.01, rest_share=0.9) == [2, 5, 0] * 3
 
 
 def test_where_nothing_may_be_taken_nothing_changes():
@@ -197,7 +197,7 @@ def test_while_all_that_may_be_taken_rests_nothing_changes():
         jnp.zeros(6, jnp.int32),
         guide,
         evaluations=8,
-        settings=guided.Settings(share=0.01, rest=0.9, refresh=2),
+        settings=guided.Settings(top_share=0.01, rest_share=0.9, guide_interval=2),
         moves=(change,),
     )
     jax.effects_barrier()
@@ -213,23 +213,25 @@ def test_what_costs_the_same_is_kept():
         jnp.zeros(6, jnp.int32),
         lambda decisions: scores,
         evaluations=4,
-        settings=guided.Settings(share=0.01, rest=0.9),
+        settings=guided.Settings(top_share=0.01, rest_share=0.9),
     )
     assert found.decisions.tolist() == [0, 1, 0, 1, 0, 1] and found.history.tolist() == [7] * 4
 
 
 def test_without_rest_the_best_is_taken_again_and_again():
-    assert set(taken(lambda d: jnp.arange(6.0), 20, share=0.01, rest=0.0)) == {5}
+    assert set(taken(lambda d: jnp.arange(6.0), 20, top_share=0.01, rest_share=0.0)) == {5}
 
 
 def test_of_those_that_do_not_rest_the_best_are_taken():
     scores = jnp.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
-    nodes = taken(lambda d: scores, 13, share=0.01, rest=0.9)  # all but one rest
+    nodes = taken(lambda d: scores, 13, top_share=0.01, rest_share=0.9)  # all but one rest
     assert nodes == [1, 3, 5, 4, 2, 0] * 2
 
 
 def test_random_search_takes_all_that_may_be_taken_alike():
-    nodes = taken(lambda d: jnp.array([0, 0, -jnp.inf, 0, 0, -jnp.inf]), 4001, share=1.0, rest=0.0)
+    nodes = taken(
+        lambda d: jnp.array([0, 0, -jnp.inf, 0, 0, -jnp.inf]), 4001, top_share=1.0, rest_share=0.0
+    )
     counts = np.bincount(nodes, minlength=6)
     assert counts[[2, 5]].tolist() == [0, 0]
     np.testing.assert_allclose(counts[[0, 1, 3, 4]] / 4000, 0.25, atol=0.03)
@@ -243,7 +245,7 @@ def test_the_guide_is_asked_every_so_many_steps(refresh):
         jax.debug.callback(lambda d: asked.append(1), decisions, ordered=True)
         return truth(decisions)
 
-    run(guide, 15, refresh=refresh)
+    run(guide, 15, guide_interval=refresh)
     jax.effects_barrier()
     assert len(asked) == -(-14 // refresh)
 
@@ -272,12 +274,12 @@ def test_large_int32_costs_are_told_apart():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"share": 0.0}, "share is 0.0"),
-        ({"share": 1.1}, "share is 1.1"),
-        ({"rest": 1.0}, "rest is 1.0"),
-        ({"patience": -0.1}, "patience is -0.1"),
-        ({"patience": float("nan")}, "patience is nan"),
-        ({"refresh": 0}, "refresh is 0"),
+        ({"top_share": 0.0}, "top_share is 0.0"),
+        ({"top_share": 1.1}, "top_share is 1.1"),
+        ({"rest_share": 1.0}, "rest_share is 1.0"),
+        ({"patience_share": -0.1}, "patience_share is -0.1"),
+        ({"patience_share": float("nan")}, "patience_share is nan"),
+        ({"guide_interval": 0}, "guide_interval is 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
@@ -320,14 +322,18 @@ def moved(cost, evaluations, **settings):
 
 def test_while_something_is_better_the_first_move_alone_is_tried():
     """Each flip but the last saves; two steps later there has been nothing better."""
-    steps = moved(lambda d: -jnp.sum(d, -1), 200, share=0.01, rest=0.9, patience=0.4)
+    steps = moved(
+        lambda d: -jnp.sum(d, -1), 200, top_share=0.01, rest_share=0.9, patience_share=0.4
+    )
     assert steps[:6] == [(0, 5), (0, 4), (0, 3), (0, 2), (0, 1), (0, 0)]
     assert 0.4 < np.mean([which for which, _ in steps[8:]]) < 0.6
 
 
 @pytest.mark.parametrize("patience", [0.0, 0.4, 1.5])
 def test_other_moves_wait_for_as_long_as_patience_says(patience):
-    steps = moved(lambda d: jnp.zeros(len(d)), 80, share=0.01, rest=0.9, patience=patience)
+    steps = moved(
+        lambda d: jnp.zeros(len(d)), 80, top_share=0.01, rest_share=0.9, patience_share=patience
+    )
     waits = math.ceil(patience * 6)
     assert {which for which, _ in steps[:waits]} <= {0}
     assert 0.3 < np.mean([which for which, _ in steps[waits:]]) < 0.7
@@ -336,12 +342,14 @@ def test_other_moves_wait_for_as_long_as_patience_says(patience):
 
 def test_each_move_takes_all_decisions_in_turn():
     """However many moves there are, and however seldom each is made."""
-    steps = moved(lambda d: jnp.zeros(len(d)), 61, share=0.01, rest=0.9, patience=0.0)
+    steps = moved(
+        lambda d: jnp.zeros(len(d)), 61, top_share=0.01, rest_share=0.9, patience_share=0.0
+    )
     for which in (0, 1):
         nodes = [node for move, node in steps if move == which]
         assert len(nodes) > 18 and nodes == ([5, 4, 3, 2, 1, 0] * 9)[: len(nodes)]
 
 
 def test_as_much_rest_as_there_can_be_leaves_one_awake():
-    nodes = taken(lambda d: jnp.arange(6.0), 13, share=0.01, rest=1 - 1e-9)
+    nodes = taken(lambda d: jnp.arange(6.0), 13, top_share=0.01, rest_share=1 - 1e-9)
     assert nodes == [5, 4, 3, 2, 1, 0] * 2

@@ -91,8 +91,8 @@ def compute_reach(ops: Ops, *, max_kernel_ops: int, allow_duplication: bool) -> 
     """Return the reach of kernels, without padding; missing places are -1.
 
     A kernel may contain an op if rules allow it, and if the op is not both expensive and repeated.
-    Fewer than `max_kernel_ops` later ops, the end included, may be in the kernel already. The op is computed
-    as often as the path through the kernel with the most repetitions requires.
+    Fewer than `max_kernel_ops` later ops, the end included, may be in the kernel already. The op is
+    computed as often as the path through the kernel with the most repetitions requires.
 
     Args:
       ops: ops to fuse.

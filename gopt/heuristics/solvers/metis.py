@@ -48,7 +48,7 @@ def partition_by_time(
     *,
     seed: int = 0,
     imbalance: float = 1.03,
-    shared_out: bool = True,
+    divide_transfer_cost: bool = True,
 ) -> Int32[np.ndarray, " N"]:
     """Return the placement of METIS, int32 `[N]`.
 
@@ -61,8 +61,8 @@ def partition_by_time(
       group: group of each op, int `[n]`, kept on one device; by default each op is its own group.
       seed: random seed of METIS; 0 and 1 are the same.
       imbalance: largest time of a device, as a multiple of its fair share; above 1.
-      shared_out: whether a tensor's transfer time is divided among its readers; otherwise it counts
-        in full for each reader. The better choice depends on the graph.
+      divide_transfer_cost: whether a tensor's transfer time is divided among its readers; otherwise
+        it counts in full for each reader. The better choice depends on the graph.
 
     Raises:
       ValueError: the imbalance is not above 1, or `group` does not have one entry per op.
@@ -75,7 +75,7 @@ def partition_by_time(
     group = np.arange(n) if group is None else np.asarray(group)
     check_group(problem, group)
     _, group = np.unique(group, return_inverse=True)
-    links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out)
+    links = _links(problem, mean_transfer_ticks(problem), divide_transfer_cost=divide_transfer_cost)
     ticks = np.bincount(group, mean_ticks(problem)[:n])
     limit = max(1, round(1000 * (imbalance - 1)))
     options = pymetis.Options(seed=seed, ufactor=limit)
@@ -98,7 +98,7 @@ def _parts(problem: Problem, order: np.ndarray, seed: int) -> np.ndarray:
     read = given & (first < order.size)
     bytes = np.bincount(producer[~given], size[~given], minlength=n)
     bytes += np.bincount(order[first[read]], size[read], minlength=n)
-    links = _links(problem, np.asarray(problem.size, np.float64), shared_out=True)
+    links = _links(problem, np.asarray(problem.size, np.float64), divide_transfer_cost=True)
     return _metis(problem, links, bytes, pymetis.Options(seed=seed))
 
 
@@ -111,7 +111,7 @@ def _between(links: sparse.csr_matrix, group: np.ndarray) -> sparse.csr_matrix:
     return sparse.coo_matrix(ties, (count, count)).tocsr()
 
 
-def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.csr_matrix:
+def _links(problem: Problem, sent: np.ndarray, *, divide_transfer_cost: bool) -> sparse.csr_matrix:
     """Return edge weights between ops, whole numbers `[n, n]`.
 
     A tensor's transfer cost, `sent[T]`, counts between producer and each reader, or is divided
@@ -120,7 +120,7 @@ def _links(problem: Problem, sent: np.ndarray, *, shared_out: bool) -> sparse.cs
     n, uses = int(problem.num_ops), int(problem.num_uses)
     tensor, consumer = np.asarray(problem.tensor)[:uses], np.asarray(problem.consumer)[:uses]
     readers = np.maximum(np.diff(problem.first_use), 1)
-    weight = (sent / readers if shared_out else sent)[tensor]
+    weight = (sent / readers if divide_transfer_cost else sent)[tensor]
     ends = np.asarray(problem.producer)[tensor], consumer
     links = sparse.coo_matrix((_whole(weight), ends), (n, n))
     return (links + links.T).tocsr()

@@ -255,7 +255,7 @@ def partial_equivalence(
             then.roots,
             then.cost,
             (*best.rewrites, *forms.rewrites, *then.rewrites),
-            best.visited + forms.visited + then.visited,
-            then.stopped,
+            best.num_visited + forms.num_visited + then.num_visited,
+            then.stop_reason,
         )
     return best

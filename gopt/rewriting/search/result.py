@@ -15,15 +15,15 @@ class RewriteSearchResult(NamedTuple):
       roots: results of the program, as terms.
       cost: cost of the program, in s.
       rewrites: names of the rules that led to it; see each search.
-      visited: number of programs rewritten; for saturation, number of terms.
-      stopped: reason why the search ended.
+      num_visited: number of programs rewritten; for saturation, number of terms.
+      stop_reason: reason why the search ended.
     """
 
     roots: tuple[int, ...]
     cost: float
     rewrites: tuple[str, ...]
-    visited: int
-    stopped: str
+    num_visited: int
+    stop_reason: str
 
 
 # Takes terms, the roots of a program in them, the cost of an op, and rules.

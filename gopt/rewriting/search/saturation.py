@@ -29,12 +29,12 @@ class Saturated(NamedTuple):
     Attributes:
       graph: e-graph.
       origin: name of the rule that added each term, by term.
-      stopped: reason why saturation ended.
+      stop_reason: reason why saturation ended.
     """
 
     graph: EGraph
     origin: dict[int, str]
-    stopped: str
+    stop_reason: str
 
 
 def saturate(
@@ -44,7 +44,7 @@ def saturate(
     *,
     rounds: int = 15,
     few: int = 2,
-    often: int = 1000,
+    max_applications: int = 1000,
     nodes: int = 15_000,
 ) -> Saturated:
     """Apply rules to a program in an e-graph until a limit is reached or nothing is new.
@@ -59,14 +59,14 @@ def saturate(
       rounds: maximum number of rounds; each applies the rules everywhere.
       few: largest sets of terms that are joined, besides whole sets; see
         `gopt.rewriting.search.joining`.
-      often: maximum number of applications of one rule. In sums of many terms, the matches of some
-        rules can be exponentially many.
+      max_applications: maximum number of applications of one rule. In sums of many terms, the
+        matches of some rules can be exponentially many.
       nodes: number of terms in the e-graph at which saturation ends.
 
     Raises:
       ValueError: a limit is negative.
     """
-    limits = {"rounds": rounds, "few": few, "often": often, "nodes": nodes}
+    limits = {"rounds": rounds, "few": few, "max_applications": max_applications, "nodes": nodes}
     for name, limit in limits.items():
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
@@ -90,7 +90,7 @@ def saturate(
             if is_full():
                 break
             applied[each.rule.name] += 1
-            if applied[each.rule.name] > often:
+            if applied[each.rule.name] > max_applications:
                 continue
             by = replacements(terms, each)
             origin.update((new, each.rule.name) for new in by.values() if new not in origin)
@@ -109,8 +109,8 @@ def saturate(
             return Saturated(graph, origin, f"there are {len(graph.numbers)} terms")
         if not equal:
             left = [f"joins of more than {few}"] if joins.left_out else []
-            if max(applied.values(), default=0) > often:
-                left.append(f"rules that were applied {often} times")
+            if max(applied.values(), default=0) > max_applications:
+                left.append(f"rules that were applied {max_applications} times")
             if others_read:
                 left.append("sums and products that the program reads elsewhere")
             but = f", but for {' and '.join(left)}" if left else ""
@@ -126,7 +126,7 @@ def saturation(
     *,
     rounds: int = 15,
     few: int = 2,
-    often: int = 1000,
+    max_applications: int = 1000,
     nodes: int = 15_000,
     solver_seconds: float = 60.0,
 ) -> RewriteSearchResult:
@@ -141,18 +141,20 @@ def saturation(
       rules: rules to apply.
       rounds: see `saturate`.
       few: see `saturate`.
-      often: see `saturate`.
+      max_applications: see `saturate`.
       nodes: see `saturate`.
       solver_seconds: time limit of the solver in s, after which its best program so far is taken.
 
     Raises:
       ValueError: a limit is negative.
     """
-    saturated = saturate(terms, roots, rules, rounds=rounds, few=few, often=often, nodes=nodes)
+    saturated = saturate(
+        terms, roots, rules, rounds=rounds, few=few, max_applications=max_applications, nodes=nodes
+    )
     best = cheapest(saturated.graph, roots, TermCosts(terms, cost), seconds=solver_seconds)
     new = set(best.chosen) & saturated.origin.keys() - set(terms.live(roots))
     used = tuple(saturated.origin[k] for k in sorted(new))
-    stopped = saturated.stopped
+    stopped = saturated.stop_reason
     if best.gap > 1e-6:
         stopped += f"; it is not proven that none of them costs up to {best.gap:.1%} less"
     return RewriteSearchResult(best.roots, best.cost, used, len(saturated.graph.numbers), stopped)

@@ -60,7 +60,8 @@ class _Advantages(nn.Module):
 
 
 def encode(params: Tree, graphs: GraphsTuple, *, settings: Settings) -> Float32[jax.Array, "N W"]:
-    """Return op embeddings, which do not depend on decisions, float32 `[N, W]`; `N` includes padding.
+    """Return op embeddings, which do not depend on decisions, float32 `[N, W]`; `N` includes
+    padding.
 
     Args:
       params: parameters of the network.

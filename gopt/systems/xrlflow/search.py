@@ -51,7 +51,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
         prices = TermCosts(terms, cost)
         best = RewriteSearchResult(tuple(roots), prices.program(roots), (), 0, "")
         if not 0 < best.cost < math.inf:
-            return best._replace(stopped=f"the program costs {best.cost} s: there is no reward")
+            return best._replace(stop_reason=f"the program costs {best.cost} s: there is no reward")
         env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
         visited = 0
         for index in range(episodes):
@@ -62,7 +62,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
             if step is not None and played.seconds[step] < best.cost:
                 found = played.roots[step], float(played.seconds[step])
                 best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
-        return best._replace(visited=visited, stopped=f"{episodes} episodes are played")
+        return best._replace(num_visited=visited, stop_reason=f"{episodes} episodes are played")
 
     return search
 

@@ -102,14 +102,14 @@ def test_ops_run_where_they_may(case):
 
 
 @pytest.mark.parametrize("shared_out", (False, True))
-def test_by_time_two_chains_are_parted(shared_out):
+def test_by_time_two_chains_are_parted(divide_transfer_cost):
     """Two chains of large tensors, an op of each in turn, that small ones tie."""
     ops = []
     for k in range(16):
         inputs = ((k - 2, 0),) * (k > 1) + ((k - 1, 1),) * (k % 2)
         ops.append(Op(inputs=inputs, outputs=(Output(50.0), Output(1.0)), flops=3.0))
     problem = prepare(from_ops(ops), unit_rate_devices(2))
-    device = partition_by_time(problem, seed=2, shared_out=shared_out)
+    device = partition_by_time(problem, seed=2, divide_transfer_cost=divide_transfer_cost)
     assert device.shape == (problem.shape.ops,) and device.dtype == np.int32
     assert device[:16].tolist() in ([0, 1] * 8, [1, 0] * 8)
 
@@ -135,12 +135,14 @@ def test_a_larger_imbalance_lets_less_be_sent():
 
 
 @pytest.mark.parametrize("shared_out, expected", ((True, 0.3), (False, 3.0)))
-def test_what_many_read_ties_less_if_it_is_shared_out(shared_out, expected):
+def test_what_many_read_ties_less_if_it_is_shared_out(divide_transfer_cost, expected):
     """Ten ops read a hub of 60 bytes, and one of them another tensor of 20."""
     ops = [Op(outputs=(Output(60.0),)), Op(outputs=(Output(20.0),))]
     ops += [Op(inputs=((0, 0), (1, 0))), *[Op(inputs=((0, 0),))] * 9]
     problem = prepare(from_ops(ops), unit_rate_devices(2))
-    links = _links(problem, mean_transfer_ticks(problem), shared_out=shared_out).toarray()
+    links = _links(
+        problem, mean_transfer_ticks(problem), divide_transfer_cost=divide_transfer_cost
+    ).toarray()
     assert (links == links.T).all() and not links.diagonal().any()
     np.testing.assert_allclose(links[0, 2:] / links[1, 2], expected, rtol=1e-6)
     assert not links[1, 3:].any()
@@ -164,7 +166,7 @@ def test_by_time_groups_stay_together():
 
 def test_by_time_groups_are_tied_by_all_that_goes_between_them():
     problem = prepare(two_halves(1), unit_rate_devices(2))
-    links = _links(problem, mean_transfer_ticks(problem), shared_out=False)
+    links = _links(problem, mean_transfer_ticks(problem), divide_transfer_cost=False)
     group = np.array([2, 0, 1, 1] * 4)
     found = _between(links, group).toarray()
     for one in range(3):

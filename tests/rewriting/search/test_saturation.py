@@ -91,7 +91,7 @@ def test_the_cheapest_of_all_programs_is_found(name, seed):
     few = [rule for rule in RULES if "elements" not in rule.name]
     terms, roots, whole = program(*CASES[name])
     found = saturation(terms, roots, cost, few, few=3)
-    assert found.stopped.startswith("nothing is left to be rewritten")
+    assert found.stop_reason.startswith("nothing is left to be rewritten")
     least = reference.cheapest(*program(*CASES[name])[:2], few, cost)
     # Programs that no single way of rewrites leads to are in it as well.
     assert found.cost <= least + 1e-12
@@ -260,7 +260,7 @@ def recurrent(w, x):
 def test_rows_and_matrices_are_joined_at_once(fn, products):
     terms, roots, whole = program(fn, *SQUARE)
     found = saturation(terms, roots, COST)
-    assert "proven" not in found.stopped
+    assert "proven" not in found.stop_reason
     assert kernels(terms, found.roots) == products  # of six states the first is a row
     expected = jax.tree.leaves(fn(*SQUARE))
     ours = jax.tree.leaves(RewrittenProgram(terms, found.roots, whole, (0,))(*SQUARE))
@@ -280,7 +280,9 @@ def test_a_sum_that_is_read_anyhow_is_not_added_up_in_other_orders(is_read):
     before = len(terms)
     saturated = saturate(terms, roots)
     assert (len(terms) == before) == is_read
-    assert ("sums and products that the program reads elsewhere" in saturated.stopped) == is_read
+    assert (
+        "sums and products that the program reads elsewhere" in saturated.stop_reason
+    ) == is_read
 
 
 @pytest.mark.parametrize(
@@ -345,18 +347,18 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     every = saturation(*program(sums, *SQUARE)[:2], COST)
     most = len(terms.live(roots)) + 6
     few = saturation(terms, roots, COST, nodes=most)
-    assert few.stopped == f"there are {few.visited} terms"
-    assert most <= few.visited < most + 6
+    assert few.stop_reason == f"there are {few.num_visited} terms"
+    assert most <= few.num_visited < most + 6
     assert every.cost <= few.cost <= before
-    seldom = saturation(*program(sums, *SQUARE)[:2], COST, often=1)
-    assert seldom.stopped.endswith("rules that were applied 1 times")
+    seldom = saturation(*program(sums, *SQUARE)[:2], COST, max_applications=1)
+    assert seldom.stop_reason.endswith("rules that were applied 1 times")
     assert every.cost <= seldom.cost <= before
     none = saturation(terms, roots, COST, rounds=0)
-    assert (none.roots, none.rewrites, none.stopped) == (roots, (), "there were 0 rounds")
+    assert (none.roots, none.rewrites, none.stop_reason) == (roots, (), "there were 0 rounds")
     # A solver that may do nothing returns the program that there was.
     lazy = saturation(*program(sums, *SQUARE)[:2], COST, solver_seconds=0.0)
     assert lazy.cost <= before
-    assert "; it is not proven that none of them costs up to 100.0% less" in lazy.stopped
+    assert "; it is not proven that none of them costs up to 100.0% less" in lazy.stop_reason
 
 
 def test_terms_of_other_programs_count_as_new_where_they_are_made():
@@ -367,7 +369,7 @@ def test_terms_of_other_programs_count_as_new_where_they_are_made():
     assert saturation(terms, roots, COST, nodes=most) == first
 
 
-@pytest.mark.parametrize("name", ["rounds", "few", "often", "nodes"])
+@pytest.mark.parametrize("name", ["rounds", "few", "max_applications", "nodes"])
 def test_negative_limits_raise(name):
     terms, roots, _ = program(three, *THREE)
     with pytest.raises(ValueError, match=f"{name} is -1"):
@@ -378,6 +380,6 @@ def test_rewriting_searches_by_it():
     search = partial(saturation, nodes=1000)
     result = gopt.rewrite(three, *THREE, constant_argnums=0, search=search, repeats=2)
     report = result.report
-    assert report.stopped.startswith("nothing is left to be rewritten")
+    assert report.stop_reason.startswith("nothing is left to be rewritten")
     assert set(report.rules) == {"(xa)b = x(ab)", "xa + xb = x(a + b)"}
     assert report.difference < 1e-5
