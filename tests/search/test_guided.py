@@ -137,15 +137,15 @@ def test_a_run_step_by_step(seed, settings):
 
     here, awake, history = np.asarray(start), np.zeros(count, int), [int(cost(start[None])[0])]
     for k, (_, decisions, node, candidate) in enumerate(steps):
-        if k % settings.refresh == 0:
+        if k % settings.guide_interval == 0:
             scores = np.asarray(guide(jnp.asarray(here)))
         np.testing.assert_array_equal(decisions, here)
         free = [i for i in range(count) if scores[i] > -np.inf and awake[i] <= k]
         assert free
         free.sort(key=lambda i: (-scores[i], i))
-        few = max(int(settings.share * np.sum(~never)), 1)
+        few = max(int(settings.top_share * np.sum(~never)), 1)
         assert node in free[:few]
-        awake[node] = k + 1 + int(settings.rest * np.sum(~never))
+        awake[node] = k + 1 + int(settings.rest_share * np.sum(~never))
         now = int(cost(jnp.asarray(candidate)[None])[0])
         if now <= history[-1]:
             here = candidate

@@ -443,7 +443,7 @@ def test_what_could_not_be_measured_is_worth_getting_rid_of():
     search = xrlflow.agent(random_params(), SMALL)
     terms, roots, _ = program("powers")
     found = search(terms, roots, cost, RULES)
-    assert found.roots == roots and "inf" in found.stopped
+    assert found.roots == roots and "inf" in found.stop_reason
 
 
 def test_the_agent_is_a_search():
@@ -452,7 +452,7 @@ def test_the_agent_is_a_search():
     found = xrlflow.agent(params, SMALL, episodes=2)(terms, roots, COST, RULES)
     prices = TermCosts(terms, COST)
     assert found.cost == prices.program(found.roots) < prices.program(roots)
-    assert len(found.rewrites) >= 1 and found.stopped == "2 episodes are played"
+    assert len(found.rewrites) >= 1 and found.stop_reason == "2 episodes are played"
     again = xrlflow.agent(params, SMALL, episodes=2)(terms, roots, COST, RULES)
     assert again == found
     terms, roots, _ = program("an argument")

@@ -101,7 +101,7 @@ def test_ops_run_where_they_may(case):
     assert again.order == found.order and again.device == found.device
 
 
-@pytest.mark.parametrize("shared_out", (False, True))
+@pytest.mark.parametrize("divide_transfer_cost", (False, True))
 def test_by_time_two_chains_are_parted(divide_transfer_cost):
     """Two chains of large tensors, an op of each in turn, that small ones tie."""
     ops = []
