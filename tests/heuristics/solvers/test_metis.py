@@ -134,7 +134,7 @@ def test_a_larger_imbalance_lets_less_be_sent():
     assert sorted(np.bincount(uneven)) == [4, 8] and len(set(uneven[:8])) == 1
 
 
-@pytest.mark.parametrize("shared_out, expected", ((True, 0.3), (False, 3.0)))
+@pytest.mark.parametrize("divide_transfer_cost, expected", ((True, 0.3), (False, 3.0)))
 def test_what_many_read_ties_less_if_it_is_shared_out(divide_transfer_cost, expected):
     """Ten ops read a hub of 60 bytes, and one of them another tensor of 20."""
     ops = [Op(outputs=(Output(60.0),)), Op(outputs=(Output(20.0),))]
