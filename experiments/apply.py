@@ -3,8 +3,7 @@
     python -m experiments.apply
 
 Memory is what XLA plans beside the arguments: outputs and temporaries, less what is written over
-donated arguments. Time is process time of all cores, the least of several runs in turn. Randomly
-wired networks are also compared with the least that any order needs (see `experiments.wired`).
+donated arguments. Time is process time of all cores, the least of several runs in turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 import gopt
 from experiments import wired
@@ -45,7 +45,7 @@ class Settings(command_line.Settings):
       wirings: how many randomly wired networks of each kind, besides.
       evaluations: of each search.
       confirm: orders that are compiled for each model.
-      repeats: how often each program is timed; 0 for not at all.
+      repeats: how often each program is timed.
       seed: of the searches.
       folder: where the run is saved.
     """
@@ -54,7 +54,7 @@ class Settings(command_line.Settings):
     wirings: int = at_least(0, 20)
     evaluations: int = at_least(1, 20_000)
     confirm: int = at_least(0, 4)
-    repeats: int = at_least(0, 5)
+    repeats: int = at_least(1, 5)
     seed: int = 0
     folder: Path = Path("runs/apply")
 
@@ -63,20 +63,20 @@ class Measured(NamedTuple):
     """Memory without arguments, in bytes, and process time, in s, of the programs of a model."""
 
     name: str
-    default: int
-    memory_scheduler: int
-    found: int  # the best of gopt's orders
-    predicted: int  # prediction for that order
+    group: str  # kind of a randomly wired network; means of a group are reported
+    default: float
+    memory_scheduler: float
+    found: float  # the best of gopt's orders
+    predicted: float  # prediction for that order
     chosen: str  # the best of all, XLA's included; it is timed
-    default_seconds: float = np.nan
-    found_seconds: float = np.nan
-    difference: float = np.nan  # largest difference of the values, see `largest_difference`
-    group: str = ""  # kind of a randomly wired network; means of a group are reported
-    optimum: int = 0  # the least that any order needs; 0 if it is not known
+    default_seconds: float
+    found_seconds: float
+    difference: float  # largest difference of the values, see `largest_difference`
 
 
-def measure(name: str, case: Case, settings: Settings, **known: Any) -> dict[str, Any]:
-    """Return the row of a model as JSON values, with fields that are known before."""
+def measure(name: str, make: Callable[[], Case], group: str, settings: Settings) -> dict[str, Any]:
+    """Return the row of a model as JSON values."""
+    case = make()
     result = gopt.schedule(
         case.fn,
         *case.args,
@@ -96,28 +96,17 @@ def measure(name: str, case: Case, settings: Settings, **known: Any) -> dict[str
     best = min(ours, key=lambda candidate: needs[candidate.name].without_arguments)
     return Measured(
         name=name,
+        group=group,
         default=own.without_arguments,
         memory_scheduler=needs.get("XLA, memory scheduler", own).without_arguments,
         found=needs[best.name].without_arguments,
         predicted=best.decision.peak[0] - own.arguments,
         chosen=result.after.name,
-        **(run(result, case, settings.repeats) if settings.repeats else {}),
-        **known,
+        **run(result, case, settings.repeats),
     )._asdict()
 
 
-def measure_model(name: str, settings: Settings) -> dict[str, Any]:
-    """Return the row of a model."""
-    return measure(name, MODELS[name](), settings)
-
-
-def measure_wired(kind: str, seed: int, settings: Settings) -> dict[str, Any]:
-    """Return the row of a randomly wired network, with its optimum."""
-    case, group = wired.KINDS[kind](seed), f"wired, {kind}"
-    return measure(f"{kind} {seed}", case, settings, group=group, optimum=wired.optimum(seed, case))
-
-
-def run(result: gopt.Result, case: Case, repeats: int) -> dict[str, Any]:
+def run(result: gopt.Result, case: Case, repeats: int) -> dict[str, float]:
     """Return the times of XLA's program and the chosen one, and the difference of their values."""
     args = random_arguments(case.args)
 
@@ -136,12 +125,13 @@ def run(result: gopt.Result, case: Case, repeats: int) -> dict[str, Any]:
 
 def main(settings: Settings) -> None:
     """Measure all models, print the table and save it."""
-    rows = {
-        f"{kind} {first + k}": partial(measure_wired, kind, first + k, settings)
+    networks: dict[str, tuple[Callable[[], Case], str]] = {
+        f"{kind} {first + k}": (partial(wired.KINDS[kind], first + k), f"wired, {kind}")
         for kind, first in FIRST_SEEDS.items()
         for k in range(settings.wirings)
     }
-    rows |= {name: partial(measure_model, name, settings) for name in settings.models}
+    networks |= {name: (MODELS[name], "") for name in settings.models}
+    rows = {name: partial(measure, name, *how, settings) for name, how in networks.items()}
     found = store.collect(settings, "apply.json", rows, "models", "wirings")
     report([Measured(**row) for row in found], settings.folder)
 
@@ -164,11 +154,10 @@ def report(found: Sequence[Measured], folder: Path) -> None:
             ("XLA's memory scheduler, %", _percent("memory_scheduler")),
             ("gopt, %", _percent("found")),
             ("predicted, %", _percent("predicted")),
-            ("over the optimum, %", _percent("found", "optimum")),
             ("chosen", "chosen"),
-            ("XLA, CPU time", _known("default_seconds", format_seconds)),
+            ("XLA, CPU time", lambda row: format_seconds(row["default_seconds"])),
             ("its CPU time, %", _percent("found_seconds", "default_seconds")),
-            ("values differ by", _known("difference", "{:.0e}".format)),
+            ("values differ by", "{difference:.0e}"),
         ),
         folder / "table.md",
     )
@@ -201,30 +190,22 @@ def draw(rows: Mapping[str, Measured]) -> "Figure":
 
 def _mean(rows: Sequence[Measured]) -> Measured:
     """Return the geometric means of randomly wired networks; of differences the largest."""
-
-    def mean(field: str) -> float:
-        return float(np.exp(np.mean(np.log([getattr(row, field) for row in rows]))))
-
     own = sum(row.chosen.startswith("XLA") for row in rows)
-    means: dict[str, Any] = {}
-    for field in Measured._fields:
-        if field.endswith("_seconds"):
-            means[field] = mean(field)
-        elif field == "difference":
-            means[field] = max(row.difference for row in rows)
-        elif field not in ("name", "chosen", "group"):
-            means[field] = round(mean(field))
-    return rows[0]._replace(chosen=f"gopt {len(rows) - own}, XLA {own}", **means)
+    mean = {
+        field: stats.gmean([getattr(row, field) for row in rows])
+        for field in Measured._fields
+        if field not in ("name", "group", "chosen", "difference")
+    }
+    return rows[0]._replace(
+        chosen=f"gopt {len(rows) - own}, XLA {own}",
+        difference=max(row.difference for row in rows),
+        **mean,
+    )
 
 
 def _percent(field: str, base: str = "default") -> Callable[[Any], str]:
-    """Return a function that makes a cell of a difference in %, empty without a known base."""
-    return lambda row: f"{100 * (row[field] / row[base] - 1):+.1f}" if row[base] > 0 else ""
-
-
-def _known(field: str, cell: Callable[[float], str]) -> Callable[[Any], str]:
-    """Return a function that makes a cell, empty if the value is NaN."""
-    return lambda row: "" if np.isnan(row[field]) else cell(row[field])
+    """Return a function that makes a cell of a difference in %."""
+    return lambda row: f"{100 * (row[field] / row[base] - 1):+.1f}"
 
 
 if __name__ == "__main__":

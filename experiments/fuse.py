@@ -120,10 +120,7 @@ def main(settings: Settings) -> None:
             ("block", "block"),
             ("program", "program"),
             ("kernels", given("kernels", lambda row: row["kernels"])),
-            (
-                "their sum, ms",
-                lambda row: (row["predicted"] and milliseconds("predicted")(row)) or "",
-            ),
+            ("their sum, ms", given("predicted", milliseconds("predicted"))),
             ("least, ms", milliseconds("seconds")),
             ("of XLA (95 %)", ratio("ratio")),
             ("wall, of XLA", ratio("wall ratio")),

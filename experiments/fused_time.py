@@ -29,7 +29,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.harness import command_line, store, tables
-from experiments.harness.command_line import UsageError, at_least, choice
+from experiments.harness.command_line import at_least, choice
 from experiments.harness.tables import milliseconds
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import RULES
@@ -82,22 +82,17 @@ class Settings(command_line.Settings):
 
     Attributes:
       blocks: blocks from `BLOCKS`; each takes about ten minutes.
-      configurations: configurations of each block, half of them joined, half cloned.
+      configurations: joined configurations of each block, and as many cloned ones.
       repeats: times that each program is timed in each half; its kernels are timed as often in all.
       seed: seed of the configurations.
       folder: folder of figures, tables and times of kernels.
     """
 
     blocks: tuple[str, ...] = choice(BLOCKS)
-    configurations: int = at_least(4, 40)
+    configurations: int = at_least(2, 20)
     repeats: int = at_least(1, 24)
     seed: int = 0
     folder: Path = Path("runs/fused_time")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.configurations % 4:
-            raise UsageError(f"configurations is {self.configurations}: expected a multiple of 4")
 
 
 def drawn(problem: FusionProblem, count: int, seed: int) -> np.ndarray:
@@ -126,7 +121,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     counts, shares, differences = [], [], []
     every: list[tuple[Group, ...]] = []
     for semantics, problem in problems.items():
-        fuse = drawn(problem, settings.configurations // 2, settings.seed)
+        fuse = drawn(problem, settings.configurations, settings.seed)
         shares.append(fuse[:, problem.configurable].mean(1))
         counts.append(count_work(traced.graph, fuse, rules=SEMANTICS[semantics]))
         for k, bits in enumerate(fuse):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,6 @@ from experiments.harness.command_line import apart, at_least, choice, peak_bytes
 from experiments.throughput.graphs import FAMILIES
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.decoding import keys_shape
-from gopt.cost.schedule.execution import evaluate
 from gopt.cost.schedule.objectives import population_cost
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import Graph
@@ -32,81 +31,41 @@ from gopt.heuristics import HEURISTICS
 from gopt.learning.graphs import to_graphs_tuple
 from gopt.search import brkga
 from gopt.search.parallel import shard_candidates
-from gopt.search.population import uniforms
 from gopt.systems import go, regal
 
 DEVICES = 2
 OBJECTIVE = "peak_memory"
 
 
-@dataclass(frozen=True)
-class Settings(command_line.Settings):
-    """Settings of the measurement.
-
-    Attributes:
-      ops: sizes of the graphs, one after another.
-      stages: stages to measure, from `STAGES`; by default all.
-      candidates: candidates that are evaluated at once.
-      population: population of the searches; larger populations need more memory.
-      evaluations: budget of a search.
-      samples: actions in a gradient step.
-      seed: seed of graphs, keys and actions.
-      folder: folder of the run.
-    """
-
-    ops: tuple[int, ...] = at_least(1, (80_000,))
-    stages: tuple[str, ...] = choice(lambda: STAGES, ())
-    candidates: int = at_least(1, 128)
-    population: int = at_least(1, 100)
-    evaluations: int = at_least(1, 500)
-    samples: int = at_least(1, 8)
-    seed: int = 0
-    folder: Path = Path("runs/large")
+Stage = tuple[Callable[..., Any], *tuple[Any, ...]]  # a function and its arguments
 
 
-class Spent(NamedTuple):
-    """Time of a stage."""
-
-    compiling: float  # s
-    running: float  # s
-
-
-def heuristics(settings: Settings, graph: Graph) -> Spent:
-    """Measure all heuristics."""
+def heuristics(settings: "Settings", graph: Graph) -> Stage:
+    """Return all heuristics."""
     problem = _problem(graph)
-    return _on_host(lambda: [heuristic(problem) for heuristic in HEURISTICS.values()])
+    return ((lambda: [heuristic(problem) for heuristic in HEURISTICS.values()]),)
 
 
-def evaluation(settings: Settings, graph: Graph) -> Spent:
-    """Measure drawing candidates and computing their complete costs."""
-
-    def run(key: jax.Array, problem: Problem) -> Any:
-        keys = uniforms(key, keys_shape(problem), settings.candidates)
-        return shard_candidates(jax.vmap(partial(evaluate, problem)))(keys)
-
-    return _on_devices(run, jax.random.key(settings.seed), _problem(graph))
-
-
-def search(settings: Settings, graph: Graph) -> Spent:
-    """Measure a run of BRKGA."""
+def search(settings: "Settings", graph: Graph) -> Stage:
+    """Return a run of BRKGA."""
     run = partial(_minimize, settings, brkga.uniform)
-    return _on_devices(run, jax.random.key(settings.seed), _problem(graph))
+    return run, jax.random.key(settings.seed), _problem(graph)
 
 
-def features(settings: Settings, graph: Graph) -> Spent:
-    """Measure computing the features that the policy reads."""
-    return _on_host(partial(to_graphs_tuple, graph))
+def features(settings: "Settings", graph: Graph) -> Stage:
+    """Return the computation of the features that the policy reads."""
+    return to_graphs_tuple, graph
 
 
-def policy(settings: Settings, graph: Graph) -> Spent:
-    """Measure the policy, which proposes a distribution of the genes of each op."""
+def policy(settings: "Settings", graph: Graph) -> Stage:
+    """Return the policy, which proposes a distribution of the genes of each op."""
     params, sizes = _policy()
     act = partial(regal.act, None, settings=sizes)
-    return _on_devices(act, params, regal.on_devices(to_graphs_tuple(graph), DEVICES))
+    return act, params, regal.on_devices(to_graphs_tuple(graph), DEVICES)
 
 
-def guided_search(settings: Settings, graph: Graph) -> Spent:
-    """Measure a run of REGAL, including the policy."""
+def guided_search(settings: "Settings", graph: Graph) -> Stage:
+    """Return a run of REGAL, including the policy."""
     params, sizes = _policy()
 
     def run(key: jax.Array, params: Any, inputs: Any, problem: Problem) -> jax.Array:
@@ -114,11 +73,11 @@ def guided_search(settings: Settings, graph: Graph) -> Spent:
         return _minimize(settings, regal.proposal(problem, action, sizes), key, problem)
 
     inputs = regal.on_devices(to_graphs_tuple(graph), DEVICES)
-    return _on_devices(run, jax.random.key(settings.seed), params, inputs, _problem(graph))
+    return run, jax.random.key(settings.seed), params, inputs, _problem(graph)
 
 
-def gradient_step(settings: Settings, graph: Graph) -> Spent:
-    """Measure a training step, without the searches that give the rewards."""
+def gradient_step(settings: "Settings", graph: Graph) -> Stage:
+    """Return a training step, without the searches that give the rewards."""
     params, sizes = _policy()
     state = regal.start(params, settings=sizes)
     rewards = -jnp.linspace(0.9, 1.1, settings.samples)
@@ -130,17 +89,17 @@ def gradient_step(settings: Settings, graph: Graph) -> Spent:
         gradient, _ = slope(state.params, regal.Trajectory(*batch), settings=sizes)
         return state.apply_gradients(grads=gradient)
 
-    return _on_devices(step, jax.random.key(settings.seed), state, to_graphs_tuple(graph))
+    return step, jax.random.key(settings.seed), state, to_graphs_tuple(graph)
 
 
-def go_policy(settings: Settings, graph: Graph) -> Spent:
-    """Measure a forward pass of GO's network over all ops."""
+def go_policy(settings: "Settings", graph: Graph) -> Stage:
+    """Return a forward pass of GO's network over all ops."""
     _, inputs, state = _go(settings, graph)
-    return _on_devices(partial(go.embed, settings=go.Settings()), state.params, inputs)
+    return partial(go.embed, settings=go.Settings()), state.params, inputs
 
 
-def go_step(settings: Settings, graph: Graph) -> Spent:
-    """Measure a training step of GO, including its draws and costs."""
+def go_step(settings: "Settings", graph: Graph) -> Stage:
+    """Return a training step of GO, including its draws and costs."""
     problem, inputs, state = _go(settings, graph)
 
     def step(key: jax.Array, state: Any, inputs: Any, problem: Problem) -> Any:
@@ -148,12 +107,11 @@ def go_step(settings: Settings, graph: Graph) -> Spent:
         start = go.begin(problem, jnp.zeros(problem.shape.ops, jnp.int32), simulator)
         return go.tune(key, state, inputs, start, simulator, steps=1, settings=go.Settings())[0]
 
-    return _on_devices(step, jax.random.key(settings.seed), state, inputs, problem)
+    return step, jax.random.key(settings.seed), state, inputs, problem
 
 
-STAGES: dict[str, Callable[[Settings, Graph], Spent]] = {
+STAGES: dict[str, Callable[["Settings", Graph], Stage]] = {
     "all heuristics": heuristics,
-    "evaluate": evaluation,
     "BRKGA": search,
     "features": features,
     "policy": policy,
@@ -162,12 +120,48 @@ STAGES: dict[str, Callable[[Settings, Graph], Spent]] = {
     "GO: policy": go_policy,
     "GO: step of training": go_step,
 }
+ON_HOST = ("all heuristics", "features")  # NumPy code, which is not compiled
+
+
+@dataclass(frozen=True)
+class Settings(command_line.Settings):
+    """Settings of the measurement.
+
+    Attributes:
+      ops: sizes of the graphs, one after another.
+      stages: stages to measure, from `STAGES`; by default all.
+      population: population of the searches; larger populations need more memory.
+      evaluations: budget of a search.
+      samples: actions in a gradient step.
+      seed: seed of graphs, keys and actions.
+      folder: folder of the run.
+    """
+
+    ops: tuple[int, ...] = at_least(1, (80_000,))
+    stages: tuple[str, ...] = choice(STAGES)
+    population: int = at_least(1, 100)
+    evaluations: int = at_least(1, 500)
+    samples: int = at_least(1, 8)
+    seed: int = 0
+    folder: Path = Path("runs/large")
 
 
 def run(stage: str, family: str, ops: int, settings: Settings) -> dict[str, Any]:
-    """Return the time of one stage on one graph, and the peak memory of this process so far."""
-    spent = STAGES[stage](settings, FAMILIES[family](settings.seed, ops))
-    return {"graph": family, "ops": ops, "stage": stage, **spent._asdict(), "peak": peak_bytes()}
+    """Return the times of one stage on one graph, and the peak memory of this process so far."""
+    fn, *args = STAGES[stage](settings, FAMILIES[family](settings.seed, ops))
+    began = time.perf_counter()
+    if stage not in ON_HOST:
+        fn = jax.jit(fn).lower(*args).compile()
+    between = time.perf_counter()
+    jax.block_until_ready(fn(*args))
+    return {
+        "graph": family,
+        "ops": ops,
+        "stage": stage,
+        "compiling": between - began,
+        "running": time.perf_counter() - between,
+        "peak": peak_bytes(),
+    }
 
 
 def main(settings: Settings) -> None:
@@ -176,12 +170,12 @@ def main(settings: Settings) -> None:
         f"{stage}, {family}, {ops} ops": partial(
             apart, run, stage, family, ops, settings, cached=False
         )
-        for stage, family, ops in product(settings.stages or STAGES, FAMILIES, settings.ops)
+        for stage, family, ops in product(settings.stages, FAMILIES, settings.ops)
     }
     found = store.collect(settings, "large.json", rows, "stages", "ops")
     tables.show_rows(
-        f"Graphs on {DEVICES} devices: {settings.candidates} candidates evaluated, "
-        f"{settings.evaluations} evaluations a search, population {settings.population}",
+        f"Graphs on {DEVICES} devices: {settings.evaluations} evaluations a search, "
+        f"population {settings.population}",
         found,
         (
             ("stage", "{graph}: {stage}"),
@@ -221,20 +215,6 @@ def _minimize(
         settings=brkga.Settings(size, elites=size // 5, mutants=size // 10),
         proposal=proposal,
     ).cost
-
-
-def _on_host(fn: Callable[[], Any]) -> Spent:
-    began = time.perf_counter()
-    fn()
-    return Spent(0.0, time.perf_counter() - began)
-
-
-def _on_devices(fn: Callable[..., Any], *args: Any) -> Spent:
-    began = time.perf_counter()
-    compiled = jax.jit(fn).lower(*args).compile()
-    between = time.perf_counter()
-    jax.block_until_ready(compiled(*args))
-    return Spent(between - began, time.perf_counter() - between)
 
 
 if __name__ == "__main__":

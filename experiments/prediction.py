@@ -150,9 +150,12 @@ def main(settings: Settings) -> None:
     """Measure all models, print the table and save it."""
     made = {name: partial(measure, name, settings) for name in settings.models}
     found = store.collect(settings, "prediction.json", made, "models")
+    for row in found:
+        for by in ("equations", "kernels"):
+            row[f"ranks of {by}"], row[f"error of {by}"] = agreement(row["measured"], row[by])
     tables.show_rows(
         f"Memory beside arguments in {settings.orders} orders, predicted and measured",
-        [row | _agreements(row) for row in found],
+        found,
         (
             ("model", "name"),
             ("least measured", lambda row: format_bytes(min(row["measured"]))),
@@ -167,14 +170,6 @@ def main(settings: Settings) -> None:
         ),
         settings.folder / "table.md",
     )
-
-
-def _agreements(row: Any) -> dict[str, float]:
-    found = dict[str, float]()
-    for field in ("equations", "kernels"):
-        ranks, error = agreement(row["measured"], row[field])
-        found |= {f"ranks of {field}": ranks, f"error of {field}": error}
-    return found
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import tyro
 from gopt.measure.timing import cores as available_cores
 
 Result = TypeVar("Result")
-Known = Collection[str] | Callable[[], Collection[str]]
 
 
 def start(devices: int | None = None) -> None:
@@ -57,15 +56,15 @@ def keep_memory() -> bool:
     return all(mallopt(*setting) for setting in settings.items())
 
 
-def choice(known: Known, default: str | Iterable[str] | None = None) -> Any:
+def choice(known: Collection[str], default: str | Iterable[str] | None = None) -> Any:
     """Return a field of settings that holds one name, or several.
 
     Args:
-      known: names to choose from, or a function that returns them; help texts list them.
+      known: names to choose from; help texts list them.
       default: one name, or several; by default all of them.
     """
     if not isinstance(default, str):
-        default = tuple(_names(known) if default is None else default)
+        default = tuple(known if default is None else default)
     return dataclasses.field(default=default, metadata={"choices": known})
 
 
@@ -87,7 +86,7 @@ class Settings:
             value = getattr(self, field.name)
             values = value if isinstance(value, tuple) else (value,)
             if "choices" in field.metadata:
-                check_names(field.name, values, _names(field.metadata["choices"]))
+                check_names(field.name, values, field.metadata["choices"])
             if "least" in field.metadata:
                 least = field.metadata["least"]
                 if not values or min(values) < least:
@@ -113,10 +112,6 @@ class TrainedSettings(Settings):
         super().__post_init__()
         if self.train and self.weights is not None:
             raise UsageError("weights are given, and train is set: expected one of them")
-
-
-def _names(known: Known) -> Collection[str]:
-    return known() if callable(known) else known
 
 
 class UsageError(ValueError):
@@ -170,7 +165,7 @@ def _listed_choices(settings: type[Any]) -> Iterator[None]:
     before = dict(settings.__annotations__)
     for field in dataclasses.fields(settings):
         if "choices" in field.metadata:
-            one: Any = Literal[tuple(_names(field.metadata["choices"]))]
+            one: Any = Literal[tuple(field.metadata["choices"])]
             is_one = isinstance(field.default, str)
             settings.__annotations__[field.name] = one if is_one else tuple[one, ...]  # type: ignore[valid-type]
     try:

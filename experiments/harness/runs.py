@@ -119,18 +119,6 @@ def alike(runs: int, tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (runs, *jnp.shape(x))), tree)
 
 
-def timed_runs(ready: Any, keys: jax.Array, *rows: Any) -> tuple[Found, float]:
-    """Return the results of a search from random keys, and the CPU time of a run in s.
-
-    Args:
-      ready: compiled search over rows.
-      keys: random keys, `[S]`.
-      *rows: further arguments of the search.
-    """
-    found, seconds = timed(lambda: ready(keys, *rows))
-    return jax.device_get(found), seconds / len(keys)
-
-
 def run(ready: Any, keys: jax.Array, *rows: Any, cost: Callable[[Any], Any]) -> Runs:
     """Return the results of a compiled search from random keys.
 
@@ -143,10 +131,13 @@ def run(ready: Any, keys: jax.Array, *rows: Any, cost: Callable[[Any], Any]) -> 
     Raises:
       RuntimeError: a best candidate does not have the reported cost.
     """
-    found, seconds = timed_runs(ready, keys, *rows)
-    for k, reported in enumerate(found.cost):
-        check_cost(reported, cost(jax.tree.map(lambda x, k=k: x[k], found.best)))
-    return Runs(found.cost, found.evaluations[0], found.history, top(found), seconds)
+    found, seconds = timed(lambda: ready(keys, *rows))
+    found = jax.device_get(found)
+    candidates = [jax.tree.map(lambda x, k=k: x[k], found.best) for k in range(len(keys))]
+    for reported, candidate in zip(found.cost, candidates, strict=True):
+        check_cost(reported, cost(candidate))
+    best, each = candidates[int(np.argmin(found.cost))], seconds / len(keys)
+    return Runs(found.cost, found.evaluations[0], found.history, best, each)
 
 
 class Timed(NamedTuple):
@@ -166,11 +157,6 @@ def timed(call: Callable[[], Any]) -> Timed:
     began = time.process_time()
     result = jax.block_until_ready(call())
     return Timed(result, time.process_time() - began)
-
-
-def top(found: Found) -> Any:
-    """Return the best candidate of all runs of a search."""
-    return jax.tree.map(lambda x: x[int(np.argmin(found.cost))], found.best)
 
 
 def check_cost(cost: Any, again: Any) -> None:

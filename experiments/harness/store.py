@@ -42,37 +42,11 @@ class Store:
 
     def row(self, name: str, make: Callable[[], Any]) -> Any:
         """Return a row of JSON values from its file; a missing one is made and written first."""
-        if self.find(name) is None:
-            self.keep(name, make())
-        return self.find(name)
-
-    def rows(
-        self,
-        makes: Mapping[str, Callable[[], Any]],
-        tell: Callable[[list[Any]], None] = lambda found: None,
-    ) -> list[Any]:
-        """Return several rows, as `row` does.
-
-        Args:
-          makes: functions that make a row, or a list of rows, by name.
-          tell: function that receives all rows so far whenever one is done.
-        """
-        found = list[Any]()
-        for name, make in track(makes.items(), "rows", len(makes)):
-            row = self.row(name.replace("/", "-"), make)
-            found += row if isinstance(row, list) else [row]
-            tell(found)
-        return found
-
-    def find(self, name: str) -> Any:
-        """Return a row of JSON values, or None if it is missing."""
         path = self._folder / f"{name}.json"
-        return json.loads(path.read_text())["row"] if path.exists() else None
-
-    def keep(self, name: str, row: Any) -> None:
-        """Write a row of JSON values atomically."""
-        kept = {"about": self._about, "versions": versions(), "row": row}
-        save_json(self._folder / f"{name}.json", kept)
+        if not path.exists():
+            made = {"about": self._about, "versions": versions(), "row": make()}
+            save_json(path, made)
+        return json.loads(path.read_text())["row"]
 
     def arrays(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, np.ndarray]:
         """Return arrays by name; missing ones are made and written first.
@@ -111,7 +85,6 @@ def collect(
     file: str,
     rows: Mapping[str, Callable[[], Any]],
     *others: str,
-    about: Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """Return the rows of a table; rows missing from the settings' folder are made first.
 
@@ -123,11 +96,15 @@ def collect(
       file: name of the file with all rows.
       rows: functions that make a row of JSON values, or a list of rows, by name.
       *others: names of settings that may differ between rows of one folder.
-      about: further JSON values that all rows share.
     """
     save_settings(settings.folder, settings)
-    store = Store(settings.folder / "rows", {**described(settings, *others), **(about or {})})
-    return store.rows(rows, lambda found: save_json(settings.folder / file, found))
+    store = Store(settings.folder / "rows", described(settings, *others))
+    found = list[Any]()
+    for name, make in track(rows.items(), "rows", len(rows)):
+        row = store.row(name.replace("/", "-"), make)
+        found += row if isinstance(row, list) else [row]
+        save_json(settings.folder / file, found)
+    return found
 
 
 def described(settings: Any, *others: str) -> dict[str, Any]:

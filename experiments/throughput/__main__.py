@@ -55,9 +55,7 @@ PARTS: dict[str, Sequence[Column]] = {
     "fusion": (
         *(*OPS, ("configurable", "configurable"), COUNT),
         ("ops in", lambda row: "several kernels" if row["clones"] else "one"),
-        ("gopt, 1/s", rate("gopt")),
-        ("of compiled", ratio("alone")),
-        ("of its own algorithm, compiled", ratio("as words")),
+        *COMPILED,
     ),
 }
 EXPONENTS: tuple[Column, ...] = (

@@ -1,4 +1,4 @@
-"""Time of a whole BRKGA run: gopt, and other packages with the compiled decoder."""
+"""Time of a whole BRKGA run: gopt, and pymoo with the compiled decoder."""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,20 +41,23 @@ def search(population: int, *, evaluations: int, rounds: int, seed: int) -> list
     fresh = population - settings.elites
     generations = max(0, evaluations - population) // fresh
     evaluations = population + generations * fresh
-    costs = {"gopt": population_cost(problem, "peak_memory"), WITHOUT_COSTS: _sum_of_genes}
-    calls: dict[str, Callable[[], Any]] = {}
-    for name, cost in costs.items():
+    how: Any = {"settings": settings, "bias": BIAS}
 
-        def run(key: jax.Array, cost: Any = cost) -> jax.Array:
+    def ours(cost: Callable[[Keys], jax.Array]) -> Callable[[], jax.Array]:
+        def run(key: jax.Array) -> jax.Array:
             spread = shard_candidates(cost)
-            run_settings: Any = {"evaluations": evaluations, "settings": settings, "bias": BIAS}
-            return brkga.minimize(key, spread, template, **run_settings).cost
+            return brkga.minimize(key, spread, template, evaluations=evaluations, **how).cost
 
-        calls[name] = partial(jax.jit(run), jax.random.key(seed))
+        return partial(jax.jit(run), jax.random.key(seed))
+
     peer_cost = compiled_evaluation(compiled.tables(problem), "peak memory")
-    how: Any = {"settings": settings, "bias": BIAS, "generations": generations, "seed": seed}
-    for name, peer in evolution.SEARCHES.items():
-        calls[name] = partial(peer, peer_cost, template, **how)
+    calls: dict[str, Callable[[], Any]] = {
+        "gopt": ours(population_cost(problem, "peak_memory")),
+        WITHOUT_COSTS: ours(_sum_of_genes),
+        "pymoo": partial(
+            evolution.pymoo, peer_cost, template, generations=generations, seed=seed, **how
+        ),
+    }
     best = {name: to_bytes(problem, float(find())) for name, find in calls.items()}
     return [
         {

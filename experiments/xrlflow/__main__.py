@@ -12,9 +12,9 @@ rewrites, and the model as read. The finalist that is fastest when timed again i
 all programs of a model are timed together, in interleaved rounds. Agents start from the shipped
 weights, from random weights, or from a file of `experiments.xrlflow.pretraining` (`--weights`).
 
-An interrupted run resumes: rows of models and seeds are kept, and training continues from its
-checkpoints. The agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the
-extras `rewriting` and `xrlflow`.
+An interrupted run resumes: rows of models and seeds are kept, and times of ops and programs. The
+agents of the first seed are saved, for `experiments.xrlflow.shapes`. Needs the extras `rewriting`
+and `xrlflow`.
 """
 
 import dataclasses
@@ -37,9 +37,6 @@ MODELS = (
     *("BERT", "ViT", "DALL-E", "T-T", "Inception-v3", "SqueezeNet", "ResNeXt-50"),
     *(f"{name}, matrices alone" for name in ("BERT", "ViT", "DALL-E", "T-T")),
 )
-# Format of rows. Since 2, ops are measured with weights as cold as the model's, and the program of
-# an agent's likeliest rewrites is a finalist.
-_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Settings(methods.Settings):
       players: agents, and episodes without learning.
       weights: initial weights of the agent: "shipped", "random", or a file.
       seeds: runs of each player.
-      folder: folder of figures, tables, checkpoints and times.
+      folder: folder of figures, tables, agents and times.
     """
 
     models: tuple[str, ...] = choice(EVERY, MODELS)
@@ -68,10 +65,7 @@ def run(name: str, seed: int, settings: Settings) -> dict[str, Any]:
     played, clocks = games.game(name, EVERY[name]()), games.clocks(settings.folder)
     searched = {each: methods.search(each, played, clocks) for each in settings.baselines}
     params, own = methods.begin(settings.weights, dataclasses.replace(settings, seed=seed))
-    folder = settings.folder / "play" / f"seed_{seed}"
-    found = {
-        each: methods.player(each, played, clocks, params, own, folder) for each in settings.players
-    }
+    found = {each: methods.player(each, played, clocks, params, own) for each in settings.players}
     if seed == settings.seed and "X-RLflow" in found:
         saved, trained = settings.folder / "agents" / f"{name}.npz", found["X-RLflow"].params
         xrlflow.save(saved, trained, own.agent, origin=store.origin(settings))
@@ -151,14 +145,13 @@ def show(rows: Sequence[dict[str, Any]], settings: Settings) -> None:
 
 def main(settings: Settings) -> None:
     """Run all methods on all models, print the tables and save them."""
-    played = {name: methods.PLAYERS[name]._asdict() for name in settings.players}
     seeds = range(settings.seed, settings.seed + settings.seeds)
     makes = {
         f"{name}, seed {seed}": partial(run, name, seed, settings)
         for name, seed in product(settings.models, seeds)
     }
-    others, about = ("models", "seeds", "seed"), {"version": _VERSION, "played": played}
-    show(store.collect(settings, "xrlflow.json", makes, *others, about=about), settings)
+    found = store.collect(settings, "xrlflow.json", makes, "models", "seeds", "seed")
+    show(found, settings)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Settings(methods.Settings):
     Attributes:
       models: models to rewrite.
       variants: variants of rewards and of parts of the network.
-      folder: folder of figures, the table, checkpoints and times.
+      folder: folder of figures, the table and times.
     """
 
     models: tuple[str, ...] = choice(EVERY, ("NasRNN", "ResNet-18", "SqueezeNet, ONNX"))
@@ -74,8 +74,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
             agent=dataclasses.replace(settings.agent, **changes),
         )
         params, own = methods.begin("random", own)
-        folder = settings.folder / "play" / variant.replace(" ", "_").replace(",", "")
-        found[variant] = methods.player("X-RLflow", played, clocks, params, own, folder)
+        found[variant] = methods.player("X-RLflow", played, clocks, params, own)
         jax.clear_caches()
     return {"model": name, "found": methods.finished(played, found, clocks, settings)}
 

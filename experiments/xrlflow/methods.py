@@ -13,7 +13,6 @@ import jax
 from experiments.harness.command_line import at_least
 from experiments.rewrite.searches import SEARCHES
 from experiments.xrlflow import comparing, training
-from experiments.xrlflow.climbing import climb
 from experiments.xrlflow.games import Clocks, Game
 from experiments.xrlflow.training import Player
 from gopt.rewriting import RULES
@@ -26,12 +25,10 @@ BASELINES = {
     "Tensat": "saturation",
     "PET": "partial equivalence",
 }
-CLIMBING = "climbing"
-# An agent that learns, one that does not, hill climbing by its proposals, and random episodes.
+# An agent that learns, one that does not, and random episodes.
 PLAYERS = {
     "X-RLflow": Player(learning=True, going_on=0.5),
     "agent": Player(learning=False, going_on=0.5),
-    CLIMBING: Player(learning=False, going_on=1.0),
     "random, going on": Player(learning=False, going_on=0.5, at_random=True),
     "random": Player(learning=False, at_random=True),
 }
@@ -100,9 +97,7 @@ def search(name: str, played: Game, clocks: Clocks) -> Program:
     return Program(found.roots, found.rewrites, time.perf_counter() - begin)
 
 
-def player(
-    name: str, played: Game, clocks: Clocks, params: Any, settings: Settings, folder: Path
-) -> Program:
+def player(name: str, played: Game, clocks: Clocks, params: Any, settings: Settings) -> Program:
     """Return the result of one of `PLAYERS`.
 
     The finalists are the fastest programs, the program of an agent's likeliest rewrites, and the
@@ -114,19 +109,11 @@ def player(
       clocks: measured times.
       params: parameters of the initial agent.
       settings: settings of play.
-      folder: folder of checkpoints.
     """
     begin = time.perf_counter()
-    if name == CLIMBING:
-        rare = dataclasses.replace(settings.agent, every=settings.agent.horizon)
-        settings = dataclasses.replace(settings, agent=rare)
     seat = training.Seat(played, clocks, settings)
     known = [] if PLAYERS[name].at_random else [seat.likeliest(params)]
-    if name == CLIMBING:
-        came = climb(seat, params, seed=settings.seed)
-    else:
-        own = folder / f"{played.name}, {name}".replace(" ", "_").replace(",", "")
-        came = training.play([seat], params, PLAYERS[name], settings, own)
+    trained, history = training.play([seat], params, PLAYERS[name], settings)
     best = {one.name: one for one in (*seat.best, *known, seat.start())}
     finalists = [seat.program(one.actions) for one in best.values()]
     measured = comparing.compare(
@@ -138,9 +125,9 @@ def player(
     equal = [k for k in range(len(finalists)) if measured[str(k)]["equal"]]
     chosen = min(equal, key=lambda k: measured[str(k)]["ratio"][0], default=None)
     roots, rules = (played.roots, []) if chosen is None else finalists[chosen]
-    taken = time.perf_counter() - begin + came.resumed
+    taken = time.perf_counter() - begin
     told = [seconds / seat.env.first for seconds in seat.known.values()]
-    return Program(roots, rules, taken, came.history, told, came.params)
+    return Program(roots, rules, taken, history, told, trained)
 
 
 def finished(

@@ -5,8 +5,8 @@
 The models are small, so that a program is compiled and measured soon, and a rewrite is a large part
 of it. In the end the initial and the trained agent each rewrite models of other families at once,
 by their likeliest rewrites. These programs are measured once, so small differences are noise.
-Resumes where it was interrupted; the file is `agent.npz` in the folder. Needs the extras
-`rewriting`, `xrlflow` and `onnx`.
+Times of programs are kept if it is interrupted. The file is `agent.npz` in the folder. Needs the
+extras `rewriting`, `xrlflow` and `onnx`.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Settings(training.Settings):
       models: models from `MODELS`.
       weights: initial weights of the agent: "random", "shipped", or a file.
       validation: models that are rewritten in the end, from `experiments.rewrite.models.EVERY`.
-      folder: folder of checkpoints, times, and the result.
+      folder: folder of times and of the result.
     """
 
     models: tuple[str, ...] = choice(MODELS)
@@ -78,14 +78,12 @@ def at_once(
 
 def gained(history: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return rows of a table: ten rounds each, and the mean reward of an episode in them."""
-    rounds: dict[int, list[float]] = {}
+    tens: dict[int, list[Any]] = {}
     for row in history:
-        rounds.setdefault(row["update"], []).append(row["reward"])
-    means = [float(np.mean(rewards)) for rewards in rounds.values()]
-    tens = [means[k : k + 10] for k in range(0, len(means), 10)]
+        tens.setdefault(row["update"] // 10, []).append((row["update"] + 1, row["reward"]))
     return [
-        (f"{10 * k + 1} to {10 * k + len(ten)}", f"{np.mean(ten):.1f}")
-        for k, ten in enumerate(tens)
+        (f"{ten[0][0]} to {ten[-1][0]}", f"{np.mean([reward for _, reward in ten]):.1f}")
+        for ten in tens.values()
     ]
 
 
@@ -95,14 +93,14 @@ def main(settings: Settings) -> None:
     params, own = methods.begin(settings.weights, settings)
     played = [games.game(name, forward(name, **MODELS[name])) for name in settings.models]
     seats = [training.Seat(each, clocks, own) for each in played]
-    came = training.play(seats, params, training.Player(), own, settings.folder / "play")
+    trained, history = training.play(seats, params, training.Player(), own)
     saved = settings.folder / "agent.npz"
-    xrlflow.save(saved, came.params, own.agent, origin=store.origin(settings))
-    store.save_json(settings.folder / "history.json", came.history)
+    xrlflow.save(saved, trained, own.agent, origin=store.origin(settings))
+    store.save_json(settings.folder / "history.json", history)
     tables.show(
         "Mean reward of an episode, hundredths of the model's time",
         ("rounds", "reward"),
-        gained(came.history),
+        gained(history),
         settings.folder / "learning.md",
     )
     tables.show(
@@ -111,7 +109,7 @@ def main(settings: Settings) -> None:
         [(each.game.name, f"{each.best[0].share:.4f}") for each in seats],
         settings.folder / "models.md",
     )
-    agents = {"before": params, "trained": came.params}
+    agents = {"before": params, "trained": trained}
     tables.show(
         "What an agent makes of other models at once, as a share of the model as it is (once)",
         ("model", *agents),

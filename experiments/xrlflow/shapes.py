@@ -3,9 +3,9 @@
     python -m experiments.xrlflow                 # trains an agent for each model first
     python -m experiments.xrlflow.shapes
 
-The agent of each model plays on other shapes, without learning, with few measurements. So do its
-initial agent and hill climbing. They are compared with searches, and with an agent that is trained
-there. Needs the extras `rewriting` and `xrlflow`.
+The agent of each model plays on other shapes, without learning, with few measurements. So does its
+initial agent. They are compared with searches, and with an agent that is trained there. Needs the
+extras `rewriting` and `xrlflow`.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Settings(methods.Settings):
       few: measurements of players that are not trained there.
       weights: initial weights of agents, see `experiments.xrlflow`.
       agents: folder of trained agents, a file for each model.
-      folder: folder of figures, tables, checkpoints and times.
+      folder: folder of figures, tables and times.
     """
 
     models: tuple[str, ...] = choice(SHAPES)
@@ -59,14 +59,12 @@ def run(name: str, value: int, settings: Settings) -> dict[str, Any]:
     found = {each: methods.search(each, played, clocks) for each in settings.baselines}
     few = dataclasses.replace(settings, measurements=settings.few)
     began, trained = settings.weights, settings.agents / f"{name}.npz"
-    for column, player, weights, own, folder in (
-        ("trained there", "X-RLflow", began, settings, "play"),
-        ("trained elsewhere", "agent", trained, few, "play"),
-        ("as it began", "agent", began, few, "as it began"),
-        ("climbing", "climbing", began, few, "play"),
+    for column, player, weights, own in (
+        ("trained there", "X-RLflow", began, settings),
+        ("trained elsewhere", "agent", trained, few),
+        ("as it began", "agent", began, few),
     ):
-        begun = methods.begin(weights, own)
-        found[column] = methods.player(player, played, clocks, *begun, settings.folder / folder)
+        found[column] = methods.player(player, played, clocks, *methods.begin(weights, own))
     rows = methods.finished(played, found, clocks, settings)
     return {"model": name, axis: value, "shape": f"{axis} {value}", "found": rows}
 
@@ -101,7 +99,7 @@ def main(settings: Settings) -> None:
         share = kept(row["found"])
         return "" if share is None else f"{share:.2f}"
 
-    by = (*settings.baselines, "trained there", "trained elsewhere", "as it began", "climbing")
+    by = (*settings.baselines, "trained there", "trained elsewhere", "as it began")
     tables.show_rows(
         f"Process time, of the model as read (95 % of {settings.repeats} rounds, one seed)",
         store.collect(settings, "shapes.json", rows, "models"),

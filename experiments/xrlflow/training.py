@@ -4,17 +4,15 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from rich.progress import track
 
 from experiments.harness import command_line
 from experiments.harness.command_line import at_least, choice
 from experiments.xrlflow.games import REWARDS, Clocks, Game, Seconds
-from gopt.learning.train import run
-from gopt.program.hashing import digest_arrays
 from gopt.rewriting.ir.digests import digest
 from gopt.systems import xrlflow
 
@@ -70,20 +68,6 @@ class Reached(NamedTuple):
     actions: list[int]
     share: float
     name: str
-
-
-class Played(NamedTuple):
-    """Result of play.
-
-    Attributes:
-      params: parameters of the agent.
-      history: metrics, a row for each round and game.
-      resumed: time of the rounds before an interruption, s.
-    """
-
-    params: Any
-    history: list[dict[str, Any]]
-    resumed: float = 0.0
 
 
 class Seat:
@@ -168,139 +152,80 @@ class Seat:
 
 
 def play(
-    seats: Sequence[Seat], params: Any, player: Player, settings: Settings, folder: Path
-) -> Played:
+    seats: Sequence[Seat], params: Any, player: Player, settings: Settings
+) -> tuple[Any, list[dict[str, Any]]]:
     """Play games in turn; a player that learns is updated after each round of episodes.
-
-    Resumes from the newest checkpoint in `folder`. The result equals an uninterrupted run's, if
-    measured times are equal.
 
     Args:
       seats: games, made with the same settings.
       params: initial parameters of the agent.
       player: way of playing.
       settings: settings of play.
-      folder: folder of checkpoints.
 
-    Raises:
-      ValueError: the folder holds checkpoints of other settings.
+    Returns:
+      The parameters of the agent, and metrics, a row for each round and game.
     """
-    same = {name: getattr(settings, name) for name in ("reward", "measurements", "updates", "seed")}
-    described = {
-        **dataclasses.asdict(settings.agent),
-        **player._asdict(),
-        **same,
-        "games": [[each.game.name, each.name(each.game.roots)] for each in seats],
-        "begun": digest_arrays(params),
-    }
-    rounds = _Rounds(seats, player, settings)
-    names = ", ".join(each.game.name for each in seats)
-    state, _ = run(
-        xrlflow.start(params, settings=settings.agent),
-        rounds.play,
-        steps=settings.updates,
-        folder=folder,
-        described=described,
-        checkpoint_every=1,
-        notes=rounds,
-        is_over=lambda: all(each.is_spent for each in seats),
-        label=f"{'learning' if player.learning else 'playing'}: {names}",
-    )
-    return Played(jax.device_get(state.params), rounds.history, rounds.resumed)
-
-
-@dataclass
-class _Rounds:
-    """Rounds of episodes, whose progress is saved with each checkpoint.
-
-    Attributes:
-      seats: games.
-      player: way of playing.
-      settings: settings of play.
-      history: metrics, a row for each round and game.
-      resumed: time of the rounds before an interruption, s.
-    """
-
-    seats: Sequence[Seat]
-    player: Player
-    settings: Settings
-    history: list[dict[str, Any]] = field(default_factory=list)
-    resumed: float = 0.0
-
-    def __post_init__(self) -> None:
-        is_random = self.player.at_random
-        self._policy = xrlflow.uniform if is_random else xrlflow.policy(self.settings.agent)
-
-    def play(
-        self, index: int, state: xrlflow.TrainState
-    ) -> tuple[xrlflow.TrainState, dict[str, float]]:
-        """Play a round, and return the state after learning from it."""
-        played: dict[str, list[tuple[xrlflow.Episode, float]]] = {}
-        learned: list[tuple[Seat, xrlflow.Episode, xrlflow.Size]] = []
-        seed, agent = self.settings.seed, self.settings.agent
-        for number in range(agent.episodes):
-            still = [each for each in self.seats if not each.is_spent]
-            if not still:
-                break
-            seat = still[(index * agent.episodes + number) % len(still)]
-            begin = time.perf_counter()
-            episode = self._episode(seat, state.params, (seed, index, number))
-            taken = time.perf_counter() - begin
-            played.setdefault(seat.game.name, []).append((episode, taken))
-            if not seat.is_spent:  # else rewards may be unknown
-                learned.append((seat, episode, seat.env.size))
-        seats, rows = {each.game.name: each for each in self.seats}, []
-        for name, own in played.items():
-            gains = [episode.reward.sum() for episode, _ in own]
-            seats[name].returns += map(float, gains)
-            row = {
-                "game": name,
-                "update": index,
-                "reward": float(np.mean(gains)),
-                "rewrites": sum(len(episode.action) for episode, _ in own),
-                "measured": len(seats[name].known),
-                "best": seats[name].best[0].share,
-                "playing s": sum(seconds for _, seconds in own),
-            }
-            rows.append(row)
+    state = xrlflow.start(params, settings=settings.agent)
+    choose = xrlflow.uniform if player.at_random else xrlflow.policy(settings.agent)
+    names, history = ", ".join(each.game.name for each in seats), list[dict[str, Any]]()
+    label = f"{'learning' if player.learning else 'playing'}: {names}"
+    for index in track(range(settings.updates), label):
+        if all(each.is_spent for each in seats):
+            break
+        rows, episodes = _round(index, seats, state.params, choose, player, settings)
         begin, told = time.perf_counter(), dict[str, Any]()
-        if self.player.learning and learned:
-            rng = np.random.default_rng((seed, index))
-            episodes = [(scaled(each, seat.returns), size) for seat, each, size in learned]
-            state, watched = xrlflow.improve(state, episodes, rng, settings=agent)
+        if player.learning and episodes:
+            rng = np.random.default_rng((settings.seed, index))
+            state, watched = xrlflow.improve(state, episodes, rng, settings=settings.agent)
             told = {**watched._asdict(), "learning s": time.perf_counter() - begin}
-        self.history += [{**row, **told} for row in rows]
-        return state, {}
+        history += [{**row, **told} for row in rows]
+    return jax.device_get(state.params), history
 
-    def _episode(self, seat: Seat, params: Any, seed: tuple[int, ...]) -> xrlflow.Episode:
-        """Return an episode, and keep its programs if they are fast."""
-        rng, before = np.random.default_rng(seed), list[int]()
-        if rng.random() < self.player.going_on:
-            before = _measured(seat.best[0].actions, self.settings.agent.every)
-        episode = xrlflow.play(seat.env, self._policy, params, rng, begin=before)
+
+def _round(
+    index: int,
+    seats: Sequence[Seat],
+    params: Any,
+    choose: xrlflow.Policy,
+    player: Player,
+    settings: Settings,
+) -> tuple[list[dict[str, Any]], list[tuple[xrlflow.Episode, xrlflow.Size]]]:
+    """Play a round, and return metrics of each game, and the episodes to learn from."""
+    played: dict[str, list[tuple[xrlflow.Episode, float]]] = {}
+    learned: list[tuple[Seat, xrlflow.Episode, xrlflow.Size]] = []
+    count = settings.agent.episodes
+    for number in range(count):
+        still = [each for each in seats if not each.is_spent]
+        if not still:
+            break
+        seat = still[(index * count + number) % len(still)]
+        begin = time.perf_counter()
+        rng, before = np.random.default_rng((settings.seed, index, number)), list[int]()
+        if rng.random() < player.going_on:
+            before = _measured(seat.best[0].actions, settings.agent.every)
+        episode = xrlflow.play(seat.env, choose, params, rng, begin=before)
         for step in np.flatnonzero(np.isfinite(episode.seconds)):
             share = float(episode.seconds[step] / seat.env.first)
-            actions = [*before, *episode.action[: step + 1].tolist()]
-            seat.keep(actions, share, episode.roots[step])
-        return episode
-
-    def dump(self) -> dict[str, Any]:
-        """Return the progress as JSON values."""
-        games = [
-            (each.known, each.best, each.returns, [int(count) for count in each.env.size])
-            for each in self.seats
-        ]
-        return {"history": self.history, "games": games}
-
-    def restore(self, values: dict[str, Any]) -> None:
-        """Take the values that `dump` returned."""
-        self.history = values["history"]
-        for seat, (known, best, returns, size) in zip(self.seats, values["games"], strict=True):
-            seat.known.update(known)
-            seat.best, seat.returns = [Reached(*one) for one in best], returns
-            seat.env.make_room(xrlflow.Size(*size))
-        learning = {row["update"]: row.get("learning s", 0.0) for row in self.history}
-        self.resumed = sum(row["playing s"] for row in self.history) + sum(learning.values())
+            seat.keep([*before, *episode.action[: step + 1].tolist()], share, episode.roots[step])
+        taken = time.perf_counter() - begin
+        played.setdefault(seat.game.name, []).append((episode, taken))
+        if not seat.is_spent:  # else rewards may be unknown
+            learned.append((seat, episode, seat.env.size))
+    by_name, rows = {each.game.name: each for each in seats}, []
+    for name, own in played.items():
+        seat, gains = by_name[name], [episode.reward.sum() for episode, _ in own]
+        seat.returns += map(float, gains)
+        row = {
+            "game": name,
+            "update": index,
+            "reward": float(np.mean(gains)),
+            "rewrites": sum(len(episode.action) for episode, _ in own),
+            "measured": len(seat.known),
+            "best": seat.best[0].share,
+            "playing s": sum(seconds for _, seconds in own),
+        }
+        rows.append(row)
+    return rows, [(scaled(each, seat.returns), size) for seat, each, size in learned]
 
 
 def _measured(actions: Sequence[int], every: int) -> list[int]:

@@ -16,7 +16,7 @@ memory in separate passes once the order is known, except where most ops read se
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,9 +96,8 @@ def evaluate(
     queue: str = "buckets",
     makespan: bool = True,
     peak: bool = True,
-    threads: int | None = None,
 ) -> Cost:
-    """Return the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
+    """Return the costs of a population.
 
     Args:
       problem: tables from `tables`.
@@ -106,14 +105,8 @@ def evaluate(
       queue: name from `QUEUES`.
       makespan: whether to compute the makespan; else it is 0.
       peak: whether to compute the peak; else it is 0.
-      threads: number of threads, by default one for each core of this process.
     """
-    arrays = [np.ascontiguousarray(leaf, np.float32).view(np.int32) for leaf in keys]
-    count, devices = arrays[0].shape[0], arrays[0].shape[2]
-    cost = Cost(np.zeros(count, np.int32), np.zeros((count, devices), np.int32))
-    run = _decoder(queue, devices, makespan, peak)
-    in_parts(partial(run, problem, *arrays, *cost), count, threads)
-    return cost
+    return in_parts(_decoder(queue, keys.device.shape[-1], makespan, peak), problem, keys)
 
 
 @cache

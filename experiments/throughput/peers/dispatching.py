@@ -19,7 +19,7 @@ candidates per second).
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,27 +57,23 @@ def tables(problem: Problem) -> Tables:
     )
 
 
-def evaluate(problem: Tables, keys: Keys, *, threads: int | None = None) -> Cost:
-    """Return the costs of a population: makespans int32 `[P]` and peaks int32 `[P, D]`.
+def evaluate(problem: Tables, keys: Keys) -> Cost:
+    """Return the costs of a population.
 
     Args:
       problem: tables from `tables`.
       keys: NumPy arrays, float32 `[P, ...]`. Transfer keys are not read. If the priorities are
         None, ops are dispatched first come, first served.
-      threads: number of threads, by default one for each core of this process.
 
     Raises:
       ValueError: the problem has more than 64 devices.
     """
-    count, _, devices = keys.device.shape
+    devices = keys.device.shape[-1]
     if devices > 64:
         raise ValueError(f"keys.device has {devices} devices: expected 64 at most")
     first_come = keys.priority is None
     given = keys.device, (keys.device[:, :, 0] if first_come else keys.priority)
-    arrays = [np.ascontiguousarray(leaf, np.float32).view(np.int32) for leaf in given]
-    cost = Cost(np.empty(count, np.int32), np.empty((count, devices), np.int32))
-    in_parts(partial(_dispatcher(devices, first_come), problem, *arrays, *cost), count, threads)
-    return cost
+    return in_parts(_dispatcher(devices, first_come), problem, given)
 
 
 @cache

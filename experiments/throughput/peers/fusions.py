@@ -1,9 +1,4 @@
-"""Compute fusion costs in numba, on all cores, for comparison with gopt's.
-
-`alone` costs one candidate after another on each core, over the arrays of a `FusionProblem`. It
-visits the tensors that ops of a kernel read, and stops when none is left. `as_words` is gopt's own
-algorithm, 64 candidates in a word.
-"""
+"""Compute fusion costs in numba, on all cores, by gopt's own algorithm: 64 candidates in a word."""
 
 from collections import namedtuple
 from typing import Any
@@ -37,54 +32,7 @@ def _time(compute: Any, memory: Any, launch: int, overlap: int) -> Any:
 
 
 @njit(parallel=True, nogil=True)
-def alone(p: Tables, fuse: np.ndarray) -> np.ndarray:
-    """Return the costs of configurations `[P, N]`, int64 `[P]`, one after another on each core."""
-    count, n = fuse.shape
-    costs = np.empty(count, np.int64)
-    for candidate in prange(count):
-        written, inside = np.empty(n, np.bool_), np.zeros(n, np.bool_)
-        for op in range(n):
-            written[op] = not (fuse[candidate, op] and p.configurable[op])
-        total: Any = np.int64(0)
-        for index in range(p.num_kernels):
-            end = p.end[index]
-            if not written[end]:
-                continue
-            compute: Any = np.int64(p.compute[end])
-            memory: Any = np.int64(p.memory[end])
-            visit, until = p.begin[index], p.last_visit_of_end[index]
-            inside[0] = True
-            some, every, largest = False, True, 0
-            while visit <= until:
-                if inside[p.consumer_place[visit]]:
-                    if not some:
-                        largest = p.read[visit]
-                    some = True
-                else:
-                    every = False
-                if p.is_last_mask[visit]:
-                    maker, place = p.producer[visit], p.place[visit]
-                    joins = (
-                        p.may_contain_mask[visit] != 0
-                        and fuse[candidate, maker]
-                        and (some if p.allow_duplication else every)
-                    )
-                    inside[place] = joins
-                    if joins:
-                        compute = min(compute + p.work[visit], MAX_TICKS)
-                        until = max(until, p.last_visit_of_producer[visit])
-                    elif some:
-                        memory += largest
-                        written[maker] = True
-                    some, every = False, True
-                visit += 1
-            total += _time(compute, memory, p.launch, p.overlap)
-        costs[candidate] = min(total, MAX_TICKS)
-    return costs
-
-
-@njit(parallel=True, nogil=True)
-def as_words(p: Tables, fuse: np.ndarray) -> np.ndarray:
+def evaluate(p: Tables, fuse: np.ndarray) -> np.ndarray:
     """Return the costs of configurations `[P, N]`, int64 `[P]`, 64 in a word."""
     count, n = fuse.shape
     costs = np.zeros(count, np.int64)
@@ -142,6 +90,3 @@ def as_words(p: Tables, fuse: np.ndarray) -> np.ndarray:
         for lane in range(lanes):
             costs[first + lane] = min(costs[first + lane], MAX_TICKS)
     return costs
-
-
-PEERS = {"alone": alone, "as words": as_words}

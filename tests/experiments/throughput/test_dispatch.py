@@ -93,14 +93,13 @@ def test_hubs(name, kind):
 
 
 @pytest.mark.parametrize("ops", (300, 5000))
-def test_populations_on_any_number_of_threads(ops):
+def test_populations(ops):
     problem = prepare(synthetic.barabasi_albert(0, ops), unit_rate_devices(3))
     keys = jax.device_get(uniforms(jax.random.key(0), keys_shape(problem), 13))
     for population in (keys._replace(transfer=None), placement(keys)):
         expected = jax.vmap(evaluate, (None, 0))(problem, population)
-        for threads in (1, 2, 5):
-            found = dispatching.evaluate(dispatching.tables(problem), population, threads=threads)
-            jax.tree.map(np.testing.assert_array_equal, found, expected)
+        found = dispatching.evaluate(dispatching.tables(problem), population)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_more_devices_are_an_error():
