@@ -30,6 +30,7 @@ from experiments.go.rows import ROWS, Row, build, profiled
 from experiments.go.tables import TABLES, seconds_of, simulated
 from experiments.harness import command_line, runs, store
 from experiments.harness.command_line import UsageError, check_names, choice
+from experiments.harness.report import Row as Measured
 from experiments.harness.runs import Found, Runs, alike, kept_runs, over_runs
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.heuristics import makespan_bound
@@ -51,7 +52,7 @@ class Settings(command_line.TrainedSettings):
       evaluations: budget of each search, including the evaluation of its start.
       seeds: runs of each search, and of METIS.
       alone: start searches from the first possible start, not from the best one. This is one
-        device, except where ops are scheduled or fused.
+        device, except where ops are only scheduled.
       folder: folder of runs, with a subfolder for each table and for `alone`.
       policy: settings of a policy that is trained now: sizes, search, fine-tuning. A loaded policy
         has its own settings, with the tasks of the table.
@@ -70,7 +71,7 @@ class Settings(command_line.TrainedSettings):
     training: trainer.Training = field(default_factory=trainer.Training)
 
 
-def measure(name: str, row: Row, settings: Settings, trained: Any) -> report.Measured:
+def measure(name: str, row: Row, settings: Settings, trained: Any) -> Measured:
     """Return the results of each method on a row, with trained parameters of the policy."""
     jax.clear_caches()  # the programs of several rows exceed the memory maps of a process
     step, folder = build(row), settings.folder / name
@@ -78,15 +79,14 @@ def measure(name: str, row: Row, settings: Settings, trained: Any) -> report.Mea
     problem, given, default, starts, beyond = TABLES[settings.table][0](step, row.devices, place)
     begun = min(starts[:1] if settings.alone else starts, key=lambda each: given[each].makespan)
     case = cases.case(step.graph, problem, *given[begun][:2], settings.policy)
-    bound = work = np.nan
+    about: dict[str, Any] = {"published": row.published, "default": default, "begun": begun}
+    about["ops"] = int(case.schedule.num_ops)
     if "fusion" not in settings.policy.tasks:
-        bound = float(seconds_of(problem, makespan_bound(case.schedule)))
-        work = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
-    return report.Measured(
-        *(name, row.family, row.published, int(case.schedule.num_ops)),
-        *(given, default, begun, search(folder, row, case, settings, trained)),
-        *(bound, work, beyond),
-    )
+        about["bound"] = float(seconds_of(problem, makespan_bound(case.schedule)))
+        about["work"] = float(seconds_of(problem, mean_ticks(case.schedule).sum() / row.devices))
+    found = {name: one.runs for name, one in (given | {report.START: given[begun]}).items()}
+    found |= search(folder, row, case, settings, trained)
+    return Measured(name, row.family, found, {}, about, beyond)
 
 
 def search(
@@ -109,8 +109,8 @@ def search(
     for method in settings.searches or searches:
         is_learned = method in methods.LEARNED
         params = alike(len(keys), trained) if is_learned else first
-        weights = {"weights": digest_arrays(trained) if is_learned else None}
-        files = store.Store(folder, about | weights)
+        weights = digest_arrays(trained) if is_learned else None
+        files = store.Store(folder, about | {"weights": weights})
 
         def make(method: str = method, params: Any = params) -> dict[str, Runs]:
             return {method: run(searches[method], keys, case, params)}
@@ -171,16 +171,13 @@ def main(settings: Settings) -> None:
         folder = settings.folder / "policy"
         trained, _ = trainer.train(settings.training, settings.policy, settings.seed, folder)
     store.save_settings(settings.folder, settings)
-    measured = []
-    for name in track(settings.rows, "rows of the table"):
-        measured.append(measure(name, rows[name], settings, trained))
-        report.save(measured, settings.folder)
-    what = "of profiled layers on the links of P100s" if settings.profiled else "of P100s"
-    title = (
-        f"{settings.table.capitalize()} under a simulation {what}, {settings.evaluations} "
-        f"evaluations, {settings.seeds} seeds"
-    )
-    report.report(title, measured, settings.folder)
+    measured = [
+        measure(name, rows[name], settings, trained)
+        for name in track(settings.rows, "rows of the table")
+    ]
+    name, budget = settings.folder.name.capitalize(), settings.evaluations
+    title = f"{name}: simulated steps, {budget} evaluations, {settings.seeds} seeds"
+    report.write(title, measured, settings.folder)
     print(f"saved in {settings.folder}")
 
 

@@ -42,16 +42,9 @@ _LAYERS: dict[str, tuple[tuple[str, Callable[[int, int], int]], ...]] = {
 
 
 def by_layer(step: Step, problem: Problem, family: str, layers: int) -> np.ndarray:
-    """Return the split by layers: equally many per device, or of equal time in models of cells.
+    """Return the device of each op in a split by layers, int64 `[n]`.
 
-    Args:
-      step: training step of a row.
-      problem: problem of the step on its machine.
-      family: model family of the row.
-      layers: number of layers of the row.
-
-    Returns:
-      Device of each op, int64 `[n]`.
+    Each device has equally many layers, or in models of cells layers of about equal time.
     """
     layer = layers_of(step, family, layers)
     count = problem.num_devices
@@ -70,10 +63,6 @@ def by_step(step: Step, problem: Problem) -> np.ndarray:
     """Return the split of a recurrent model by time steps, equally many per device, int64 `[n]`.
 
     The ops of a module are one copy for each time step, forwards in order, backwards in reverse.
-
-    Args:
-      step: training step of a row.
-      problem: problem of the step on its machine.
     """
     count = problem.num_devices
     device = np.full(len(step.names), -1)

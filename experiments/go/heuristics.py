@@ -12,7 +12,7 @@ import numpy as np
 from experiments.go import experts
 from experiments.go.rows import Row, Step
 from experiments.harness import store
-from experiments.harness.runs import timed
+from experiments.harness.runs import Runs, kept_runs, timed
 from gopt.cost.schedule import decoding, dispatch, execution
 from gopt.cost.schedule.decoding import Cost
 from gopt.cost.schedule.problem import Problem, to_seconds
@@ -45,6 +45,12 @@ class Given(NamedTuple):
     makespan: float
     seconds: float
 
+    @property
+    def runs(self) -> Runs:
+        """The decision as the only run of a method."""
+        cost = np.array([self.makespan if np.isfinite(self.makespan) else np.nan])
+        return Runs(cost, np.array([1]), cost[None], self.decision, self.seconds)
+
 
 def decided(device: np.ndarray, fused: np.ndarray | None = None) -> go.OpDecisions:
     """Return a decision without shifts, `[N]`."""
@@ -60,22 +66,14 @@ def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> di
       ValueError: the file is about something else, or cannot be read.
     """
 
-    def make() -> dict[str, Any]:
-        found = placed(problem, step, row, seeds)
-        every = found.values()
-        return {
-            "method": list(found),
-            "device": [one.decision.placement for one in every],
-            "makespan": [one.makespan for one in every],
-            "seconds": [one.seconds for one in every],
-        }
+    def make() -> dict[str, Runs]:
+        return {name: one.runs for name, one in placed(problem, step, row, seeds).items()}
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
     about = {"problem": digest_arrays(problem), "partitioned": PARTITIONED} | tried
-    read = store.Store(folder, about).arrays("heuristics", make)
-    method, makespan, seconds = (read[x].tolist() for x in ("method", "makespan", "seconds"))
-    rows = zip(method, read["device"], makespan, seconds, strict=True)
-    return {name: Given(decided(device), None, *figures) for name, device, *figures in rows}
+    found = kept_runs(store.Store(folder, about), "heuristics", make, go.OpDecisions)
+    steps = {name: float(np.nan_to_num(runs.cost[0], nan=np.inf)) for name, runs in found.items()}
+    return {m: Given(runs.best, None, steps[m], runs.seconds) for m, runs in found.items()}
 
 
 def placed(problem: Problem, step: Step, row: Row, seeds: int) -> dict[str, Given]:

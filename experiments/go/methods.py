@@ -32,23 +32,20 @@ def random(
 
     def draw(key: jax.Array) -> go.OpDecisions:
         decision = case.start
-        for k, (task, to_task) in enumerate(
-            zip(tasks, jax.random.split(key, len(tasks)), strict=True)
-        ):
+        for k, task in enumerate(tasks):
+            to_task = jax.random.split(key, len(tasks))[k]
             to_level, to_value = jax.random.split(to_task)
             level = jax.random.randint(to_level, (), 0, len(case.group[k]))
             group, rows = case.group[k][level], len(case.group[k][0])
             value = jax.random.randint(to_value, (rows,), 0, values_of(case, task))
             drawn = jnp.where(group < rows, value[group], getattr(decision, task))
             decision = decision._replace(**{task: drawn})
-        place = partial(dispatch.legalize_placement, case.schedule)
-        return decision._replace(placement=place(decision.placement))
+        placed = dispatch.legalize_placement(case.schedule, decision.placement)
+        return decision._replace(placement=placed)
 
     def step(best: go.State, key: jax.Array) -> tuple[go.State, jax.Array]:
-        decision = draw(key)
-        found = cost(row_of(decision))[0]
-        drawn = go.State(decision, found)
-        best = jax.tree.map(lambda new, old: jnp.where(found < best.cost, new, old), drawn, best)
+        decision = row_of(draw(key))
+        best = go.keep_best(best, decision, cost(decision))
         return best, best.cost
 
     best, history = jax.lax.scan(step, first, jax.random.split(key, evaluations - 1))
@@ -93,9 +90,8 @@ def genetic(
             value, before = jnp.append(choice, 0)[group], getattr(decision, task)
             decided = jnp.where(value == 0, before, value - 1).astype(jnp.int32)
             decision = decision._replace(**{task: decided})
-        return decision._replace(
-            placement=dispatch.legalize_placement(case.schedule, decision.placement)
-        )
+        placed = dispatch.legalize_placement(case.schedule, decision.placement)
+        return decision._replace(placement=placed)
 
     found = brkga.minimize(
         key,
@@ -108,47 +104,32 @@ def genetic(
 
 
 def rolled(
-    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
+    key: jax.Array,
+    case: Case,
+    params: Tree,
+    *,
+    evaluations: int,
+    settings: go.Settings,
+    is_trained: bool,
 ) -> Found:
-    """Run GO with fixed parameters."""
-    first = case.first
-    best, _, history = go.rollout(
-        key,
-        params,
-        case.inputs,
-        first,
-        case.simulator,
-        iterations=(evaluations - 1) // settings.evaluations_per_iteration,
-        settings=settings,
-    )
-    return _every(best, first, history, settings.evaluations_per_iteration)
-
-
-def tuned(
-    key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
-) -> Found:
-    """Run GO while its parameters are trained on the row."""
-    state, first = go.start(params, settings=settings), case.first
-    _, best, history = go.tune(
-        key,
-        state,
-        case.inputs,
-        first,
-        case.simulator,
-        steps=(evaluations - 1) // (settings.evaluations_per_iteration * settings.iterations),
-        settings=settings,
-    )
-    return _every(best, first, history, settings.evaluations_per_iteration)
+    """Run GO with fixed parameters, or with parameters that are trained on the row meanwhile."""
+    first, count = case.first, settings.evaluations_per_iteration
+    row, steps = (case.inputs, first, case.simulator), (evaluations - 1) // count
+    if is_trained:
+        state, steps = go.start(params, settings=settings), steps // settings.iterations
+        _, best, history = go.tune(key, state, *row, steps=steps, settings=settings)
+    else:
+        best, _, history = go.rollout(key, params, *row, iterations=steps, settings=settings)
+    return _every(best, first, history, count)
 
 
 def hierarchical(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: hdp.Settings
 ) -> Found:
     """Run HDP, which ignores the start: its own best placement, even if the start is better."""
-    drawn = settings.groupings * settings.placements
+    drawn, cost = settings.groupings * settings.placements, _of_placements(case)
     steps = evaluations // drawn
-    how: dict[str, Any] = {"steps": steps, "settings": settings}
-    state, costs = hdp.run(key, case.reads["HDP"], _of_placements(case), **how)
+    state, costs = hdp.run(key, case.reads["HDP"], cost, steps=steps, settings=settings)
     evaluated = drawn * jnp.arange(1, steps + 1, dtype=jnp.int32)
     return _from_nothing(case, state.device, state.cost, costs.min(1), evaluated)
 
@@ -163,11 +144,10 @@ def visiting(
     Raises:
       ValueError: the budget does not suffice for one step.
     """
-    reads = case.reads["Placeto"]
+    reads, cost = case.reads["Placeto"], _of_placements(case)
     groups = len(reads.about)
     steps = (evaluations - 1) // (settings.episodes * groups)
-    how: dict[str, Any] = {"steps": steps, "settings": settings}
-    state, costs = placeto.run(key, reads, _of_placements(case), **how)
+    state, costs = placeto.run(key, reads, cost, steps=steps, settings=settings)
     every = jnp.concatenate([state.first[None], costs.min(2).ravel()])
     visits = jnp.arange(1 + steps * groups, dtype=jnp.int32)
     return _from_nothing(case, state.device, state.cost, every, 1 + settings.episodes * visits)
@@ -282,10 +262,8 @@ def searches(
         "local search": partial(stepwise, cooling=CLIMBING),
         "annealing": partial(stepwise, cooling=ANNEALING),
         "BRKGA": genetic,
-        "GO untrained": rolled,
-        "GO": rolled,
-        "GO-one": tuned,
-        "GO fine-tuned": tuned,
+        **dict.fromkeys(("GO untrained", "GO"), partial(rolled, is_trained=False)),
+        **dict.fromkeys(("GO-one", "GO fine-tuned"), partial(rolled, is_trained=True)),
     }
     if len(settings.tasks) > 1:
         for name in ("annealing", "GO"):

@@ -67,27 +67,26 @@ class Step(NamedTuple):
 _RNNLM = dict(batch=64, length=40, hidden=2048)
 _XL = dict(batch=16)
 
+
+def _row(family: str, devices: int, seconds: tuple[float, float, float], **sizes: Any) -> Row:
+    return Row(family, sizes, devices, Published(*seconds))
+
+
 ROWS: dict[str, Row] = {
-    "RNNLM, 2 layers": Row("rnnlm", dict(layers=2, **_RNNLM), 2, Published(0.173, 0.192, 0.191)),
-    "RNNLM, 4 layers": Row("rnnlm", dict(layers=4, **_RNNLM), 4, Published(0.210, 0.239, 0.251)),
-    "RNNLM, 8 layers": Row("rnnlm", dict(layers=8, **_RNNLM), 8, Published(0.320, 0.332, 0.764)),
-    "GNMT, 2 layers": Row("gnmt", dict(layers=2), 2, Published(0.301, 0.384, 0.327)),
-    "GNMT, 4 layers": Row("gnmt", dict(layers=4), 4, Published(0.350, 0.469, 0.432)),
-    "GNMT, 8 layers": Row("gnmt", dict(layers=8), 8, Published(0.440, 0.562, 0.693)),
-    "Transformer-XL, 2 layers": Row(
-        "transformer_xl", dict(layers=2, **_XL), 2, Published(0.223, 0.268, 0.262)
-    ),
-    "Transformer-XL, 4 layers": Row(
-        "transformer_xl", dict(layers=4, **_XL), 4, Published(0.230, 0.27, 0.259)
-    ),
-    "Transformer-XL, 8 layers": Row(
-        "transformer_xl", dict(layers=8, **_XL), 8, Published(0.350, 0.46, 0.425)
-    ),
-    "Inception, batch 32": Row("inception_v3", dict(batch=32), 2, Published(0.229, 0.312, 0.301)),
-    "Inception, batch 64": Row("inception_v3", dict(batch=64), 2, Published(0.423, 0.731, 0.498)),
-    "AmoebaNet": Row("amoebanet", dict(batch=64), 4, Published(0.394, 0.44, 0.418)),
-    "WaveNet, 2x18": Row("wavenet", dict(stacks=2, layers=18), 2, Published(0.317, 0.376, 0.354)),
-    "WaveNet, 4x36": Row("wavenet", dict(stacks=4, layers=36), 4, Published(0.659, 0.988, 0.721)),
+    "RNNLM, 2 layers": _row("rnnlm", 2, (0.173, 0.192, 0.191), layers=2, **_RNNLM),
+    "RNNLM, 4 layers": _row("rnnlm", 4, (0.210, 0.239, 0.251), layers=4, **_RNNLM),
+    "RNNLM, 8 layers": _row("rnnlm", 8, (0.320, 0.332, 0.764), layers=8, **_RNNLM),
+    "GNMT, 2 layers": _row("gnmt", 2, (0.301, 0.384, 0.327), layers=2),
+    "GNMT, 4 layers": _row("gnmt", 4, (0.350, 0.469, 0.432), layers=4),
+    "GNMT, 8 layers": _row("gnmt", 8, (0.440, 0.562, 0.693), layers=8),
+    "Transformer-XL, 2 layers": _row("transformer_xl", 2, (0.223, 0.268, 0.262), layers=2, **_XL),
+    "Transformer-XL, 4 layers": _row("transformer_xl", 4, (0.230, 0.27, 0.259), layers=4, **_XL),
+    "Transformer-XL, 8 layers": _row("transformer_xl", 8, (0.350, 0.46, 0.425), layers=8, **_XL),
+    "Inception, batch 32": _row("inception_v3", 2, (0.229, 0.312, 0.301), batch=32),
+    "Inception, batch 64": _row("inception_v3", 2, (0.423, 0.731, 0.498), batch=64),
+    "AmoebaNet": _row("amoebanet", 4, (0.394, 0.44, 0.418), batch=64),
+    "WaveNet, 2x18": _row("wavenet", 2, (0.317, 0.376, 0.354), stacks=2, layers=18),
+    "WaveNet, 4x36": _row("wavenet", 4, (0.659, 0.988, 0.721), stacks=4, layers=36),
 }
 
 

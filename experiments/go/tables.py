@@ -1,4 +1,4 @@
-"""Define the five tables: their tasks, and the decisions known without a search."""
+"""Define the four tables: their tasks, and the decisions known without a search."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -86,15 +86,6 @@ def scheduling(step: Step, devices: int, place: Place) -> Table:
     return Table(problem, given, "FIFO", tuple(given))
 
 
-def fusion(step: Step, devices: int, place: Place) -> Table:
-    """Return a row where ops are fused, on one device."""
-    problem = prepare_joint(step.graph, p100s(1), rules=RULES["gpu"])
-    at = np.zeros(problem.schedule.shape.ops, np.int32)
-    fused = {name: fuse(problem.fusion[0]) for name, fuse in FUSIONS.items()}
-    given = {name: score(problem, decided(at, bits), None) for name, bits in fused.items()}
-    return Table(problem, given, "priority fusion", tuple(given))
-
-
 def joint(step: Step, devices: int, place: Place) -> Table:
     """Return a row with all tasks. Searches start from the best of all combinations.
 
@@ -137,7 +128,6 @@ TABLES: dict[str, tuple[Callable[[Step, int, Place], Table], tuple[str, ...]]] =
     "placement": (placement, ("placement",)),
     "scheduling": (scheduling, ("scheduling",)),
     "schedule": (schedule, ("placement", "scheduling")),
-    "fusion": (fusion, ("fusion",)),
     "joint": (joint, go.TASKS),
 }
 

@@ -13,22 +13,18 @@ from rich.progress import track
 
 from experiments.go.case import OBJECTIVE
 from experiments.harness import command_line, store
-from experiments.harness.command_line import at_least, choice
+from experiments.harness.command_line import at_least
 from experiments.harness.graphs import Spec, build
 from gopt.cost.fusion.rules import RULES
 from gopt.cost.hardware import p100s
-from gopt.cost.joint.problem import JointProblem, prepare_joint, schedule_of
-from gopt.cost.schedule import decoding
+from gopt.cost.joint.problem import JointProblem, prepare_joint
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph import padding
 from gopt.graph.graph import Graph, Shape
-from gopt.heuristics import critical_path
 from gopt.heuristics.fusion.instruction_fusion import instruction_fusion
 from gopt.heuristics.fusion.presets import within_devices
-from gopt.heuristics.schedule.placement.groups import join_groups, weight_groups
 from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.learning.train import run
-from gopt.program.hashing import digest_arrays
 from gopt.systems import go
 from gopt.systems.go.training import Simulate
 
@@ -53,9 +49,7 @@ TRAIN: tuple[tuple[str, dict[str, Any]], ...] = (  # training steps, of at most 
     ("vit", dict(batch=32, layers=3)),
 )
 
-STARTS = ("one device", "a cut", "a list", "little memory")  # starts of searches, see `_pool`
-GROUPS = 16  # groups of list scheduling, for each device
-SPARE = 1.1  # memory as a multiple of the need, where memory is little
+STARTS = ("one device", "a cut")  # starts of searches, see `_pool`
 
 VALIDATION: tuple[tuple[str, dict[str, Any]], ...] = (  # families outside training and table
     ("deeprank", dict(contexts=8)),
@@ -72,7 +66,6 @@ class Training(command_line.Settings):
     Attributes:
       steps: training steps; numbers of devices alternate between steps.
       devices: numbers of devices.
-      starts: starts of searches of a policy that places, from `STARTS`.
       graphs: graphs in a step, `G`.
       iterations: search iterations for each graph in a step.
       samples: decisions drawn in an iteration for each kind of moves. More than in a search,
@@ -84,7 +77,6 @@ class Training(command_line.Settings):
 
     steps: int = at_least(1, 200)
     devices: tuple[int, ...] = at_least(1, (2, 4))
-    starts: tuple[str, ...] = choice(STARTS, STARTS[:2])
     graphs: int = at_least(1, 6)
     iterations: int = at_least(1, 8)
     samples: int = at_least(2, 16)  # they are compared with each other
@@ -94,71 +86,42 @@ class Training(command_line.Settings):
 
 
 def pools(
-    models: Sequence[tuple[str, dict[str, Any]]],
-    devices: Sequence[int],
-    policy: go.Settings,
-    starts: Sequence[str] = STARTS,
+    models: Sequence[tuple[str, dict[str, Any]]], devices: Sequence[int], policy: go.Settings
 ) -> list[go.Searches]:
     """Return searches on the training steps of models, a pool for each number of devices."""
     specs = [Spec(family, sizes, is_step=True) for family, sizes in models]
     graphs = [build(spec) for spec in track(specs, "tracing training steps")]
     shape = Shape(*(max(rows) for rows in zip(*map(padding.bucket, graphs), strict=True)))
     padded = [padding.pad(graph, shape) for graph in graphs]
-    # Ops that are only fused are on one device.
-    counts = (1,) if policy.tasks == ("fusion",) else devices
-    return [_pool(padded, count, policy, starts) for count in counts]
+    return [_pool(padded, count, policy) for count in devices]
 
 
-def _pool(
-    graphs: list[Graph], devices: int, policy: go.Settings, starts: Sequence[str]
-) -> go.Searches:
-    """Return the searches of all graphs, each from some starts.
+def _pool(graphs: list[Graph], devices: int, policy: go.Settings) -> go.Searches:
+    """Return the searches of all graphs, each from `STARTS`.
 
-    From "one device" nothing is fused; from the others all ops that a compiler fuses within a
-    device. "A cut" is by METIS, "a list" by critical path. With "little memory" each device has
-    little more memory than the cut needs. If the policy does not place ops, METIS places them, and
-    two starts remain: nothing is fused, or ops are fused as by a compiler.
+    From "one device" nothing is fused. From "a cut", by METIS, all ops are fused that a compiler
+    fuses within a device. If the policy does not place ops, METIS places them for both starts. They
+    then differ in fusion; without fusion one is left.
     """
     each: list[Any] = [prepare(graph, p100s(devices)) for graph in graphs]
     cuts = [partition_by_time(problem, seed=1) for problem in each]
     if "fusion" in policy.tasks:
         each = joint_problems(graphs, devices)
-    if "placement" not in policy.tasks:
-        starts = [start for start in STARTS[:2] if start == "a cut" or "fusion" in policy.tasks]
+    starts = STARTS[1:] if policy.tasks == ("scheduling",) else STARTS
 
     def search(graph: Graph, problem: Any, cut: np.ndarray, start: str) -> go.Searches:
         device, fused = cut, np.zeros(len(cut), bool)
         if start == "one device" and "placement" in policy.tasks:
             device = np.zeros_like(cut)
-        if start == "a list":
-            device = _listed(schedule_of(problem))
         if start != "one device" and "fusion" in policy.tasks:
             compiled = instruction_fusion(problem.fusion[0])
             fused = within_devices(problem.fusion[0], compiled, device)
         order = go.critical_path_order(problem) if "scheduling" in policy.tasks else None
-        if start == "little memory":
-            peak = begin(problem, device, fused, order, "peak_memory").cost
-            problem = _tight(problem, SPARE * float(peak))
         inputs = go.inputs(graph, problem, settings=policy)
         return go.Searches(problem, inputs, order, begin(problem, device, fused, order))
 
     rows = [search(*row, start) for row in zip(graphs, each, cuts, strict=True) for start in starts]
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(leaf) for leaf in x]), *rows)
-
-
-def _listed(problem: Problem) -> np.ndarray:
-    """Return the placement by critical path of joined groups of ops that read a weight, `[N]`."""
-    groups = join_groups(problem, weight_groups(problem), GROUPS * problem.num_devices)
-    return np.asarray(decoding.decode(problem, critical_path(problem, groups)).device)
-
-
-def _tight(problem: Any, memory: float) -> Any:
-    """Return the problem on devices with at most this many units of memory."""
-    schedule = schedule_of(problem)
-    capacity = np.minimum(memory, np.asarray(schedule.capacity)).astype(np.int32)
-    schedule = schedule._replace(capacity=capacity)
-    is_joint = isinstance(problem, JointProblem)
-    return problem._replace(schedule=schedule) if is_joint else schedule
 
 
 def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
@@ -169,27 +132,15 @@ def joint_problems(graphs: list[Graph], devices: int) -> list[JointProblem]:
     return [machine(graph, rows=rows) for graph in graphs]
 
 
-@partial(jax.jit, static_argnames="objective")
-def begin(
-    problem: Problem | JointProblem,
-    device: Any,
-    fused: Any,
-    order: Any,
-    objective: str = OBJECTIVE,
-) -> go.State:
+@jax.jit
+def begin(problem: Problem | JointProblem, device: Any, fused: Any, order: Any) -> go.State:
     """Return a decision to start from, and its cost."""
-    return go.begin(problem, device, go.simulator_of(problem, objective, order), fused)
+    return go.begin(problem, device, go.simulator_of(problem, OBJECTIVE, order), fused)
 
 
 def initial(key: jax.Array, every: Sequence[go.Searches], policy: go.Settings) -> Any:
     """Return random parameters of a policy for the inputs of some pools."""
     return go.init(key, jax.tree.map(lambda x: x[0], every[0].inputs), settings=policy)
-
-
-def described(training: Training, policy: go.Settings, seed: int) -> dict[str, Any]:
-    """Return the values that identify a run, as JSON values."""
-    about = {"policy": dataclasses.asdict(policy), "training": dataclasses.asdict(training)}
-    return {"seed": seed, "graphs": TRAIN, **about}
 
 
 def train(
@@ -199,7 +150,6 @@ def train(
     folder: Path,
     every: Sequence[go.Searches] = (),
     simulate: Simulate = go.simulator_of,
-    begun: Any = None,
 ) -> tuple[Any, go.Settings]:
     """Return trained parameters and the settings of the policy; also saved as `policy.npz`.
 
@@ -213,18 +163,17 @@ def train(
       folder: folder of checkpoints.
       every: searches to learn from, as from `pools`; by default of the training models.
       simulate: function that makes the simulator that the policy observes.
-      begun: initial parameters; by default random ones.
 
     Raises:
       ValueError: the folder holds checkpoints of other settings.
     """
-    settings = described(training, policy, seed) | {"simulate": simulate.__name__}
-    if begun is not None:
-        settings["begun"] = digest_arrays(begun)
+    settings = {
+        **{"seed": seed, "graphs": TRAIN, "simulate": simulate.__name__},
+        **{"policy": dataclasses.asdict(policy), "training": dataclasses.asdict(training)},
+    }
     origin = settings | {"versions": store.versions()}
-    every = every or pools(TRAIN, training.devices, policy, training.starts)
-    if begun is None:
-        begun = initial(jax.random.fold_in(jax.random.key(seed), 0), every, policy)
+    every = every or pools(TRAIN, training.devices, policy)
+    begun = initial(jax.random.fold_in(jax.random.key(seed), 0), every, policy)
     drawn = {name: getattr(training, name) for name in ("iterations", "samples", "epochs")}
     drawing = dataclasses.replace(policy, **drawn)
     learn = jax.jit(partial(_learn, policy=drawing, simulate=simulate))

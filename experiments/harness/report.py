@@ -24,6 +24,7 @@ class Row(NamedTuple):
       found: runs by method. The cost of a run is NaN if its result does not fit the memory.
       others: further runs by method, by their kind. They count only for the best known cost.
       about: further values of the row, saved with its runs.
+      beyond: methods that decide more than the others; they do not count for the best known cost.
     """
 
     name: str
@@ -31,11 +32,13 @@ class Row(NamedTuple):
     found: Mapping[str, Runs]
     others: Mapping[str, Mapping[str, Runs]] = {}
     about: Mapping[str, Any] = {}
+    beyond: Sequence[str] = ()
 
     @property
     def known(self) -> float:
         """The least known cost, over all methods and runs."""
-        every = [runs for kind in (self.found, *self.others.values()) for runs in kind.values()]
+        found = {method: runs for method, runs in self.found.items() if method not in self.beyond}
+        every = [runs for kind in (found, *self.others.values()) for runs in kind.values()]
         return float(np.nanmin(np.concatenate([runs.cost for runs in every])))
 
 

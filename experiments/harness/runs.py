@@ -55,8 +55,10 @@ class Runs(NamedTuple):
         place = np.searchsorted(self.evaluations, evaluations, "right") - 1
         return self.history[:, np.maximum(place, 0)]
 
-    def until(self, cost: float) -> tuple[np.ndarray, int]:
+    def until(self, cost: float | np.ndarray) -> tuple[np.ndarray, int]:
         """Return the evaluations until each run reaches a cost, `[S]`, and how many never do.
+
+        The cost is one number, or a column `[S, 1]` of numbers, one for each run.
 
         A run that never reaches it counts as its budget, which is less than it would need.
         """

@@ -30,6 +30,15 @@ def plus_minus(values: Any, digits: int = 2, sign: str = "") -> str:
     return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
 
 
+def time_saved(ratios: np.ndarray) -> np.ndarray:
+    """Return 1 − the geometric mean over rows of ratios of times `[G, S]`, for each run, `[S]`.
+
+    Rows with a NaN are left out.
+    """
+    ratios = ratios[np.isfinite(ratios).all(1)]
+    return 1 - np.exp(np.log(ratios).mean(0)) if len(ratios) else np.full(ratios.shape[1], np.nan)
+
+
 Pair = tuple[np.ndarray, np.ndarray]  # values of `S` runs of two methods, `[S]` each
 
 

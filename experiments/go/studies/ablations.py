@@ -7,25 +7,20 @@ models of `experiments.go.studies.validate`, with the same random keys.
 
 Two more searches use the unchanged policy: one moves one group in each decision, the other draws
 all decisions of a budget at once from the start.
-
-Two variants change the initial parameters, and train for as many steps beforehand. One policy
-imitates heuristics first (`experiments.go.studies.imitation`); the other starts from a network
-trained on priorities alone.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.go import training as trainer
-from experiments.go.studies import imitation, validate
+from experiments.go.studies import validate
 from experiments.harness import command_line
 from experiments.harness.command_line import at_least, choice
 from gopt.cost.schedule.op_times import OpTimes
@@ -45,46 +40,14 @@ def blind(problem: Any, objective: str, order: Any = None) -> go.Simulator:
     return go.Simulator(simulator.cost, timing)
 
 
-def scheduled_before(
-    training: trainer.Training,
-    policy: go.Settings,
-    seed: int,
-    folder: Path,
-    every: Sequence[go.Searches],
-) -> Any:
-    """Return random heads on a network that was trained for as many steps on priorities alone."""
-    alone = dataclasses.replace(policy, tasks=("scheduling",))
-    trained, _ = trainer.train(training, alone, seed, folder)
-    heads = trainer.initial(jax.random.fold_in(jax.random.key(seed), 0), every, policy)["params"]
-    network = {name: x for name, x in trained["params"].items() if not name.startswith("head_")}
-    return {"params": heads | network}
-
-
-class Part(NamedTuple):
-    """Differences of a policy from the one that ships.
-
-    Attributes:
-      changes: changed settings.
-      simulate: function that makes the simulator that the policy observes.
-      before: function that returns initial parameters for training.
-      searches_before: whether the policy also searches with these initial parameters.
-    """
-
-    changes: dict[str, Any]
-    simulate: trainer.Simulate = go.simulator_of
-    before: Callable[..., Any] | None = None
-    searches_before: bool = False
-
-
 AS_IT_IS = "as it is"
-PARTS = {
-    AS_IT_IS: Part({}),
-    "no attention of a task's own": Part(dict(task_layers=0)),
-    "no attention": Part(dict(layers=0, task_layers=0)),
-    "no superposition": Part(dict(superposition=False)),
-    "no schedule": Part({}, blind),
-    "warm start": Part({}, before=imitation.imitated, searches_before=True),
-    "priorities first": Part({}, before=scheduled_before),
+# By part, the changed settings of the policy and the maker of the simulator that it observes.
+PARTS: dict[str, tuple[dict[str, Any], trainer.Simulate]] = {
+    AS_IT_IS: ({}, go.simulator_of),
+    "no attention of a task's own": (dict(task_layers=0), go.simulator_of),
+    "no attention": (dict(layers=0, task_layers=0), go.simulator_of),
+    "no superposition": (dict(superposition=False), go.simulator_of),
+    "no schedule": ({}, blind),
 }
 
 
@@ -127,7 +90,7 @@ def searches(
 def main(settings: Settings) -> None:
     """Run the comparison."""
     training, unchanged, key = settings.training, settings.policy, jax.random.key(settings.seed)
-    pools = partial(trainer.pools, policy=unchanged, starts=training.starts)
+    pools = partial(trainer.pools, policy=unchanged)
     validation = pools(trainer.VALIDATION, settings.devices)
     every = pools(trainer.TRAIN, training.devices)
     found: dict[str, list[np.ndarray]] = {}
@@ -138,16 +101,12 @@ def main(settings: Settings) -> None:
         found.setdefault(name, []).append(np.concatenate(each, -1))
 
     for part in settings.parts:
-        changes, simulate, before, searches_before = PARTS[part]
+        changes, simulate = PARTS[part]
         policy = dataclasses.replace(unchanged, **changes)
         usual = (policy, settings.iterations)
         for seed in range(settings.trainings):
-            folder, begun = settings.folder / part / str(seed), None
-            if before:
-                begun = before(training, policy, seed, folder / "before", every)
-            if searches_before:
-                search(f"{part}, not trained since", begun, simulate, usual)
-            params, _ = trainer.train(training, policy, seed, folder, every, simulate, begun)
+            folder = settings.folder / part / str(seed)
+            params, _ = trainer.train(training, policy, seed, folder, every, simulate)
             ways = searches(*usual) if part == AS_IT_IS else {part: [usual]}
             for name, each in ways.items():
                 search(name, params, simulate, *each)
@@ -167,7 +126,6 @@ def report(settings: Settings, found: dict[str, list[np.ndarray]]) -> None:
 
     validate.report(
         settings,
-        settings.training.starts,
         settings.policy.evaluations_per_iteration,
         {name: np.array(trainings) for name, trainings in found.items()},
         cell,

@@ -10,6 +10,7 @@ Times are wall times: use an otherwise idle machine. JAX runs programs that one 
 several devices of a CPU one after another. There it shows the cost of stages, and no gain.
 """
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import UsageError, at_least, choice
 from gopt.cost.hardware import Hardware, unit_rate_devices
 from gopt.measure.equality import largest_difference, random_arguments
-from gopt.measure.timing import median_ratio, seconds, time_interleaved
+from gopt.measure.timing import median_ratio, time_interleaved
 from gopt.scheduling.searches import SEARCHES
 from gopt.scheduling.stages import Stage
 from gopt.workloads.cases import Case, forward, step
@@ -51,7 +52,6 @@ class Settings(command_line.Settings):
       devices: number of devices; by default all.
       evaluations: budget of each search.
       repeats: rounds in which each program is timed, interleaved.
-      seed: seed of the searches.
       folder: folder of the run.
     """
 
@@ -60,7 +60,6 @@ class Settings(command_line.Settings):
     devices: int | None = None
     evaluations: int = at_least(1, 2000)
     repeats: int = at_least(1, 30)
-    seed: int = 0
     folder: Path = Path("runs/timed")
 
 
@@ -78,39 +77,25 @@ def machine(devices: list[jax.Device], repeats: int = 10) -> Hardware:
         jax.device_put(jnp.ones(shape, jnp.float32), here)
         for shape in ((size, size), (long,), (8, 8), (1,))
     )
-
-    @jax.jit
-    def kernels(x: jax.Array) -> jax.Array:
-        for _ in range(chain):
-            x = x @ small
-        return x
-
+    products = jax.jit(lambda x: functools.reduce(jnp.matmul, [small] * chain, x))
     multiply, add = jax.jit(jnp.matmul), jax.jit(lambda x: x + 1)
-    took = seconds(
-        {
-            "rate": lambda: multiply(wide, wide),
-            "bandwidth": lambda: add(large),
-            "launch": lambda: kernels(small),
-        },
-        repeats=repeats,
-    )
-    sent = time_interleaved(
-        {
-            "latency": lambda: jax.device_put(one, there),
-            "link": lambda: jax.device_put(large, there),
-        },
-        repeats=repeats,
-    )
-    latency, link = (float(sent[name].wall.min()) for name in ("latency", "link"))
-    stats = here.memory_stats() or {}
+    calls: dict[str, Callable[[], Any]] = {
+        "rate": lambda: multiply(wide, wide),
+        "bandwidth": lambda: add(large),
+        "launch": lambda: products(small),
+        "latency": lambda: jax.device_put(one, there),
+        "link": lambda: jax.device_put(large, there),
+    }
+    times = time_interleaved(calls, repeats=repeats)
+    took = {name: float(each.wall.min()) for name, each in times.items()}
     return unit_rate_devices(
         len(devices),
         flop_rate=2 * size**3 / took["rate"],
         memory_bandwidth=2 * large.nbytes / took["bandwidth"],
         launch=took["launch"] / chain,
-        capacity=stats.get("bytes_limit", CAPACITY),
-        latency=latency,
-        bandwidth=large.nbytes / max(link - latency, 1e-9),
+        capacity=(here.memory_stats() or {}).get("bytes_limit", CAPACITY),
+        latency=took["latency"],
+        bandwidth=large.nbytes / max(took["link"] - took["latency"], 1e-9),
     )
 
 
@@ -123,19 +108,10 @@ def measure(
     95 % interval. "difference" is the largest from XLA's values, as a share of the largest value.
     """
     case = MODELS[name]()
-    found, staged = {}, {}
-    for method in settings.methods:
-        found[method] = gopt.schedule(
-            case.fn,
-            *case.args,
-            search=method,
-            hardware=hardware,
-            objective="makespan",
-            evaluations=settings.evaluations,
-            seed=settings.seed,
-            donate_argnums=case.donated,
-        )
-        staged[method] = found[method].apply(devices=devices)
+    schedule = partial(gopt.schedule, case.fn, *case.args, donate_argnums=case.donated)
+    schedule = partial(schedule, hardware=hardware, objective="makespan")
+    found = {m: schedule(search=m, evaluations=settings.evaluations) for m in settings.methods}
+    staged = {method: one.apply(devices=devices) for method, one in found.items()}
     alone = jax.jit(case.fn, donate_argnums=case.donated)
     given = random_arguments(case.args)
 
@@ -145,27 +121,24 @@ def measure(
         placed = {name: each.place(*copies[name]) for name, each in staged.items()}
         return ({**placed, "": jax.device_put(copies[""], devices[0])},)
 
-    def call(name: str, function: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
-        return lambda every: function(*every[name])
-
-    called = {name: call(name, function) for name, function in {"": alone, **staged}.items()}
+    called: dict[str, Callable[..., Any]] = {
+        name: lambda every, name=name, function=function: function(*every[name])
+        for name, function in {"": alone, **staged}.items()
+    }
     expected, (every,) = alone(*jax.tree.map(jnp.copy, given)), arguments()
-    differ = {name: largest_difference(called[name](every), expected) for name in staged}
     times = time_interleaved(called, arguments, repeats=settings.repeats)
-    stages = {m: sum(isinstance(a.what, Stage) for a in staged[m].actions) for m in staged}
     return [
         {
             "model": name,
             "method": method,
-            "stages": stages[method],
-            "transfers": len(staged[method].actions) - stages[method],
-            "alone": found[method].before.decision.makespan,
-            "predicted": found[method].after.decision.makespan,
-            "measured": float(np.median(times[method].wall)),
+            "stages": sum(isinstance(action.what, Stage) for action in staged[method].actions),
+            "alone": one.before.decision.makespan,
+            "measured": float(np.median(times[""].wall)),
+            "predicted": one.after.decision.makespan / one.before.decision.makespan,
             "ratio": median_ratio(times[method].wall, times[""].wall),
-            "difference": differ[method],
+            "difference": largest_difference(called[method](every), expected),
         }
-        for method in settings.methods
+        for method, one in found.items()
     ]
 
 
@@ -179,32 +152,27 @@ def main(settings: Settings) -> None:
     if len(devices) < 2:
         raise UsageError(f"there are {len(devices)} devices: expected 2 at least")
     hardware = machine(devices)
-    rows: list[dict[str, Any]] = []
+    rows = list[dict[str, Any]]()
     for name in track(settings.models, "models"):
         rows += measure(name, hardware, devices, settings)
     store.save_settings(settings.folder, settings)
-    rates = {k: np.asarray(v).tolist() for k, v in hardware._asdict().items()}
-    store.save_json(settings.folder / "timed.json", {"machine": rates, "rows": rows})
+    store.save_json(settings.folder / "timed.json", rows)
     columns: list[tables.Column] = [
-        *((name, name) for name in ("model", "method", "stages", "transfers")),
+        *((name, name) for name in ("model", "method", "stages")),
         ("one device, simulated, ms", tables.milliseconds("alone", digits=1)),
-        ("simulated, ms", tables.milliseconds("predicted", digits=1)),
-        ("ratio", lambda row: f"{row['predicted'] / row['alone']:.2f}"),
         ("measured, ms", tables.milliseconds("measured", digits=1)),
-        ("ratio, 95 %", tables.ratio("ratio")),
+        ("simulated, of one device", "{predicted:.2f}"),
+        ("measured, of one device, 95 %", tables.ratio("ratio")),
         ("values differ by", "{difference:.0e}"),
     ]
     title = (
         f"Schedules on {len(devices)} devices, {settings.evaluations} evaluations, simulated "
-        f"and timed in {settings.repeats} rounds; ratios are to one device"
+        f"and timed in {settings.repeats} rounds; {devices[0].device_kind}: "
+        f"{hardware.flop_rate[0] / 1e9:.0f} Gflop/s, {hardware.memory_bandwidth[0] / 1e9:.1f} "
+        f"GB/s, {1e6 * hardware.launch[0]:.1f} µs a kernel; links "
+        f"{hardware.bandwidth[0, 1] / 1e9:.1f} GB/s, {1e6 * hardware.latency[0, 1]:.0f} µs"
     )
     tables.show_rows(title, rows, columns, settings.folder / "table.md")
-    print(
-        f"{devices[0].device_kind}: {hardware.flop_rate[0] / 1e9:.0f} Gflop/s, "
-        f"{hardware.memory_bandwidth[0] / 1e9:.1f} GB/s, {1e6 * hardware.launch[0]:.1f} µs a "
-        f"kernel; links {hardware.bandwidth[0, 1] / 1e9:.1f} GB/s, "
-        f"{1e6 * hardware.latency[0, 1]:.0f} µs; saved in {settings.folder}"
-    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rich.progress import track
 from experiments.go import training as trainer
 from experiments.go.case import OBJECTIVE
 from experiments.harness import command_line, statistics, store, tables
-from experiments.harness.command_line import UsageError, at_least, choice
+from experiments.harness.command_line import UsageError, at_least
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.search.parallel import shard_candidates
 from gopt.systems import go
@@ -56,13 +57,11 @@ class Settings(SearchSettings):
       weights: policies that place ops, and search alike except for `explore`; by default the one
         that ships.
       explore: shares of moves that are drawn uniformly; by default each policy's own.
-      starts: starts of searches, from `trainer.STARTS`.
       folder: folder of the table and all gains.
     """
 
     weights: tuple[Path, ...] = ()
     explore: tuple[float, ...] = ()
-    starts: tuple[str, ...] = choice(trainer.STARTS)
     folder: Path = Path("runs/go/validation")
 
 
@@ -91,24 +90,22 @@ def gains(
       simulate: function that makes a simulator of decisions.
       run: function that runs a search, with the signature of `go.rollout`.
     """
-    every = []
+    every, how = [], (max(iterations), policy, simulate, run)
     for pool in pools:
         count = len(pool.start.cost)
         again = jax.tree.map(lambda x: jnp.concatenate([x] * seeds), pool)
-        keys, steps = jax.random.split(key, seeds * count), max(iterations)
-        how: dict[str, Any] = {"steps": steps, "policy": policy, "simulate": simulate, "run": run}
-        found = np.asarray(searched(params, keys, again, **how)).reshape(seeds, count, -1)
+        keys = jax.random.split(key, seeds * count)
+        found = np.asarray(searched(params, keys, again, *how)).reshape(seeds, count, -1)
         fits = np.asarray(pool.start.cost)[:, None] < MAX_TICKS
         every.append(np.where(fits, found[..., np.array(iterations) - 1], np.nan))
     return np.concatenate(every, 1)
 
 
-@partial(jax.jit, static_argnames=("steps", "policy", "simulate", "run"))
+@partial(jax.jit, static_argnums=(3, 4, 5, 6))
 def searched(
     params: Any,
     keys: jax.Array,
     pool: go.Searches,
-    *,
     steps: int,
     policy: go.Settings,
     simulate: trainer.Simulate,
@@ -153,7 +150,7 @@ def main(settings: Settings) -> None:
     """Run the comparison."""
     policies = compared(settings)
     policy = policies[0][2]
-    pools = trainer.pools(trainer.VALIDATION, settings.devices, policy, settings.starts)
+    pools = trainer.pools(trainer.VALIDATION, settings.devices, policy)
     to_init, to_search = jax.random.split(jax.random.key(settings.seed))
     policies.insert(0, ("untrained", trainer.initial(to_init, pools, policy), policy))
     found: dict[str, np.ndarray] = {}
@@ -161,18 +158,16 @@ def main(settings: Settings) -> None:
     for name, params, sizes in track(policies, "searches"):
         label = name if name == "untrained" else f"{name}, {sizes.explore:g} uniform"
         found[label] = search(params, pools, sizes)
-    report(settings, settings.starts, policy.evaluations_per_iteration, found)
+    report(settings, policy.evaluations_per_iteration, found)
 
 
 def shorter(ratio: np.ndarray) -> str:
     """Return the reduction of step times, %, for `[S, R]`, without searches that do not fit."""
-    ratio = ratio[:, np.isfinite(ratio).all(0)]
-    return statistics.plus_minus(100 * (1 - np.exp(ratio.mean(1))), 1)
+    return statistics.plus_minus(100 * statistics.time_saved(np.exp(ratio.T)), 1)
 
 
 def report(
     settings: Any,
-    starts: Sequence[str],
     each: int,
     found: dict[str, np.ndarray],
     cell: Callable[[np.ndarray], str] = shorter,
@@ -182,22 +177,15 @@ def report(
 
     Args:
       settings: `SearchSettings` with a folder.
-      starts: starts of searches.
       each: evaluations of an iteration.
       found: log ratios by policy, `[..., S, R, T]`.
       cell: function that makes a table cell of log ratios from one start, `[..., S, R]`.
       intervals: description of the interval in a cell.
     """
-    evaluations = [1 + steps * each for steps in settings.iterations]
+    evaluations, starts = [1 + steps * each for steps in settings.iterations], trainer.STARTS
+    columns = [(k, t) for k in range(len(starts)) for t in range(len(evaluations))]
     rows = [
-        [
-            name,
-            *(
-                cell(ratio[..., k :: len(starts), t])
-                for k in range(len(starts))
-                for t in range(len(evaluations))
-            ),
-        ]
+        [name, *(cell(ratio[..., k :: len(starts), t]) for k, t in columns)]
         for name, ratio in found.items()
     ]
     title = (
@@ -205,15 +193,11 @@ def report(
         f"{len(trainer.VALIDATION)} models on {' and '.join(map(str, settings.devices))} devices "
         f"and {settings.seeds} searches, {intervals}"
     )
-    columns = ["policy", *(f"{start}, {count}" for start in starts for count in evaluations)]
-    tables.show(title, columns, rows, settings.folder / "table.md")
+    heads = ["policy", *(f"{start}, {count}" for start in starts for count in evaluations)]
+    tables.show(title, heads, rows, settings.folder / "table.md")
     store.save_settings(settings.folder, settings)
-    searches = [
-        (family, devices, start)
-        for devices in settings.devices
-        for family, _ in trainer.VALIDATION
-        for start in starts
-    ]
+    families = [family for family, _ in trainer.VALIDATION]
+    searches = list(product(settings.devices, families, starts))
     records = {"searches": searches, "evaluations": evaluations, "log ratio": found}
     store.save_json(settings.folder / "gains.json", records)
     print(f"saved in {settings.folder}")

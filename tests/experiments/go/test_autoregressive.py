@@ -29,7 +29,7 @@ SCHEDULING = 2  # a kind of moves: of priorities, on the coarsest level
 
 @pytest.fixture(scope="module")
 def pool():
-    (found,) = training.pools(MODELS, (2,), POLICY, training.STARTS[:2])
+    (found,) = training.pools(MODELS, (2,), POLICY)
     return jax.device_get(found)
 
 
@@ -122,7 +122,7 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     go.save(tmp_path / "policy.npz", params, POLICY)
     settings = autoregressive.Settings(
         weights=tmp_path / "policy.npz",
-        **dict(devices=(2,), iterations=(1, 3), seeds=2, ops=(20,), rounds=1),
+        **dict(devices=(2,), iterations=(1, 3), seeds=2, ops=(20,)),
         folder=tmp_path / "found",
     )
     costed, cost_of = [], autoregressive.go.Simulator
@@ -147,9 +147,9 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     assert once.shape == turn.shape == (2, 4, 2) and not np.allclose(once, turn)
     for ratio in (once, turn):
         assert (ratio <= 0).all() and (np.diff(ratio) <= 0).all() and ratio.min() < 0
-    seconds = json.loads((tmp_path / "found" / "seconds.json").read_text())
-    assert list(seconds) == ["20"] and len(seconds["20"]) == 2
-    assert all(x > 0 for x in seconds["20"].values())
+    head, _, *lines = (tmp_path / "found" / "seconds.md").read_text().splitlines()[2:]
+    assert head == "| drawn | 20 ops |" and len(lines) == 2
+    assert all(float(line.split("|")[2]) > 0 for line in lines)
     kept = json.loads((tmp_path / "found" / "settings.json").read_text())
     assert kept["ops"] == [20] and kept["versions"]
 
@@ -159,7 +159,6 @@ def test_both_search_and_their_time_is_told(params, tmp_path, monkeypatch):
     [
         (dict(ops=()), r"ops is \(\): expected numbers"),
         (dict(ops=(10, 0)), r"ops is \(10, 0\): expected numbers, 1 at least"),
-        (dict(rounds=0), "rounds is 0: expected 1 at least"),
     ],
 )
 def test_what_cannot_be_timed_is_refused(wrong, message):

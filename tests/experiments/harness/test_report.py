@@ -36,6 +36,8 @@ def test_the_best_known_cost_is_that_of_all_runs_that_fit():
     one = row("a", x=found(np.nan, 9.0))
     assert one.known == 9
     assert one._replace(others={"long": {"x": found(7.0)}}).known == 7
+    more = row("a", x=found(9.0), ordered=found(8.0))  # decides an order, too
+    assert more.known == 8 and more._replace(beyond=("ordered",)).known == 9
 
 
 def test_long_histories_are_shortened_where_they_are_saved(tmp_path):
