@@ -20,17 +20,7 @@ from rich.progress import track
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from gopt.files import write_whole
-from gopt.rewriting import RULES, Rule
-from gopt.rewriting.generate_rules import (
-    DOMAINS,
-    Expressions,
-    Generator,
-    RuleCandidate,
-    independent,
-    is_derivable,
-    is_same,
-    is_useless,
-)
+from gopt.rewriting import RULES, Rule, generate_rules
 from gopt.rewriting.rules.generated import write_rules
 
 
@@ -45,7 +35,7 @@ class Settings(command_line.Settings):
       folder: folder of the table, the figures and the rules.
     """
 
-    domains: tuple[str, ...] = choice(DOMAINS)
+    domains: tuple[str, ...] = choice(generate_rules.DOMAINS)
     operators: int = at_least(1, 3)
     seed: int = 0
     folder: Path = Path("runs/rewrite/generating")
@@ -60,17 +50,23 @@ def run(name: str, settings: Settings, known: Sequence[Rule]) -> tuple[dict[str,
       known: rules that were found before, in other domains.
     """
     begin = time.perf_counter()
-    expressions = Expressions(DOMAINS[name], settings.seed)
+    expressions = generate_rules.Expressions(generate_rules.DOMAINS[name], settings.seed)
     for level in track(range(settings.operators), f"{name}: expressions"):
         expressions.grow(last=level == settings.operators - 1)
-    generator = Generator(expressions)
+    generator = generate_rules.Generator(expressions)
     for group in track(generator.groups(), f"{name}: equalities"):
         generator.choose(group)
-    different = [each for each in generator.chosen if not is_same(each)]
-    stated = [RuleCandidate(each, rule) for each in different for rule in each.rules()]
-    useful = [each for each in stated if not is_useless(each.rule)]
-    found = [each for each in track(useful, f"{name}: rules") if not is_derivable(each, RULES)]
-    new = independent(found, [*RULES, *known])
+    different = [each for each in generator.chosen if not generate_rules.is_same(each)]
+    stated = [
+        generate_rules.RuleCandidate(each, rule) for each in different for rule in each.rules()
+    ]
+    useful = [each for each in stated if not generate_rules.is_useless(each.rule)]
+    found = [
+        each
+        for each in track(useful, f"{name}: rules")
+        if not generate_rules.is_derivable(each, RULES)
+    ]
+    new = generate_rules.independent(found, [*RULES, *known])
     row = {
         "domain": name,
         "expressions": len(expressions),

@@ -1,6 +1,5 @@
 """The experiment on instances of known value, scored by hand and by an independent scorer."""
 
-import importlib.util
 import itertools
 import json
 from pathlib import Path
@@ -16,6 +15,7 @@ from gopt.heuristics.schedule.orders import memory_orders
 from gopt.heuristics.schedule.placement import list_scheduling, order_splits
 from gopt.sources.instances import makespan_instance
 from tests.reference.instances import value
+from tests.test_known_optima import independent_scorer
 
 pytestmark = pytest.mark.slow
 
@@ -238,12 +238,7 @@ def test_best_is_nearly_optimal_and_no_heuristic_is_better(name, tmp_path, capsy
 
 @pytest.fixture(scope="module")
 def score():
-    if not FOLDER.is_dir():
-        pytest.skip("needs the yardstick files, which do not come with gopt")
-    spec = importlib.util.spec_from_file_location("score", FOLDER / "score.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.score
+    return independent_scorer().score
 
 
 CHOICES = {

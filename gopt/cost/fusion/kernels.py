@@ -10,6 +10,8 @@ from jaxtyping import Bool, Int32
 from gopt.cost.fusion.kernel_reach import MAX_TICKS
 from gopt.cost.fusion.problem import OVERLAP_BITS, FusionProblem
 
+Ticks = Int32[jax.Array, " N"]
+
 
 class Kernels(NamedTuple):
     """The kernels of a configuration, each at the row of the op that ends it.
@@ -32,11 +34,7 @@ class Kernels(NamedTuple):
 
 
 def time_kernels(
-    problem: FusionProblem,
-    inside: Any,
-    is_end: Bool[jax.Array, " N"],
-    compute: Int32[jax.Array, " N"],
-    reads: Int32[jax.Array, " N"],
+    problem: FusionProblem, inside: Any, is_end: Bool[jax.Array, " N"], compute: Ticks, reads: Ticks
 ) -> Kernels:
     """Return kernels with their times and the sum of these.
 

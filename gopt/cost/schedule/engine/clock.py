@@ -124,10 +124,10 @@ def occupy(
     """Return the times when resources are free, after an item has occupied some until `end`.
 
     Args:
-      free: times when resources are free, as in `idle`.
-      occupied: int32 `[]`; packed resources of the item, as from `item_resources`.
+      free: as in `wait`.
+      occupied: as in `wait`.
       end: int32 `[]`; end of the item, ticks.
-      devices: number of devices, `D`.
+      devices: as in `wait`.
     """
     for resource in _resources(occupied, devices):
         free = store(free, jnp.maximum(resource, _UNASKED), end)
