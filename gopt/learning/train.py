@@ -18,7 +18,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,22 +29,12 @@ from flax.training.train_state import TrainState
 from gopt.files import write_whole
 from gopt.learning.checkpoints import Checkpoints
 
-__all__ = ["Carry", "Notes", "TrainState", "run", "start"]
+__all__ = ["Carry", "TrainState", "run", "start"]
 
 Tree = Any
 Metrics = Mapping[str, Any]
 Carry = TypeVar("Carry")  # a pytree of arrays: a `TrainState`, or a tuple with one
 RECENT = 50  # number of recent steps whose mean is shown
-
-
-class Notes(Protocol):
-    """JSON values that a run carries besides arrays, written and read with each checkpoint."""
-
-    def dump(self) -> Any:
-        """Return the values."""
-
-    def restore(self, values: Any) -> None:
-        """Take the values of a checkpoint."""
 
 
 State = TypeVar("State", bound=TrainState)
@@ -81,8 +71,6 @@ def run(
     folder: str | os.PathLike[str] | None = None,
     described: Mapping[str, Any] | None = None,
     checkpoint_every: int = 100,
-    notes: Notes | None = None,
-    is_over: Callable[[], bool] = lambda: False,
     on_checkpoint: Callable[[int, Carry], None] | None = None,
     validate: Callable[[int, Carry], Metrics] | None = None,
     label: str | None = None,
@@ -100,8 +88,6 @@ def run(
       folder: folder of checkpoints and of `history.json`; by default nothing is saved.
       described: JSON values that must agree with the folder's for a run to go on.
       checkpoint_every: steps between checkpoints. The last step has one.
-      notes: JSON values to save with checkpoints.
-      is_over: whether training ends before the next step.
       on_checkpoint: called with the number of steps done and the carry, before each checkpoint.
       validate: maps the number of steps done and the carry to metrics, at each checkpoint.
       label: name of a progress bar, shown if `rich` is installed.
@@ -116,15 +102,13 @@ def run(
     """
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
-    kept = None if folder is None else _Folder(Path(folder), dict(described or {}), notes)
+    kept = None if folder is None else _Folder(Path(folder), dict(described or {}))
     done, history = 0, list[dict[str, float]]()
     try:
         if kept is not None:
             done, carry, history = kept.restore(carry)
         with _bar(label, done, steps) as advance:
             for index in range(done, steps):
-                if is_over():
-                    break
                 carry, metrics = step(index, carry)
                 history.append(_means(metrics))
                 is_last = index + 1 == steps
@@ -145,10 +129,10 @@ def run(
 
 
 class _Folder:
-    """A folder of checkpoints, with the metrics and notes of each."""
+    """A folder of checkpoints, with the metrics of each step."""
 
-    def __init__(self, folder: Path, described: dict[str, Any], notes: Notes | None) -> None:
-        self.folder, self.notes = folder, notes
+    def __init__(self, folder: Path, described: dict[str, Any]) -> None:
+        self.folder = folder
         self.checkpoints = Checkpoints(folder, described)
 
     def restore(self, carry: Carry) -> tuple[int, Carry, list[dict[str, float]]]:
@@ -156,26 +140,12 @@ class _Folder:
         done, carry = self.checkpoints.restore(carry)
         if not done:
             return done, carry, []
-        if self.notes is not None:
-            self.notes.restore(json.loads(self._notes_of(done).read_text()))
         return done, carry, json.loads((self.folder / "history.json").read_text())[:done]
 
     def save(self, done: int, carry: Any, history: list[dict[str, float]]) -> None:
         """Write a checkpoint. The arrays come last, so a checkpoint with arrays is complete."""
-        if self.notes is not None:
-            _write(self._notes_of(done), self.notes.dump())
         _write(self.folder / "history.json", history)
         self.checkpoints.save(done, carry)
-        if self.notes is not None:
-            steps = sorted(int(path.stem.removeprefix("notes_")) for path in self._all_notes())
-            for old in steps[:-2]:
-                self._notes_of(old).unlink(missing_ok=True)
-
-    def _notes_of(self, done: int) -> Path:
-        return self.folder / f"notes_{done}.json"
-
-    def _all_notes(self) -> list[Path]:
-        return list(self.folder.glob("notes_*.json"))
 
 
 def _write(path: Path, values: Any) -> None:

@@ -14,7 +14,6 @@ from scipy import stats
 from experiments import apply, large, prediction, wired
 from experiments.harness import cases, command_line, statistics, store, tables
 from gopt.graph.tracing import trace
-from gopt.heuristics.solvers.exact_peak import least_peak
 from gopt.learning.graphs import to_graphs_tuple
 from gopt.sources.synthetic import layered
 from gopt.systems import go, regal
@@ -200,25 +199,6 @@ def test_towers_rank_impressions():
     draw = functools.partial(rng.normal, 0, 0.1)
     scores = fn(*jax.tree.map(lambda s: jnp.asarray(draw(s.shape), s.dtype), args))
     assert scores.shape == (3,) and ((scores > 0) & (scores < 1)).all()
-
-
-def test_the_least_peak_is_that_of_instances_with_known_optima():
-    path = Path(__file__).parents[1] / "data" / "peak_memory.json"
-    for row in json.loads(path.read_text()):
-        reads: list[list[int]] = [[] for _ in row["sizes"]]
-        for u, v, *_ in row["edges"]:
-            reads[v].append(u)
-        kept = set(range(len(reads))) - {u for u, *_ in row["edges"]}
-        assert row["optimal"]
-        assert least_peak(row["sizes"], reads, kept) == row["best"]
-
-
-def test_what_is_written_over_takes_no_room():
-    # 1 and 2 read 0, and 3 reads both: 2 may write over 0, and 3 over 1, which are as large.
-    reads = [[], [0], [0], [1, 2]]
-    assert least_peak([4, 4, 4, 4], reads, [3]) == 12
-    assert least_peak([4, 4, 4, 4], reads, [3], over=[1, 2, 3]) == 8
-    assert least_peak([4, 4, 4, 3], reads, [3], over=[1, 2, 3]) == 11
 
 
 def test_predictions_are_compared_with_what_xla_plans(tmp_path, capsys, monkeypatch):

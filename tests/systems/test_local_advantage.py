@@ -267,16 +267,6 @@ def test_a_share_of_the_ops_is_visited_between_records(monkeypatch, share, size,
     np.testing.assert_array_equal(found, np.full((2, 3), expected))
 
 
-def test_records_are_read_as_they_were_written(tmp_path):
-    found = records()
-    path = tmp_path / "records.npz"
-    local_advantage.save_records(path, found)
-    jax.tree.map(np.testing.assert_array_equal, found, local_advantage.load_records(path))
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"records\.npz does not hold records"):
-        local_advantage.load_records(path)
-
-
 def test_a_graph_without_a_choice_is_refused():
     problem = prepare_fusion(graphs.from_ops([Op()]), unit_rate_devices(1))
     with pytest.raises(ValueError, match="no configurable op"):

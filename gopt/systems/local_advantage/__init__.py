@@ -15,9 +15,7 @@ from gopt.systems.local_advantage.data import (
     Records,
     Sampling,
     advantages,
-    load_records,
     sample,
-    save_records,
 )
 from gopt.systems.local_advantage.inputs import OP_FEATURES, USE_FEATURES, configurable_ops, inputs
 from gopt.systems.local_advantage.network import encode, init, predicted
@@ -53,7 +51,6 @@ __all__ = [
     "init",
     "inputs",
     "load",
-    "load_records",
     "loss",
     "optimizer",
     "predict",
@@ -62,7 +59,6 @@ __all__ = [
     "sample_weights",
     "samples",
     "save",
-    "save_records",
     "scale_of",
     "search",
     "shifts",

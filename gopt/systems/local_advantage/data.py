@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,6 @@ from jaxtyping import Bool, Int32, PRNGKeyArray
 
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
-from gopt.files import write_whole
 from gopt.learning.settings import check_numbers
 from gopt.search import gibbs
 
@@ -148,31 +146,3 @@ def _chain(
 
     _, others = jax.lax.scan(step, state, jnp.arange(sampling.records - 1))
     return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, others)
-
-
-def save_records(path: Path, records: Records) -> None:
-    """Write records to one `.npz`, whole or not at all."""
-    with write_whole(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(
-            file,
-            fuse=np.packbits(records.fuse, axis=1),
-            cost=records.cost,
-            advantage=records.advantage,
-        )
-
-
-def load_records(path: Path) -> Records:
-    """Return the records that `save_records` wrote.
-
-    Raises:
-      ValueError: the file is damaged, or holds no records.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            advantage = archive["advantage"]
-            fuse = np.unpackbits(archive["fuse"], axis=1, count=advantage.shape[1])
-            return Records(fuse.astype(bool), archive["cost"], advantage)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise ValueError(f"{path} does not hold records: {error}") from error
