@@ -115,8 +115,8 @@ class Result(Generic[DecisionT, ReportT]):
       chosen: index of the candidate that `apply()` returns.
       reason: reason of the choice, in words.
       report: details of the verb, such as the rules that were applied.
-      chosen_folded: index of the candidate that `apply(constants=...)` returns; `None` without
-        constant arguments.
+      chosen_folded: index of the candidate that `apply(constants=...)` returns; `None` if the
+        function has neither constant arguments nor captured arrays.
       reason_folded: reason of that choice.
 
     Example:
@@ -138,7 +138,7 @@ class Result(Generic[DecisionT, ReportT]):
 
     @property
     def before(self) -> Candidate[DecisionT]:
-        """The function without gopt."""
+        """The function without gopt; with `hardware=`, its program order on device 0."""
         return self.candidates[0]
 
     @property

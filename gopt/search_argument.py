@@ -5,7 +5,7 @@ below. It returns a decision, which is costed, compiled and compared like all ot
 
     schedule    search(key, graph, problem, *, objective, evaluations) -> Keys
     fuse        search(key, graph, problem, *, cost, start, evaluations) -> Measured
-    rewrite     search(terms, roots, cost, rules) -> Found
+    rewrite     search(terms, roots, cost, rules) -> RewriteSearchResult
 
 Args:
   key: random key, made from the seed of the verb.
@@ -23,7 +23,7 @@ Args:
   rules: equalities to rewrite by.
 
 Returns:
-  The decision: `gopt.Keys` without an axis of candidates; `gopt.fusion.Measured`; or
+  The decision: `gopt.Keys` without an axis of candidates; `gopt.fusion.FusionSearchResult`; or
   `gopt.rewriting.RewriteSearchResult`.
 
 Options of a callable are bound with `functools.partial`, and so is a policy: `weights` is for

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gopt
-from gopt.fusion import Measured
+from gopt.fusion import FusionSearchResult
 from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.rewriting import RewriteSearchResult
 from gopt.search_argument import load_policy
@@ -156,7 +156,7 @@ def test_a_callable_fuses():
         assert start.dtype == bool and start.shape == problem.configurable.shape
         nothing = np.zeros_like(start)
         costs.extend((cost(start), cost(nothing)))
-        return Measured(nothing, np.array(costs))
+        return FusionSearchResult(nothing, np.array(costs))
 
     result = run(gopt.fuse, search=search)
     np.testing.assert_array_equal(result.report.searched, costs)

@@ -1,1 +1,1 @@
-"""Shared parts of the experiments: command line, store, runs, statistics, tables, plots, cases."""
+"""Shared parts of the experiments: command line, store, runs, reports, tables, plots, graphs."""

@@ -22,7 +22,8 @@ class Row(NamedTuple):
       name: name of the row.
       family: model family. Rows of a family are alike, so their mean is one sample of an interval.
       found: runs by method. The cost of a run is NaN if its result does not fit the memory.
-      others: further runs by method, by their kind. They count only for the best known cost.
+      others: further runs by method, by their kind. All count for the best known cost; tables may
+      show them.
       about: further values of the row, saved with its runs.
       beyond: methods that decide more than the others; they do not count for the best known cost.
     """

@@ -64,7 +64,7 @@ class Settings(command_line.TrainedSettings):
     table: Literal["1", "ablation", "3", "tuning", "graphs"] = "1"
     objective: Literal["peak_memory", "makespan", "capped_makespan"] = "peak_memory"
     evaluations: int = at_least(LEAST, 5000)
-    seeds: int = 2
+    seeds: int = at_least(1, 2)
     long: int = 0
     equal_seconds: bool = False
     solver_seconds: float = at_least(0, 0.0)
@@ -77,5 +77,13 @@ class Settings(command_line.TrainedSettings):
         super().__post_init__()
         if self.long and self.long < self.evaluations:
             raise UsageError(f"long is {self.long}: expected 0, or {self.evaluations} at least")
+        if self.long and self.table != "1":
+            raise UsageError(f"long is {self.long}: table {self.table} has no longer runs")
+        if self.table == "3" and (self.equal_seconds or self.solver_seconds):
+            raise UsageError("table 3 has no rows for equal_seconds or solver_seconds")
+        if self.table in ("graphs", "tuning") and (self.train or self.weights is not None):
+            raise UsageError(
+                f"table {self.table} evaluates no policy: expected no weights or train"
+            )
         if self.table == "3" and (self.train or self.weights is not None):
             raise UsageError("table 3 trains all its policies: expected no weights or train")

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from gopt.rewriting import Search, backtracking
+from gopt.rewriting import RewriteSearch, backtracking
 from gopt.rewriting.search.pet import partial_equivalence
 from gopt.rewriting.search.saturation import saturation
 
-SEARCHES: dict[str, Search] = {
+SEARCHES: dict[str, RewriteSearch] = {
     "greedy": partial(backtracking, alpha=1.0),
     "backtracking": backtracking,
     # As many programs as partial equivalence.

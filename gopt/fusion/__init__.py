@@ -3,7 +3,7 @@
 from gopt.cost.fusion.rates import CPU, Rates, count_work, fit_rates
 from gopt.fusion.plan import Fusion
 from gopt.fusion.programs import groups_of, members, own_fusion
-from gopt.fusion.search import FusionSearch, Measured
+from gopt.fusion.search import FusionSearch, FusionSearchResult
 from gopt.measure.kernel_times import KernelTimes
 from gopt.xla.fused import fused, kernel_of
 
@@ -11,8 +11,8 @@ __all__ = (
     "CPU",
     "Fusion",
     "FusionSearch",
+    "FusionSearchResult",
     "KernelTimes",
-    "Measured",
     "Rates",
     "count_work",
     "fit_rates",

@@ -107,9 +107,9 @@ def fuse(
 
     The candidates are:
 
-    - XLA's own program;
-    - XLA's program of the simplified equations, if these differ (see `gopt.xla.simplify`);
-    - the kernels of that program, each kept apart;
+    - XLA's own program, with its default scheduler and with the one that saves memory;
+    - both again for the simplified equations, if these differ (see `gopt.xla.simplify`);
+    - the kernels of XLA's program of the simplified equations, each kept apart;
     - the kernels of XLA's instruction fusion and priority fusion, as gopt decodes them;
     - the result of a search from the best of the three sets of kernels.
 

@@ -18,7 +18,7 @@ SEARCHES = ("local_advantage", "random")
 LEARNED = ("local_advantage",)
 
 
-class Measured(NamedTuple):
+class FusionSearchResult(NamedTuple):
     """Result of a search by measured times.
 
     Attributes:
@@ -43,7 +43,7 @@ class FusionSearch(Protocol):
         cost: FusionCost,
         start: np.ndarray,
         evaluations: int,
-    ) -> Measured:
+    ) -> FusionSearchResult:
         """Return the best configuration that was found."""
 
 
@@ -57,7 +57,7 @@ def local_advantage_search(
     start: Bool[np.ndarray, " N"],
     evaluations: int,
     policy: tuple[Any, Any],
-) -> Measured:
+) -> FusionSearchResult:
     """Search as a network of `gopt.systems.local_advantage` advises; a `FusionSearch`.
 
     Args:
@@ -87,7 +87,7 @@ def random_search(
     cost: FusionCost,
     start: np.ndarray,
     evaluations: int,
-) -> Measured:
+) -> FusionSearchResult:
     """Flip decisions drawn uniformly, and keep each flip that is not slower; a `FusionSearch`."""
     del graph
     may_change = jnp.asarray(problem.configurable)
@@ -110,7 +110,7 @@ def search(
     evaluations: int,
     settings: guided.Settings | None = None,
     moves: Sequence[guided.Move] = (guided.flip,),
-) -> Measured:
+) -> FusionSearchResult:
     """Minimise as `gopt.search.guided.minimize`, for a cost that JAX cannot trace.
 
     Args:
@@ -145,4 +145,4 @@ def search(
         found = cost(np.asarray(candidate) > 0)
         state = tell(state, taken, candidate, jnp.float32(found / first), said.choices)
         seconds.append(min(seconds[-1], found))
-    return Measured(np.asarray(state.decisions) > 0, np.array(seconds))
+    return FusionSearchResult(np.asarray(state.decisions) > 0, np.array(seconds))

@@ -29,7 +29,7 @@ from flax.training.train_state import TrainState
 from gopt.files import write_whole
 from gopt.learning.checkpoints import Checkpoints
 
-__all__ = ["Carry", "TrainState", "run", "start"]
+__all__ = ["TrainState", "run", "start"]
 
 Tree = Any
 Metrics = Mapping[str, Any]
@@ -79,7 +79,7 @@ def run(
     """Train, and return the carry after the last step and the metrics of every step.
 
     With a folder, the run goes on from the newest checkpoint in it. Metrics are means over all
-    axes. Metrics of `validate` are in the row of the step before, as `validation_<name>`.
+    axes. Metrics of `validate` are in the row of the last step done, as `validation_<name>`.
 
     Args:
       carry: pytree of arrays before the first step.
@@ -88,7 +88,8 @@ def run(
       folder: folder of checkpoints and of `history.json`; by default nothing is saved.
       described: JSON values that must agree with the folder's for a run to go on.
       checkpoint_every: steps between checkpoints. The last step has one.
-      on_checkpoint: called with the number of steps done and the carry, before each checkpoint.
+      on_checkpoint: called with the number of steps done and the carry, every `checkpoint_every`
+        steps and after the last one, with or without a folder.
       validate: maps the number of steps done and the carry to metrics, at each checkpoint.
       label: name of a progress bar, shown if `rich` is installed.
       shown: metric whose recent mean is shown beside the bar.
@@ -98,7 +99,7 @@ def run(
 
     Raises:
       ValueError: `checkpoint_every` is less than 1, or the folder holds the checkpoints of another
-        run.
+        or of a longer run.
     """
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
@@ -107,6 +108,8 @@ def run(
     try:
         if kept is not None:
             done, carry, history = kept.restore(carry)
+            if done > steps:
+                raise ValueError(f"steps is {steps}: the folder holds a run of {done} steps")
         with _bar(label, done, steps) as advance:
             for index in range(done, steps):
                 carry, metrics = step(index, carry)

@@ -87,9 +87,9 @@ class Format:
           path: a file of `save`, or the label of a file that ships; by default the first of these.
 
         Raises:
-          ValueError: no such policy ships, or the file is truncated, or of another system, version
-            or shape.
-          FileNotFoundError: the file does not exist.
+          ValueError: `path` is `None` and no policy ships; or the file is truncated, or of another
+            system, version or shape.
+          FileNotFoundError: it is neither a file nor the label of a policy that ships.
         """
         return self.load_labelled(path, {})
 
@@ -181,7 +181,7 @@ def load_weights(path: str | os.PathLike[str]) -> tuple[Tree, dict[str, Any]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             if _RECORD not in archive:
-                raise ValueError("it has no settings")
+                raise ValueError(f"it has no record {_RECORD!r}")
             record = json.loads(str(archive[_RECORD]))
             arrays = {name: archive[name] for name in archive.files if name != _RECORD}
             return traverse_util.unflatten_dict(arrays, sep="/"), record

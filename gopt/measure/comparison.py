@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 from gopt.measure.timing import Times
 
 # Half of the rounds judge. If all have one sign, 2 of 2**6 sign vectors are as extreme: p = 0.03.
-FEWEST_ROUNDS = 12
+FEWEST_TEST_ROUNDS = 12
 SIGNIFICANCE = 0.05
 
 
@@ -49,9 +49,10 @@ def choose(times: Mapping[str, Times], refused: Mapping[str, str] = MappingProxy
     why = "".join(f"; {name} is refused: {refused[name]}" for name in times if name in refused)
     if not others:
         return Choice(base, f"there is nothing else to choose{why}")
-    if rounds < FEWEST_ROUNDS:
+    if rounds < FEWEST_TEST_ROUNDS:
         return Choice(
-            base, f"{rounds} rounds are too few to tell what is faster: {FEWEST_ROUNDS} at least"
+            base,
+            f"{rounds} rounds are too few to tell what is faster: {FEWEST_TEST_ROUNDS} at least",
         )
     even, odd = slice(0, None, 2), slice(1, None, 2)
     fastest = min(others, key=lambda name: np.median(_logs(times[name].process, own.process, even)))

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 # Fewest rounds with a 95 % interval of the median. All 6 are on one side of it in 2 of 2**6 cases.
-FEWEST_ROUNDS = 6
+FEWEST_INTERVAL_ROUNDS = 6
 
 _ROUND = 0.05  # s, shortest total time of the calls of a function in one round
 
@@ -226,7 +226,8 @@ def median_ratio(
 
     The bounds of the interval are order statistics of the ratios. Rounds are assumed to be
     independent; the distribution of ratios is arbitrary. The interval is too narrow if the machine
-    slows down for several rounds. With fewer than `FEWEST_ROUNDS` rounds it is 0 to infinity.
+    slows down for several rounds. With fewer than `FEWEST_INTERVAL_ROUNDS` rounds it is 0 to
+    infinity.
 
     Args:
       times: times of one function, `[repeats]`.
@@ -238,7 +239,7 @@ def median_ratio(
     from scipy.stats import binom
 
     ratios = np.sort(np.asarray(times) / np.asarray(base))
-    if len(ratios) < FEWEST_ROUNDS:
+    if len(ratios) < FEWEST_INTERVAL_ROUNDS:
         return float(np.median(ratios)), 0.0, np.inf
     outside = int(binom.ppf(0.025, len(ratios), 0.5))
     return float(np.median(ratios)), float(ratios[outside - 1]), float(ratios[-outside])

@@ -10,7 +10,7 @@ from gopt.rewriting.rules.matching import Match, Matcher
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.pet import partial_equivalence
-from gopt.rewriting.search.result import RewriteSearchResult, Search
+from gopt.rewriting.search.result import RewriteSearch, RewriteSearchResult
 from gopt.rewriting.search.taso import backtracking
 
 __all__ = [
@@ -19,10 +19,10 @@ __all__ = [
     "Matcher",
     "OpCost",
     "RewriteReport",
+    "RewriteSearch",
     "RewriteSearchResult",
     "RewrittenProgram",
     "Rule",
-    "Search",
     "Term",
     "Terms",
     "TracedProgram",

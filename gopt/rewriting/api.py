@@ -35,7 +35,7 @@ from gopt.rewriting.plan import (
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.pet import partial_equivalence
-from gopt.rewriting.search.result import Search
+from gopt.rewriting.search.result import RewriteSearch
 from gopt.rewriting.search.taso import backtracking
 from gopt.search_argument import Weights, check_search, load_policy
 
@@ -134,7 +134,7 @@ class RewriteReport:
 def rewrite(
     fn: Callable[..., Any],
     *args: Any,
-    search: str | Search = "taso",
+    search: str | RewriteSearch = "taso",
     weights: Weights | None = None,
     seed: int = 0,
     repeats: int = 20,
@@ -237,7 +237,7 @@ def rewrite(
     return _result(program, candidates, report)
 
 
-def _search_of(search: str | Search, weights: Weights | None, seed: int) -> Search:
+def _search_of(search: str | RewriteSearch, weights: Weights | None, seed: int) -> RewriteSearch:
     """Return a search as a callable, with its policy loaded; extras are imported here."""
     if not isinstance(search, str):
         return search

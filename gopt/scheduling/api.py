@@ -167,6 +167,7 @@ def schedule(
         "best": the strongest search without training, see `gopt.scheduling.best`.
         "brkga": the genetic algorithm of "best" alone.
         "regal": the genetic algorithm, guided by a trained policy; devices are taken to be equal.
+        The policies that ship are for `hardware=` with two devices.
         "go": a trained policy draws changes of the best schedule so far. It was trained for the
         makespan on two and four equal GPUs.
         A name of `gopt.HEURISTICS`: that heuristic, without a search.
@@ -190,7 +191,9 @@ def schedule(
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
         neither an argument nor an equation, or runs on several devices; the machine is not valid
-        (see `gopt.prepare`); or the policy does not exist.
+        (see `gopt.prepare`); or `weights` holds something else than a policy for the objective and
+        the number of devices.
+      FileNotFoundError: the file `weights` does not exist.
 
     Example:
       import gopt, jax, jax.numpy as jnp
@@ -248,11 +251,17 @@ def schedule(
     report = ScheduleReport(
         objective, search_name(search), max_trips, (before, after), is_measured=False
     )
-    candidates = tuple(
-        Candidate(name, each, max(each.peak) if report.unit == "B" else each.makespan)
-        for name, each in (("program order", before), (report.search, after))
+    costs = [max(each.peak) if report.unit == "B" else each.makespan for each in (before, after)]
+    candidates = (
+        Candidate("program order", before, costs[0]),
+        Candidate(report.search, after, costs[1]),
     )
-    return Result(program, candidates, 1, "as the performance model says", report)
+    reason = (
+        "it costs less under the performance model"
+        if costs[1] < costs[0]
+        else "the search found it; the program order costs no more under the model"
+    )
+    return Result(program, candidates, 1, reason, report)
 
 
 def _least_memory(

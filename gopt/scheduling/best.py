@@ -174,7 +174,7 @@ def _anneal(
     key: jax.Array, problem: Problem, initial: Keys, *, objective: str, evaluations: int
 ) -> Result:
     def anneal(
-        key: jax.Array, cost: annealing.Cost, initial: Keys, budget: int
+        key: jax.Array, cost: annealing.KeysCost, initial: Keys, budget: int
     ) -> annealing.Result:
         move = partial(neighbour, problem)
         one = jax.tree.map(lambda leaf: leaf[0], initial)
@@ -206,7 +206,7 @@ def _anneal(
     )
 
 
-def _built_cost(problem: Problem, objective: str) -> annealing.Cost:
+def _built_cost(problem: Problem, objective: str) -> annealing.KeysCost:
     """Return the cost of the schedules that are built from keys `[P, ...]`."""
     plain_cost = objectives.population_cost(problem, objective)
 

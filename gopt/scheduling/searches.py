@@ -128,6 +128,11 @@ def _regal(
     from gopt.systems import regal
 
     devices = problem.num_devices
+    if weights is None and devices != 2:
+        raise ValueError(
+            f"search is 'regal': the policies that ship are for 2 devices, the problem has "
+            f"{devices}; expected weights=, hardware= with 2 devices, or search='best'"
+        )
     params, settings = load_policy(weights, regal.load, objective=objective, devices=devices)
     inputs = regal.inputs(graph, problem, settings=settings, objective=objective)
     action = _action(params, inputs, settings=settings)

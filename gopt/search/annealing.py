@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, uniforms
+from gopt.search.population import KeysCost, Tree, assert_one_cost_per_candidate, uniforms
 
 Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to a neighbour
 
@@ -184,7 +184,7 @@ def tell(
 
 def minimize(
     key: PRNGKeyArray,
-    cost: Cost,
+    cost: KeysCost,
     template: Tree,
     *,
     evaluations: int,

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.population import Cost, Tree, assert_one_cost_per_candidate, coins, uniforms
+from gopt.search.population import KeysCost, Tree, assert_one_cost_per_candidate, coins, uniforms
 
 Proposal = Callable[[Tree], Tree]  # one uniform in [0, 1) per gene, to keys of mutants
 
@@ -182,7 +182,7 @@ def sort(keys: Tree, cost: Shaped[jax.Array, " P"]) -> State:
 
 def minimize(
     key: PRNGKeyArray,
-    cost: Cost,
+    cost: KeysCost,
     template: Tree,
     *,
     evaluations: int,
@@ -190,7 +190,7 @@ def minimize(
     proposal: Proposal = uniform,
     bias: Tree | float = 0.7,
     initial: Tree | None = None,
-    relaxed: Cost | None = None,
+    relaxed: KeysCost | None = None,
 ) -> Result:
     """Run BRKGA; jit it, and vmap it over problems.
 
@@ -247,7 +247,7 @@ def minimize(
 
 def _run(
     key: jax.Array,
-    cost: Cost,
+    cost: KeysCost,
     *,
     template: Tree,
     evaluations: int,

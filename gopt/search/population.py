@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import PRNGKeyArray
 
 Tree = Any
-Cost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
+KeysCost = Callable[[Tree], jax.Array]  # keys [P, ...] to costs [P], to be minimised
 DecisionCost = Callable[[jax.Array], jax.Array]  # decisions [P, N] to costs [P], to be minimised
 
 

@@ -6,12 +6,12 @@ from jax import lax
 from jaxtyping import PRNGKeyArray
 
 from gopt.search.brkga import Proposal, Result, Settings, State, init, sort, uniform
-from gopt.search.population import Cost, Tree
+from gopt.search.population import KeysCost, Tree
 
 
 def minimize(
     key: PRNGKeyArray,
-    cost: Cost,
+    cost: KeysCost,
     template: Tree,
     *,
     evaluations: int,

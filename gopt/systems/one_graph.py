@@ -17,7 +17,9 @@ from gopt.learning.train import TrainState
 from gopt.search.result import SearchResult
 
 Tree = Any
-Cost = Callable[[jax.Array], jax.Array]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
+PlacementCost = Callable[
+    [jax.Array], jax.Array
+]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
 
 
 @struct.dataclass
@@ -30,7 +32,7 @@ class Task:
     """
 
     inputs: Any
-    cost: Cost = struct.field(pytree_node=False)
+    cost: PlacementCost = struct.field(pytree_node=False)
 
 
 class State(TrainState):
@@ -72,7 +74,7 @@ class Training:
         self,
         key: jax.Array,
         inputs: Any,
-        cost: Cost,
+        cost: PlacementCost,
         *,
         steps: int,
         settings: Any,
@@ -131,7 +133,12 @@ class Training:
           ValueError: the evaluations do not suffice for a step.
         """
         before = int(self.is_start_costed)
-        steps = (evaluations - before) // self.step_evaluations(inputs, settings)
+        each = self.step_evaluations(inputs, settings)
+        steps = (evaluations - before) // each
+        if steps < 1:
+            raise ValueError(
+                f"evaluations is {evaluations}: expected {before + each} at least, for one step"
+            )
         cost = placement_cost(problem, objective)
         state, costs = self.run(key, inputs, cost, steps=steps, settings=settings, params=params)
         history = finite(costs).min(-1).ravel()
@@ -142,7 +149,7 @@ class Training:
         return SearchResult(state.device, state.cost, lax.cummin(history), evaluated)
 
 
-def placement_cost(problem: Problem, objective: str) -> Cost:
+def placement_cost(problem: Problem, objective: str) -> PlacementCost:
     """Return a function that maps devices of ops, int32 `[P, N]`, to costs, float32 `[P]`.
 
     Args:

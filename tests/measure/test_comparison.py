@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gopt.measure.comparison import FEWEST_ROUNDS, choose, sign_flip_p
+from gopt.measure.comparison import FEWEST_TEST_ROUNDS, choose, sign_flip_p
 from gopt.measure.timing import Times
 
 pytestmark = pytest.mark.small
@@ -53,7 +53,7 @@ def test_what_takes_significantly_more_wall_time_is_not_chosen(wall, chosen):
 
 
 def test_few_rounds_choose_the_base():
-    few = np.ones(FEWEST_ROUNDS - 1)
+    few = np.ones(FEWEST_TEST_ROUNDS - 1)
     choice = choose({"XLA": times(few), "ours": times(0.1 * few)})
     assert choice == ("XLA", "11 rounds are too few to tell what is faster: 12 at least")
 

@@ -318,7 +318,7 @@ def test_programs_are_compiled_once_for_each_bucket(run, search, caplog):
         ({"donate_argnums": 7}, "donate_argnums"),
         (
             {"search": "regal", "hardware": unit_rate_devices(3)},
-            "weights with devices 2: expected 3",
+            "policies that ship are for 2 devices, the problem has 3",
         ),
     ],
 )

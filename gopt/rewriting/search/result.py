@@ -27,4 +27,4 @@ class RewriteSearchResult(NamedTuple):
 
 
 # Takes terms, the roots of a program in them, the cost of an op, and rules.
-Search = Callable[[Terms, Sequence[int], OpCost, Sequence[Rule]], RewriteSearchResult]
+RewriteSearch = Callable[[Terms, Sequence[int], OpCost, Sequence[Rule]], RewriteSearchResult]

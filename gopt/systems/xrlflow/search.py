@@ -13,7 +13,7 @@ from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
-from gopt.rewriting.search.result import RewriteSearchResult, Search
+from gopt.rewriting.search.result import RewriteSearch, RewriteSearchResult
 from gopt.search.result import SearchResult
 from gopt.systems.xrlflow.environment import RewriteEnv
 from gopt.systems.xrlflow.episodes import play, policy
@@ -23,7 +23,7 @@ from gopt.systems.xrlflow.settings import Settings
 Tree = Any
 
 
-def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> Search:
+def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> RewriteSearch:
     """Return a search in which an agent rewrites programs, and the cheapest is kept.
 
         search = agent(*load())
