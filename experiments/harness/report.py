@@ -23,7 +23,7 @@ class Row(NamedTuple):
       family: model family. Rows of a family are alike, so their mean is one sample of an interval.
       found: runs by method. The cost of a run is NaN if its result does not fit the memory.
       others: further runs by method, by their kind. All count for the best known cost; tables may
-      show them.
+        show them.
       about: further values of the row, saved with its runs.
       beyond: methods that decide more than the others; they do not count for the best known cost.
     """

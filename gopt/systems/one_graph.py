@@ -17,9 +17,8 @@ from gopt.learning.train import TrainState
 from gopt.search.result import SearchResult
 
 Tree = Any
-PlacementCost = Callable[
-    [jax.Array], jax.Array
-]  # maps devices of ops, int32 [P, N], to costs, float32 [P]
+# Maps devices of ops, int32 [P, N], to costs, float32 [P].
+PlacementCost = Callable[[jax.Array], jax.Array]
 
 
 @struct.dataclass
