@@ -14,17 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gopt.cost.fusion.kernel_reach import (
-    MAX_REPETITIONS,
     KernelReach,
     Ops,
     compute_reach,
     pad_reach,
 )
 from gopt.cost.fusion.rules import RULES, Rules, kind_fusion_masks, kind_roles, kind_work
+from gopt.cost.fusion.traffic import (
+    Uses,
+    count_elements,
+    count_repetitions,
+    count_traffic,
+    take_over_broadcasts,
+)
 from gopt.cost.hardware import Hardware, check_hardware
 from gopt.graph import graph as graphs
 from gopt.graph.graph import Graph
-from gopt.graph.kinds import kind_index
 from gopt.program.primitives import ROLES
 
 MAX_UNFUSED_TICKS = 2**26  # at least the ticks of all unfused ops
@@ -123,18 +128,20 @@ def prepare_fusion(
     n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
     kind, producer = np.asarray(graph.kind)[:n], np.asarray(graph.producer)[:t].astype(np.int64)
     size = np.asarray(graph.size)[:t].astype(np.float64)
-    elements = _elements(graph, t)
+    elements = count_elements(graph, t)
     role = kind_roles()[kind]
     fuses_into = kind_fusion_masks(rules)[kind]
-    uses = _Uses(
+    uses = Uses(
         np.asarray(graph.tensor)[:e].astype(np.int64),
         np.asarray(graph.consumer)[:e].astype(np.int64),
     )
-    flows = _traffic(graph, uses, n, size, producer)
+    flows = count_traffic(graph, uses, n, size, producer)
     made = np.bincount(producer, elements, minlength=n)
-    uses = _Uses(uses.tensor, uses.consumer, flows.read, _repeats(kind, role, uses, made, elements))
+    uses = Uses(
+        uses.tensor, uses.consumer, flows.read, count_repetitions(kind, role, uses, made, elements)
+    )
     pinned = np.asarray(graph.pinned)[:t]
-    uses, gone = _without_broadcasts(kind, role, fuses_into, producer, uses, pinned, n)
+    uses, gone = take_over_broadcasts(kind, role, fuses_into, producer, uses, pinned, n)
 
     readers = np.bincount(uses.tensor, minlength=t)
     outputs = np.bincount(producer, minlength=n)
@@ -163,7 +170,7 @@ def prepare_fusion(
 
     read = ticks(uses.read / bandwidth)
     order = np.lexsort((uses.consumer, -read, uses.tensor))
-    uses, read = _Uses(*(column[order] for column in uses)), read[order]
+    uses, read = Uses(*(column[order] for column in uses)), read[order]
     made, first = np.unique(uses.tensor, return_index=True)
 
     def with_makers(readers: np.ndarray, makers: Any) -> np.ndarray:
@@ -192,7 +199,7 @@ def prepare_fusion(
 
     access, tensor = with_makers(uses.consumer, producer[made]), with_makers(uses.tensor, made)
     # Of a tensor's uses, the one that repeats elements most often comes first.
-    uses = _Uses(
+    uses = Uses(
         *(column[np.lexsort((uses.consumer, -uses.repetitions, uses.tensor))] for column in uses)
     )
     first_use = np.searchsorted(producer[uses.tensor], np.arange(n + 1))
@@ -241,129 +248,6 @@ def fusion_bucket(ops: int, accesses: int, visits: int) -> tuple[int, int, int]:
         return size
 
     return rows(ops + 1), rows(accesses + 1), rows(visits + 1)
-
-
-class _Uses(NamedTuple):
-    """Uses of tensors.
-
-    Attributes:
-      tensor: `[E]`; tensor that is read.
-      consumer: `[E]`; op that reads it.
-      read: `[E]`; bytes read.
-      repetitions: `[E]`; number of times the consumer uses each element.
-    """
-
-    tensor: np.ndarray
-    consumer: np.ndarray
-    read: np.ndarray = np.zeros(0)
-    repetitions: np.ndarray = np.zeros(0, np.int64)
-
-
-class _Traffic(NamedTuple):
-    """Memory traffic, in bytes.
-
-    Attributes:
-      read: bytes of each use.
-      written: bytes of each op.
-    """
-
-    read: np.ndarray
-    written: np.ndarray
-
-
-def _traffic(graph: Graph, uses: _Uses, n: int, size: np.ndarray, producer: np.ndarray) -> _Traffic:
-    """Return the bytes that uses read and that ops write.
-
-    If an op moves fewer bytes than its operands and results have, the difference is subtracted from
-    its largest operand, and then from its results. Additional bytes count as written.
-    """
-    read = size[uses.tensor]
-    written = np.bincount(producer, size, minlength=n)
-    total = np.bincount(uses.consumer, read, minlength=n) + written
-    spare = total - np.asarray(graph.bytes)[:n]
-    by_size = np.lexsort((read, uses.consumer))
-    largest = by_size[np.diff(uses.consumer[by_size], append=n) > 0]  # last row of each op
-    op = uses.consumer[largest]
-    less = np.clip(spare[op], 0, read[largest])
-    read[largest] -= less
-    spare[op] -= less
-    return _Traffic(read, np.maximum(written - spare, 0))
-
-
-def _elements(graph: Graph, t: int) -> np.ndarray:
-    """Return the elements of each tensor, float64 `[T]`; its bytes if the shape is unknown."""
-    shape, rank = np.asarray(graph.shape)[:t], np.asarray(graph.rank)[:t]
-    known = np.where(shape < 0, 1, shape).astype(np.float64).prod(1)
-    return np.where((rank > 0) | (shape >= 0).any(1), known, np.asarray(graph.size)[:t])
-
-
-_REPEATING = ("broadcast_in_dim", "gather", "tile")
-
-
-def _repeats(
-    kind: np.ndarray, role: np.ndarray, uses: _Uses, made: np.ndarray, elements: np.ndarray
-) -> np.ndarray:
-    """Return how often each use reads an element on average, 1 to `MAX_REPETITIONS`. int64 `[E]`.
-
-    Element-wise ops repeat operands along axes of length 1.
-    """
-    repeating = np.isin(kind, [kind_index(name) for name in _REPEATING])
-    repeating |= role == ROLES.index("element-wise")
-    repetitions = np.rint(made[uses.consumer] / np.maximum(elements[uses.tensor], 1))
-    return np.where(repeating[uses.consumer], np.clip(repetitions, 1, MAX_REPETITIONS), 1).astype(
-        np.int64
-    )
-
-
-def _without_broadcasts(
-    kind: np.ndarray,
-    role: np.ndarray,
-    fuses_into: np.ndarray,
-    producer: np.ndarray,
-    uses: _Uses,
-    pinned: np.ndarray,
-    n: int,
-) -> tuple[_Uses, np.ndarray]:
-    """Return the uses after consumers take over broadcasts, and a mask of the ops removed.
-
-    A consumer takes a broadcast over if a kernel that ends with it may contain a broadcast. A
-    broadcast without other consumers is removed, unless it is pinned.
-    """
-    gone = np.zeros(n, bool)
-    source = {}  # broadcast tensor -> use of its operand
-    op_of = uses.consumer.tolist()
-    broadcast = kind == kind_index("broadcast_in_dim")
-    broadcast &= np.bincount(producer, minlength=n) == 1
-    made = {int(i): t for t, i in enumerate(producer)}
-    for index, op in enumerate(op_of):
-        if broadcast[op]:
-            source[made[op]] = index
-    allowed = (fuses_into[producer[uses.tensor]] >> role[uses.consumer]) & 1
-    tensor, repetitions, read = uses.tensor.copy(), uses.repetitions.copy(), uses.read.copy()
-    # In graph order, so that a broadcast of a broadcast reads the first operand.
-    for index in range(len(op_of)):
-        if allowed[index] and int(uses.tensor[index]) in source:
-            behind = source[int(uses.tensor[index])]
-            tensor[index] = tensor[behind]
-            repetitions[index] = min(repetitions[index] * repetitions[behind], MAX_REPETITIONS)
-            read[index] = read[behind]
-    left = np.bincount(tensor, minlength=len(pinned))
-    for t in sorted(source, reverse=True):
-        op = producer[t]
-        if not pinned[t] and not left[t]:
-            gone[op] = True
-            left[tensor[source[t]]] -= 1
-    kept = ~gone[uses.consumer]
-    # An op may now have two uses of a tensor: merge them, with the larger bytes and repetitions.
-    found: dict[tuple[int, int], int] = {}
-    for index in np.flatnonzero(kept).tolist():
-        first = found.setdefault((int(tensor[index]), op_of[index]), index)
-        repetitions[first], read[first] = (
-            max(repetitions[first], repetitions[index]),
-            max(read[first], read[index]),
-        )
-    rows = np.fromiter(found.values(), np.int64, len(found))
-    return _Uses(tensor[rows], uses.consumer[rows], read[rows], repetitions[rows]), gone
 
 
 def _seconds(given: Any, default: np.ndarray, n: int) -> np.ndarray:
