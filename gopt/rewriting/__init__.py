@@ -1,10 +1,11 @@
 """Rewrite programs into equal ones that are measured to be faster: terms, rules and searches."""
 
-from gopt.rewriting.api import RewriteReport, rewrite
+from gopt.rewriting.api import rewrite
 from gopt.rewriting.cost.costs import OpCost, footprint, measured, roofline
 from gopt.rewriting.ir.from_program import terms_of_program
 from gopt.rewriting.ir.terms import Term, Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
+from gopt.rewriting.report import RewriteReport
 from gopt.rewriting.rules.generated import generated
 from gopt.rewriting.rules.matching import Match, Matcher
 from gopt.rewriting.rules.rule import Rule
