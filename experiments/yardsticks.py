@@ -148,7 +148,7 @@ def search(
         find = partial(best.improve, **how)
         starts = [best.starts(problem, objective) for problem in members]
         given += (jax.tree.map(lambda *leaves: np.stack(leaves), *starts),)
-    run = jax.jit(shard_candidates(jax.vmap(lambda *args: find(*args).keys)))
+    run = jax.jit(shard_candidates(jax.vmap(lambda *args: find(*args).best)))
     keys = jax.tree.map(np.asarray, run(*given))
     return [jax.tree.map(lambda leaf, i=i: leaf[i], keys) for i in range(len(members))]
 

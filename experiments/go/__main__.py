@@ -31,11 +31,12 @@ from experiments.go.tables import TABLES, seconds_of, simulated
 from experiments.harness import command_line, runs, store
 from experiments.harness.command_line import UsageError, check_names, choice
 from experiments.harness.report import Row as Measured
-from experiments.harness.runs import Found, Runs, alike, kept_runs, over_runs
+from experiments.harness.runs import Runs, alike, kept_runs, over_runs
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.heuristics import makespan_bound
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks
 from gopt.program.hashing import digest_arrays
+from gopt.search.result import SearchResult
 from gopt.systems import go
 
 
@@ -120,7 +121,7 @@ def search(
 
 
 def run(
-    search: Callable[[jax.Array, cases.Case, Any], Found],
+    search: Callable[[jax.Array, cases.Case, Any], SearchResult],
     keys: jax.Array,
     case: cases.Case,
     params: Any,

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from experiments.go.case import Case, move, row_of, values_of
-from experiments.harness.runs import Found
 from gopt.cost.schedule import decoding, dispatch
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.search import annealing, brkga
+from gopt.search.result import SearchResult
 from gopt.systems import go, hdp, placeto, regal
 
 Tree = Any
@@ -26,7 +26,7 @@ ANNEALING = annealing.Settings(first_temperature=0.0003, last_temperature=0.0000
 
 def random(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
-) -> Found:
+) -> SearchResult:
     """Draw decisions, one value for each group of a random level, and keep the best."""
     cost, first, tasks = case.simulator.cost, case.first, settings.tasks
 
@@ -60,7 +60,7 @@ def stepwise(
     evaluations: int,
     settings: go.Settings,
     cooling: annealing.Settings,
-) -> Found:
+) -> SearchResult:
     """Run hill climbing or simulated annealing by `move`, one chain."""
     found = annealing.minimize(
         key,
@@ -71,12 +71,12 @@ def stepwise(
         neighbour=lambda key, decision: move(key, case, decision, settings.tasks),
         initial=row_of(case.start),
     )
-    return Found(found.keys, found.cost, found.history, found.evaluations)
+    return SearchResult(found.keys, found.cost, found.history, found.evaluations)
 
 
 def genetic(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: go.Settings
-) -> Found:
+) -> SearchResult:
     """Run BRKGA with a key for each group of GO's finest level: it stays, or gets a new value."""
     tasks, places = settings.tasks, range(len(settings.tasks))
     groups = [case.group[k][-2] for k in places]
@@ -111,7 +111,7 @@ def rolled(
     evaluations: int,
     settings: go.Settings,
     is_trained: bool,
-) -> Found:
+) -> SearchResult:
     """Run GO with fixed parameters, or with parameters that are trained on the row meanwhile."""
     first, count = case.first, settings.evaluations_per_iteration
     row, steps = (case.inputs, first, case.simulator), (evaluations - 1) // count
@@ -125,7 +125,7 @@ def rolled(
 
 def hierarchical(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: hdp.Settings
-) -> Found:
+) -> SearchResult:
     """Run HDP, which ignores the start: its own best placement, even if the start is better."""
     drawn, cost = settings.groupings * settings.placements, _of_placements(case)
     steps = evaluations // drawn
@@ -136,7 +136,7 @@ def hierarchical(
 
 def visiting(
     key: jax.Array, case: Case, params: Tree, *, evaluations: int, settings: placeto.Settings
-) -> Found:
+) -> SearchResult:
     """Run Placeto, which starts from one device: its best placement, even if the start is better.
 
     It takes as many steps as the budget allows; its rates decay over them.
@@ -153,7 +153,7 @@ def visiting(
     return _from_nothing(case, state.device, state.cost, every, 1 + settings.episodes * visits)
 
 
-def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> Found:
+def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> SearchResult:
     """Run REGAL: BRKGA over the devices of single ops, from the proposals of its policy."""
     problem, action, settings = case.schedule, case.reads["REGAL"], regal.Settings()
     shapes = decoding.keys_shape(problem)
@@ -181,10 +181,10 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> F
     return _evolved(case, decision, found)
 
 
-def _evolved(case: Case, decision: go.OpDecisions, found: brkga.Result) -> Found:
+def _evolved(case: Case, decision: go.OpDecisions, found: brkga.Result) -> SearchResult:
     """Return the result of BRKGA, with the start counted as an evaluation."""
     history = jnp.concatenate([case.first.cost[None], found.history])
-    return Found(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
+    return SearchResult(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))
 
 
 def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
@@ -201,7 +201,7 @@ def _of_placements(case: Case) -> Callable[[jax.Array], jax.Array]:
 
 def _from_nothing(
     case: Case, device: jax.Array, cost: jax.Array, costs: jax.Array, evaluated: jax.Array
-) -> Found:
+) -> SearchResult:
     """Return the result of a search that ignores the start, from `costs` in their order."""
     decision = case.start._replace(placement=device)
     # If no placement fits, the cost of the returned one takes one more evaluation.
@@ -209,7 +209,7 @@ def _from_nothing(
         jnp.isfinite(cost), lambda: cost, lambda: case.simulator.cost(row_of(decision))[0]
     )
     known = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
-    return Found(decision, best, jax.lax.cummin(known), evaluated)
+    return SearchResult(decision, best, jax.lax.cummin(known), evaluated)
 
 
 def in_turn(
@@ -217,10 +217,10 @@ def in_turn(
     case: Case,
     params: Tree,
     *,
-    search: Callable[..., Found],
+    search: Callable[..., SearchResult],
     evaluations: int,
     settings: go.Settings,
-) -> Found:
+) -> SearchResult:
     """Optimise one task after another by a search, each with an equal part of the evaluations."""
     tasks = settings.tasks
     each, before = 1 + (evaluations - 1) // len(tasks), jnp.int32(0)
@@ -233,18 +233,20 @@ def in_turn(
         histories.append(found.history)
         evaluated.append(before + found.evaluations)
         before = evaluated[-1][-1] - 1  # the next search starts from a known cost
-    return Found(found.best, found.cost, jnp.concatenate(histories), jnp.concatenate(evaluated))
+    return SearchResult(
+        found.best, found.cost, jnp.concatenate(histories), jnp.concatenate(evaluated)
+    )
 
 
-def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> Found:
+def _every(best: go.State, first: go.State, history: jax.Array, count: int) -> SearchResult:
     """Return the result of a search whose history has an entry every `count` evaluations."""
     evaluations = 1 + count * jnp.arange(len(history) + 1, dtype=jnp.int32)
-    return Found(*best, jnp.concatenate([first.cost[None], history]), evaluations)
+    return SearchResult(*best, jnp.concatenate([first.cost[None], history]), evaluations)
 
 
 def searches(
     evaluations: int, settings: go.Settings
-) -> dict[str, Callable[[jax.Array, Case, Tree], Found]]:
+) -> dict[str, Callable[[jax.Array, Case, Tree], SearchResult]]:
     """Return the searches by name; each maps a random key, a row and parameters to a result.
 
     `evaluations` bounds the decisions that each evaluates, the start included. Other systems are
@@ -257,7 +259,7 @@ def searches(
     least = 1 + settings.evaluations_per_iteration * settings.iterations
     if evaluations < least:
         raise ValueError(f"evaluations is {evaluations}: expected {least} at least")
-    found: dict[str, Callable[..., Found]] = {
+    found: dict[str, Callable[..., SearchResult]] = {
         "random search": random,
         "local search": partial(stepwise, cooling=CLIMBING),
         "annealing": partial(stepwise, cooling=ANNEALING),

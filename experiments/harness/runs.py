@@ -10,22 +10,7 @@ import numpy as np
 
 from experiments.harness.store import Store
 from gopt.search.parallel import shard_candidates
-
-
-class Found(NamedTuple):
-    """Result of one run of a search.
-
-    Attributes:
-      best: best candidate, any pytree.
-      cost: cost of the best candidate, `[]`.
-      history: lowest cost so far, `[K]`.
-      evaluations: evaluations until each entry, including those before the search, int32 `[K]`.
-    """
-
-    best: Any
-    cost: Any
-    history: Any
-    evaluations: Any
+from gopt.search.result import SearchResult
 
 
 class Runs(NamedTuple):
@@ -111,7 +96,7 @@ def kept_runs(
     return found
 
 
-def over_runs(search: Callable[..., Found]) -> Any:
+def over_runs(search: Callable[..., SearchResult]) -> Any:
     """Return a search over rows `[S, ...]`, one after another on each device; jitted."""
     return jax.jit(shard_candidates(lambda *args: jax.lax.map(lambda row: search(*row), args)))
 

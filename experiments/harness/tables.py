@@ -1,5 +1,6 @@
 """Print tables, and write them in Markdown."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,20 @@ from rich.table import Table
 
 from gopt.files import write_whole
 
+HEAD_WIDTH = 10  # characters in a line of a head, or as many as the cells below it have
+
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Return a table to print, with the first column left-aligned and figures right-aligned."""
+    """Return a table to print: names on the left, and figures below heads of several lines."""
     result = Table(title=title)
     for index, column in enumerate(columns):
+        cells = max((len(str(row[index])) for row in rows), default=0)
+        lines = textwrap.wrap(column, max(cells, HEAD_WIDTH), break_long_words=False)
         result.add_column(
-            column, justify="right" if index else "left", no_wrap=index == 0, overflow="fold"
+            "\n".join(lines) if index else column,
+            justify="right" if index else "left",
+            no_wrap=index == 0,
+            overflow="fold",
         )
     for row in rows:
         result.add_row(*(escape(str(cell)) for cell in row))

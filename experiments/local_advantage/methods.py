@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.harness import runs as harness
-from experiments.harness.runs import Found, Runs
+from experiments.harness.runs import Runs
 from experiments.local_advantage.graphs import DEFAULT, Case, cost_of
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.learning.graphs import GraphsTuple
 from gopt.search import annealing, brkga, gibbs, guided
+from gopt.search.result import SearchResult
 from gopt.systems import local_advantage
 
 # Chosen on validation graphs.
@@ -43,7 +44,7 @@ class Task(NamedTuple):
     params: Any
 
 
-Search = Callable[[jax.Array, Task], Found]
+Search = Callable[[jax.Array, Task], SearchResult]
 Moves = tuple[guided.Move, ...]
 
 
@@ -59,9 +60,9 @@ class Learned(NamedTuple):
     params: Any
 
 
-def found_after_each(fuse: jax.Array, history: jax.Array) -> Found:
+def found_after_each(fuse: jax.Array, history: jax.Array) -> SearchResult:
     """Return the result of a search whose history has an entry for each evaluation."""
-    return Found(fuse, history[-1], history, 1 + jnp.arange(len(history)))
+    return SearchResult(fuse, history[-1], history, 1 + jnp.arange(len(history)))
 
 
 def flips(task: Task) -> Moves:
@@ -93,7 +94,7 @@ def guided_by(
     evaluations: int,
     settings: guided.Settings = GUIDED,
     moves: Callable[[Task], Moves] = flips_and_shifts,
-) -> Found:
+) -> SearchResult:
     """Return the result of a search with a guide."""
     found = guided.minimize(
         key,
@@ -109,17 +110,17 @@ def guided_by(
 
 def _by_network(
     key: jax.Array, task: Task, *, network: local_advantage.Settings, **how: Any
-) -> Found:
+) -> SearchResult:
     can = task.problem.configurable
     guide = local_advantage.guide(task.params, task.graphs, can, settings=network)
     return guided_by(key, task, guide, **how)
 
 
-def _unguided(key: jax.Array, task: Task, **how: Any) -> Found:
+def _unguided(key: jax.Array, task: Task, **how: Any) -> SearchResult:
     return guided_by(key, task, local_advantage.uniform(task.problem.configurable), **how)
 
 
-def _gibbs(key: jax.Array, task: Task, *, evaluations: int) -> Found:
+def _gibbs(key: jax.Array, task: Task, *, evaluations: int) -> SearchResult:
     problem, cost = task.problem, costs(task.problem)
     start = task.start.astype(jnp.int32)
     count = problem.num_choices
@@ -131,7 +132,7 @@ def _gibbs(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     return found_after_each(found.decisions > 0, found.history)
 
 
-def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
+def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> SearchResult:
     problem = task.problem
 
     def flip(key: jax.Array, keys: jax.Array) -> jax.Array:
@@ -151,7 +152,7 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> Found:
     return found_after_each(found.keys > 0.5, found.history)
 
 
-def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> Found:
+def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> SearchResult:
     cost, start = costs(task.problem), task.start.astype(jnp.float32)
     how = dict(evaluations=evaluations, settings=EVOLUTION, initial=start[None])
     found = brkga.minimize(key, cost, start, **how)
@@ -174,7 +175,7 @@ def unguided(evaluations: int) -> dict[str, Learned]:
 
     "No network" is the guided search with a guide that scores all decisions alike.
     """
-    found: dict[str, Callable[..., Found]] = {
+    found: dict[str, Callable[..., SearchResult]] = {
         "random": partial(_unguided, settings=RANDOM, moves=flips),
         "no network": partial(_unguided, settings=ALIKE),
         "Gibbs": _gibbs,

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.harness.runs import Found
 from experiments.local_advantage.graphs import Case
 from experiments.local_advantage.methods import Learned, Task, costs, found_after_each, guided_by
 from experiments.local_advantage.settings import Settings
 from experiments.local_advantage.training import fit, sampled
 from gopt.search.population import DecisionResult
+from gopt.search.result import SearchResult
 from gopt.systems import local_advantage
 from gopt.systems.local_advantage import cost_model, policy
 
@@ -47,13 +47,15 @@ def _configurations(case: Case, records: local_advantage.Records) -> cost_model.
 
 def _by_cost_model(
     key: jax.Array, task: Task, *, evaluations: int, settings: local_advantage.Settings
-) -> Found:
+) -> SearchResult:
     can = task.problem.configurable
     guide = cost_model.guide(task.params, task.graphs, can, settings=settings)
     return guided_by(key, task, guide, evaluations=evaluations)
 
 
-def _drawn(best: Callable[..., DecisionResult], key: jax.Array, task: Task, **how: Any) -> Found:
+def _drawn(
+    best: Callable[..., DecisionResult], key: jax.Array, task: Task, **how: Any
+) -> SearchResult:
     found = best(
         key,
         task.params,

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.harness.runs import Found, over_runs
+from experiments.harness.runs import over_runs
 from experiments.regal import tuned
 from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.objectives import OBJECTIVES, population_cost
@@ -18,6 +18,7 @@ from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.scheduling import best
 from gopt.search import annealing, random
+from gopt.search.result import SearchResult
 from gopt.systems import regal
 
 DEVICES = 2
@@ -45,7 +46,7 @@ ABLATION = ("BRKGA", *WITHOUT_BRKGA, "REGAL untrained", "REGAL")
 
 def searches(
     objective: str, evaluations: int, settings: regal.Settings
-) -> dict[str, Callable[[jax.Array, Problem, Any], Found]]:
+) -> dict[str, Callable[[jax.Array, Problem, Any], SearchResult]]:
     """Return the searches: each maps (key, problem, its starts) to a result.
 
     Where memory binds, all searches based on BRKGA minimise a relaxed cost first (see
@@ -58,18 +59,18 @@ def searches(
     """
     compared = regal.schedules_compared(objective)
 
-    def found(result: Any, before: int) -> Found:
+    def found(result: Any, before: int) -> SearchResult:
         """Return the result of a search after `before` evaluations of the budget were used."""
-        return Found(result.keys, result.cost, result.history, result.evaluations + before)
+        return SearchResult(result.keys, result.cost, result.history, result.evaluations + before)
 
-    def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> Found:
+    def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> SearchResult:
         cost, left = population_cost(problem, objective), evaluations - before
         return found(minimize(key, cost, keys_shape(problem), evaluations=left), before)
 
-    def chance(key: jax.Array, problem: Problem, _: Any) -> Found:
+    def chance(key: jax.Array, problem: Problem, _: Any) -> SearchResult:
         return run(random.minimize, key, problem)
 
-    def brkga(key: jax.Array, problem: Problem, initial: Keys | None) -> Found:
+    def brkga(key: jax.Array, problem: Problem, initial: Keys | None) -> SearchResult:
         before = 0 if initial is None else baselines.tried(problem)
         left = evaluations - before
         result = evolve(key, problem, objective=objective, evaluations=left, initial=initial)
@@ -82,7 +83,7 @@ def searches(
         settings: regal.Settings = settings,
         before: int = 0,
         initial: Keys | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         result = regal.search_from(
             key,
             problem,
@@ -94,11 +95,11 @@ def searches(
         )
         return found(result, before)
 
-    def same_for_all(key: jax.Array, problem: Problem, _: Any) -> Found:
+    def same_for_all(key: jax.Array, problem: Problem, _: Any) -> SearchResult:
         action = tuned.action(problem, tuned.TUNED[objective])
         return from_action(key, problem, action, tuned.SETTINGS)
 
-    def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> Found:
+    def learned(key: jax.Array, problem: Problem, start: tuple[Any, Keys | None]) -> SearchResult:
         action, initial = start
         before = compared + (0 if initial is None else baselines.tried(problem))
         return from_action(key, problem, action, before=before, initial=initial)
@@ -107,7 +108,7 @@ def searches(
         move = partial(best.neighbour, problem)
         return partial(annealing.minimize, settings=how, neighbour=move, initial=initial)
 
-    def climb(key: jax.Array, problem: Problem, initial: Keys) -> Found:
+    def climb(key: jax.Array, problem: Problem, initial: Keys) -> SearchResult:
         return run(moving(problem, initial, CLIMBING), key, problem, baselines.tried(problem))
 
     def proposes(problem: Problem, action: regal.Action) -> Any:
@@ -118,24 +119,24 @@ def searches(
         halves = jax.tree.map(lambda x: jnp.full((1, *x.shape), 0.5), keys_shape(problem))
         return proposes(problem, action)(halves)
 
-    def median(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
+    def median(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> SearchResult:
         keys = guess(problem, start[0])
         cost = population_cost(problem, objective)(keys)
         one = jax.tree.map(lambda leaf: leaf[0], keys)
-        return Found(one, cost[0], cost, jnp.array([compared + 1]))
+        return SearchResult(one, cost[0], cost, jnp.array([compared + 1]))
 
-    def samples(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> Found:
+    def samples(key: jax.Array, problem: Problem, start: tuple[Any, None]) -> SearchResult:
         drawing = partial(random.minimize, proposal=proposes(problem, start[0]))
         return run(drawing, key, problem, compared)
 
     def refined(
         how: annealing.Settings, key: jax.Array, problem: Problem, start: tuple[Any, None]
-    ) -> Found:
+    ) -> SearchResult:
         return run(moving(problem, guess(problem, start[0]), how), key, problem, compared)
 
-    def strongest(key: jax.Array, problem: Problem, initial: best.Starts) -> Found:
+    def strongest(key: jax.Array, problem: Problem, initial: best.Starts) -> SearchResult:
         how: dict[str, Any] = {"objective": objective, "evaluations": evaluations}
-        return Found(*best.improve(key, problem, initial, **how))
+        return best.improve(key, problem, initial, **how)
 
     return {
         "random search": chance,

@@ -73,7 +73,10 @@ def run(model: str, search: str, times: KernelTimes | None, settings: Settings) 
     terms, roots, program = read_model(case)
     costs = {"roofline": roofline()}
     if times is not None:
-        costs |= {"measured": measured_cost(program, times), "cached": measured(times, between=0)}
+        costs |= {
+            "measured": measured_cost(program, times),
+            "cached": measured(times, bytes_between=0),
+        }
     found = gopt.rewrite(
         case.fn,
         *case.args,

@@ -25,7 +25,7 @@ def read_model(case: Case) -> tuple[Terms, tuple[int, ...], Program]:
 
 def measured_cost(program: Program, times: KernelTimes) -> OpCost:
     """Return the cost of a model's op as measured, with weights as cold as the model's."""
-    return measured(times, between=footprint(program))
+    return measured(times, bytes_between=footprint(program))
 
 
 def cost_of_before(row: Mapping[str, Any]) -> str:

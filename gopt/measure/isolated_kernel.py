@@ -59,23 +59,23 @@ class Cold(NamedTuple):
     arrays: int = 1
 
 
-def cold_of(equation: JaxprEqn, cold: Collection[Var], between: float) -> Cold:
+def cold_of(equation: JaxprEqn, cold: Collection[Var], bytes_between: float) -> Cold:
     """Return the cold inputs of a kernel, and the number of arrays that keeps them cold.
 
     No input counts as cold if the kernel's rarely read inputs have less than 16 KiB together, or at
-    least min(`between`, 128 MiB).
+    least min(`bytes_between`, 128 MiB).
 
     Args:
       equation: the kernel.
       cold: variables that the program reads rarely.
-      between: bytes that the program reads between two reads of such a variable.
+      bytes_between: bytes that the program reads between two reads of such a variable.
     """
     read_by = list(dict.fromkeys(variables(equation.invars)))
     places = tuple(place for place, variable in enumerate(read_by) if variable in cold)
     size = sum(num_bytes(aval_of(read_by[place])) for place in places)
     if size < _SMALL:
         return Cold()
-    arrays = math.ceil(min(between, _MEMORY) / size)
+    arrays = math.ceil(min(bytes_between, _MEMORY) / size)
     return Cold(places, arrays) if arrays > 1 else Cold()
 
 

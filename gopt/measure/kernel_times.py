@@ -89,7 +89,7 @@ class KernelTimes:
         parts: Sequence[Group],
         *,
         cold: Collection[int] = (),
-        between: float = math.inf,
+        bytes_between: float = math.inf,
     ) -> float:
         """Return the time of one configuration, in s; infinite if one of its kernels failed.
 
@@ -99,12 +99,12 @@ class KernelTimes:
           program: program whose equations the configuration groups.
           parts: equations of each kernel; see `gopt.fusion.programs.groups_of`.
           cold: positions of cold inputs; see `of_each`.
-          between: bytes read between two reads of a cold input; see `of_each`.
+          bytes_between: bytes read between two reads of a cold input; see `of_each`.
 
         Raises:
           ValueError: see `of_each`.
         """
-        return float(self.of_each(program, [parts], cold=cold, between=between)[0])
+        return float(self.of_each(program, [parts], cold=cold, bytes_between=bytes_between)[0])
 
     def of_each(
         self,
@@ -112,7 +112,7 @@ class KernelTimes:
         configurations: Sequence[Sequence[Group]],
         *,
         cold: Collection[int] = (),
-        between: float = math.inf,
+        bytes_between: float = math.inf,
     ) -> np.ndarray:
         """Return the times of several configurations, float64 `[P]`, s.
 
@@ -125,19 +125,19 @@ class KernelTimes:
           cold: positions of the program inputs that are read rarely, such as weights. They are
             read cold if a kernel's cold inputs have at least 16 KiB together. All other inputs are
             read repeatedly, so they are warm if a cache holds them.
-          between: bytes that the program reads between two reads of a cold input. By default more
-            than a cache holds, so that cold inputs come from memory. During timing a kernel's cold
-            inputs take `between` bytes, at most 128 MiB, plus less than two further sets of them.
-            Kernels share arrays of one shape and place.
+          bytes_between: bytes that the program reads between two reads of a cold input. By default
+            more than a cache holds, so that cold inputs come from memory. During timing a kernel's
+            cold inputs take this many bytes, at most 128 MiB, plus less than two further sets of
+            them. Kernels share arrays of one shape and place.
 
         Returns:
           Time of each configuration; infinite if one of its kernels failed.
 
         Raises:
-          ValueError: `between` is negative, or `cold` has a position without an input.
+          ValueError: `bytes_between` is negative, or `cold` has a position without an input.
         """
-        if not between >= 0:
-            raise ValueError(f"between is {between}: expected 0 or a positive number of bytes")
+        if not bytes_between >= 0:
+            raise ValueError(f"bytes_between is {bytes_between}: expected 0 at least")
         for number in cold:
             if not 0 <= number < len(program.inputs):
                 raise ValueError(f"cold has {number}, expected 0..{len(program.inputs) - 1}")
@@ -149,7 +149,7 @@ class KernelTimes:
             for equation in group(program, parts).equations:
                 kernel, shapes = isolated_kernel.kernel(equation, kernel_of(equation))
                 text = str(jax.make_jaxpr(kernel)(*shapes))
-                inputs = isolated_kernel.cold_of(equation, variables, between)
+                inputs = isolated_kernel.cold_of(equation, variables, bytes_between)
                 if inputs.places:
                     text += f" with {inputs.arrays} of {list(inputs.places)} in rotation"
                 texts[-1].append(text)

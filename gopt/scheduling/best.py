@@ -30,26 +30,11 @@ from gopt.heuristics import op_coordinates
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.heuristics.schedule.orders.memory_orders import relative_positions
 from gopt.search import annealing
+from gopt.search.result import SearchResult
 from gopt.systems import regal
 
 PLAIN = 0.2  # share of the budget for plain keys on several devices
 UNPINNED = 0.3  # share of changes of a device that leave it to the greedy choice
-
-
-class Result(NamedTuple):
-    """Result of a search for one problem.
-
-    Attributes:
-      keys: keys of the schedule, as `gopt.cost.schedule.execution` decodes them.
-      cost: float32 `[]`, its objective.
-      history: float32 `[K]`, best cost so far; infinite where it is not known.
-      evaluations: int32 `[K]`, evaluations so far, starting points included.
-    """
-
-    keys: Keys
-    cost: jax.Array
-    history: jax.Array
-    evaluations: jax.Array
 
 
 class Starts(NamedTuple):
@@ -72,8 +57,11 @@ def search(
     evaluations: int,
     initial: Starts | None = None,
     settings: regal.Settings | None = None,
-) -> Result:
+) -> SearchResult:
     """Return the best schedule found for one problem with exactly `evaluations` evaluations.
+
+    The best candidate is keys, as `gopt.cost.schedule.execution` decodes them. The history is
+    infinite where the best cost is not known.
 
     Candidates of the heuristics count, and so do the orders that proposals choose from. If the
     budget is smaller than their number, the search still evaluates one candidate.
@@ -108,7 +96,7 @@ def improve(
     objective: str,
     evaluations: int,
     settings: regal.Settings | None = None,
-) -> Result:
+) -> SearchResult:
     """Return the best schedule found, the given ones included; the rest is as in `search`.
 
     Composes with `jax.jit` and `jax.vmap`.
@@ -132,7 +120,7 @@ def improve(
         settings=settings or regal.Settings(),
         initial=jax.tree.map(lambda leaf: leaf[:evaluations], initial.keys),
     )
-    return Result(result.keys, result.cost, result.history, before + result.evaluations)
+    return SearchResult(result.keys, result.cost, result.history, before + result.evaluations)
 
 
 _improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settings"))
@@ -172,7 +160,7 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
 
 def _anneal(
     key: jax.Array, problem: Problem, initial: Keys, *, objective: str, evaluations: int
-) -> Result:
+) -> SearchResult:
     def anneal(
         key: jax.Array, cost: annealing.KeysCost, initial: Keys, budget: int
     ) -> annealing.Result:
@@ -198,7 +186,7 @@ def _anneal(
     initial = jax.tree.map(lambda leaf: leaf[: evaluations - budget], initial)
     cost = objectives.population_cost(problem, objective)
     last = anneal(to_plain, cost, initial, evaluations - budget)
-    return Result(
+    return SearchResult(
         last.keys,
         last.cost,
         lax.cummin(jnp.concatenate([*history, last.history])),

@@ -210,7 +210,7 @@ def _searched(
         initial=initial,
     )
     others = [jax.tree.map(itemgetter(k), initial.keys) for k in range(len(HEURISTICS))]
-    return [modelled(kernels, graph, problem, keys).order for keys in (found.keys, *others)]
+    return [modelled(kernels, graph, problem, keys).order for keys in (found.best, *others)]
 
 
 def _on_one_device(graph: TracedGraph) -> Problem:

@@ -75,7 +75,7 @@ def _best(
     from gopt.scheduling import best
 
     del graph
-    return best.search(key, problem, objective=objective, evaluations=evaluations).keys
+    return best.search(key, problem, objective=objective, evaluations=evaluations).best
 
 
 def _brkga(
@@ -143,7 +143,7 @@ def _regal(
         evaluations=evaluations,
         initial=best.Starts(baselines.heuristic_keys(problem), action),
         settings=settings,
-    ).keys
+    ).best
 
 
 @partial(jax.jit, static_argnames="settings")

@@ -72,6 +72,7 @@ def test_all_programs_are_timed_in_the_same_rounds():
         choose({"XLA": times(BASE), "ours": times(BASE[:3])})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [12, 20, 40])
 @pytest.mark.parametrize("heavy", [False, True])
 def test_noise_is_rarely_chosen(rounds, heavy):

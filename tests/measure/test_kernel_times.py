@@ -284,12 +284,12 @@ def test_kernels_with_cold_inputs_are_others(monkeypatch):
         program, (apart, _) = product_of(rows)
         times.of(program, apart)
         times.of(program, apart, cold=[1])
-        times.of(program, apart, cold=[1], between=2**15)
+        times.of(program, apart, cold=[1], bytes_between=2**15)
         assert len(times.seconds) == kernels
     told = [text.partition(" with ")[2] for text in times.seconds]
     assert told == ["", "", "64 of [0] in rotation", "2 of [0] in rotation"]
     with pytest.raises(ValueError, match=r"cold has 2, expected 0\.\.1"):
         times.of(program, apart, cold=[2])
     for bad in (-1, math.nan):
-        with pytest.raises(ValueError, match=f"between is {bad}"):
-            times.of(program, apart, cold=[1], between=bad)
+        with pytest.raises(ValueError, match=f"bytes_between is {bad}"):
+            times.of(program, apart, cold=[1], bytes_between=bad)

@@ -56,7 +56,7 @@ def test_best_beats_all_starts_and_costs_what_it_says(objective, devices, settin
             measure(case, jax.tree.map(lambda leaf, row=row: leaf[row], starts), objective)
             for row in range(len(starts.priority))
         ]
-        assert measure(case, found.keys, objective) == found.cost <= min(costs)
+        assert measure(case, found.best, objective) == found.cost <= min(costs)
         assert (np.minimum.accumulate(found.history) == found.history).all()
         assert (np.diff(found.evaluations) > 0).all()
         assert (found.history[-1], found.evaluations[-1]) == (found.cost, 500)
@@ -89,7 +89,7 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
     left = max(1, evaluations - baselines.tried(case))
     assert sum(spent) == left
     assert len(spent) == (2 if devices > 1 and left >= 28 else 1)
-    assert found.keys.device.shape == (SMALL.ops, devices)
+    assert found.best.device.shape == (SMALL.ops, devices)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])

@@ -54,7 +54,7 @@ def footprint(program: Program) -> float:
     return sum(num_bytes(aval_of(v)) for v in (*program.inputs, *program.constants, *computed))
 
 
-def measured(times: KernelTimes, *, between: float = math.inf) -> OpCost:
+def measured(times: KernelTimes, *, bytes_between: float = math.inf) -> OpCost:
     """Return a cost model that compiles and times each op once on this CPU, in s, as TASO does.
 
     Each op is its own kernel, as in `roofline`; the call overhead is left out. Constants are read
@@ -63,9 +63,9 @@ def measured(times: KernelTimes, *, between: float = math.inf) -> OpCost:
 
     Args:
       times: kernel times measured before, and their store.
-      between: bytes read between two reads of a constant, such as the `footprint` of a program. If
-        this is small, a cache may hold the constant; 0 gives TASO's times. Constants of less than
-        16 KiB per op are always in the cache.
+      bytes_between: bytes read between two reads of a constant, such as the `footprint` of a
+        program. If this is small, a cache may hold the constant; 0 gives TASO's times. Constants of
+        less than 16 KiB per op are always in the cache.
     """
 
     @functools.cache
@@ -82,6 +82,6 @@ def measured(times: KernelTimes, *, between: float = math.inf) -> OpCost:
             return 0.0
         parts = [tuple(range(len(program.equations)))]
         cold = [number for number, is_constant in enumerate(constant) if is_constant]
-        return times.of(program, parts, cold=cold, between=between)
+        return times.of(program, parts, cold=cold, bytes_between=bytes_between)
 
     return cost

@@ -196,7 +196,7 @@ def is_useless(rule: Rule) -> bool:
 
 
 def is_derivable(
-    found: RuleCandidate, rules: Sequence[Rule], *, rounds: int = 4, nodes: int = 1000
+    found: RuleCandidate, rules: Sequence[Rule], *, rounds: int = 4, max_terms: int = 1000
 ) -> bool:
     """Return whether saturation with other rules derives a rule, within its limits.
 
@@ -204,13 +204,13 @@ def is_derivable(
       found: rule to derive.
       rules: other rules.
       rounds: see `gopt.rewriting.search.saturation.saturate`.
-      nodes: see `gopt.rewriting.search.saturation.saturate`.
+      max_terms: see `gopt.rewriting.search.saturation.saturate`.
     """
     (source,), (target,) = found.rule.source, found.rule.target
     for seed in range(2):  # some rules apply to some kernels only
         terms, bound, _ = found.equality.sample(seed, np.float32)
         old, new = (build(terms, side, bound) for side in (source, target))
-        graph = saturate(terms, [old], rules, rounds=rounds, nodes=nodes).graph
+        graph = saturate(terms, [old], rules, rounds=rounds, max_terms=max_terms).graph
         graph.add([new])
         classes = graph.classes()
         if classes[old] != classes[new]:

@@ -59,9 +59,9 @@ class JoinSelection:
         ones.
     """
 
-    def __init__(self, terms: Terms, few: int):
-        """Create a selection that tries all sets of at most `few` terms."""
-        self._terms, self._few = terms, few
+    def __init__(self, terms: Terms, max_joined: int):
+        """Create a selection that tries all sets of at most `max_joined` terms."""
+        self._terms, self._max_joined = terms, max_joined
         self._sets: dict[Hashable, list[list[_Side]]] = {}  # whole sets, by shared inputs
         self._joined: dict[int, _Joined] = {}  # by joined term
         self._needs: list[int] = []  # bit set of each term's ancestors and itself
@@ -90,7 +90,7 @@ class JoinSelection:
             if any(both == _parts(each[: len(both)]) for each in self._sets.get(of, ())):
                 if len(other.parts) == 1:
                     whole.append(match)
-            elif len(both) <= self._few and self._joined.keys().isdisjoint(both):
+            elif len(both) <= self._max_joined and self._joined.keys().isdisjoint(both):
                 few.append(match)
             else:
                 self.left_out = True

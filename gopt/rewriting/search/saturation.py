@@ -43,9 +43,9 @@ def saturate(
     rules: Sequence[Rule] = RULES,
     *,
     rounds: int = 15,
-    few: int = 2,
+    max_joined: int = 2,
     max_applications: int = 1000,
-    nodes: int = 15_000,
+    max_terms: int = 15_000,
 ) -> Saturated:
     """Apply rules to a program in an e-graph until a limit is reached or nothing is new.
 
@@ -57,20 +57,25 @@ def saturate(
       roots: results of the program.
       rules: rules to apply.
       rounds: maximum number of rounds; each applies the rules everywhere.
-      few: largest sets of terms that are joined, besides whole sets; see
+      max_joined: size of the largest sets of terms that are joined, besides whole sets; see
         `gopt.rewriting.search.joining`.
       max_applications: maximum number of applications of one rule. In sums of many terms, the
         matches of some rules can be exponentially many.
-      nodes: number of terms in the e-graph at which saturation ends.
+      max_terms: number of terms in the e-graph at which saturation ends.
 
     Raises:
       ValueError: a limit is negative.
     """
-    limits = {"rounds": rounds, "few": few, "max_applications": max_applications, "nodes": nodes}
+    limits = {
+        "rounds": rounds,
+        "max_joined": max_joined,
+        "max_applications": max_applications,
+        "max_terms": max_terms,
+    }
     for name, limit in limits.items():
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
-    graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, few), dict[int, str]()
+    graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, max_joined), dict[int, str]()
     # A new term may have other readers in each program: it counts as alone.
     applied, readers, others_read = Counter[str](), terms.readers(roots), False
     graph.add(roots)
@@ -79,7 +84,7 @@ def saturate(
         coming, equal = set[int](), list[tuple[int, int]]()
 
         def is_full(coming: set[int] = coming) -> bool:
-            return len(graph.numbers) + len(coming) >= nodes
+            return len(graph.numbers) + len(coming) >= max_terms
 
         every = list(graph.matches())
         found = [each for each in every if is_alone(each.rule, each.bound, readers)]
@@ -108,7 +113,7 @@ def saturate(
         if full:
             return Saturated(graph, origin, f"there are {len(graph.numbers)} terms")
         if not equal:
-            left = [f"joins of more than {few}"] if joins.left_out else []
+            left = [f"joins of more than {max_joined}"] if joins.left_out else []
             if max(applied.values(), default=0) > max_applications:
                 left.append(f"rules that were applied {max_applications} times")
             if others_read:
@@ -125,9 +130,9 @@ def saturation(
     rules: Sequence[Rule] = RULES,
     *,
     rounds: int = 15,
-    few: int = 2,
+    max_joined: int = 2,
     max_applications: int = 1000,
-    nodes: int = 15_000,
+    max_terms: int = 15_000,
     solver_seconds: float = 60.0,
 ) -> RewriteSearchResult:
     """Return the cheapest program that saturation finds, see `saturate`.
@@ -140,16 +145,22 @@ def saturation(
       cost: cost of an op.
       rules: rules to apply.
       rounds: see `saturate`.
-      few: see `saturate`.
+      max_joined: see `saturate`.
       max_applications: see `saturate`.
-      nodes: see `saturate`.
+      max_terms: see `saturate`.
       solver_seconds: time limit of the solver in s, after which its best program so far is taken.
 
     Raises:
       ValueError: a limit is negative.
     """
     saturated = saturate(
-        terms, roots, rules, rounds=rounds, few=few, max_applications=max_applications, nodes=nodes
+        terms,
+        roots,
+        rules,
+        rounds=rounds,
+        max_joined=max_joined,
+        max_applications=max_applications,
+        max_terms=max_terms,
     )
     best = cheapest(saturated.graph, roots, TermCosts(terms, cost), seconds=solver_seconds)
     new = set(best.chosen) & saturated.origin.keys() - set(terms.live(roots))

@@ -19,12 +19,13 @@ from experiments.go.rows import ROWS, Published, Row, build, profiled
 from experiments.go.studies import ablations, validate
 from experiments.harness import command_line, statistics
 from experiments.harness.report import Row as Measured
-from experiments.harness.runs import Found, Runs, kept_runs
+from experiments.harness.runs import Runs, kept_runs
 from experiments.harness.store import Store
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.graph import padding
 from gopt.heuristics.solvers.metis import partition_by_time
+from gopt.search.result import SearchResult
 from gopt.systems import go, placeto
 
 pytestmark = pytest.mark.slow
@@ -500,7 +501,7 @@ def test_headroom_is_what_is_captured_of_what_experts_leave():
 
 def test_a_search_that_reports_a_wrong_cost_is_refused():
     def wrong(key, case, params):
-        return Found(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
+        return SearchResult(case.start, jnp.float32(1), jnp.ones(2), jnp.arange(2))
 
     with pytest.raises(RuntimeError, match=r"a search reports 1\.0, its decision costs"):
         table.run(wrong, jax.random.split(jax.random.key(0), 2), case(PLACING), jnp.zeros(2))

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.harness import runs
 from experiments.harness.store import Store
+from gopt.search.result import SearchResult
 
 
 class Point(NamedTuple):
@@ -22,7 +23,7 @@ def search(key, target):
     cost = jnp.abs(drawn - target)
     history = jax.lax.cummin(cost)
     best = Point(drawn[jnp.argmin(cost)], target)
-    return runs.Found(best, history[-1], history, jnp.arange(1, 4))
+    return SearchResult(best, history[-1], history, jnp.arange(1, 4))
 
 
 def test_all_runs_are_found_and_timed():

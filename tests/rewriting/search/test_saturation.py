@@ -90,7 +90,7 @@ def test_the_cheapest_of_all_programs_is_found(name, seed):
     cost = COST if seed is None else random_cost(seed)
     few = [rule for rule in RULES if "elements" not in rule.name]
     terms, roots, whole = program(*CASES[name])
-    found = saturation(terms, roots, cost, few, few=3)
+    found = saturation(terms, roots, cost, few, max_joined=3)
     assert found.stop_reason.startswith("nothing is left to be rewritten")
     least = reference.cheapest(*program(*CASES[name])[:2], few, cost)
     # Programs that no single way of rewrites leads to are in it as well.
@@ -109,7 +109,7 @@ def test_the_cheapest_of_all_programs_is_found(name, seed):
 def test_workloads_keep_their_values_and_cost_no_more_than_by_backtracking(name):
     fn, variables, *inputs = workload(name)
     terms, roots, whole = program(fn, variables, *inputs)
-    found = saturation(terms, roots, COST, nodes=10_000)
+    found = saturation(terms, roots, COST, max_terms=10_000)
     other = backtracking(*program(fn, variables, *inputs)[:2], COST)
     assert found.cost <= other.cost * (1 + 1e-9)
     apply, *_ = compiled(name)
@@ -168,7 +168,7 @@ def test_several_are_joined_in_one_order():
 
     terms, roots, _ = program(fn, *SQUARE)
     rules = [rule for rule in RULES if rule.name.startswith("xa, xb")]
-    saturated = saturate(terms, roots, rules, few=4)
+    saturated = saturate(terms, roots, rules, max_joined=4)
     joined = {terms[k].inputs for k in saturated.graph.numbers if terms[k].operator == "concat"}
     weights = sorted(k for k in terms.live(roots) if terms.constant[k])
     expected = itertools.chain.from_iterable(
@@ -346,7 +346,7 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     before = reference.cost(terms, roots, COST)
     every = saturation(*program(sums, *SQUARE)[:2], COST)
     most = len(terms.live(roots)) + 6
-    few = saturation(terms, roots, COST, nodes=most)
+    few = saturation(terms, roots, COST, max_terms=most)
     assert few.stop_reason == f"there are {few.num_visited} terms"
     assert most <= few.num_visited < most + 6
     assert every.cost <= few.cost <= before
@@ -364,12 +364,12 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
 def test_terms_of_other_programs_count_as_new_where_they_are_made():
     terms, roots, _ = program(sums, *SQUARE)
     most = len(terms.live(roots)) + 6
-    first = saturation(terms, roots, COST, nodes=most)
+    first = saturation(terms, roots, COST, max_terms=most)
     saturation(terms, roots, COST)  # after which all terms are there
-    assert saturation(terms, roots, COST, nodes=most) == first
+    assert saturation(terms, roots, COST, max_terms=most) == first
 
 
-@pytest.mark.parametrize("name", ["rounds", "few", "max_applications", "nodes"])
+@pytest.mark.parametrize("name", ["rounds", "max_joined", "max_applications", "max_terms"])
 def test_negative_limits_raise(name):
     terms, roots, _ = program(three, *THREE)
     with pytest.raises(ValueError, match=f"{name} is -1"):
@@ -377,7 +377,7 @@ def test_negative_limits_raise(name):
 
 
 def test_rewriting_searches_by_it():
-    search = partial(saturation, nodes=1000)
+    search = partial(saturation, max_terms=1000)
     result = gopt.rewrite(three, *THREE, constant_argnums=0, search=search, repeats=2)
     report = result.report
     assert report.stop_reason.startswith("nothing is left to be rewritten")

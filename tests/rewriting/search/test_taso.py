@@ -257,11 +257,11 @@ def test_ops_are_timed_with_constants_that_are_cold(monkeypatch):
         for k in range(2)
     )
     both = terms.add("add", (x, x))
-    prices = TermCosts(terms, measured(times, between=64))
+    prices = TermCosts(terms, measured(times, bytes_between=64))
     for inputs in ((both, w), (w, both), (x, both), (w, w)):
         prices.term(terms.add("matmul", inputs, dtype=None, precision=None))
     # What reads constants alone is not run.
-    assert told == [{"cold": cold, "between": 64} for cold in ([1], [0], [])]
+    assert told == [{"cold": cold, "bytes_between": 64} for cold in ([1], [0], [])]
 
 
 def test_a_footprint_is_what_is_read_and_computed():

@@ -25,12 +25,12 @@ class DeviceMemory:
       capacity: capacity of each device in units, `[D]`.
 
     Attributes:
-      room: free units of each device, `[D]`.
+      free_units: free units of each device, `[D]`.
       freed: devices on which the last `place` freed memory.
     """
 
     def __init__(self, problem: Problem, schedule: PartialSchedule[Any], capacity: Sequence[float]):
-        self.room = list(capacity)
+        self.free_units = list(capacity)
         self.freed: set[int] = set()
         self._schedule = schedule
         self._workspace: list[int] = np.asarray(problem.workspace).tolist()
@@ -54,13 +54,13 @@ class DeviceMemory:
             for ops in schedule.members
         ]
 
-    def need(self, op: int, device: int) -> int:
+    def units_needed(self, op: int, device: int) -> int:
         """Return the additional units that an op needs on a device while it runs there."""
         return self._workspace[op] + sum(self._size[tensor] for tensor in self._missing(op, device))
 
     def fits(self, op: int, device: int) -> bool:
         """Return whether an op fits the free memory of a device."""
-        return self.need(op, device) <= self.room[device]
+        return self.units_needed(op, device) <= self.free_units[device]
 
     def place(self, op: int) -> list[int]:
         """Allocate the memory of a committed op; return ops that now need less on its device."""
@@ -90,12 +90,12 @@ class DeviceMemory:
     def _hold(self, tensor: int, device: int) -> None:
         if device not in self._where[tensor]:
             self._where[tensor].add(device)
-            self.room[device] -= self._size[tensor]
+            self.free_units[device] -= self._size[tensor]
 
     def _free(self, tensor: int) -> None:
         stays = {self._home(tensor)} if self._pinned[tensor] else set()
         for device in self._where[tensor] - stays:
-            self.room[device] += self._size[tensor]
+            self.free_units[device] += self._size[tensor]
             self.freed.add(device)
 
     def _home(self, tensor: int) -> int:

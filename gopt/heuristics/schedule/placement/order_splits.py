@@ -51,16 +51,16 @@ def xla(problem: Problem) -> Keys:
 
 
 def lowest_peak_placement(
-    problem: Problem, order: Int64[np.ndarray, " K"], wanted: Sequence[np.ndarray]
+    problem: Problem, order: Int64[np.ndarray, " K"], preferred_devices: Sequence[np.ndarray]
 ) -> Keys:
     """Return the keys of an order with the placement that has the lowest peak.
 
     Args:
       problem: one problem, as NumPy arrays.
       order: non-input ops, int64 `[K]`.
-      wanted: preferred devices of the ops of the order, `[K]` each; see `serial_schedule`.
+      preferred_devices: of the ops of each order, `[K]` each; see `serial_schedule`.
     """
-    schedules = [serial_schedule(problem, order, devices) for devices in wanted]
+    schedules = [serial_schedule(problem, order, devices) for devices in preferred_devices]
     device, items = min(schedules, key=lambda schedule: peak_memory_of(problem, *schedule).max())
     return keys_from_items(problem, device, items)
 
@@ -103,7 +103,7 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
     left = np.diff(problem.first_use).tolist()
     holders: list[set[int]] = [set() for _ in left]
     held = [0] * problem.num_devices
-    wanted = []
+    preferred_devices = []
     for op in ops.tolist():
 
         def after(device: int, op: int = op) -> int:
@@ -112,7 +112,7 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
 
         choices = np.flatnonzero(problem.allowed[op]).tolist()
         device = min([d for d in choices if d < count] or choices, key=after)
-        wanted.append(device)
+        preferred_devices.append(device)
         held[device] = after(device)
         for tensor in range(problem.first_tensor[op], problem.first_tensor[op + 1]):
             holders[tensor].add(device)
@@ -122,16 +122,16 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
             if left[tensor] == 0 and not pinned[tensor]:
                 for holder in holders[tensor]:
                     held[holder] -= size[tensor]
-    return np.array(wanted, np.int64)
+    return np.array(preferred_devices, np.int64)
 
 
 SPLIT_METHODS = (_pieces, _balanced)  # ways to split an order over several devices
 
 
 def serial_schedule(
-    problem: Problem, ops: Int64[np.ndarray, " K"], wanted: Int[np.ndarray, " K"]
+    problem: Problem, ops: Int64[np.ndarray, " K"], preferred_devices: Int[np.ndarray, " K"]
 ) -> tuple[np.ndarray, list[int]]:
-    """Return the devices and items of an order, each op on the allowed device nearest to `wanted`.
+    """Return the devices and items of an order, each op on its preferred or the nearest device.
 
     Inputs are placed where they are first read. Each transfer is issued just before its first
     reader.
@@ -139,7 +139,7 @@ def serial_schedule(
     Args:
       problem: one problem, as NumPy arrays.
       ops: non-input ops in order, int64 `[K]`.
-      wanted: preferred device of each op of the order, int `[K]`.
+      preferred_devices: preferred device of each op of the order, int `[K]`.
 
     Returns:
       The device of each real op, `[n]`, and all items in issue order, inputs first.
@@ -159,7 +159,7 @@ def serial_schedule(
     reads = operands_by_op(problem)
     items: list[int] = []
     sent: set[int] = set()
-    for op, near in zip(ops.tolist(), wanted.tolist(), strict=True):
+    for op, near in zip(ops.tolist(), preferred_devices.tolist(), strict=True):
         to = place(op, near)
         for tensor in reads[op]:
             maker = producer[tensor]

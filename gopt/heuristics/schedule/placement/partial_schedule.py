@@ -128,7 +128,7 @@ class PartialSchedule(Generic[Line]):
             elif self.device[member] < 0 and device in self.allowed[member]:
                 self._settle(member, device)
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Undo the last call of `place`. Each call can be undone once."""
         while self._undo:
             restore, before = self._undo.pop()
@@ -137,7 +137,7 @@ class PartialSchedule(Generic[Line]):
     def trial(self, op: int, device: int) -> tuple[int, int]:
         """Return the start and end that `place` would give, without placing."""
         times = self.place(op, device)
-        self.take_back()
+        self.undo()
         return times
 
     def place_earliest(self, op: int) -> None:

@@ -43,7 +43,7 @@ class ReadyPairs:
         for device in devices:
             start, _ = self._schedule.place(op, device)
             sent = self._schedule.sent
-            self._schedule.take_back()
+            self._schedule.undo()
             load = {self._schedule.devices[device]: 0}
             for transfer in sent:
                 for line in transfer.lines:
@@ -54,7 +54,7 @@ class ReadyPairs:
     def retry(self, device: int) -> None:
         """Add the pairs again that were set aside and now fit a device."""
         aside = self._aside[device]
-        while aside and aside[0][0] <= self._memory.room[device]:
+        while aside and aside[0][0] <= self._memory.free_units[device]:
             _, op = heapq.heappop(aside)
             if self._is_open(op, device):
                 self.add(op, (device,))
@@ -82,14 +82,14 @@ class ReadyPairs:
             elif self._memory.fits(op, device):
                 return op, device
             else:
-                heapq.heappush(self._aside[device], (self._memory.need(op, device), op))
+                heapq.heappush(self._aside[device], (self._memory.units_needed(op, device), op))
 
     def _nearest_to_fit(self) -> tuple[int, int]:
         for device, aside in enumerate(self._aside):
             while aside and not self._is_open(aside[0][1], device):
                 heapq.heappop(aside)
         fronts = [
-            (aside[0][0] - self._memory.room[device], aside[0][1], device)
+            (aside[0][0] - self._memory.free_units[device], aside[0][1], device)
             for device, aside in enumerate(self._aside)
             if aside
         ]
