@@ -67,6 +67,7 @@ def test_loops_of_dispatch_are_native(devices):
     check_loops(run.lower(problem, placements).compile().as_text(), loops=5, calls=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_loops_of_the_timing_of_one_candidate_are_native(devices):
     problem = prepare(erdos_renyi(0, 300), unit_rate_devices(devices))
@@ -128,6 +129,7 @@ def test_one_objective_alone_leaves_out_what_the_other_one_needs(problem):
     assert arrays_in_loops(makespan) + arrays_in_loops(peaks) < 2 * both - 10
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_one_candidate(problem):
     def temporaries(size):
         lowered = jax.jit(jax.vmap(evaluate, (None, 0))).lower(problem, population(problem, size))

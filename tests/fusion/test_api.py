@@ -95,6 +95,7 @@ def test_kernels_that_were_timed_are_not_timed_again(times, monkeypatch):
     assert stored_rows(times) == lines != []
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
     timed, tried = isolated_kernel.timed, []
 

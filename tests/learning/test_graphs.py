@@ -308,6 +308,7 @@ def with_random_padding(graph: GraphsTuple) -> GraphsTuple:
     return other
 
 
+@pytest.mark.slow
 def test_embeddings_do_not_depend_on_what_padding_holds_or_its_order():
     padded = to_graphs_tuple(padding.pad(cases()["random 19"], Shape(24, 24, 64)))
     n = int(padded.n_node[0])
@@ -317,6 +318,7 @@ def test_embeddings_do_not_depend_on_what_padding_holds_or_its_order():
     assert np.abs(a[n:] - b[n:]).max() > 1e-2  # the test would notice
 
 
+@pytest.mark.slow
 def test_the_order_of_uses_does_not_matter_but_their_ends_do():
     padded = to_graphs_tuple(padding.pad(cases()["random 19"], Shape(24, 24, 64)))
     e, n = int(padded.n_edge[0]), int(padded.n_node[0])

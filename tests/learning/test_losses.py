@@ -134,6 +134,7 @@ def test_leave_one_out_of_one_sample_raises():
         losses.leave_one_out(jnp.zeros((3, 1)))
 
 
+@pytest.mark.slow
 def test_leave_one_out_is_unbiased_and_does_not_vary_more():
     """Over all pairs of actions of three arms, the mean gradient is the exact one."""
     logits = jnp.float32([0.3, -1.0, 0.8])

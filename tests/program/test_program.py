@@ -14,6 +14,7 @@ from jax.sharding import AxisType
 
 from gopt.program.inlining import CALLS
 from gopt.program.program import check_one_device, trace_program, unroll
+from tests.tiers import slow
 
 pytestmark = pytest.mark.small
 
@@ -222,7 +223,10 @@ def random_order(program, seed):
     return order
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+LONG = "convolutions", "recurrent"  # to compile
+
+
+@pytest.mark.parametrize("name", [*(name for name in FUNCTIONS if name not in LONG), *slow(*LONG)])
 def test_values_and_form(name):
     fn, args = FUNCTIONS[name]
     program = trace_program(fn, *args)

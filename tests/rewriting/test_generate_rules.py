@@ -186,6 +186,7 @@ class Special(Expressions):
         return np.ones(size, np.int64)
 
 
+@pytest.mark.slow
 def test_what_is_equal_for_some_numbers_alone_is_not_chosen():
     found = generator(TINY, 2, Special)
     assert found.counts["wrong"] > 10
@@ -219,6 +220,7 @@ def test_what_is_wrong_does_not_hold(left, right):
     assert not Equality((left, right), SQUARE, False).holds(0)
 
 
+@pytest.mark.slow
 def test_convolutions_have_any_groups_only_if_they_may():
     shapes = {"x": ("b", "h", "w", "c"), "a": ("r", "s", "c", "o"), "b": ("r", "s", "c", "o")}
     parts = concat(conv("x", "a"), conv("x", "b"), axis=-1), conv("x", concat("a", "b", axis=-1))

@@ -123,6 +123,7 @@ def test_a_search_is_not_worse_than_any_heuristic_nor_the_program(
     assert len(searched) == (3 if search == "go" else 0) and 0 not in searched  # not starts alone
 
 
+@pytest.mark.slow
 def test_searches_lower_their_objective(run):
     def branches(w, x):
         made = [jnp.tanh(x @ (w + k)) for k in range(20)]
@@ -134,6 +135,7 @@ def test_searches_lower_their_objective(run):
     assert many < few
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("search", "evaluations"), [("best", 1), ("brkga", 1), ("regal", 99), ("go", 1)]
 )
@@ -141,6 +143,7 @@ def test_budgets_may_be_smaller_than_a_population(run, search, evaluations):
     assert max(run(search, evaluations=evaluations).after.decision.peak) > 0
 
 
+@pytest.mark.slow
 def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch):
     spent = []
     search = regal.search_from
@@ -154,6 +157,7 @@ def test_the_orders_that_features_compare_count_as_evaluations(run, monkeypatch)
     assert spent == [98 - len(memory_orders.ORDERS) - baselines.tried(problem)]
 
 
+@pytest.mark.slow
 def test_objectives_differ(run):
     slow, fast = run("brkga"), run("brkga", objective="makespan")
     assert fast.after.decision.makespan < slow.after.decision.makespan
@@ -175,6 +179,7 @@ def worst(problem: gopt.Problem) -> gopt.Keys:
     return jax.tree.map(lambda x: np.zeros((count, *x.shape), np.float32), shapes)
 
 
+@pytest.mark.slow
 def test_policy_decides(run, tmp_path, monkeypatch):
     """A policy that puts the priorities into the reversed order of the one that it is told."""
     actions = []

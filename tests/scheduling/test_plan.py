@@ -15,6 +15,7 @@ from gopt.measure.timing import memory
 from gopt.program.hashing import fingerprint
 from gopt.program.program import trace_program
 from tests.scheduling.test_on_this_device import S, W, wired
+from tests.tiers import slow
 
 X = jnp.linspace(0, 1, 64).reshape(8, 8)
 
@@ -30,7 +31,7 @@ def loop(x):
     return jax.lax.scan(lambda c, _: (jnp.tanh(c @ x), c.sum()), x, length=3)
 
 
-@pytest.mark.parametrize("fn", [branches, loop])
+@pytest.mark.parametrize("fn", [loop, *slow(branches)])
 @pytest.mark.parametrize("hardware", [unit_rate_devices(1), unit_rate_devices(2)])
 def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
     settings = {"hardware": hardware, "search": "brkga", "evaluations": 1, "max_trips": 3}
@@ -43,6 +44,7 @@ def test_a_plan_comes_back_from_its_file_and_runs(tmp_path, fn, hardware):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), function(X), fn(X))
 
 
+@pytest.mark.slow
 def test_a_plan_needs_the_memory_that_was_confirmed():
     result = gopt.schedule(wired, S, [W] * 20, search="depth_first")
     assert result.plan.options is None

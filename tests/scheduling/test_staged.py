@@ -113,6 +113,7 @@ def placement_of():
     return drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 4])
 @pytest.mark.parametrize("name", CASES)
 def test_any_placement_has_the_values_of_the_function(name, devices, placement_of):
@@ -186,6 +187,7 @@ class Watched:
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["branches", "views", "gradient"])
 def test_memory_is_that_of_the_arrays_that_live(name, placement_of, monkeypatch):
     """Between actions, what JAX says that each device holds is what the account says."""
@@ -261,6 +263,7 @@ def test_bad_arguments_are_named():
         placed(jnp.ones(4))
 
 
+@pytest.mark.slow
 def test_stages_are_halved_until_they_fit():
     def fn(x, weights):
         made = [jnp.tanh(x @ w) @ w for w in weights]
@@ -368,6 +371,7 @@ def test_what_is_donated_is_passed_once():
         placed(x, X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_donated_lives_while_one_device_stands_for_two(seed):
     def fn(x, w):

@@ -9,6 +9,7 @@ import pytest
 from gopt.search import annealing, random
 from gopt.search.annealing import Settings, State
 from tests.search.watched import TEMPLATE, Watched, assert_vmappable, cost, genes, population
+from tests.tiers import slow
 
 
 def run(key: jax.Array, cost: Any, **settings: Any) -> annealing.Result:
@@ -19,12 +20,8 @@ def run(key: jax.Array, cost: Any, **settings: Any) -> annealing.Result:
     ("evaluations", "chains", "blocks"),
     [
         (1, 1, [1]),
-        (4, 1, [1, 1, 1, 1]),
-        (2, 5, [2]),
-        (5, 5, [5]),
-        (6, 5, [5, 1]),
-        (15, 5, [5, 5, 5]),
         (17, 5, [5, 5, 5, 2]),
+        *slow((4, 1, [1, 1, 1, 1]), (2, 5, [2]), (5, 5, [5]), (6, 5, [5, 1]), (15, 5, [5, 5, 5])),
     ],
 )
 def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, chains, blocks):
@@ -55,6 +52,7 @@ def test_few_candidates_are_taken_in_turn():
     jax.tree.map(np.testing.assert_array_equal, state.keys, state.best_keys)
 
 
+@pytest.mark.slow
 def test_a_run_beats_random_search():
     result = run(jax.random.key(0), cost, evaluations=2000)
     drawn = jax.jit(lambda key: random.minimize(key, cost, TEMPLATE, evaluations=2000))
@@ -142,6 +140,7 @@ def test_temperature_falls_from_hot_to_cold():
     assert 0.5 < taken[middle][worse[middle]].mean() < 0.95
 
 
+@pytest.mark.slow
 def test_shift_moves_one_gene_by_steps_of_all_sizes():
     start = population(np.full((1, 7), 0.5))
     one = jax.tree.map(lambda leaf: leaf[0], start)

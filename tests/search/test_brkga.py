@@ -9,6 +9,7 @@ import pytest
 from gopt.search import brkga
 from gopt.search.brkga import Settings, State
 from tests.search.watched import TEMPLATE, Watched, assert_vmappable, cost, genes, population
+from tests.tiers import slow
 
 SIZES = Settings(population=20, elites=5, mutants=3)
 
@@ -27,10 +28,8 @@ def generation(seed: int = 0) -> State:
     ("evaluations", "blocks"),
     [
         (1, [1]),
-        (20, [20]),
-        (21, [20, 1]),
         (64, [20, 15, 15, 14]),
-        (65, [20, 15, 15, 15]),
+        *slow((20, [20]), (21, [20, 1]), (65, [20, 15, 15, 15])),
     ],
 )
 def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, blocks):
@@ -39,6 +38,7 @@ def test_the_budget_is_exact_and_the_best_of_all_is_returned(evaluations, blocks
     watched.assert_matches(result, blocks)
 
 
+@pytest.mark.slow
 def test_default_sizes_are_exact_too():
     watched = Watched()
     result = run(jax.random.key(1), watched, evaluations=300)
@@ -73,6 +73,7 @@ def test_a_relaxed_cost_comes_first_and_hands_over_its_last_generation(count):
     last.assert_matches(tail, blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluations", [1, 79])
 def test_a_small_budget_is_not_shared_with_a_relaxed_cost(evaluations):
     watched = Watched()
@@ -83,6 +84,7 @@ def test_a_small_budget_is_not_shared_with_a_relaxed_cost(evaluations):
     jax.tree.map(np.testing.assert_array_equal, result, run(jax.random.key(1), cost, **some))
 
 
+@pytest.mark.slow
 def test_a_run_beats_its_first_population_and_never_worsens():
     result = run(jax.random.key(0), cost, evaluations=2000, settings=SIZES)
     assert (np.diff(result.history) <= 0).all()
@@ -91,6 +93,7 @@ def test_a_run_beats_its_first_population_and_never_worsens():
     np.testing.assert_array_equal(cost(result.last.keys), result.last.cost)
 
 
+@pytest.mark.slow
 def test_elites_are_kept_by_rank():
     old = generation()
     keys = brkga.ask(jax.random.key(1), old, settings=SIZES)
@@ -124,6 +127,7 @@ def mates(state: State, bias: Any, seed: int = 2) -> tuple[np.ndarray, np.ndarra
     return same[rows, elite], same[rows, other]
 
 
+@pytest.mark.slow
 def test_children_have_one_elite_parent_and_one_other():
     from_elite, from_other = mates(generation(), 0.5)
     assert (from_elite ^ from_other).all()
@@ -156,6 +160,7 @@ def test_bias_of_another_structure_raises():
         brkga.ask(jax.random.key(0), generation(), settings=SIZES, bias={"a": 0.5})
 
 
+@pytest.mark.slow
 def test_parents_are_drawn_evenly():
     state = generation()
     elites, others = np.zeros(5), np.zeros(15)
@@ -218,6 +223,7 @@ def test_the_same_key_gives_the_same_result_and_another_one_does_not():
     assert runs[0].cost != runs[2].cost
 
 
+@pytest.mark.slow
 def test_no_mutants_and_no_children_are_settings():
     for mutants, fresh in ((0, 15), (15, 15)):
         sizes = Settings(population=20, elites=5, mutants=mutants)

@@ -68,6 +68,7 @@ def test_a_visit_draws_from_the_conditional_distribution(values, own, start):
     np.testing.assert_array_equal(after.best, np.tile([1, row.argmin(), 0], (DRAWS, 1)))
 
 
+@pytest.mark.slow
 def test_what_is_met_later_and_no_better_does_not_replace_the_best():
     cost, costs = table(np.random.default_rng(0), 3, 3)
     best = jnp.array([2, 2, 2])
@@ -108,6 +109,7 @@ def test_where_differences_overflow_the_least_is_taken(own, dtype):
     assert (after.decisions == 2).all() and (after.cost == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "values"), [(3, 2), (2, 3)])
 def test_chains_have_the_distribution_of_boltzmann(nodes, values):
     cost, costs = table(np.random.default_rng(1), nodes, values)
@@ -232,6 +234,7 @@ def test_without_temperature_it_goes_down_even_by_one_of_a_billion():
     assert found.history.tolist() == [2**30 - 1 - k for k in range(9)]
 
 
+@pytest.mark.slow
 def test_chains_side_by_side_are_those_one_by_one():
     cost, _ = table(np.random.default_rng(3), 3, 2)
     run = partial(

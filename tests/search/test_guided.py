@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gopt.search import guided
+from tests.tiers import slow
 
 WEIGHTS = jnp.array([3.0, -1.0, 2.0, -4.0, 0.5, -2.0])
 
@@ -92,10 +93,12 @@ def test_as_many_are_evaluated_as_asked_for(evaluations):
     ("seed", "settings"),
     [
         (0, {"top_share": 0.01, "rest_share": 0.9, "guide_interval": 1}),
-        (1, {"top_share": 0.01, "rest_share": 0.5, "guide_interval": 7}),
-        (2, {"top_share": 0.3, "rest_share": 0.3, "guide_interval": 40}),
-        (3, {"top_share": 0.2, "rest_share": 0.0, "guide_interval": 5}),
-        (4, {"top_share": 1.0, "rest_share": 0.7, "guide_interval": 3}),
+        *slow(
+            (1, {"top_share": 0.01, "rest_share": 0.5, "guide_interval": 7}),
+            (2, {"top_share": 0.3, "rest_share": 0.3, "guide_interval": 40}),
+            (3, {"top_share": 0.2, "rest_share": 0.0, "guide_interval": 5}),
+            (4, {"top_share": 1.0, "rest_share": 0.7, "guide_interval": 3}),
+        ),
     ],
 )
 def test_a_run_step_by_step(seed, settings):
@@ -237,6 +240,7 @@ def test_random_search_takes_all_that_may_be_taken_alike():
     np.testing.assert_allclose(counts[[0, 1, 3, 4]] / 4000, 0.25, atol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refresh", [1, 3, 7])
 def test_the_guide_is_asked_every_so_many_steps(refresh):
     asked = []
@@ -329,6 +333,7 @@ def test_while_something_is_better_the_first_move_alone_is_tried():
     assert 0.4 < np.mean([which for which, _ in steps[8:]]) < 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patience", [0.0, 0.4, 1.5])
 def test_other_moves_wait_for_as_long_as_patience_says(patience):
     steps = moved(
@@ -340,6 +345,7 @@ def test_other_moves_wait_for_as_long_as_patience_says(patience):
     assert next(k for k, (which, _) in enumerate(steps) if which) < waits + 8
 
 
+@pytest.mark.slow
 def test_each_move_takes_all_decisions_in_turn():
     """However many moves there are, and however seldom each is made."""
     steps = moved(

@@ -48,6 +48,7 @@ def test_the_same_key_gives_the_same_result_and_another_one_does_not():
     assert runs[0].cost != runs[2].cost
 
 
+@pytest.mark.slow
 def test_candidates_come_from_the_proposal():
     def near(u: dict[str, Any]) -> dict[str, Any]:
         return {"a": 0.3 + 0.01 * u["a"], "b": (0.9 + 0.01 * u["b"][0],)}

@@ -111,8 +111,9 @@ def common(system: Any, settings: Any) -> tuple[list[Any], Any]:
     """Returns inputs of both graphs, and first parameters."""
     pairs = zip(graphs(), problems(), strict=True)
     found = [system.inputs(*pair, settings=settings) for pair in pairs]
-    found = jax.tree.map(jnp.asarray, found)
-    return found, system.init(jax.random.key(0), found[0], settings=settings)
+    found = jax.device_put(found)
+    init = jax.jit(partial(system.init, settings=settings))
+    return found, init(jax.random.key(0), found[0])
 
 
 def acting(system: Any, inputs: Any) -> Callable[[Any, Any], Any]:
@@ -140,17 +141,24 @@ def go_case(system: Any) -> Case:
     )
     inputs, params = common(system, settings)
     # Scores begin with zeros: at these the entropy is the largest, and its gradient is zero.
-    params = jax.tree.map(lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), params)
+    params = jax.tree.map(
+        lambda x: np.float32(x + 0.1 * np.sin(np.arange(x.size)).reshape(x.shape)), params
+    )
     starts, orders = [], []
+
+    @jax.jit
+    def begin(problem: Any, order: Any) -> Any:
+        simulator = system.simulator_of(problem, "makespan", order)
+        return system.begin(problem, jnp.arange(SHAPE.ops) % 2, simulator)
+
     for problem in problems():
         orders.append(system.critical_path_order(problem))
-        simulator = system.simulator_of(problem, "makespan", orders[-1])
-        starts.append(system.begin(problem, jnp.arange(SHAPE.ops) % 2, simulator))
+        starts.append(begin(problem, orders[-1]))
     rows = [system.Searches(*row) for row in zip(problems(), inputs, orders, starts, strict=True)]
-    batch = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(leaf) for leaf in x]), *rows)
+    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     simulator = system.simulator_of(problems()[0], "makespan", orders[0])
     decision = starts[0].decision
-    how = {"decision": decision, "timing": simulator.timing(decision)}
+    how = {"decision": decision, "timing": jax.jit(simulator.timing)(decision)}
 
     def act(params: Any, settings: Any) -> Any:
         return system.act(jax.random.key(1), params, inputs[0], settings=settings, **how)
@@ -163,10 +171,8 @@ def go_case(system: Any) -> Case:
 def one_graph_case(system: Any, settings: Any) -> Case:
     """A system that learns on the graph that it places: five steps on each."""
     inputs, params = common(system, settings)
-    tasks = [
-        system.Task(one, placement_cost(problem, "makespan"))
-        for one, problem in zip(inputs, problems(), strict=True)
-    ]
+    cost = placement_cost(problems()[0], "makespan")  # one for both: the step is compiled once
+    tasks = [system.Task(one, cost) for one in inputs]
     state = system.start(params, tasks[0], settings=settings)
     step = jax.jit(system.step, static_argnames="settings")
     act = acting(system, inputs[0])

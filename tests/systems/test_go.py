@@ -507,6 +507,7 @@ def scheduled_costs(problem, every, keys, objective):
     return objectives.population_cost(problem, objective)(both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layered", "layers", "one op", "hub"])
 def test_schedules_cost_what_was_found_and_are_never_worse_than_heuristics(name, monkeypatch):
     reached, search = [], scheduling._search

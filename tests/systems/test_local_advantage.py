@@ -124,6 +124,7 @@ def test_what_a_decision_adds_is_as_in_the_reference(seed, values):
     np.testing.assert_allclose(made[: len(expected)], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_the_own_decision_does_not_count_and_those_near_do(seed):
     _, problem, found = case(seed)
@@ -182,6 +183,7 @@ def test_records_hold_what_they_say():
     jax.tree.map(np.testing.assert_array_equal, found, again)
 
 
+@pytest.mark.slow
 def test_a_sweep_in_parts_visits_every_choice_from_the_first_op_on(monkeypatch):
     _, problem, _ = case()
     visited = []
@@ -322,6 +324,7 @@ def training_samples():
     return local_advantage.samples(found, problem.configurable, records(), settings=SETTINGS)
 
 
+@pytest.mark.slow
 def test_decisions_of_three_values_are_not_of_fusion():
     _, problem, found = case()
     settings = dataclasses.replace(SETTINGS, values=3)
@@ -336,6 +339,7 @@ def test_decisions_of_three_values_are_not_of_fusion():
         local_advantage.guide(params, found, problem.configurable, settings=settings)
 
 
+@pytest.mark.slow
 def test_the_loss_is_a_weighted_square():
     data = training_samples()
     params = local_advantage.init(jax.random.key(0), data.graphs, settings=SETTINGS)

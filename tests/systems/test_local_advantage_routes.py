@@ -93,6 +93,7 @@ def test_padding_changes_no_prediction(given, model):
     )
 
 
+@pytest.mark.slow
 def test_the_loss_is_of_differences_in_deviations(given, model):
     """By hand; and what all costs have in common does not count."""
     params, _ = model
@@ -156,6 +157,7 @@ def test_training_a_policy_lowers_what_it_draws(given):
     assert np.mean(shares[-10:]) < np.mean(shares[:10]) and np.mean(shares[-10:]) < 1.02 * least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("best", [policy.best_of, policy.minimize])
 @pytest.mark.parametrize("evaluations", [2, 100])
 def test_as_many_are_drawn_as_asked_for(given, evaluations, best):

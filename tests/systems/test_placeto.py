@@ -92,6 +92,7 @@ def test_what_is_said_is_what_the_reference_says(name):
     np.testing.assert_allclose(found.entropy, expected[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_episodes_are_drawn_as_often_as_is_said():
     _, inputs = case("branches")
     every = jnp.array([*itertools.product(range(2), repeat=5)], jnp.int32)
@@ -208,6 +209,7 @@ def test_training_makes_what_is_fast_likelier_and_keeps_the_best():
     np.testing.assert_array_equal(dispatch.legalize_placement(problem, state.device), state.device)
 
 
+@pytest.mark.slow
 def test_what_has_no_cost_is_never_the_best():
     _, inputs = case("branches")
 

@@ -103,6 +103,7 @@ def test_the_widest_beta_at_one_half_is_uniform():
     assert np.abs(regal.betas(5)[2 * 5 + 3] - np.linspace(0, 1, len(row))).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shifted", "second"), [((0, 0), (2, 4)), ((-1, -2), (1, 2)), ((9, 9), (4, 4))]
 )
@@ -359,6 +360,7 @@ def test_the_elite_bias_is_shared_by_the_genes_of_an_op():
             assert bias.transfer[tensor] == bias.priority[readers.min()]
 
 
+@pytest.mark.slow
 def test_noise_has_the_size_asked_for_and_is_shared_by_ops_with_like_features():
     every = tuple(regal.PARTS)
     settings = dataclasses.replace(SETTINGS, exploration=0.2, parts=every)
@@ -493,6 +495,7 @@ def loss(params: Any, taken: jax.Array, reward: jax.Array) -> jax.Array:
     return regal.loss(params, regal.Trajectory(batch()[1], taken, reward), settings=SETTINGS)[0]
 
 
+@pytest.mark.slow
 def test_the_loss_and_its_gradient_equal_the_reference():
     value, got = loss(params(), *experience())
     places, pull = jax.vjp(lambda p: jax.vmap(policy, (None, 0))(p, batch()[1]), params())

@@ -218,6 +218,7 @@ def test_what_is_said_equals_the_reference(name, pooling):
     assert (said.logits[slots:] < -1e9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tangled", "nothing in it"])
 def test_padding_changes_nothing_that_is_said(name):
     *_, seen = parts(name)
@@ -231,6 +232,7 @@ def test_padding_changes_nothing_that_is_said(name):
         np.testing.assert_allclose(said.value, expected.value, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention", "layers", "tangled", "images", "hub"])
 def test_patches_say_what_whole_candidates_do(name):
     params = random_params()

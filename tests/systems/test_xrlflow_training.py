@@ -21,6 +21,7 @@ def played(settings=SMALL, count=3, name="layers", params=None):
     return [(episode, env.size) for episode in every], params
 
 
+@pytest.mark.slow
 def test_advantages_are_those_of_the_reference_also_where_an_episode_was_cut_off():
     short = dataclasses.replace(SMALL, horizon=2)
     params = xrlflow.init(jax.random.key(0), xrlflow.smallest(), settings=SMALL)
@@ -56,6 +57,7 @@ def test_a_policy_that_is_no_number_is_taken_back(monkeypatch):
         xrlflow.improve(state, [], rng, settings=SMALL)
 
 
+@pytest.mark.slow
 def test_batches_have_each_decision_once():
     episodes, _ = played()
     other, _ = played(name="attention")

@@ -84,12 +84,14 @@ def test_the_size_is_the_published_one(
     )
 
 
+@pytest.mark.slow
 def test_the_size_of_amoebanet_is_the_published_one() -> None:
     found = size(amoebanet())  # Liu et al., DARTS, table 3
     assert round(found.parameters / 1e6, 1) == 5.1
     assert found.multiplications == pytest.approx(555e6, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_randwire_is_as_large_as_published_whatever_its_wiring() -> None:
     # The paper, table 2, over wirings: 5.6 ± 0.1 million parameters, 583 ± 6 million products.
     for seed in range(2):
@@ -310,6 +312,7 @@ def test_unet_loses_a_border(size: int, depth: int, out: int) -> None:
     assert workload.targets.shape == (1, out, out)
 
 
+@pytest.mark.slow
 def test_nasnet_cells_apply_five_separable_convolutions_twice() -> None:
     jaxpr = forward_jaxpr(nasnet_a(size=35, cells=1, filters=96 * 2))
     depthwise = [e for e in convolutions(jaxpr) if e.params["feature_group_count"] > 1]
@@ -326,6 +329,7 @@ def test_nasnet_cell_after_a_reduction_skips_it(skip_reduction: bool, channels: 
     assert adjust["Conv_0"]["kernel"].shape == (1, 1, channels, 4)
 
 
+@pytest.mark.slow
 def test_nasnet_cells_have_the_published_shapes() -> None:
     workload = nasnet_large(cells=1)
     apply = partial(workload.module.apply, capture_intermediates=True, mutable="intermediates")

@@ -58,6 +58,7 @@ def test_every_box_has_a_target(size):
     assert logits.shape == (*labels.shape, 3)
 
 
+@pytest.mark.slow
 def test_boxes_go_by_map_row_column_and_shape():
     apply, variables, (images,) = compiled("ssd")
     outputs = dict(zip(("offsets", "logits"), apply(variables, images), strict=True))
@@ -141,6 +142,7 @@ def reference(outputs, targets):
 POSITIVES = [(0, 0), (1, 0), (2, 3), (5, 1), (12, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positives", POSITIVES)
 def test_the_loss_is_that_of_the_paper(positives):
     outputs, targets = batch(positives)

@@ -45,6 +45,7 @@ def test_tracing_allocates_no_arrays(name):
     assert all(np.size(x) <= (6 if name == "dlrm" else 1) for x in constants)
 
 
+@pytest.mark.slow
 @every_workload
 def test_outputs_and_targets_have_the_shapes_of_the_batch(name):
     tiny = traced(name)

@@ -72,6 +72,7 @@ def transparent(variables):
     return jax.tree_util.tree_map_with_path(draw, variables)
 
 
+@pytest.mark.slow
 def test_an_exchange_is_wired_as_published():
     channels = (2, 3, 5, 4)
     branches = draw_branches(np.random.default_rng(0), channels, side=16)

@@ -167,6 +167,7 @@ def test_a_mamba_mixer_is_its_definition():
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_mamba_adds_up_the_mixers_of_normed_sequences():
     apply, variables, (token_ids,) = compiled("mamba")
     params = jax.tree.map(np.asarray, variables["params"])
@@ -183,6 +184,7 @@ def test_mamba_adds_up_the_mixers_of_normed_sequences():
     np.testing.assert_allclose(apply(variables, token_ids), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_chunks_change_neither_outputs_nor_gradients():
     shapes = [(2, 6, 3), (2, 6, 3), (3, 4), (2, 6, 4), (2, 6, 4)]
     args = random_like(0, tuple(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes))

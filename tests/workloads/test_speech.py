@@ -62,6 +62,7 @@ def swish(x):
     return x * expit(x)
 
 
+@pytest.mark.slow
 def test_a_conformer_block_is_its_definition():
     length, hidden, heads, kernel = 5, 6, 2, 4
     distances = np.asarray(sinusoids(length - 1, 1 - length, hidden))
@@ -121,6 +122,7 @@ def test_a_conformer_block_is_its_definition():
     np.testing.assert_allclose(module.apply(variables, x, distances), y, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_conformer_gives_its_blocks_the_distances_of_both_signs():
     apply, variables, (frames,) = compiled("conformer")
     params, statistics = variables["params"], variables["batch_stats"]

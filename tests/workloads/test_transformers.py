@@ -49,6 +49,7 @@ def test_words_are_read_from_the_embedding_that_writes_them(name):
     np.testing.assert_allclose(after, apply(variables, *inputs)[..., swapped], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_transformer_xl_memory_continues_a_segment():
     apply, variables, (first, *memories) = compiled("transformer_xl")
     second = first + 5

@@ -24,6 +24,7 @@ from tests.reference import dispatch as reference_dispatch
 from tests.reference import execution as reference_execution
 from tests.reference import joint as reference
 from tests.strategies import CHANNELS, NASTY, random_hardware, random_keys
+from tests.tiers import slow
 
 SHAPE, ROWS = Shape(34, 60, 128), (128, 512)
 
@@ -122,7 +123,7 @@ def is_in_order(problem, before):
             assert (np.shape(new), new.dtype) == (np.shape(old), np.asarray(old).dtype), field
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", (*range(3), *slow(*range(3, 12))))
 def test_random_graphs_match_the_reference(seed):
     rng = np.random.default_rng(seed)
     fused = check(problem_of(rng, sparse(rng, 31, KINDS), 3), rng)
@@ -147,6 +148,7 @@ def test_where_nothing_is_fused_the_schedule_is_as_it_was():
         jax.tree.map(np.testing.assert_array_equal, found, joint.schedule)
 
 
+@pytest.mark.slow
 def test_on_one_device_the_makespan_is_the_cost_of_the_fusion():
     rng = np.random.default_rng(6)
     for _ in range(5):
@@ -181,6 +183,7 @@ def test_padding_changes_nothing():
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_maps_over_graphs_and_candidates_compose():
     rng = np.random.default_rng(10)
     hardware = machine(rng, 2)

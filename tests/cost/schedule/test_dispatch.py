@@ -108,6 +108,7 @@ def on_second(*ops):
     return strategies.pad_keys(keys, SMALL)
 
 
+@pytest.mark.slow
 def test_a_device_does_not_wait_for_the_best_op():
     """Op 2 is the best, and arrives at 5; op 1 is better than op 3; all run on device 0."""
     ops = [Op(outputs=(Output(0),)), Op(), Op(inputs=((0, 0),)), Op()]
@@ -122,6 +123,7 @@ def test_a_device_does_not_wait_for_the_best_op():
     assert np.round([start[i] * scale for i in range(4)], 6).tolist() == [0, 6, 5, 10]
 
 
+@pytest.mark.slow
 def test_first_come_first_served():
     """On device 0 op 3 runs until 4; op 1 arrives there at 3, op 2 at 2, though it is better."""
     ops = [Op(outputs=(Output(0),)), Op(inputs=((0, 0),)), Op(outputs=(Output(0),)), Op()]

@@ -21,6 +21,7 @@ from gopt.graph.graph import Op, Output
 from tests import strategies
 from tests.reference.execution import run
 from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE, Case
+from tests.tiers import slow
 
 pytestmark = pytest.mark.optimized
 
@@ -91,7 +92,7 @@ def check(case: Case, shape=SMALL):
     assert_matches(problem, keys, *fast(problem, keys))
 
 
-@pytest.mark.parametrize("devices", (1, 2, 3, 5, 8))
+@pytest.mark.parametrize("devices", (1, 2, *slow(3, 5, 8)))
 def test_random_problems_match_the_reference(devices):
     check_random(check, devices, 80)
 
@@ -114,6 +115,7 @@ def test_subnormal_keys_are_not_zero():
     check(dataclasses.replace(case, keys=keys))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HUBS)
 def test_hubs_match_the_reference(name):
     rng = np.random.default_rng(0)
@@ -299,6 +301,7 @@ def test_objectives():
         objectives.objective(problem, cost, "memory")
 
 
+@pytest.mark.slow
 def test_the_relaxed_cost_of_capacities_grows_with_the_excess():
     problem, keys = golden(False)
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], keys)

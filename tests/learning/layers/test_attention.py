@@ -32,6 +32,7 @@ def test_embeddings_equal_the_reference(segment, rows):
         np.testing.assert_allclose(found[:count], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_op_sees_its_segment_and_the_one_before():
     net, params = network(4, 16)
     ops = np.random.default_rng(2).normal(size=(16, WIDTH)).astype(np.float32)
@@ -43,6 +44,7 @@ def test_an_op_sees_its_segment_and_the_one_before():
     assert set(np.flatnonzero(change > 1e-6)) == set(range(4, 12))
 
 
+@pytest.mark.slow
 def test_what_is_remembered_gets_no_gradient():
     net, params = network(4, 16)
     ops = np.random.default_rng(2).normal(size=(16, WIDTH)).astype(np.float32)

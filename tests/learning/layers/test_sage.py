@@ -89,6 +89,7 @@ def test_an_op_sees_as_far_as_there_are_rounds(rounds):
     assert set(np.flatnonzero(change)) == set(range(10 - rounds, 10 + rounds + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("name", SMALL)
 def test_the_largest_of_neighbours_equals_the_reference(name, rounds):

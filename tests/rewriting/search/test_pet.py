@@ -260,6 +260,7 @@ def many_images_cost(operator, attributes, shapes, constant):
     return shapes[0].shape[0] + 1e-6 * np.prod(shapes[0].shape[1:])
 
 
+@pytest.mark.slow
 def test_programs_of_forms_are_equal_and_cost_less():
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((3, 3, 4, 4), np.float32) for _ in range(2)]

@@ -91,6 +91,7 @@ def test_nasty_graphs_match_the_reference(channel):
         check(cases[start : start + GRAPHS], rng, 3)
 
 
+@pytest.mark.slow
 def test_a_queue_of_three_levels():
     rng = np.random.default_rng(0)
     large = prepare(erdos_renyi(0, 300), unit_rate_devices(3))
@@ -100,6 +101,7 @@ def test_a_queue_of_three_levels():
     assert_matches(found, [large], [keys])
 
 
+@pytest.mark.slow
 def test_blocks_of_a_population_change_nothing(monkeypatch):
     rng = np.random.default_rng(0)
     counts, devices = (4, 6), 2
@@ -219,6 +221,7 @@ def test_so_are_one_candidate_graphs_with_populations_and_shards(problem):
         assert "stablehlo.while" not in text
 
 
+@pytest.mark.slow
 def test_64_bit_mode_changes_nothing(problem):
     with jax.enable_x64(True):
         text = lowered(jax.vmap(evaluate, (None, 0)), problem, population(problem, 3))
@@ -227,6 +230,7 @@ def test_64_bit_mode_changes_nothing(problem):
     assert text.count(KERNEL) == 1
 
 
+@pytest.mark.slow
 def test_costs_have_no_gradient(problem):
     keys = population(problem, 2)
     many = jax.jit(jax.vmap(partial(evaluate, problem)))
