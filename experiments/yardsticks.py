@@ -187,9 +187,15 @@ def main(settings: Settings) -> None:
     if gaps.size:
         hits = np.count_nonzero(gaps < 1e-9)
         figures = [f"{100 * gaps.mean():.2f} %", f"{100 * gaps.max():.2f} %", str(hits)]
-    columns = ("method", "cases", "mean gap", "worst gap", "at best known", "s")
-    line = [settings.method, len(cases), *figures, f"{time.perf_counter() - began:.0f}"]
-    Console().print(tables.table(settings.instances.stem, columns, [line]))
+    columns = ("file", "method", "cases", "mean gap", "worst gap", "at best known", "s")
+    line = [
+        settings.instances.stem,
+        settings.method,
+        len(cases),
+        *figures,
+        f"{time.perf_counter() - began:.0f}",
+    ]
+    Console().print(tables.table(columns, [line]))
 
 
 if __name__ == "__main__":

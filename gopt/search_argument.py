@@ -4,7 +4,7 @@
 below. It returns a decision, which is costed, compiled and compared like all others.
 
     schedule    search(key, graph, problem, *, objective, evaluations) -> Keys
-    fuse        search(key, graph, problem, *, cost, start, evaluations) -> Measured
+    fuse        search(key, graph, problem, *, cost, start, evaluations) -> FusionSearchResult
     rewrite     search(terms, roots, cost, rules) -> RewriteSearchResult
 
 Args:

@@ -1,8 +1,8 @@
 """Tests in two tiers, on four CPU devices; compiled programs are kept between runs.
 
-`pytest` runs the quick tier. `pytest --all` also runs the tests marked `slow`. `pytest -m small`
-runs the set for the oldest supported versions. Tests compile many short programs, so XLA optimises
-little; modules marked `optimized` compile as users do.
+`pytest` runs the quick tier. `pytest --all` also runs the tests marked `slow`. `pytest -m small
+--all` runs the set for the oldest supported versions. Tests compile many short programs, so XLA
+optimises little; modules marked `optimized` compile as users do.
 """
 
 import gc

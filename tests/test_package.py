@@ -50,7 +50,10 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     script = "\n".join(examples)
     assert script.count("schedule(model, *shapes)") == 1
     # Fewer than the default take a tenth of the time.
-    exec(script.replace("(model, *shapes)", "(model, *shapes, evaluations=1000)"), names)
+    exec(
+        script.replace("schedule(model, *shapes)", "schedule(model, *shapes, evaluations=1000)"),
+        names,
+    )
     printed = capsys.readouterr().out
     assert "XLA needs" in printed and "peak memory" in printed
     assert (tmp_path / "schedule.png").stat().st_size > 1000

@@ -71,7 +71,7 @@ def stepwise(
         neighbour=lambda key, decision: move(key, case, decision, settings.tasks),
         initial=row_of(case.start),
     )
-    return SearchResult(found.keys, found.cost, found.history, found.evaluations)
+    return SearchResult(found.best, found.cost, found.history, found.evaluations)
 
 
 def genetic(
@@ -100,7 +100,7 @@ def genetic(
         evaluations=evaluations - 1,  # the start counts as one evaluation
         initial=[jnp.zeros((1, rows)) for _ in places],
     )
-    return _evolved(case, decide(found.keys), found)
+    return _evolved(case, decide(found.best), found)
 
 
 def rolled(
@@ -177,7 +177,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> S
         bias=regal.elite_bias(problem, action, settings).device,
         initial=wanted[None],
     )
-    decision = decide(jax.tree.map(lambda x: x[0], keys_of(found.keys[None])))
+    decision = decide(jax.tree.map(lambda x: x[0], keys_of(found.best[None])))
     return _evolved(case, decision, found)
 
 

@@ -16,12 +16,14 @@ from gopt.files import write_whole
 HEAD_WIDTH = 10  # characters in a line of a head, or as many as the cells below it have
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """Return a table to print: names on the left, and figures below heads of several lines."""
-    result = Table(title=title)
+    result = Table()
     for index, column in enumerate(columns):
         cells = max((len(str(row[index])) for row in rows), default=0)
-        lines = textwrap.wrap(column, max(cells, HEAD_WIDTH), break_long_words=False)
+        lines = textwrap.wrap(
+            column, max(cells, HEAD_WIDTH), break_long_words=False, break_on_hyphens=False
+        )
         result.add_column(
             "\n".join(lines) if index else column,
             justify="right" if index else "left",
@@ -41,10 +43,11 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
-    """Print a table without wrapping its lines, and write it to a Markdown file."""
-    console, shown = Console(), table(title, columns, rows)
+    """Print a table without wrapping its cells, and write it to a Markdown file."""
+    console, shown = Console(), table(columns, rows)
     widest = console.options.update(max_width=10_000)
     console.width = max(console.width, Measurement.get(console, widest, shown).maximum)
+    console.print(title, soft_wrap=True, highlight=False, markup=False)
     console.print(shown)
     with write_whole(path) as temporary:
         temporary.write_text(f"{title}\n\n{markdown(columns, rows)}")

@@ -149,7 +149,7 @@ def _annealing(key: jax.Array, task: Task, *, evaluations: int) -> SearchResult:
         neighbour=flip,
         initial=start[None],
     )
-    return found_after_each(found.keys > 0.5, found.history)
+    return found_after_each(found.best > 0.5, found.history)
 
 
 def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> SearchResult:
@@ -160,7 +160,7 @@ def _evolution(key: jax.Array, task: Task, *, evaluations: int) -> SearchResult:
     # Costs of the first population are known together, except for the start's.
     history = found.history[jnp.maximum(generation - 1, 0)]
     first = cost(start[None])[0]
-    return found_after_each(found.keys > 0.5, jnp.where(generation == 0, first, history))
+    return found_after_each(found.best > 0.5, jnp.where(generation == 0, first, history))
 
 
 def by_network(

@@ -61,7 +61,7 @@ def searches(
 
     def found(result: Any, before: int) -> SearchResult:
         """Return the result of a search after `before` evaluations of the budget were used."""
-        return SearchResult(result.keys, result.cost, result.history, result.evaluations + before)
+        return SearchResult(result.best, result.cost, result.history, result.evaluations + before)
 
     def run(minimize: Any, key: jax.Array, problem: Problem, before: int = 0) -> SearchResult:
         cost, left = population_cost(problem, objective), evaluations - before

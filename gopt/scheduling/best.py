@@ -60,8 +60,7 @@ def search(
 ) -> SearchResult:
     """Return the best schedule found for one problem with exactly `evaluations` evaluations.
 
-    The best candidate is keys, as `gopt.cost.schedule.execution` decodes them. The history is
-    infinite where the best cost is not known.
+    The best candidate is keys, as `gopt.cost.schedule.decoding` decodes them.
 
     Candidates of the heuristics count, and so do the orders that proposals choose from. If the
     budget is smaller than their number, the search still evaluates one candidate.
@@ -120,7 +119,7 @@ def improve(
         settings=settings or regal.Settings(),
         initial=jax.tree.map(lambda leaf: leaf[:evaluations], initial.keys),
     )
-    return SearchResult(result.keys, result.cost, result.history, before + result.evaluations)
+    return SearchResult(result.best, result.cost, result.history, before + result.evaluations)
 
 
 _improve = jax.jit(improve, static_argnames=("objective", "evaluations", "settings"))
@@ -180,14 +179,14 @@ def _anneal(
     if problem.num_devices > 1 and evaluations >= least:
         budget = len(origins.priority) + round((1 - PLAIN) * (evaluations - least))
         built = anneal(to_build, _built_cost(problem, objective), origins, budget)
-        found, _ = decode_by_list(problem, built.keys)
+        found, _ = decode_by_list(problem, built.best)
         initial = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), initial, found)
         history, spent = [built.history], [built.evaluations]
     initial = jax.tree.map(lambda leaf: leaf[: evaluations - budget], initial)
     cost = objectives.population_cost(problem, objective)
     last = anneal(to_plain, cost, initial, evaluations - budget)
     return SearchResult(
-        last.keys,
+        last.best,
         last.cost,
         lax.cummin(jnp.concatenate([*history, last.history])),
         jnp.concatenate([*spent, budget + last.evaluations]),

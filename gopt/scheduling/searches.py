@@ -87,7 +87,7 @@ def _brkga(
 
 @partial(jax.jit, static_argnames=("objective", "evaluations"))
 def _evolve(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Keys:
-    return evolve(key, problem, objective=objective, evaluations=evaluations).keys
+    return evolve(key, problem, objective=objective, evaluations=evaluations).best
 
 
 def _go(

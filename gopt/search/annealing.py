@@ -67,14 +67,14 @@ class Result(NamedTuple):
     """Result of a run of s steps.
 
     Attributes:
-      keys: best candidate.
+      best: best candidate.
       cost: its cost, `[]`.
       history: best cost after the start and after each step, `[s + 1]`.
       evaluations: evaluations made until then, int32 `[s + 1]`.
       last: final state of the chains.
     """
 
-    keys: Tree
+    best: Tree
     cost: jax.Array
     history: jax.Array
     evaluations: jax.Array

@@ -65,14 +65,14 @@ class Result(NamedTuple):
     """Result of a run of g generations.
 
     Attributes:
-      keys: best candidate.
+      best: best candidate.
       cost: its cost, `[]`.
       history: best cost after the first population and after each generation, `[g + 1]`.
       evaluations: evaluations made until then, int32 `[g + 1]`.
       last: last generation.
     """
 
-    keys: Tree
+    best: Tree
     cost: jax.Array
     history: jax.Array
     evaluations: jax.Array
@@ -102,7 +102,7 @@ def init(
       initial: candidates `[K, ...]` that come first in the population, K at most P.
 
     Raises:
-      ValueError: `given` has more candidates than the population.
+      ValueError: `initial` has more candidates than the population.
     """
     population = proposal(uniforms(key, template, settings.population))
     if initial is None:

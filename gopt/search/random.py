@@ -61,7 +61,7 @@ def minimize(
     start = best.cost
     best, history = lax.scan(scanned, best, keys[1:])
     return Result(
-        keys=jax.tree.map(lambda leaf: leaf[0], best.keys),
+        best=jax.tree.map(lambda leaf: leaf[0], best.keys),
         cost=best.cost[0],
         history=jnp.concatenate([start, history]),
         evaluations=last + block * jnp.arange(blocks, dtype=jnp.int32),

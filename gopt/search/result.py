@@ -9,8 +9,9 @@ class SearchResult(NamedTuple):
     Attributes:
       best: the best candidate, in the form that the search gives it.
       cost: `[]`, cost of the best candidate.
-      history: `[K]`, least cost known at some times of the search, the last one at its end.
-      evaluations: int32 `[K]`, candidates costed until then.
+      history: `[K]`, least cost known at K times of the search, infinite before the first; the last
+        entry is `cost`.
+      evaluations: int32 `[K]`, candidates costed until then, starting points included.
     """
 
     best: Any

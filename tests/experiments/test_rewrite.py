@@ -91,7 +91,7 @@ def test_searches_are_measured_each_in_a_process_of_its_own(tmp_path):
 
 
 def test_constants_of_a_model_are_as_cold_as_it_is_large(monkeypatch):
-    monkeypatch.setattr(measuring, "measured", lambda times, between: (times, between))
+    monkeypatch.setattr(measuring, "measured", lambda times, bytes_between: (times, bytes_between))
     case, times = BARE(), KernelTimes()
     program = trace_program(case.fn, *case.args)
     assert measuring.measured_cost(program, times) == (times, footprint(program))

@@ -77,10 +77,16 @@ def solve(folder, instances, method, **settings):
 def printed(capsys):
     """Returns the row of the table that was printed, by column."""
     lines = capsys.readouterr().out.splitlines()
-    (head,) = [line for line in lines if line.startswith("┃")]
-    (row,) = [line for line in lines if line.startswith("│")]
-    cells = [[cell.strip() for cell in line.strip("┃│").split(line[0])] for line in (head, row)]
-    return dict(zip(*cells, strict=True))
+    heads, (row,) = (
+        [
+            [cell.strip() for cell in line.strip(edge).split(edge)]
+            for line in lines
+            if line[:1] == edge
+        ]
+        for edge in "┃│"
+    )
+    names = [" ".join(filter(None, parts)) for parts in zip(*heads, strict=True)]
+    return dict(zip(names, row, strict=True))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -123,6 +129,7 @@ def test_the_table_says_what_was_reached(tmp_path, capsys):
     row = printed(capsys)
     assert float(row.pop("s")) >= 0
     assert row == {
+        "file": "instances",
         "method": "heft",
         "cases": "2",
         "mean gap": "20.00 %",  # of 7/5 and 7/7

@@ -56,7 +56,7 @@ def test_candidates_come_from_the_proposal():
     far = run(jax.random.key(0), cost, evaluations=50, block=20)
     close = run(jax.random.key(0), cost, evaluations=50, block=20, proposal=near)
     assert close.cost < 7 * 0.01**2 < far.cost
-    assert (close.keys["a"] >= 0.3).all()
+    assert (close.best["a"] >= 0.3).all()
 
 
 @pytest.mark.parametrize("settings", [{"evaluations": 0}, {"evaluations": 5, "block": 0}])

@@ -68,11 +68,11 @@ class Watched:
         every = np.concatenate(self.costs)
         best = np.concatenate(self.genes)[np.argmin(every)]
         np.testing.assert_array_equal(
-            genes(jax.tree.map(lambda leaf: leaf[None], result.keys))[0], best
+            genes(jax.tree.map(lambda leaf: leaf[None], result.best))[0], best
         )
         assert result.cost == every.min()
         lowest = np.minimum.accumulate([block.min() for block in self.costs])
         np.testing.assert_array_equal(result.history, lowest)
         np.testing.assert_array_equal(result.evaluations, np.cumsum(blocks))
         assert result.evaluations.dtype == jnp.int32
-        assert jax.tree.map(jnp.shape, result.keys) == {"a": (3,), "b": ((2, 2),)}
+        assert jax.tree.map(jnp.shape, result.best) == {"a": (3,), "b": ((2, 2),)}

@@ -171,8 +171,10 @@ def go_case(system: Any) -> Case:
 def one_graph_case(system: Any, settings: Any) -> Case:
     """A system that learns on the graph that it places: five steps on each."""
     inputs, params = common(system, settings)
-    cost = placement_cost(problems()[0], "makespan")  # one for both: the step is compiled once
-    tasks = [system.Task(one, cost) for one in inputs]
+    tasks = [
+        system.Task(one, placement_cost(problem, "makespan"))
+        for one, problem in zip(inputs, problems(), strict=True)
+    ]
     state = system.start(params, tasks[0], settings=settings)
     step = jax.jit(system.step, static_argnames="settings")
     act = acting(system, inputs[0])

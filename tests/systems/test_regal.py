@@ -439,7 +439,7 @@ def test_rewards_are_costs_relative_to_the_standard_on_any_number_of_devices():
     @jax.jit  # on one device
     def alone(key: jax.Array, problem: Problem, action: jax.Array) -> tuple[Any, jax.Array]:
         found = regal.search_from(key, problem, action, **SEARCH)
-        return found, objective(problem, evaluate(problem, found.keys), "makespan")
+        return found, objective(problem, evaluate(problem, found.best), "makespan")
 
     for i in range(5):
         task, action = jax.tree.map(lambda x, i=i: x[i], (problems, actions))

@@ -1,8 +1,8 @@
 """Choose the terms that two-pattern rules join in an e-graph.
 
-Among n joinable terms, 2**n subsets could be joined. Only two kinds are tried: sets of a few terms,
-and all independent terms that were joinable at first, as a whole. A whole set grows from its first
-two terms, one by one. Joined terms keep their order.
+Among n joinable terms, 2**n subsets could be joined. Only two kinds are tried: sets of at most
+`max_subset` terms, and all independent terms that were joinable at first, as a whole. A whole set
+grows from its first two terms, one by one. Joined terms keep their order.
 """
 
 from collections.abc import Hashable, Iterable
@@ -59,9 +59,9 @@ class JoinSelection:
         ones.
     """
 
-    def __init__(self, terms: Terms, max_joined: int):
-        """Create a selection that tries all sets of at most `max_joined` terms."""
-        self._terms, self._max_joined = terms, max_joined
+    def __init__(self, terms: Terms, max_subset: int):
+        """Create a selection that tries all sets of at most `max_subset` terms."""
+        self._terms, self._max_subset = terms, max_subset
         self._sets: dict[Hashable, list[list[_Side]]] = {}  # whole sets, by shared inputs
         self._joined: dict[int, _Joined] = {}  # by joined term
         self._needs: list[int] = []  # bit set of each term's ancestors and itself
@@ -82,7 +82,7 @@ class JoinSelection:
                 new.setdefault(of, []).append(sides)
         for of, pairs in new.items():
             self._sets[of] = [each for group in _connected(pairs) for each in _independent(group)]
-        whole, few = [], []
+        whole, subsets = [], []
         for match, of, (one, other) in every:
             if one.parts[-1] >= other.parts[0] or not _is_independent(one, other):
                 continue
@@ -90,11 +90,11 @@ class JoinSelection:
             if any(both == _parts(each[: len(both)]) for each in self._sets.get(of, ())):
                 if len(other.parts) == 1:
                     whole.append(match)
-            elif len(both) <= self._max_joined and self._joined.keys().isdisjoint(both):
-                few.append(match)
+            elif len(both) <= self._max_subset and self._joined.keys().isdisjoint(both):
+                subsets.append(match)
             else:
                 self.left_out = True
-        return whole + few
+        return whole + subsets
 
     def made(self, found: Match, by: dict[int, int]) -> None:
         """Record the terms that a match has joined, given the replacement of each term."""

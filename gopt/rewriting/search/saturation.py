@@ -43,7 +43,7 @@ def saturate(
     rules: Sequence[Rule] = RULES,
     *,
     rounds: int = 15,
-    max_joined: int = 2,
+    max_subset: int = 2,
     max_applications: int = 1000,
     max_terms: int = 15_000,
 ) -> Saturated:
@@ -57,8 +57,8 @@ def saturate(
       roots: results of the program.
       rules: rules to apply.
       rounds: maximum number of rounds; each applies the rules everywhere.
-      max_joined: size of the largest sets of terms that are joined, besides whole sets; see
-        `gopt.rewriting.search.joining`.
+      max_subset: size of the largest subsets of joinable terms that are joined. Whole sets are
+        joined at any size; see `gopt.rewriting.search.joining`.
       max_applications: maximum number of applications of one rule. In sums of many terms, the
         matches of some rules can be exponentially many.
       max_terms: number of terms in the e-graph at which saturation ends.
@@ -68,14 +68,14 @@ def saturate(
     """
     limits = {
         "rounds": rounds,
-        "max_joined": max_joined,
+        "max_subset": max_subset,
         "max_applications": max_applications,
         "max_terms": max_terms,
     }
     for name, limit in limits.items():
         if limit < 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
-    graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, max_joined), dict[int, str]()
+    graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, max_subset), dict[int, str]()
     # A new term may have other readers in each program: it counts as alone.
     applied, readers, others_read = Counter[str](), terms.readers(roots), False
     graph.add(roots)
@@ -113,7 +113,7 @@ def saturate(
         if full:
             return Saturated(graph, origin, f"there are {len(graph.numbers)} terms")
         if not equal:
-            left = [f"joins of more than {max_joined}"] if joins.left_out else []
+            left = [f"joins of subsets of more than {max_subset}"] if joins.left_out else []
             if max(applied.values(), default=0) > max_applications:
                 left.append(f"rules that were applied {max_applications} times")
             if others_read:
@@ -130,7 +130,7 @@ def saturation(
     rules: Sequence[Rule] = RULES,
     *,
     rounds: int = 15,
-    max_joined: int = 2,
+    max_subset: int = 2,
     max_applications: int = 1000,
     max_terms: int = 15_000,
     solver_seconds: float = 60.0,
@@ -145,7 +145,7 @@ def saturation(
       cost: cost of an op.
       rules: rules to apply.
       rounds: see `saturate`.
-      max_joined: see `saturate`.
+      max_subset: see `saturate`.
       max_applications: see `saturate`.
       max_terms: see `saturate`.
       solver_seconds: time limit of the solver in s, after which its best program so far is taken.
@@ -158,7 +158,7 @@ def saturation(
         roots,
         rules,
         rounds=rounds,
-        max_joined=max_joined,
+        max_subset=max_subset,
         max_applications=max_applications,
         max_terms=max_terms,
     )

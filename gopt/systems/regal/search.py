@@ -109,7 +109,7 @@ def search(
         evaluations=evaluations,
         settings=settings,
     )
-    return SearchResult(found.keys, found.cost, found.history, found.evaluations)
+    return SearchResult(found.best, found.cost, found.history, found.evaluations)
 
 
 def search_from(

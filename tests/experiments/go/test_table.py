@@ -73,7 +73,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def first(small, tmp_path_factory):
-    """The folder of a run that trains a policy and evaluates it, and what it printed."""
+    """The folder of a run that trains a policy and evaluates it."""
     folder = tmp_path_factory.mktemp("runs")
     settings = table.Settings(
         rows=("small",),
@@ -85,9 +85,13 @@ def first(small, tmp_path_factory):
         policy=PLACING,
         training=TRAINING,
     )
-    with redirect_stdout(StringIO()) as printed:
-        table.main(settings)
-    return folder / "placement", printed.getvalue()
+    table.main(settings)
+    return folder / "placement"
+
+
+def tables_of(folder):
+    """The tables of a run, in Markdown."""
+    return "".join((folder / name).read_text() for name in ("rows.md", "summary.md"))
 
 
 @jax.jit
@@ -123,13 +127,13 @@ def check(folder, known):
 
 
 def test_a_run_trains_evaluates_and_saves(first):
-    folder, printed = first
-    assert "GO untrained" in printed and "over expert" in printed and "published" in printed
-    saved = {path.name for path in folder.iterdir()}
+    made = tables_of(first)
+    assert all(text in made for text in ("GO untrained", "over expert", "published", "busy"))
+    saved = {path.name for path in first.iterdir()}
     assert saved == {
         *("settings.json", "rows.md", "summary.md", "runs.json", "small", "policy"),
     }
-    check(folder, known_of("placement"))
+    check(first, known_of("placement"))
 
 
 def test_a_run_may_be_about_fusion(tmp_path):
@@ -139,10 +143,10 @@ def test_a_run_may_be_about_fusion(tmp_path):
         **dict(table="joint", rows=("small",), searches=("local search",), evaluations=31),
         **dict(seeds=2, weights=weights, folder=tmp_path, training=TRAINING),
     )
-    with redirect_stdout(StringIO()) as printed:
-        table.main(settings)
-    assert "over METIS, fused" in printed.getvalue() and "busy" not in printed.getvalue()
-    assert "published" not in printed.getvalue()  # nothing is, for this table
+    table.main(settings)
+    made = tables_of(tmp_path / "joint")
+    assert "over METIS, fused" in made and "busy" not in made
+    assert "published" not in made  # nothing is, for this table
     check(tmp_path / "joint", known_of("joint"))
 
 
@@ -191,13 +195,11 @@ def test_training_that_is_interrupted_goes_on_as_if_it_were_not(first, tmp_path,
         training.train(TRAINING, PLACING, 0, tmp_path)
     params, _ = training.train(TRAINING, PLACING, 0, tmp_path)
     assert len(steps) == 3 + 2  # it went on after the second step
-    whole, _ = go.load(first[0] / "policy" / "policy.npz")
+    whole, _ = go.load(first / "policy" / "policy.npz")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), params, whole)
     score = jax.tree.leaves(params["params"]["head_placement"]["score"])
     assert any(np.abs(leaf).max() > 1e-3 for leaf in score)
-    watched = [
-        json.loads((at / "history.json").read_text()) for at in (tmp_path, first[0] / "policy")
-    ]
+    watched = [json.loads((at / "history.json").read_text()) for at in (tmp_path, first / "policy")]
     assert len(watched[0]) == 4
     for one, other in zip(*watched, strict=True):
         assert one == pytest.approx(other, rel=1e-5)
@@ -433,10 +435,9 @@ def test_profiled_networks_may_be_the_rows(tmp_path):
         rows=tuple(names[:1]),
         **dict(folder=tmp_path / "runs", training=TRAINING),
     )
-    with redirect_stdout(StringIO()) as printed:
-        table.main(settings)
-    assert "published" not in printed.getvalue()
+    table.main(settings)
     folder = tmp_path / "runs" / "placement, profiled"
+    assert "published" not in tables_of(folder)
     (row,) = json.loads((folder / "runs.json").read_text())
     assert row["name"] == names[0] and row["ops"] == 142 and row["family"] == "fork"
     assert json.loads((folder / "settings.json").read_text())["rows"] == names[:1]
@@ -596,9 +597,9 @@ def test_policies_are_compared_where_they_were_not_trained(tmp_path, monkeypatch
     paths = tmp_path / "0.npz", tmp_path / "1.npz"
     small = dict(devices=(2,), iterations=(1, 4), seeds=3)
     settings = validate.Settings(weights=paths, **small, folder=tmp_path / "found")
-    with redirect_stdout(StringIO()) as printed:
-        validate.main(settings)
-    assert "one device" in printed.getvalue() and "a cut" in printed.getvalue()
+    validate.main(settings)
+    made = (tmp_path / "found" / "table.md").read_text()
+    assert "one device" in made and "a cut" in made
     saved = json.loads((tmp_path / "found" / "gains.json").read_text())
     families = [family for family, _ in MODELS]
     assert saved["evaluations"] == [1 + step * PLACING.evaluations_per_iteration for step in (1, 4)]

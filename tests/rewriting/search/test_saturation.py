@@ -90,7 +90,7 @@ def test_the_cheapest_of_all_programs_is_found(name, seed):
     cost = COST if seed is None else random_cost(seed)
     few = [rule for rule in RULES if "elements" not in rule.name]
     terms, roots, whole = program(*CASES[name])
-    found = saturation(terms, roots, cost, few, max_joined=3)
+    found = saturation(terms, roots, cost, few, max_subset=3)
     assert found.stop_reason.startswith("nothing is left to be rewritten")
     least = reference.cheapest(*program(*CASES[name])[:2], few, cost)
     # Programs that no single way of rewrites leads to are in it as well.
@@ -168,7 +168,7 @@ def test_several_are_joined_in_one_order():
 
     terms, roots, _ = program(fn, *SQUARE)
     rules = [rule for rule in RULES if rule.name.startswith("xa, xb")]
-    saturated = saturate(terms, roots, rules, max_joined=4)
+    saturated = saturate(terms, roots, rules, max_subset=4)
     joined = {terms[k].inputs for k in saturated.graph.numbers if terms[k].operator == "concat"}
     weights = sorted(k for k in terms.live(roots) if terms.constant[k])
     expected = itertools.chain.from_iterable(
@@ -369,7 +369,7 @@ def test_terms_of_other_programs_count_as_new_where_they_are_made():
     assert saturation(terms, roots, COST, max_terms=most) == first
 
 
-@pytest.mark.parametrize("name", ["rounds", "max_joined", "max_applications", "max_terms"])
+@pytest.mark.parametrize("name", ["rounds", "max_subset", "max_applications", "max_terms"])
 def test_negative_limits_raise(name):
     terms, roots, _ = program(three, *THREE)
     with pytest.raises(ValueError, match=f"{name} is -1"):

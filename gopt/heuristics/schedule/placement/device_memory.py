@@ -84,8 +84,8 @@ class DeviceMemory:
 
     def _missing(self, op: int, device: int) -> set[int]:
         """Return the tensors that an op lacks on a device, reservations included."""
-        wanted = {*self._reads[op], *self._made(op), *self._kept[self._schedule.group[op]]}
-        return {tensor for tensor in wanted if device not in self._where[tensor]}
+        needed = {*self._reads[op], *self._made(op), *self._kept[self._schedule.group[op]]}
+        return {tensor for tensor in needed if device not in self._where[tensor]}
 
     def _hold(self, tensor: int, device: int) -> None:
         if device not in self._where[tensor]:

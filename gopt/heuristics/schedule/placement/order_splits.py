@@ -51,16 +51,16 @@ def xla(problem: Problem) -> Keys:
 
 
 def lowest_peak_placement(
-    problem: Problem, order: Int64[np.ndarray, " K"], preferred_devices: Sequence[np.ndarray]
+    problem: Problem, order: Int64[np.ndarray, " K"], placements: Sequence[np.ndarray]
 ) -> Keys:
     """Return the keys of an order with the placement that has the lowest peak.
 
     Args:
       problem: one problem, as NumPy arrays.
       order: non-input ops, int64 `[K]`.
-      preferred_devices: of the ops of each order, `[K]` each; see `serial_schedule`.
+      placements: placements to try, each with a preferred device per op of the order, `[K]`.
     """
-    schedules = [serial_schedule(problem, order, devices) for devices in preferred_devices]
+    schedules = [serial_schedule(problem, order, devices) for devices in placements]
     device, items = min(schedules, key=lambda schedule: peak_memory_of(problem, *schedule).max())
     return keys_from_items(problem, device, items)
 
@@ -103,7 +103,7 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
     left = np.diff(problem.first_use).tolist()
     holders: list[set[int]] = [set() for _ in left]
     held = [0] * problem.num_devices
-    preferred_devices = []
+    devices = []
     for op in ops.tolist():
 
         def after(device: int, op: int = op) -> int:
@@ -112,7 +112,7 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
 
         choices = np.flatnonzero(problem.allowed[op]).tolist()
         device = min([d for d in choices if d < count] or choices, key=after)
-        preferred_devices.append(device)
+        devices.append(device)
         held[device] = after(device)
         for tensor in range(problem.first_tensor[op], problem.first_tensor[op + 1]):
             holders[tensor].add(device)
@@ -122,7 +122,7 @@ def _balanced(problem: Problem, ops: np.ndarray, count: int) -> np.ndarray:
             if left[tensor] == 0 and not pinned[tensor]:
                 for holder in holders[tensor]:
                     held[holder] -= size[tensor]
-    return np.array(preferred_devices, np.int64)
+    return np.array(devices, np.int64)
 
 
 SPLIT_METHODS = (_pieces, _balanced)  # ways to split an order over several devices
@@ -131,7 +131,7 @@ SPLIT_METHODS = (_pieces, _balanced)  # ways to split an order over several devi
 def serial_schedule(
     problem: Problem, ops: Int64[np.ndarray, " K"], preferred_devices: Int[np.ndarray, " K"]
 ) -> tuple[np.ndarray, list[int]]:
-    """Return the devices and items of an order, each op on its preferred or the nearest device.
+    """Return the devices and items of an order, each op on the allowed device nearest to its own.
 
     Inputs are placed where they are first read. Each transfer is issued just before its first
     reader.
@@ -139,7 +139,8 @@ def serial_schedule(
     Args:
       problem: one problem, as NumPy arrays.
       ops: non-input ops in order, int64 `[K]`.
-      preferred_devices: preferred device of each op of the order, int `[K]`.
+      preferred_devices: preferred device of each op of the order, int `[K]`; the nearest has the
+        nearest index.
 
     Returns:
       The device of each real op, `[n]`, and all items in issue order, inputs first.

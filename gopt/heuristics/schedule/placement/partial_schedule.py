@@ -86,13 +86,13 @@ class PartialSchedule(Generic[Line]):
         self._arrival: dict[int, int] = {}  # end of each transfer, by item
         self.items: list[tuple[int, int, int]] = []
         self.sent: list[Sent] = []
-        self._undo: list[tuple[Callable[[Any], Any], Any]] = []
+        self._undo_log: list[tuple[Callable[[Any], Any], Any]] = []
 
     def place(self, op: int, device: int) -> tuple[int, int]:
         """Place an op and the transfers that it needs; return its start and end, in ticks."""
         self.sent = []
-        self._undo.clear()
-        self._undo.append((self._shorten, len(self.items)))
+        self._undo_log.clear()
+        self._undo_log.append((self._shorten, len(self.items)))
         ready, missing = 0, []
         for tensor in self._reads[op]:
             maker = self._producer[tensor]
@@ -112,7 +112,7 @@ class PartialSchedule(Generic[Line]):
         start = self._occupy(op, [self.devices[device]], ready, ticks)
         self._end[op] = start + ticks
         self.device[op] = device
-        self._undo.append((self._unplace, op))
+        self._undo_log.append((self._unplace, op))
         return start, start + ticks
 
     def commit(self, op: int, device: int) -> None:
@@ -130,8 +130,8 @@ class PartialSchedule(Generic[Line]):
 
     def undo(self) -> None:
         """Undo the last call of `place`. Each call can be undone once."""
-        while self._undo:
-            restore, before = self._undo.pop()
+        while self._undo_log:
+            restore, before = self._undo_log.pop()
             restore(before)
 
     def trial(self, op: int, device: int) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class PartialSchedule(Generic[Line]):
 
     def _settle(self, maker: int, device: int) -> None:
         self.device[maker] = device
-        self._undo.append((self._unplace, maker))
+        self._undo_log.append((self._unplace, maker))
         self.items.append((0, 0, maker))
 
     def _send(self, tensor: int, device: int) -> int:
@@ -194,7 +194,7 @@ class PartialSchedule(Generic[Line]):
         item = self._item(tensor, device)
         end = self._occupy(item, lines, self._end[maker], ticks) + ticks
         self._arrival[item] = end
-        self._undo.append((self._arrival.pop, item))
+        self._undo_log.append((self._arrival.pop, item))
         return end
 
     def _occupy(self, item: int, lines: list[Line], start: int, ticks: int) -> int:
@@ -204,7 +204,7 @@ class PartialSchedule(Generic[Line]):
             for line in lines:
                 start = line.earliest(start, ticks)
         for line in lines:
-            self._undo.append((line.restore, line.occupy(start, start + ticks)))
+            self._undo_log.append((line.restore, line.occupy(start, start + ticks)))
         self.items.append((start, start + ticks, item))
         return start
 

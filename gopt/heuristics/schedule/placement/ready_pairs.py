@@ -18,7 +18,8 @@ class ReadyPairs:
     advances, its pairs need no update. A pair is only checked again at the front, and may then move
     to another timeline.
 
-    A pair at the front that does not fit the device's memory is set aside, keyed by its need.
+    A pair at the front that does not fit the device's memory is set aside, keyed by the units that
+    it needs.
 
     Args:
       schedule: partial schedule on `Tail` timelines.
@@ -35,11 +36,11 @@ class ReadyPairs:
             for device, own in enumerate(schedule.devices)
             for line in (own, *schedule.lines_to(device), self._beginning)
         }
-        # (need, op) per device.
+        # (units needed, op) per device.
         self._aside: list[list[tuple[int, int]]] = [[] for _ in schedule.devices]
 
     def add(self, op: int, devices: Iterable[int]) -> None:
-        """Add pairs of an op; call again if its need on a device has fallen."""
+        """Add pairs of an op; call again if it needs less on a device."""
         for device in devices:
             start, _ = self._schedule.place(op, device)
             sent = self._schedule.sent

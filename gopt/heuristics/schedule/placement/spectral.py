@@ -26,14 +26,12 @@ def spectral_cut(problem: Problem) -> Keys:
     the host.
     """
     order, devices = lowest_order(problem), problem.num_devices
-    preferred_devices = [np.full(order.size, device) for device in range(devices)]
+    placements = [np.full(order.size, device) for device in range(devices)]
     if devices > 1:
         places = op_coordinates(problem, 2)[:, order]
         counts = range(2, devices + 1)
-        preferred_devices += [
-            _nearest(places, count, turn) for count in counts for turn in range(TURNS)
-        ]
-    return lowest_peak_placement(problem, order, preferred_devices)
+        placements += [_nearest(places, count, turn) for count in counts for turn in range(TURNS)]
+    return lowest_peak_placement(problem, order, placements)
 
 
 def _nearest(places: np.ndarray, devices: int, turn: int) -> np.ndarray:
