@@ -1,8 +1,8 @@
 """Print tables, and write them in Markdown."""
 
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     result = Table()
     for index, column in enumerate(columns):
         cells = max((len(str(row[index])) for row in rows), default=0)
-        lines = textwrap.wrap(
-            column, max(cells, HEAD_WIDTH), break_long_words=False, break_on_hyphens=False
-        )
+        lines = wrap(column, max(cells, HEAD_WIDTH), break_long_words=False, break_on_hyphens=False)
         result.add_column(
             "\n".join(lines) if index else column,
             justify="right" if index else "left",

@@ -76,3 +76,10 @@ class Watched:
         np.testing.assert_array_equal(result.evaluations, np.cumsum(blocks))
         assert result.evaluations.dtype == jnp.int32
         assert jax.tree.map(jnp.shape, result.best) == {"a": (3,), "b": ((2, 2),)}
+
+
+def assert_seeded(run: Callable[[jax.Array], Any]) -> None:
+    """Asserts that the same key gives the same result, and that another one does not."""
+    one, same, other = (run(jax.random.key(seed)) for seed in (0, 0, 1))
+    jax.tree.map(np.testing.assert_array_equal, one, same)
+    assert one.cost != other.cost
