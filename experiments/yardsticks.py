@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from experiments.harness import command_line, store, tables
-from experiments.harness.command_line import at_least, choice
+from experiments.harness.command_line import UsageError, at_least, choice
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Keys, Schedule
@@ -78,15 +78,15 @@ def read_cases(path: Path) -> list[Case]:
     try:
         rows = json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path} is truncated, or no JSON file: {error}") from error
+        raise UsageError(f"{path} is truncated, or no JSON file: {error}") from error
     if not isinstance(rows, list):
-        raise ValueError(f"{path} holds a {type(rows).__name__}: expected a list of instances")
+        raise UsageError(f"{path} holds a {type(rows).__name__}: expected a list of instances")
     cases = []
     for index, row in enumerate(rows):
         try:
             cases += _cases(row)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: instance {index} is not valid: {error}") from error
+            raise UsageError(f"{path}: instance {index} is not valid: {error}") from error
     return cases
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.go.case import Case, move, row_of, values_of
+from experiments.harness.command_line import UsageError
 from gopt.cost.schedule import decoding, dispatch
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_TICKS
@@ -258,7 +259,7 @@ def searches(
     """
     least = 1 + settings.evaluations_per_iteration * settings.iterations
     if evaluations < least:
-        raise ValueError(f"evaluations is {evaluations}: expected {least} at least")
+        raise UsageError(f"evaluations is {evaluations}: expected {least} at least")
     found: dict[str, Callable[..., SearchResult]] = {
         "random search": random,
         "local search": partial(stepwise, cooling=CLIMBING),
