@@ -8,15 +8,8 @@ import pytest
 
 from gopt.search import annealing, random
 from gopt.search.annealing import Settings, State
-from tests.search.watched import (
-    TEMPLATE,
-    Watched,
-    assert_seeded,
-    assert_vmappable,
-    cost,
-    genes,
-    population,
-)
+from tests.search.checks import assert_seeded, assert_vmappable
+from tests.search.watched import TEMPLATE, Watched, cost, genes, population
 from tests.tiers import slow
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gopt.search import random
-from tests.search.watched import TEMPLATE, Watched, assert_seeded, cost
+from tests.search.checks import assert_seeded
+from tests.search.watched import TEMPLATE, Watched, cost
 
 
 def run(key: jax.Array, cost: Any, **settings: Any) -> random.Result:

@@ -27,23 +27,6 @@ def population(genes: Any) -> dict[str, Any]:
     return {"a": genes[:, :3], "b": (genes[:, 3:].reshape(-1, 2, 2),)}
 
 
-def assert_vmappable(minimize: Callable[..., Any]) -> None:
-    """Assert that searches on three problems at once equal searches on one at a time."""
-
-    def solve(key: jax.Array, scale: jax.Array) -> Any:
-        return minimize(key, lambda keys: scale * cost(keys), TEMPLATE, evaluations=50)
-
-    keys, scales = jax.random.split(jax.random.key(0), 3), jnp.float32([1, 2, 4])
-    together = jax.jit(jax.vmap(solve))(keys, scales)
-    for row in range(3):
-        alone = jax.jit(solve)(keys[row], scales[row])
-        jax.tree.map(
-            lambda got, expected, row=row: np.testing.assert_array_equal(got[row], expected),
-            together,
-            alone,
-        )
-
-
 class Watched:
     """A cost, with a record of all that was evaluated, in order."""
 
@@ -76,10 +59,3 @@ class Watched:
         np.testing.assert_array_equal(result.evaluations, np.cumsum(blocks))
         assert result.evaluations.dtype == jnp.int32
         assert jax.tree.map(jnp.shape, result.best) == {"a": (3,), "b": ((2, 2),)}
-
-
-def assert_seeded(run: Callable[[jax.Array], Any]) -> None:
-    """Asserts that the same key gives the same result, and that another one does not."""
-    one, same, other = (run(jax.random.key(seed)) for seed in (0, 0, 1))
-    jax.tree.map(np.testing.assert_array_equal, one, same)
-    assert one.cost != other.cost
