@@ -29,11 +29,13 @@ from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.comparison import choose
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
+from gopt.program.arguments import keywords_are_options
+from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search_argument import Weights, check_search, load_policy
 from gopt.xla import Group, simplify
-from gopt.xla.applied import executable
+from gopt.xla.applied import Executable, jit_donating
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class FusionReport:
         )
 
 
+@keywords_are_options
 def fuse(
     fn: Callable[..., Any],
     *args: Any,
@@ -102,6 +105,7 @@ def fuse(
     times: str | os.PathLike[str] | None = None,
     donate_argnums: int | Sequence[int] = (),
     rates: Rates = CPU,
+    drop_effects: DropEffects = None,
 ) -> Result[Fusion, FusionReport]:
     """Return the fastest way to fuse the ops of `fn(*args)` on this CPU, as measured.
 
@@ -137,8 +141,10 @@ def fuse(
       repeats: rounds in which whole programs are timed. Fewer than 12 are too few for a test; then
         XLA's own program is chosen.
       times: file that stores the times of kernels, see `gopt.fusion.KernelTimes`.
-      donate_argnums: positions of the arguments whose buffers may be reused.
+      donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
+        donates is donated, too.
       rates: device rates that order the ops before anything is measured.
+      drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.fusion.Fusion`s.
@@ -164,6 +170,7 @@ def fuse(
             raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
     find = _search_of(search, weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
+    fn = drop(fn, drop_effects)
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, traced)
     program = simplify(traced)
@@ -177,7 +184,8 @@ def fuse(
         needs = memory(run.function.lower(*args).compile())
         predicted = found[name].seconds if decision.groups is not None else None
         candidates.append(Candidate(name, decision, predicted, needs, executable=run))
-    candidates = _timed(candidates, args, repeats)
+    given = _given(args)
+    candidates = _timed(candidates, traced, given, repeats)
     choice = choose({c.name: c.times for c in candidates if c.times is not None})
     chosen = list(decisions).index(choice.name)
     after = candidates[chosen]
@@ -185,7 +193,8 @@ def fuse(
     if after.decision.groups is None and not after.decision.simplified:
         reason += flag_note(after.decision.options)
     if after.executable is not None and after.decision.options:
-        candidates.append(_nested(candidates[0], after, after.executable.nested, args, repeats))
+        nested = _nested(after, jit_donating(after.executable.nested, traced), args)
+        candidates.append(_timed([candidates[0], nested], traced, given, repeats)[1])
     report = FusionReport(traced, searched, dict(kernels.failures))
     return Result(program, tuple(candidates), chosen, reason, report)
 
@@ -203,30 +212,26 @@ def _search_of(search: str | FusionSearch, weights: Weights | None) -> FusionSea
 
 
 def _timed(
-    candidates: Sequence[Candidate[Fusion]], args: tuple[Any, ...], repeats: int
+    candidates: Sequence[Candidate[Fusion]],
+    program: Program,
+    args: tuple[Any, ...],
+    repeats: int,
 ) -> list[Candidate[Fusion]]:
     """Return candidates with their times, in interleaved rounds."""
     functions = {c.name: c.executable.function for c in candidates if c.executable}
-    times = time_interleaved(functions, lambda: _arguments(args), repeats=repeats)
+    times = time_interleaved(functions, lambda: program.with_copies(args), repeats=repeats)
     base = times[candidates[0].name]
     return [c._replace(times=times[c.name], base_times=base) for c in candidates]
 
 
-def _nested(
-    before: Candidate[Fusion],
-    after: Candidate[Fusion],
-    function: Any,
-    args: tuple[Any, ...],
-    repeats: int,
-) -> Candidate[Fusion]:
-    """Return a candidate as it is inside other functions, without compiler options; timed."""
-    nested = after._replace(
+def _nested(after: Candidate[Fusion], function: Any, args: tuple[Any, ...]) -> Candidate[Fusion]:
+    """Return a candidate as it is inside other functions, without compiler options."""
+    return after._replace(
         name=f"{after.name}, nested",
         decision=after.decision._replace(options={}),
         memory=memory(function.lower(*args).compile()),
-        executable=executable(function, None, function=function),
+        executable=Executable(function, function, {}),
     )
-    return _timed([before, nested], args, repeats)[1]
 
 
 def parts_of(
@@ -316,13 +321,12 @@ def _decisions(has_simpler: bool, found: dict[str, _Found]) -> dict[str, Fusion]
     return decisions
 
 
-def _arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments to be consumed: copies of arrays, and numbers where there are shapes."""
+def _given(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with numbers where there are shapes."""
     seeds = itertools.count()
 
     def value(leaf: Any) -> Any:
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return random_arguments(leaf, next(seeds), for_timing=True)
-        return jax.numpy.copy(leaf) if isinstance(leaf, jax.Array) else leaf
+        is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
+        return random_arguments(leaf, next(seeds), for_timing=True) if is_shape else leaf
 
     return jax.tree.map(value, args)

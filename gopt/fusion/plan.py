@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program
 from gopt.xla import Group, simplify
-from gopt.xla.applied import Executable, apply_executable, executable
+from gopt.xla.applied import Executable, apply_executable, executable, own_executable
 from gopt.xla.fused import fused
 
 
@@ -64,6 +65,7 @@ class FusionPlan:
         *args: Any,
         donate_argnums: int | Sequence[int] = (),
         nested: bool = False,
+        drop_effects: DropEffects = None,
     ) -> Any:
         """Return `fn` as fused; see `gopt.result.Result.apply`.
 
@@ -72,10 +74,12 @@ class FusionPlan:
           *args: as it was fused for; shapes are enough.
           donate_argnums: positions of the arguments whose buffers may be reused.
           nested: whether compiler options are always left out.
+          drop_effects: as it was given to the verb.
 
         Raises:
           ValueError: the plan is of another program.
         """
+        fn = drop(fn, drop_effects)
         traced = trace_program(fn, *args, donate_argnums=donate_argnums)
         check_fingerprint(traced, self.fingerprint)
         program = simplify(traced) if self.simplified else traced
@@ -96,13 +100,13 @@ def executable_of(
       decision: kernels of the program.
       fn: the function itself.
       program: its equations, simplified if the decision says so.
-      donate_argnums: positions of the arguments whose buffers may be reused.
+      donate_argnums: positions of the arguments that are donated besides those that `fn` donates.
     """
     if decision.groups is not None:
-        fn = fused(program, decision.groups)
-    elif decision.simplified:
-        fn = program.as_function()
-    return executable(fn, decision.options, donate_argnums=donate_argnums)
+        return executable(fused(program, decision.groups), decision.options, program)
+    if decision.simplified:
+        return executable(program.as_function(), decision.options, program)
+    return own_executable(fn, decision.options, program, donate_argnums)
 
 
 def make_plan(traced: Program, decision: Fusion) -> FusionPlan:

@@ -26,6 +26,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
 from gopt.graph.graph import Graph, Op, Output, from_ops
 from gopt.graph.op_costs import IN_PLACE, bytes_moved, flops, num_bytes
+from gopt.program.arguments import keywords_are_options
+from gopt.program.effects import DropEffects, drop
 from gopt.program.equations import Atom, aval_of, body_of
 from gopt.program.program import Program, from_jaxpr, trace_program, unroll
 
@@ -101,25 +103,29 @@ class TracedGraph:
         return self.program.with_order(result)
 
 
+@keywords_are_options
 def trace(
     fn: Callable[..., Any],
     *args: Any,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
+    drop_effects: DropEffects = None,
 ) -> TracedGraph:
     """Return the computation graph of `fn(*args)`, traced without running anything.
 
     Args:
       fn: function of pytrees of arrays. Bind other arguments with `functools.partial`.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
-      donate_argnums: positions of the arguments that are freed after their last use.
+      donate_argnums: positions of the arguments that are freed after their last use. What a jitted
+        `fn` donates is donated, too.
       max_trips: largest number of iterations at which a `scan` is unrolled; 0 unrolls none.
+      drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
 
     Raises:
       ValueError: the function has no argument, captured array or equation; or see
         `gopt.program.program.trace_program` and `gopt.program.program.unroll`.
     """
-    program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    program = trace_program(drop(fn, drop_effects), *args, donate_argnums=donate_argnums)
     return from_program(unroll(program, max_trips=max_trips) if max_trips else program)
 
 

@@ -85,7 +85,7 @@ class _Builder:
                 effects = sorted(type(effect).__name__ for effect in eqn.effects)
                 raise ValueError(
                     f"equation {eqn.primitive.name} has side effects ({', '.join(effects)}): "
-                    "a program must be pure"
+                    "a program must be pure; drop_effects='debug' drops debug prints"
                 )
             else:
                 outputs = [_fresh(v) for v in eqn.outvars]

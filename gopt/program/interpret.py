@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import jax
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from gopt.program.equations import Atom, variables
@@ -82,7 +81,7 @@ def interpret(
         for position, equation in enumerate(program.equations)
     ]
     run_in_order(steps, values, variables(program.outputs))
-    return jax.tree.unflatten(program.out_tree, [value_of(a, values) for a in program.outputs])
+    return program.result([value_of(atom, values) for atom in program.outputs])
 
 
 def value_of(atom: Atom, values: Mapping[Var, Any]) -> Any:

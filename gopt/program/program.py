@@ -6,15 +6,16 @@ replaces a `scan` by its iterations. In any order of its equations, a program co
 values, because it evaluates the traced equations themselves.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any
 
 import jax
-import numpy as np
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
+from jax.extend.core.primitives import convert_element_type_p
 
+from gopt.program.arguments import positions, to_jaxpr
 from gopt.program.equations import (
     Atom,
     all_equations,
@@ -38,6 +39,7 @@ class Program:
       constants: variables of the captured arrays.
       values: captured arrays, one per entry of `constants`.
       donated: per input, whether its buffer may be reused.
+      weak: per output, whether its type is weak, as that of a Python scalar.
       in_tree: pytree structure of the tuple of arguments.
       out_tree: pytree structure of the result.
     """
@@ -48,6 +50,7 @@ class Program:
     constants: tuple[Var, ...]
     values: tuple[Any, ...]
     donated: tuple[bool, ...]
+    weak: tuple[bool, ...]
     in_tree: Any
     out_tree: Any
 
@@ -74,9 +77,33 @@ class Program:
         evaluate = jaxpr_as_fun(self.jaxpr())
 
         def function(*args: Any) -> Any:
-            return jax.tree.unflatten(self.out_tree, evaluate(*self.check_arguments(args)))
+            return self.result(evaluate(*self.check_arguments(args)))
 
         return function
+
+    @property
+    def donated_arguments(self) -> tuple[int, ...]:
+        """Positions of the arguments that are donated, each with all its leaves."""
+        flags = jax.tree.unflatten(self.in_tree, self.donated)
+        leaves = map(jax.tree.leaves, flags)
+        return tuple(k for k, found in enumerate(leaves) if found and all(found))
+
+    def with_copies(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments in which donated arrays are copies, which a call may consume."""
+        leaves, tree = jax.tree.flatten(args)
+        pairs = zip(leaves, self.donated, strict=True)
+        return jax.tree.unflatten(
+            tree,
+            [jax.numpy.copy(x) if d and isinstance(x, jax.Array) else x for x, d in pairs],
+        )
+
+    def result(self, leaves: Sequence[Any]) -> Any:
+        """Return values of the outputs as the function returns them: as pytrees, with weak types.
+
+        Args:
+          leaves: value of each output.
+        """
+        return jax.tree.unflatten(self.out_tree, list(map(_with_type, leaves, self.weak)))
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments as `jax.ShapeDtypeStruct`s."""
@@ -141,26 +168,38 @@ def trace_program(
       donate_argnums: positions in `args` of the arguments whose buffers may be reused.
 
     Raises:
-      ValueError: `donate_argnums` has an entry outside of `args`, an equation has side effects
-        (prints, callbacks, mutable references), or a shape is symbolic, as from
-        `jax.export.symbolic_shape`. The message names it.
+      ValueError: `donate_argnums` has an entry outside of `args`; a leaf of an argument is no
+        array; a shape is symbolic, as from `jax.export.symbolic_shape`; the function needs the
+        value of an argument, or changes an object among the arguments; or an equation has side
+        effects, such as prints, callbacks or mutable references. The message names it.
     """
-    donated_args = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
-    for position in donated_args:
-        if not 0 <= position < len(args):
-            raise ValueError(f"donate_argnums has {position}, expected 0..{len(args) - 1}")
-    for path, x in jax.tree.leaves_with_path(args):
-        if not all(isinstance(size, Integral) for size in np.shape(x)):
-            name = f"args{jax.tree_util.keystr(path)}"
-            raise ValueError(f"{name} has shape {np.shape(x)}: expected numbers")
-    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    donated_args = positions("donate_argnums", donate_argnums, len(args))
+    closed, out_tree, objects = to_jaxpr(fn, args)
+    program = from_jaxpr(closed)
+    count = out_tree.num_leaves
+    objects.check(program.inputs, program.outputs)
     donated = [i in donated_args for i, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
     return replace(
-        from_jaxpr(closed),
-        donated=tuple(donated),
+        program,
+        outputs=program.outputs[:count],
+        donated=tuple(map(operator.or_, donated, _donated_by_calls(closed))),
+        weak=program.weak[:count],
         in_tree=jax.tree.structure(args),
-        out_tree=jax.tree.structure(shapes),
+        out_tree=out_tree,
     )
+
+
+def _donated_by_calls(closed: ClosedJaxpr) -> list[bool]:
+    """Return which inputs the outermost calls donate. JAX ignores the donations of inner calls."""
+    donated = {
+        atom
+        for equation in closed.jaxpr.eqns
+        for atom, is_donated in zip(
+            equation.invars, equation.params.get("donated_invars", ()), strict=False
+        )
+        if is_donated and isinstance(atom, Var)
+    }
+    return [v in donated for v in closed.jaxpr.invars]
 
 
 def check_one_device(args: tuple[Any, ...], program: Program) -> None:
@@ -196,7 +235,8 @@ def from_jaxpr(closed: ClosedJaxpr) -> Program:
     Raises:
       ValueError: an equation has side effects.
     """
-    return _program(inline(closed, max_trips=0))
+    weak = tuple(aval_of(atom).weak_type for atom in closed.jaxpr.outvars)
+    return replace(_program(inline(closed, max_trips=0)), weak=weak)
 
 
 def unroll(program: Program, *, max_trips: int) -> Program:
@@ -217,6 +257,7 @@ def unroll(program: Program, *, max_trips: int) -> Program:
     return replace(
         _program(inline(program.jaxpr(), max_trips=max_trips)),
         donated=program.donated,
+        weak=program.weak,
         in_tree=program.in_tree,
         out_tree=program.out_tree,
     )
@@ -231,6 +272,17 @@ def _program(closed: ClosedJaxpr) -> Program:
         constants=tuple(jaxpr.constvars),
         values=tuple(closed.consts),
         donated=(False,) * len(jaxpr.invars),
+        weak=(False,) * len(jaxpr.outvars),
         in_tree=jax.tree.structure(tuple(jaxpr.invars)),
         out_tree=jax.tree.structure(list(jaxpr.outvars)),
+    )
+
+
+def _with_type(value: Any, is_weak: bool) -> Any:
+    """Return a value whose type is weak or strong."""
+    aval = jax.typeof(value)
+    if aval.weak_type == is_weak:
+        return value
+    return convert_element_type_p.bind(
+        value, new_dtype=aval.dtype, weak_type=is_weak, sharding=None
     )

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
 from gopt.measure.timing import check_repeats, time_interleaved
+from gopt.program.arguments import keywords_are_options, positions
+from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
@@ -40,6 +41,7 @@ SEARCHES = ("taso", "pet", "tensat", "xrlflow")
 LEARNED = ("xrlflow",)
 
 
+@keywords_are_options
 def rewrite(
     fn: Callable[..., Any],
     *args: Any,
@@ -50,6 +52,7 @@ def rewrite(
     constant_argnums: int | Sequence[int] = (),
     cost: OpCost | None = None,
     rules: Sequence[Rule] | None = None,
+    drop_effects: DropEffects = None,
 ) -> Result[RewrittenProgram | None, RewriteReport]:
     """Return an equal function that costs less, measured against the function on this machine.
 
@@ -79,6 +82,7 @@ def rewrite(
       constant_argnums: positions of arguments whose values are known before the function runs.
       cost: cost of an op, s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
+      drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.rewriting.RewrittenProgram`s, or `None` for
@@ -102,7 +106,8 @@ def rewrite(
     check_repeats(repeats)
     check_search(search, weights, SEARCHES, LEARNED)
     find = _search_of(search, weights, seed)
-    constant = _positions(constant_argnums, len(args))
+    constant = positions("constant_argnums", constant_argnums, len(args))
+    fn = drop(fn, drop_effects)
     program = trace_program(fn, *args)
     check_one_device(args, program)
     terms, cost = Terms(), cost or roofline()
@@ -161,17 +166,6 @@ def _search_of(search: str | RewriteSearch, weights: Weights | None, seed: int) 
     return {"taso": backtracking, "pet": partial_equivalence}[search]
 
 
-def _positions(constant_argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the positions of constant arguments, sorted."""
-    if isinstance(constant_argnums, int | np.integer):
-        constant_argnums = (int(constant_argnums),)
-    positions = tuple(sorted(set(map(int, constant_argnums))))
-    for position in positions:
-        if not 0 <= position < count:
-            raise ValueError(f"constant_argnums has {position}, expected 0..{count - 1}")
-    return positions
-
-
 def _values(fn: Callable[..., Any], draws: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     """Return the values of a function on several arguments, as leaves."""
     function = jax.jit(fn)
@@ -207,13 +201,20 @@ def _measured(
         run = executable_of(name, fn, written, program)
         folded = run.fold(*constants) if run.fold else ()
         values = (folded, *others) if run.fold else args
-        calls[name] = partial(run.function, *values)
+        calls[name] = run.function
+        if run.fold:
+            calls[name] = partial(_with_folded, run.function, folded, report.constant_argnums)
         decision = None if name == OWN else written
         found.append(
             compiled_candidate(name, decision, costs.get(name), run, values, folded=folded)
         )
-    times = time_interleaved(calls, repeats=repeats)
+    times = time_interleaved(calls, lambda: program.with_copies(args), repeats=repeats)
     return tuple(c._replace(times=times[c.name], base_times=times[OWN]) for c in found)
+
+
+def _with_folded(function: Any, folded: Any, constant: Sequence[int], *args: Any) -> Any:
+    """Call a function of folded constants with all arguments."""
+    return function(folded, *(arg for k, arg in enumerate(args) if k not in constant))
 
 
 def _result(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gopt.measure.timing import memory
+from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, check_constants
@@ -21,7 +22,7 @@ from gopt.xla.applied import (
     apply_executable,
     executable,
     fold_constants,
-    with_weak_types,
+    own_executable,
 )
 
 WHOLE, FOLDED = "rewritten", "rewritten, folded"
@@ -63,6 +64,7 @@ class RewritePlan:
         *args: Any,
         constants: Mapping[int, Any] | None = None,
         nested: bool = False,
+        drop_effects: DropEffects = None,
     ) -> Any:
         """Return `fn` as rewritten; see `gopt.result.Result.apply`.
 
@@ -71,10 +73,12 @@ class RewritePlan:
           *args: as it was rewritten for; shapes are enough.
           constants: values of the constant arguments by position.
           nested: whether compiler options are always left out; there are none here.
+          drop_effects: as it was given to the verb.
 
         Raises:
           ValueError: the plan is of another program, or constants are missing.
         """
+        fn = drop(fn, drop_effects)
         program = trace_program(fn, *args)
         check_fingerprint(program, self.fingerprint)
         name = self.chosen if constants is None else self.chosen_folded
@@ -167,11 +171,13 @@ def executable_of(
       program: equations of the function.
     """
     if name == OWN:
-        return executable(fn, None)
+        return own_executable(fn, {}, program)
     if name == WHOLE:
-        return executable(with_weak_types(written, program), None)
-    found = executable(with_weak_types(written.run, program), None)
-    return found._replace(fold=written.fold)
+        return executable(written, None, program)
+    others = (k for k in range(len(program.arguments())) if k not in written.constant)
+    donated = [i for i, k in enumerate(others, 1) if k in program.donated_arguments]
+    function = jax.jit(written.run, donate_argnums=donated)
+    return Executable(function, function, {}, written.fold)
 
 
 def compiled_candidate(

@@ -11,6 +11,8 @@ from gopt.graph.kinds import KINDS
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.plots.units import format_bytes, format_seconds
+from gopt.program.arguments import keywords_are_options
+from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, check_one_device, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
@@ -131,6 +133,7 @@ class ScheduleReport:
         return lines
 
 
+@keywords_are_options
 def schedule(
     fn: Callable[..., Any],
     *args: Any,
@@ -143,6 +146,7 @@ def schedule(
     confirm: int = 2,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
+    drop_effects: DropEffects = None,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
@@ -182,8 +186,10 @@ def schedule(
         without merging.
       seed: random seed of the search.
       confirm: number of orders to compile on this machine, besides XLA's and the program's.
-      donate_argnums: positions of the arguments whose buffers may be reused.
+      donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
+        donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
+      drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.scheduling.candidate.KernelSchedule`s.
@@ -217,6 +223,7 @@ def schedule(
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
+    fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, program)
     program = unroll(program, max_trips=max_trips) if max_trips else program
@@ -281,7 +288,7 @@ def _least_memory(
         reason = f"it needs {less:.1f} % less than {before.name}"
     reason += flag_note(after.decision.options or {})
     if after.decision.options is None and after.executable is not None and after.executable.options:
-        candidates.append(nested(after, args))
+        candidates.append(nested(after, args, program))
     schedules = before.decision, after.decision
     report = ScheduleReport("peak_memory", search, max_trips, schedules, is_measured=True)
     return Result(program, tuple(candidates), chosen, reason, report)

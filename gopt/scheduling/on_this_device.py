@@ -21,7 +21,7 @@ from gopt.scheduling.searches import ScheduleSearch, find
 from gopt.search.parallel import on_host
 from gopt.search_argument import Weights, search_name
 from gopt.xla import chains, group, kernel_graph, materialised
-from gopt.xla.applied import Executable, executable
+from gopt.xla.applied import Executable, executable, jit_donating, own_executable
 from gopt.xla.buffers import overwritten
 from gopt.xla.ordered import COMPILER_OPTIONS, MEMORY_SCHEDULER, jit_ordered, ordered, written_over
 
@@ -57,7 +57,7 @@ def through_xla(
     found: list[tuple[str, KernelSchedule]] = []
     for kernels in _variants(program):
         if kernels.merged:
-            yield from _own(fn, args, donate_argnums, kernels)
+            yield from _own(fn, args, program, donate_argnums, kernels)
         if not kernels.program.equations:
             return
         suffix = "" if kernels.merged else ", duplicates apart"
@@ -84,6 +84,7 @@ def _variants(program: Program) -> list[CompiledKernels]:
 def _own(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
+    program: Program,
     donate_argnums: int | Sequence[int],
     kernels: CompiledKernels,
 ) -> Iterator[Candidate[KernelSchedule]]:
@@ -93,9 +94,8 @@ def _own(
         name: str, written: tuple[int, ...], options: dict[str, Any]
     ) -> Candidate[KernelSchedule]:
         schedule = schedule_of(kernels, kernels.in_order_of_xla(written))
-        function = jax.jit(fn, donate_argnums=donate_argnums, compiler_options=options)
-        compiled = function.lower(*args).compile()
-        run = executable(fn, options, function=function)
+        run = own_executable(fn, options, program, donate_argnums)
+        compiled = run.function.lower(*args).compile()
         return _measured(name, schedule._replace(options=options), run, compiled)
 
     yield own("XLA", kernels.written, {})
@@ -113,16 +113,16 @@ def schedule_of(kernels: CompiledKernels, program: Program) -> KernelSchedule:
 
 
 def nested(
-    candidate: Candidate[KernelSchedule], args: tuple[Any, ...]
+    candidate: Candidate[KernelSchedule], args: tuple[Any, ...], program: Program
 ) -> Candidate[KernelSchedule]:
     """Return a candidate as it is inside other functions, without compiler options; compiled."""
     if candidate.executable is None:
         raise ValueError(f"candidate {candidate.name!r} was not compiled")
-    run = candidate.executable.nested
+    run = jit_donating(candidate.executable.nested, program)
     return candidate._replace(
         name=f"{candidate.name}, nested",
         memory=memory(run.lower(*args).compile()),
-        executable=executable(run, None, function=run),
+        executable=Executable(run, run, {}),
     )
 
 
@@ -131,7 +131,8 @@ def _confirmed(
 ) -> Candidate[KernelSchedule]:
     """Return an order of gopt as a candidate."""
     options = COMPILER_OPTIONS.get(jax.default_backend())
-    run = executable(ordered(schedule.traced.program), options, function=function)
+    program = schedule.traced.program
+    run = executable(ordered(program), options, program, function=function)
     return _measured(name, schedule, run, compiled)
 
 

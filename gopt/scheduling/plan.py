@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import SingleDeviceSharding
 
+from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program, unroll
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.staged import Staged
 from gopt.scheduling.stages import Transfer
 from gopt.xla import Group, group, merge_duplicates
-from gopt.xla.applied import apply_executable, executable
+from gopt.xla.applied import apply_executable, executable, jit_donating
 from gopt.xla.buffers import unshared_graph
 from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered, ordered
 
@@ -65,6 +65,7 @@ class SchedulePlan:
         donate_argnums: int | Sequence[int] = (),
         devices: Sequence[jax.Device] | None = None,
         nested: bool = False,
+        drop_effects: DropEffects = None,
     ) -> Any:
         """Return `fn` as planned; it has the signature and the values of `fn`.
 
@@ -78,24 +79,21 @@ class SchedulePlan:
           devices: for each device of the plan one to run on, by default the first ones of JAX. One
             may stand for several. A plan for one device may leave it to the arguments.
           nested: whether to leave compiler options out always; see `gopt.result.Result.apply`.
+          drop_effects: as it was given to the verb.
 
         Raises:
           ValueError: the plan is of another program or backend, a device is missing, or XLA does
             not keep the order; the message says which.
         """
+        fn = drop(fn, drop_effects)
         program = trace_program(fn, *args, donate_argnums=donate_argnums)
         program = unroll(program, max_trips=self.max_trips) if self.max_trips else program
         check_fingerprint(program, self.fingerprint)
         if self.options is None:
             return self.carry_out(program, devices, nested=nested)
         first = self._devices(devices)[0]
-        function = jax.jit(
-            fn,
-            donate_argnums=donate_argnums,
-            compiler_options=self.options,
-            out_shardings=SingleDeviceSharding(first) if first else None,
-        )
-        run = executable(fn, self.options, function=function)
+        function = jit_donating(fn, program, self.options, first)
+        run = executable(fn, self.options, program, function=function)
         return apply_executable(run, name=repr(self), nested=nested)
 
     def carry_out(
@@ -111,7 +109,7 @@ class SchedulePlan:
             function = jit_ordered(kernels, found[0])
             check_order(kernels, function.lower(*program.arguments()).compile())
             options = COMPILER_OPTIONS.get(self.platform)
-            run = executable(ordered(kernels), options, function=function)
+            run = executable(ordered(kernels), options, kernels, function=function)
             return apply_executable(run, name=repr(self), nested=nested)
         if nested:
             raise ValueError(

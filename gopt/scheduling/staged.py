@@ -1,7 +1,7 @@
 """A placement becomes a program: stages on several devices, and what is sent between them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,14 +26,15 @@ from gopt.scheduling.stages import (
 )
 from gopt.xla.ordered import jit_ordered
 
+_SUB_BYTES = ("int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 _SLACK = 1e-3  # of the peak: tables of the tensors of a stage, which no model knows
 
 
 class Action(NamedTuple):
-    """A stage, compiled, or a transfer, and what nobody reads afterwards."""
+    """A stage with its compiled function, or a transfer, and what nobody reads afterwards."""
 
     what: Stage | Send
-    compiled: Any  # `None` for a transfer
+    call: Any  # `None` for a transfer
     dead: list[Place]
 
 
@@ -92,12 +93,12 @@ class Staged:
                 most[on] = max(most[on], ledger.used[on])
                 predicted[on] = max(predicted[on], ledger.used[on])
                 continue
-            for stage, compiled in self._stages(segment, ledger, peak):
+            for stage, compiled, call in self._stages(segment, ledger, peak):
                 on = stage.device
                 model = beside(self._tensors.program_of(stage), workspace)
                 most[on] = max(most[on], ledger.used[on] + memory(compiled).without_arguments)
                 predicted[on] = max(predicted[on], ledger.used[on] + model)
-                self.actions.append(Action(stage, compiled, ledger.run(stage)))
+                self.actions.append(Action(stage, call, ledger.run(stage)))
         self.memory, self.predicted = tuple(most), tuple(predicted)
         inputs = len(self._program.inputs)
         self._constants = [
@@ -107,12 +108,13 @@ class Staged:
 
     def _stages(
         self, ops: Sequence[int], ledger: Ledger, peak: Sequence[int]
-    ) -> Iterator[tuple[Stage, jax.stages.Compiled]]:
-        """Yield ops of one device as stages that keep to the peak, compiled."""
+    ) -> Iterator[tuple[Stage, jax.stages.Compiled, Callable[..., Any]]]:
+        """Yield ops of one device as stages that keep to the peak, compiled, and to be called."""
         stage = ledger.stage(ops)
         program = self._tensors.program_of(stage)
         device = self.devices[stage.device]
-        compiled = jit_ordered(program, device).lower(*_on(program, device)).compile()
+        function = jit_ordered(program, device)
+        compiled = function.lower(*_on(program, device)).compile()
         bound = (1 + _SLACK) * peak[stage.device]
         if len(ops) > 1 and ledger.used[stage.device] + memory(compiled).without_arguments > bound:
             half = len(ops) // 2
@@ -120,7 +122,7 @@ class Staged:
             # By now the caller has entered what came before.
             yield from self._stages(ops[half:], ledger, peak)
         else:
-            yield stage, compiled
+            yield stage, compiled, function if _has_sub_bytes(program) else compiled
 
     def place(self, *args: Any) -> tuple[Any, ...]:
         """Return the arguments, each array on the device where the schedule has it.
@@ -145,7 +147,7 @@ class Staged:
         _refuse_tracers(args)
         # No other name than that in `held` keeps an array.
         held = self._take(args)
-        for what, compiled, dead in self.actions:
+        for what, call, dead in self.actions:
             on = what.device
             if isinstance(what, Send):
                 held[what.tensor, on] = jax.device_put(
@@ -154,7 +156,7 @@ class Staged:
             else:
                 places = [(tensor, on) for tensor in what.makes]
                 reads = (held[tensor, on] for tensor in what.reads)
-                held |= zip(places, compiled(*reads), strict=True)
+                held |= zip(places, call(*reads), strict=True)
             for place in dead:
                 self._drop(place, held)
         values = {self._tensors.made[tensor]: value for (tensor, _), value in held.items()}
@@ -168,7 +170,7 @@ class Staged:
             else:
                 array = jnp.asarray(atom.val, aval_of(atom).dtype)
                 results.append(jax.device_put(array, self.devices[0]))
-        return jax.tree.unflatten(self._program.out_tree, results)
+        return self._program.result(results)
 
     def _take(self, args: tuple[Any, ...]) -> dict[Place, Any]:
         """Return the arguments and captured arrays that are needed, where they are needed."""
@@ -206,6 +208,15 @@ def _refuse_tracers(args: tuple[Any, ...]) -> None:
                 "devices is driven from the host, and runs inside no other function; schedule the "
                 "outer function instead"
             )
+
+
+def _has_sub_bytes(program: Program) -> bool:
+    """Return whether an input has less than 8 bits per element.
+
+    JAX 0.10 loses the layout of such an array on its way to another device, and then a function
+    that was compiled ahead refuses it, but a jitted one does not.
+    """
+    return any(aval_of(v).dtype.name in _SUB_BYTES for v in program.inputs)
 
 
 def _on(program: Program, device: jax.Device) -> list[jax.ShapeDtypeStruct]:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.tracing import TracedGraph
-from gopt.program.equations import Atom, variables
+from gopt.program.equations import Atom, aval_of, variables
 from gopt.program.program import Program
 
 Place = tuple[int, int]  # a tensor, and the device on which it is
@@ -95,6 +95,7 @@ class Tensors:
             constants=(),
             values=(),
             donated=(False,) * len(inputs),
+            weak=tuple(aval_of(self.made[tensor]).weak_type for tensor in stage.makes),
             in_tree=jax.tree.structure(tuple(inputs)),
             out_tree=jax.tree.structure(list(stage.makes)),
         )

@@ -6,13 +6,15 @@ forms: the program that is compiled with them and measured, and the plain equati
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend.core.primitives import convert_element_type_p
+from jax.sharding import SingleDeviceSharding
 
-from gopt.program.equations import aval_of
 from gopt.program.program import Program
+
+_Jitted = type(jax.jit(abs))
 
 
 class Executable(NamedTuple):
@@ -35,8 +37,8 @@ class Executable(NamedTuple):
 def executable(
     equations: Callable[..., Any],
     options: dict[str, Any] | None,
+    program: Program,
     *,
-    donate_argnums: int | Sequence[int] = (),
     function: Any = None,
 ) -> Executable:
     """Return equations as an executable.
@@ -44,13 +46,79 @@ def executable(
     Args:
       equations: a function that can be traced.
       options: compiler options.
-      donate_argnums: positions of the arguments whose buffers may be reused.
+      program: program that says which arguments are donated.
       function: the equations, jitted with the options; by default they are jitted here.
     """
     options = options or {}
     if function is None:
-        function = jax.jit(equations, donate_argnums=donate_argnums, compiler_options=options)
+        function = jit_donating(equations, program, options)
     return Executable(function, jax.jit(equations) if options else function, options)
+
+
+def own_executable(
+    fn: Callable[..., Any],
+    options: dict[str, Any],
+    program: Program,
+    donate_argnums: int | Sequence[int] = (),
+) -> Executable:
+    """Return the function of a user as an executable; without options, as the user jitted it.
+
+    Args:
+      fn: the function.
+      options: compiler options.
+      program: its equations, which say which arguments are donated.
+      donate_argnums: positions of the arguments that are donated besides those that `fn` donates.
+    """
+    as_given = isinstance(fn, _Jitted) and not options and donate_argnums == ()
+    return executable(fn, options, program, function=fn if as_given else None)
+
+
+def jit_donating(
+    function: Callable[..., Any],
+    program: Program,
+    options: dict[str, Any] | None = None,
+    device: jax.Device | None = None,
+) -> Any:
+    """Return a function jitted; what a program donates is donated.
+
+    Args:
+      function: function of the arguments of the program.
+      program: program that says which arguments are donated.
+      options: compiler options.
+      device: device of the results; by default that of the arguments.
+    """
+    jit = partial(
+        jax.jit,
+        compiler_options=options or None,
+        out_shardings=SingleDeviceSharding(device) if device else None,
+    )
+    donated, arguments = program.donated_arguments, program.arguments()
+    if len(jax.tree.leaves([arguments[k] for k in donated])) < sum(program.donated):
+        return PartlyDonating(jit, function, program)
+    return jit(function, donate_argnums=donated)
+
+
+class PartlyDonating:
+    """A jitted function that donates some leaves of an argument, and keeps others."""
+
+    def __init__(self, jit: Callable[..., Any], function: Callable[..., Any], program: Program):
+        """Take `jax.jit` with options, a function, and the program that says what is donated."""
+        self._program = program
+
+        def on_leaves(*leaves: Any) -> Any:
+            return function(*jax.tree.unflatten(program.in_tree, leaves))
+
+        self._function = jit(
+            on_leaves, donate_argnums=[k for k, donated in enumerate(program.donated) if donated]
+        )
+
+    def __call__(self, *args: Any) -> Any:
+        """Return the value of the function."""
+        return self._function(*self._program.check_arguments(args))
+
+    def lower(self, *args: Any) -> jax.stages.Lowered:
+        """Return the program, lowered for these arguments, as `jax.jit` does."""
+        return self._function.lower(*self._program.check_arguments(args))
 
 
 class AppliedFunction:
@@ -155,26 +223,3 @@ class FoldedFunction:
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """Return the measured program, lowered for these arguments, as `jax.jit` does."""
         return self._function.lower(self.folded, *args)
-
-
-def with_weak_types(function: Callable[..., Any], program: Program) -> Callable[..., Any]:
-    """Return a function whose results are weakly typed where the program's results are.
-
-    Args:
-      function: function with the results of the program, with the same shapes and dtypes.
-      program: program as it was traced.
-    """
-    weak = [aval_of(atom).weak_type for atom in program.outputs]
-
-    def convert(value: Any, is_weak: bool) -> Any:
-        if jax.typeof(value).weak_type == is_weak:
-            return value
-        return convert_element_type_p.bind(
-            value, new_dtype=value.dtype, weak_type=is_weak, sharding=None
-        )
-
-    def converted(*args: Any) -> Any:
-        leaves, tree = jax.tree.flatten(function(*args))
-        return jax.tree.unflatten(tree, list(map(convert, leaves, weak)))
-
-    return converted

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import JaxprEqn, Var
-from jax.sharding import SingleDeviceSharding
 
 from gopt.graph.op_costs import num_bytes
 from gopt.graph.tracing import name_of
@@ -25,6 +24,7 @@ from gopt.program.equations import run_equation, variables
 from gopt.program.interpret import Values, interpret, operands_of
 from gopt.program.program import Program
 from gopt.xla import hlo_text
+from gopt.xla.applied import jit_donating
 from gopt.xla.buffers import overwritten
 from gopt.xla.labels import depends_on_parameters, label, module_kernels
 
@@ -78,21 +78,15 @@ def ordered(program: Program) -> Callable[..., Any]:
     return function
 
 
-def jit_ordered(program: Program, device: jax.Device | None = None) -> jax.stages.Wrapped:
+def jit_ordered(program: Program, device: jax.Device | None = None) -> Any:
     """Return `ordered(program)` jitted, with donated arguments and the platform's options.
 
     Args:
       program: program with one equation for each kernel, in order.
       device: device to run on; by default the device of the arguments.
     """
-    donated = jax.tree.unflatten(program.in_tree, program.donated)
     platform = device.platform if device else jax.default_backend()
-    return jax.jit(
-        ordered(program),
-        donate_argnums=[i for i, leaves in enumerate(donated) if any(jax.tree.leaves(leaves))],
-        compiler_options=COMPILER_OPTIONS.get(platform),
-        out_shardings=SingleDeviceSharding(device) if device else None,
-    )
+    return jit_donating(ordered(program), program, COMPILER_OPTIONS.get(platform), device)
 
 
 def check_order(program: Program, compiled: jax.stages.Compiled) -> None:

@@ -213,9 +213,7 @@ def test_memory_is_that_of_the_arrays_that_live(name, placement_of, monkeypatch)
         return array
 
     monkeypatch.setattr(jax, "device_put", watched)
-    watching = [
-        a._replace(compiled=Watched(a.compiled, count)) if a.compiled else a for a in placed.actions
-    ]
+    watching = [a._replace(call=Watched(a.call, count)) if a.call else a for a in placed.actions]
     monkeypatch.setattr(placed, "actions", watching)
     placed(*given)
     # Inside stages little is needed but what they make.

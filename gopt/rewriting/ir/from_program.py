@@ -27,7 +27,7 @@ def terms_of_program(terms: Terms, program: Program, constant: Sequence[bool]) -
 
     Args:
       terms: terms to add to.
-      program: program without donated arguments.
+      program: program to convert.
       constant: whether each flat argument is known before the program runs; captured arrays are.
     """
     known: dict[Var, int] = {}

@@ -146,7 +146,7 @@ class RewrittenProgram(TracedProgram):
     def _run(self, folded: Sequence[Any], leaves: dict[int, Any]) -> Any:
         known = dict(zip(self._folded, folded, strict=True))
         results = evaluate(self._terms, self._roots, leaves.__getitem__, known)
-        return jax.tree.unflatten(self._program.out_tree, results)
+        return self._program.result(results)
 
     def _folds(self) -> Sequence[Any]:
         return list(self._folded.values())

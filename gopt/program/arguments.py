@@ -1,0 +1,195 @@
+"""Check arguments, positions of arguments, and objects that a function changes."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BIND = "bind static arguments with functools.partial(fn, name=value)"
+_STATIC = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+def keywords_are_options(verb: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a verb: an unknown keyword is refused in words that say how to bind it."""
+    names = inspect.signature(verb).parameters
+
+    @functools.wraps(verb)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in names:
+                raise TypeError(
+                    f"gopt.{verb.__name__} has no option {name!r}: bind keyword arguments of the "
+                    f"function with functools.partial(fn, {name}=...)"
+                )
+        return verb(*args, **options)
+
+    return checked
+
+
+def positions(name: str, given: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return positions of arguments, sorted.
+
+    Args:
+      name: name of the option, for the error message.
+      given: one position or several.
+      count: number of arguments.
+
+    Raises:
+      ValueError: an entry is no position of an argument.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Integral | Iterable):
+        raise ValueError(f"{name} is {given!r}: expected positions of arguments")
+    entries: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    for entry in entries:
+        is_number = isinstance(entry, Integral) and not isinstance(entry, bool)
+        if not is_number or int(entry) not in range(count):
+            raise ValueError(f"{name} has {entry!r}, expected 0..{count - 1}")
+    return tuple(sorted(set(map(int, entries))))
+
+
+def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr, Any, "Objects"]:
+    """Trace a function.
+
+    Args:
+      fn: function of pytrees of arrays.
+      args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
+
+    Returns:
+      The jaxpr, whose last outputs are the leaves of objects after the call; the structure of the
+      result; and the objects among the arguments.
+
+    Raises:
+      ValueError: a leaf of an argument is no array, a shape is symbolic, or the function needs the
+        value of an argument. The message names it.
+    """
+    for path, x in jax.tree.leaves_with_path(args):
+        if not all(isinstance(size, Integral) for size in np.shape(x)):
+            raise ValueError(f"{_name(path)} has shape {np.shape(x)}: expected numbers")
+    found: list[Objects] = []
+
+    def watched(*args: Any) -> Any:
+        objects = Objects.of(args)
+        found.append(objects)
+        return fn(*args), objects.leaves()
+
+    try:
+        closed, (shapes, _) = jax.make_jaxpr(watched, return_shape=True)(*args)
+    except (TypeError, ValueError, IndexError) as error:
+        _check_leaves(args, error)
+        if isinstance(error, _STATIC) or "static" in str(error):
+            first = str(error).splitlines()[0]
+            raise ValueError(f"fn needs the value of an argument: {_BIND} ({first})") from error
+        raise
+    return closed, jax.tree.structure(shapes), found[-1]
+
+
+class Objects(NamedTuple):
+    """Objects among the arguments of a function that the function could change.
+
+    These are pytrees of other types than the containers of Python, such as modules of Flax NNX.
+
+    Attributes:
+      names: path of each object.
+      objects: the objects.
+      structures: tree structure of each object before the call.
+      positions: position among the flat arguments of each leaf of the objects.
+    """
+
+    names: list[str]
+    objects: list[Any]
+    structures: list[Any]
+    positions: list[int]
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...]) -> "Objects":
+        """Return the objects among arguments."""
+        result = cls([], [], [], [])
+        count = 0
+        for path, part in jax.tree.leaves_with_path(args, is_leaf=_is_object):
+            leaves, structure = jax.tree.flatten(part)
+            if _is_object(part):
+                result.names.append(_name(path))
+                result.objects.append(part)
+                result.structures.append(structure)
+                result.positions.extend(range(count, count + len(leaves)))
+            count += len(leaves)
+        return result
+
+    def leaves(self) -> list[Any]:
+        """Return the leaves of the objects now.
+
+        Raises:
+          ValueError: an object has another structure than before.
+        """
+        leaves = []
+        for name, part, before in zip(self.names, self.objects, self.structures, strict=True):
+            found, after = jax.tree.flatten(part)
+            if after != before:
+                raise _changed(name, part)
+            leaves += found
+        return leaves
+
+    def check(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Check that no new value of a leaf is lost: it is the old one, or part of the result.
+
+        Args:
+          inputs: variables of the flat arguments.
+          outputs: atoms of the flat result, then of the objects' leaves after the call.
+
+        Raises:
+          ValueError: a value is lost; the message names its object.
+        """
+        structures = zip(self.names, self.objects, self.structures, strict=True)
+        owners = [(name, part) for name, part, tree in structures for _ in range(tree.num_leaves)]
+        returned = set(map(_key, outputs[: len(outputs) - len(owners)]))
+        after = outputs[len(outputs) - len(owners) :]
+        for (name, part), position, atom in zip(owners, self.positions, after, strict=True):
+            if atom is not inputs[position] and _key(atom) not in returned:
+                raise _changed(name, part)
+
+
+def _key(atom: Any) -> Any:
+    """Return a key that is equal for equal variables, and for equal literals."""
+    return (repr(atom.val), repr(atom.aval)) if isinstance(atom, Literal) else atom
+
+
+def _changed(name: str, part: Any) -> ValueError:
+    return ValueError(
+        f"fn changes {name}, a {type(part).__name__}, and does not return the new value: expected "
+        "a pure function (with Flax NNX: split the object by nnx.split, make it again from its "
+        "state by nnx.merge inside fn, and return its new state)"
+    )
+
+
+def _is_object(part: Any) -> bool:
+    is_container = part is None or isinstance(part, tuple | list | dict)
+    return not is_container and not jax.tree_util.all_leaves([part])
+
+
+def _check_leaves(args: tuple[Any, ...], error: Exception) -> None:
+    """Raise ValueError if a leaf of the arguments cannot be traced."""
+    for path, leaf in jax.tree.leaves_with_path(args):
+        try:
+            jax.eval_shape(lambda x: x, leaf)
+        except TypeError:
+            raise ValueError(
+                f"{_name(path)} is {leaf!r}: expected an array, a number or a "
+                f"jax.ShapeDtypeStruct; {_BIND}, and split modules with eqx.partition or nnx.split"
+            ) from error
+
+
+def _name(path: Any) -> str:
+    return f"args{jax.tree_util.keystr(path)}"
