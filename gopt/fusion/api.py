@@ -27,6 +27,7 @@ from gopt.fusion.search import (
 from gopt.graph.tracing import TracedGraph, from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.comparison import choose
+from gopt.measure.drawn_values import DrawnArgumentsError, may_not_end, values_apart
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
 from gopt.program.arguments import keywords_are_options
@@ -35,7 +36,7 @@ from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search_argument import Weights, check_search, load_policy
 from gopt.xla import Group, simplify
-from gopt.xla.applied import Executable, jit_donating
+from gopt.xla.applied import Executable
 from gopt.xla.ordered import MEMORY_SCHEDULER
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ def fuse(
     fn = drop(fn, drop_effects)
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, traced)
+    given = _given(fn, args, traced)
     program = simplify(traced)
     found, searched = _searched(program, kernels, find, rates, evaluations, seed)
     decisions = _decisions(program.equations != traced.equations, found)
@@ -184,7 +186,6 @@ def fuse(
         needs = memory(run.function.lower(*args).compile())
         predicted = found[name].seconds if decision.groups is not None else None
         candidates.append(Candidate(name, decision, predicted, needs, executable=run))
-    given = _given(args)
     candidates = _timed(candidates, traced, given, repeats)
     choice = choose({c.name: c.times for c in candidates if c.times is not None})
     chosen = list(decisions).index(choice.name)
@@ -193,7 +194,7 @@ def fuse(
     if after.decision.groups is None and not after.decision.simplified:
         reason += flag_note(after.decision.options)
     if after.executable is not None and after.decision.options:
-        nested = _nested(after, jit_donating(after.executable.nested, traced), args)
+        nested = _nested(after, after.executable.nested, args)
         candidates.append(_timed([candidates[0], nested], traced, given, repeats)[1])
     report = FusionReport(traced, searched, dict(kernels.failures))
     return Result(program, tuple(candidates), chosen, reason, report)
@@ -321,12 +322,23 @@ def _decisions(has_simpler: bool, found: dict[str, _Found]) -> dict[str, Fusion]
     return decisions
 
 
-def _given(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with numbers where there are shapes."""
+def _given(fn: Callable[..., Any], args: tuple[Any, ...], program: Program) -> tuple[Any, ...]:
+    """Return arguments with numbers where there are shapes.
+
+    Raises:
+      ValueError: shapes are given, and the function does not end on these numbers.
+    """
     seeds = itertools.count()
 
     def value(leaf: Any) -> Any:
-        is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
-        return random_arguments(leaf, next(seeds), for_timing=True) if is_shape else leaf
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        return random_arguments(leaf, next(seeds), for_timing=True)
 
-    return jax.tree.map(value, args)
+    given = jax.tree.map(value, args)
+    if next(seeds) and may_not_end(program):
+        try:
+            values_apart([fn], program, [given])
+        except DrawnArgumentsError as error:
+            raise ValueError(f"shapes are given: expected arrays; {error}") from error
+    return given

@@ -34,9 +34,8 @@ def random_arguments(shapes: Tree, seed: int = 0, *, for_timing: bool = False) -
     def draw(shape: Any) -> Any:
         dtype = shape.dtype
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-            impl: list[Any] = []
-            jax.eval_shape(lambda keys: impl.append(jax.random.key_impl(keys)), shape)
-            return jax.random.split(jax.random.key(seed, impl=impl[0]), shape.shape)
+            key = jax.random.key(seed, impl=key_implementation(shape))
+            return jax.random.split(key, shape.shape)
         if for_timing and jnp.issubdtype(dtype, jnp.bool_):
             return jnp.ones(shape.shape, bool)
         if not jnp.issubdtype(dtype, jnp.floating):
@@ -47,6 +46,42 @@ def random_arguments(shapes: Tree, seed: int = 0, *, for_timing: bool = False) -
         return jnp.asarray(deviation * rng.standard_normal(shape.shape, np.float32), dtype)
 
     return jax.tree.map(draw, shapes)
+
+
+def key_implementation(shape: Any) -> Any:
+    """Return the generator of a random key, for `impl=` of `jax.random.key`."""
+    found: list[Any] = []
+    jax.eval_shape(lambda keys: found.append(jax.random.key_impl(keys)), shape)
+    return found[0]
+
+
+def arguments_near(args: Tree, drawn: Tree, seed: int = 0) -> Tree:
+    """Return drawn arguments in which integers are near the given ones.
+
+    Each entry is an entry of the given array, or one more. So indices, counts and tokens stay in
+    their range, but for the largest.
+
+    Args:
+      args: pytree of arrays, Python scalars and `jax.ShapeDtypeStruct`s.
+      drawn: random arguments, see `random_arguments`. Python scalars stay as they are given.
+      seed: seed of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+
+    def near(given: Any, other: Any) -> Any:
+        if isinstance(given, complex | float | int):
+            return given
+        if isinstance(given, jax.ShapeDtypeStruct) or not jnp.issubdtype(other.dtype, jnp.integer):
+            return other
+        entries = np.asarray(given).astype(np.int64).ravel()
+        if not entries.size:
+            return other
+        step = rng.integers(0, 2, given.shape)
+        most = min(int(jnp.iinfo(other.dtype).max), np.iinfo(np.int64).max)
+        found = np.minimum(rng.choice(entries, given.shape), most - step) + step
+        return jnp.asarray(found, other.dtype)
+
+    return jax.tree.map(near, args, drawn)
 
 
 def largest_difference(ours: Tree, theirs: Tree) -> float:

@@ -48,7 +48,7 @@ def positions(name: str, given: int | Sequence[int], count: int) -> tuple[int, .
       count: number of arguments.
 
     Raises:
-      ValueError: an entry is no position of an argument.
+      ValueError: an entry is not the position of an argument.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Integral | Iterable):
         raise ValueError(f"{name} is {given!r}: expected positions of arguments")
@@ -72,8 +72,8 @@ def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr
       result; and the objects among the arguments.
 
     Raises:
-      ValueError: a leaf of an argument is no array, a shape is symbolic, or the function needs the
-        value of an argument. The message names it.
+      ValueError: a leaf of an argument is not an array, a shape is symbolic, or the function needs
+        the value of an argument. The message names it.
     """
     for path, x in jax.tree.leaves_with_path(args):
         if not all(isinstance(size, Integral) for size in np.shape(x)):

@@ -43,7 +43,7 @@ def drop(fn: Callable[..., Any], effects: DropEffects) -> Callable[..., Any]:
 
 
 def _silent(body: Any) -> Any:
-    """Return a jaxpr without debug effects, and without those of its bodies; or another value."""
+    """Return a jaxpr without debug effects in it and in its bodies. Other values are unchanged."""
     if isinstance(body, tuple | list):
         return type(body)(map(_silent, body)) if type(body) in (tuple, list) else body
     if isinstance(body, Jaxpr):  # from JAX 0.11 on, a `ClosedJaxpr` too

@@ -39,7 +39,7 @@ class Program:
       constants: variables of the captured arrays.
       values: captured arrays, one per entry of `constants`.
       donated: per input, whether its buffer may be reused.
-      weak: per output, whether its type is weak, as that of a Python scalar.
+      weak: per output, whether its type is weak, like a Python scalar.
       in_tree: pytree structure of the tuple of arguments.
       out_tree: pytree structure of the result.
     """
@@ -168,8 +168,8 @@ def trace_program(
       donate_argnums: positions in `args` of the arguments whose buffers may be reused.
 
     Raises:
-      ValueError: `donate_argnums` has an entry outside of `args`; a leaf of an argument is no
-        array; a shape is symbolic, as from `jax.export.symbolic_shape`; the function needs the
+      ValueError: `donate_argnums` has an entry outside of `args`; a leaf of an argument is not
+        an array; a shape is symbolic, as from `jax.export.symbolic_shape`; the function needs the
         value of an argument, or changes an object among the arguments; or an equation has side
         effects, such as prints, callbacks or mutable references. The message names it.
     """

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import jax
-
 from gopt.measure.comparison import choose
-from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
+from gopt.measure.equality import is_telling, largest_difference, tolerance
 from gopt.measure.timing import check_repeats, time_interleaved
 from gopt.program.arguments import keywords_are_options, positions
 from gopt.program.effects import DropEffects, drop
@@ -17,6 +15,7 @@ from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
 from gopt.rewriting.cost.pricing import TermCosts
+from gopt.rewriting.equal_values import compare
 from gopt.rewriting.ir.from_program import count_unknown_primitives, terms_of_program
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram
@@ -57,7 +56,7 @@ def rewrite(
     """Return an equal function that costs less, measured against the function on this machine.
 
     Programs are rewritten by rules, and the one that costs least is compared with the function: its
-    values on random arguments, and on those that are given, and its time through XLA on these. It
+    values on the given arguments and on drawn ones, and its time through XLA on the given ones. It
     is chosen only if it has the same values and is significantly faster, see
     `gopt.measure.comparison`. To differentiate, rewrite the gradient: derivatives of the rewritten
     function may be others.
@@ -121,23 +120,28 @@ def rewrite(
     has_constants = bool(constant or program.values)
     own = RewrittenProgram(terms, roots, program, set(constant))
     rewritten = RewrittenProgram(terms, found.roots, program, set(constant))
-    draws = [_drawn(args, program, seed + k) for k in range(2)]
-    given = _given(args, draws[0])
-    draws.append(given)  # which may be larger, or smaller, than random numbers are
-    expected = _values(fn, draws)
+    functions: dict[str, Callable[..., Any]] = {OWN: fn, WHOLE: rewritten, OWN_FOLDED: own}
+    if not has_constants:
+        functions.pop(OWN_FOLDED)
+    given, values, note = compare(functions, args, program, seed)
+    expected = values[OWN]
     changed = [k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new]
     made = [k for k, root in enumerate(found.roots) if not _is_given(terms, root)]
+
+    last = (expected * 2)[-2:]  # of the drawn arguments, if there are values on them
+
+    def tells(results: Sequence[int]) -> bool:
+        return is_telling(*([values[k] for k in results] for values in last))
+
     report = RewriteReport(
         rules=found.rewrites,
-        difference=largest_difference(_values(rewritten, draws), expected),
-        folded_difference=largest_difference(_values(own, draws), expected)
-        if has_constants
-        else 0.0,
+        difference=largest_difference(values[WHOLE], expected),
+        folded_difference=largest_difference(values.get(OWN_FOLDED, expected), expected),
         tolerance=tolerance(expected),
-        is_telling=is_telling(*([values[k] for k in changed] for values in expected[:2]))
-        and (not made or any(is_telling(*(values[k] for values in expected[:2])) for k in made)),
+        is_telling=tells(changed) and (not made or any(tells([k]) for k in made)),
         costs=(cost_before, found.cost),
         stop_reason=found.stop_reason,
+        values_note=note,
         unknown=count_unknown_primitives(terms, roots),
         constant_argnums=constant,
         terms=terms,
@@ -164,12 +168,6 @@ def _search_of(search: str | RewriteSearch, weights: Weights | None, seed: int) 
         xrlflow = importlib.import_module("gopt.systems.xrlflow")
         return xrlflow.agent(*load_policy(weights, xrlflow.load), seed=seed)
     return {"taso": backtracking, "pet": partial_equivalence}[search]
-
-
-def _values(fn: Callable[..., Any], draws: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Return the values of a function on several arguments, as leaves."""
-    function = jax.jit(fn)
-    return [jax.tree.leaves(function(*drawn)) for drawn in draws]
 
 
 def _measured(
@@ -240,22 +238,3 @@ def _result(
 def _is_given(terms: Terms, number: int) -> bool:
     """Return whether nothing is done to what is not known before."""
     return terms.constant[number] or terms[number].operator == "argument"
-
-
-def _drawn(args: tuple[Any, ...], program: Program, seed: int) -> tuple[Any, ...]:
-    """Return random arguments, but for scalars of Python, which take any dtype."""
-    drawn = random_arguments(program.arguments(), seed)
-    return jax.tree.map(
-        lambda arg, number: arg if isinstance(arg, complex | float | int) else number, args, drawn
-    )
-
-
-def _given(args: tuple[Any, ...], drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments on the device; random arrays replace shapes.
-
-    NumPy's arrays would be copied there in each call that takes them, but folded ones would not.
-    """
-    shapes = jax.ShapeDtypeStruct
-    return jax.tree.map(
-        lambda arg, number: number if isinstance(arg, shapes) else jax.device_put(arg), args, drawn
-    )

@@ -27,6 +27,7 @@ class RewriteReport:
       costs: seconds by the model, of the function and of the rewritten program; values that depend
         on constants alone cost nothing.
       stop_reason: why the search ended.
+      values_note: why values on drawn arguments are missing; empty if they are not.
       unknown: primitives that no rule knows, and how often the function has each.
       constant_argnums: positions of the constant arguments.
       terms: terms of the function, then terms that the search added.
@@ -41,6 +42,7 @@ class RewriteReport:
     is_telling: bool
     costs: tuple[float, float]
     stop_reason: str
+    values_note: str
     unknown: Counter[str]
     constant_argnums: tuple[int, ...]
     terms: Terms
@@ -75,7 +77,7 @@ class RewriteReport:
         if self.unknown:
             names = (f"{count} × {name}" for name, count in self.unknown.most_common())
             lines.append(f"no rule knows: {', '.join(names)}")
-        return lines
+        return [*lines, self.values_note] if self.values_note else lines
 
     def plan(self, result: Result) -> RewritePlan:
         """Return the decision as a plan."""

@@ -288,7 +288,7 @@ def _least_memory(
         reason = f"it needs {less:.1f} % less than {before.name}"
     reason += flag_note(after.decision.options or {})
     if after.decision.options is None and after.executable is not None and after.executable.options:
-        candidates.append(nested(after, args, program))
+        candidates.append(nested(after, args))
     schedules = before.decision, after.decision
     report = ScheduleReport("peak_memory", search, max_trips, schedules, is_measured=True)
     return Result(program, tuple(candidates), chosen, reason, report)

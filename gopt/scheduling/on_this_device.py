@@ -21,7 +21,7 @@ from gopt.scheduling.searches import ScheduleSearch, find
 from gopt.search.parallel import on_host
 from gopt.search_argument import Weights, search_name
 from gopt.xla import chains, group, kernel_graph, materialised
-from gopt.xla.applied import Executable, executable, jit_donating, own_executable
+from gopt.xla.applied import Executable, executable, own_executable
 from gopt.xla.buffers import overwritten
 from gopt.xla.ordered import COMPILER_OPTIONS, MEMORY_SCHEDULER, jit_ordered, ordered, written_over
 
@@ -113,12 +113,12 @@ def schedule_of(kernels: CompiledKernels, program: Program) -> KernelSchedule:
 
 
 def nested(
-    candidate: Candidate[KernelSchedule], args: tuple[Any, ...], program: Program
+    candidate: Candidate[KernelSchedule], args: tuple[Any, ...]
 ) -> Candidate[KernelSchedule]:
     """Return a candidate as it is inside other functions, without compiler options; compiled."""
     if candidate.executable is None:
         raise ValueError(f"candidate {candidate.name!r} was not compiled")
-    run = jit_donating(candidate.executable.nested, program)
+    run = candidate.executable.nested
     return candidate._replace(
         name=f"{candidate.name}, nested",
         memory=memory(run.lower(*args).compile()),

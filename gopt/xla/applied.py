@@ -52,7 +52,8 @@ def executable(
     options = options or {}
     if function is None:
         function = jit_donating(equations, program, options)
-    return Executable(function, jax.jit(equations) if options else function, options)
+    nested = jit_donating(equations, program) if options else function
+    return Executable(function, nested, options)
 
 
 def own_executable(
@@ -85,7 +86,7 @@ def jit_donating(
       function: function of the arguments of the program.
       program: program that says which arguments are donated.
       options: compiler options.
-      device: device of the results; by default that of the arguments.
+      device: device of the results; by default the device of the arguments.
     """
     jit = partial(
         jax.jit,

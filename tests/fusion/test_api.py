@@ -16,6 +16,7 @@ from gopt.fusion.search import search
 from gopt.measure import isolated_kernel, kernel_times
 from gopt.measure.comparison import Choice
 from gopt.measure.timing import median_ratio
+from gopt.program.program import trace_program
 from gopt.search import guided
 from tests.measure.cache_files import stored_rows
 
@@ -115,7 +116,9 @@ def test_a_kernel_that_fails_is_told_and_the_others_go_on(monkeypatch):
 
 def test_in_the_place_of_shapes_there_are_numbers_that_differ():
     shape = jax.ShapeDtypeStruct((3, 4), jnp.float32)
-    first, second = api._arguments((shape, {"x": shape}))
+    args = shape, {"x": shape}
+    program = trace_program(lambda *args: args, *args)
+    first, second = api._given(program.as_function(), args, program)
     assert (first != second["x"]).all()
 
 
