@@ -6,10 +6,11 @@ Equations become ops as follows:
   axes, bitcasts, identities such as `stop_gradient` and, as in XLA, `copy`.
 - Broadcast scalars and iotas are removed: their consumers make them on the fly, without time or
   memory. They stay ops where they are outputs of the function.
-- `scan`, `while` and `cond` are one op each. It has the flop and bytes of the body times the
-  number of iterations, and the body's peak memory as workspace. A `while` loop counts one
-  iteration, since their number is unknown; a `cond` counts its largest branch. Slices of scanned
-  arrays are read where the body reads them, and results are written in place.
+- `scan`, `while`, `cond` and other equations with a body are one op each. It has the flop and bytes
+  of the body times the number of iterations, and the body's peak memory as workspace. A `while`
+  loop counts one iteration, since their number is unknown; a `cond` counts its largest branch.
+  Slices of scanned arrays are read where the body reads them, and results are written in place.
+- Kernels (`pallas_call`, `shard_map`) are one op each, without workspace.
 - Every other equation is one op, with one tensor per result, read or not.
 
 Arguments and captured arrays are `input` ops and come first. Non-donated arguments, captured
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
+from gopt.graph import bodies
 from gopt.graph.graph import Graph, Op, Output, from_ops
 from gopt.graph.op_costs import IN_PLACE, bytes_moved, flops, num_bytes
 from gopt.program.arguments import keywords_are_options
@@ -255,7 +257,7 @@ class _Work(NamedTuple):
 
 
 def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
-    name, params = eqn.primitive.name, eqn.params
+    name = eqn.primitive.name
     written = sum(map(_size, eqn.outvars))
     if name == "jit":  # one kernel: its intermediate results are not in memory
         inside, _ = ops_of(from_jaxpr(body_of(eqn)))
@@ -264,18 +266,20 @@ def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
             bytes=sum(t.size for t in read) + written,
             workspace=max(op.workspace for op in inside),
         )
-    if name == "scan":
-        body = _body_work(params["jaxpr"])
-        return _Work(params["length"] * body.flops, params["length"] * body.bytes, body.workspace)
-    if name == "while":
-        test, body = _body_work(params["cond_jaxpr"]), _body_work(params["body_jaxpr"])
-        peak = max(test.workspace, body.workspace)
-        return _Work(test.flops + body.flops, test.bytes + body.bytes, peak)
-    if name == "cond":
-        branches = [_body_work(branch) for branch in params["branches"]]
+    if name in bodies.LOOPS:
+        loops = [(runs, _body_work(body)) for body, runs in bodies.LOOPS[name](eqn)]
+        return _Work(
+            flops=sum(runs * body.flops for runs, body in loops),
+            bytes=sum(runs * body.bytes for runs, body in loops),
+            workspace=max(body.workspace for _, body in loops),
+        )
+    if name in bodies.BRANCHES:
+        branches = [_body_work(body) for body in bodies.BRANCHES[name](eqn)]
         flop, traffic, peak = (max(column) for column in zip(*branches, strict=True))
         # The outputs of a branch are results of the op, not its workspace.
         return _Work(flop, traffic, max(peak - written, 0.0))
+    if name in bodies.KERNELS:
+        return _Work(bodies.kernel_flops(eqn), sum(t.size for t in read) + written, 0.0)
     part = bytes_moved(eqn)
     if part is None:
         return _Work(flops(eqn), sum(t.size for t in read) + written, 0.0)

@@ -22,7 +22,7 @@ from gopt.program.equations import (
 # Primitives that only call the one jaxpr among their parameters.
 CALLS = frozenset(
     {
-        *("jit", "closed_call", "core_closed_call", "call", "core_call"),
+        *("jit", "closed_call", "core_closed_call", "call", "core_call", "eval_jaxpr"),
         *("custom_jvp_call", "custom_vjp_call", "custom_vmap_call"),
         *("remat", "remat2", "checkpoint"),
         "xla_metadata_call",  # of `gopt.xla.fused`: another decision may fuse otherwise

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gopt.graph.op_costs import num_bytes
 from gopt.measure.timing import memory
 from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
@@ -200,7 +201,7 @@ def compiled_candidate(
       folded: folded constants among the arguments.
     """
     needs = memory(found.function.lower(*args).compile())
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(folded))
+    size = int(sum(map(num_bytes, jax.tree.leaves(folded))))
     return Candidate(name, decision, predicted, needs, size, executable=found)
 
 

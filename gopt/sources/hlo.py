@@ -83,12 +83,8 @@ class _Builder:
     def emit(self, computation: Computation, arguments: Sequence[Refs] | None = None) -> Refs:
         """Append the ops of a computation. Without arguments, its parameters become inputs."""
         values: dict[str, Refs] = {}
-        finished = {
-            instruction.operands[0]: instruction.arrays
-            for instruction in computation.instructions.values()
-            if instruction.opcode.endswith("-done")
-        }
-        for name, instruction in computation.instructions.items():
+        for name, written in computation.instructions.items():
+            instruction = computation.synchronous(written)
             operands = [values[operand] for operand in instruction.operands]
             opcode = instruction.opcode
             if opcode == "parameter":
@@ -118,7 +114,7 @@ class _Builder:
                 values[name] = self._append(
                     hlo_cost.kind_of(self.module, instruction),
                     operands,
-                    finished.get(name, instruction.arrays),
+                    instruction.arrays,
                     flops=hlo_cost.flops(self.module, computation, instruction),
                     bytes=hlo_cost.bytes_moved(self.module, computation, instruction),
                 )

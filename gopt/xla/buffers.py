@@ -16,7 +16,7 @@ from dataclasses import replace
 from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.graph import Op, Output
-from gopt.graph.op_costs import IN_PLACE
+from gopt.graph.op_costs import IN_PLACE, num_bytes
 from gopt.graph.tracing import TracedGraph, ops_of, traced
 from gopt.program.equations import aval_of, body_of, variables
 from gopt.program.primitives import DUPLICATED_BY_XLA, ELEMENT_WISE
@@ -248,7 +248,7 @@ def _overwritable(kernel: JaxprEqn) -> list[Var]:
     found = []
     for v in dict.fromkeys(variables(kernel.invars)):
         read = aval_of(v)
-        fits = read.shape == result.shape and read.dtype.itemsize == result.dtype.itemsize
+        fits = read.shape == result.shape and num_bytes(read) == num_bytes(result)
         if fits and _only_in_place(kernel, v):
             found.append(v)
     return found

@@ -1,18 +1,18 @@
 """Cost of single XLA instructions: kind, flop and bytes moved.
 
-Flop are counted as in XLA's cost analysis, with two exceptions. A transcendental function is one
-flop, like any other element-wise op. A loop counts all its iterations.
+Flop are counted as in XLA's cost analysis, with these exceptions. A transcendental function is one
+flop, like any other element-wise op. A loop counts all its iterations. Sorts, Fourier transforms,
+decompositions and grouped products count as in `gopt.graph.op_costs`, and so do calls of LAPACK.
 """
 
 import math
 import re
 
-import numpy as np
-
-from gopt.xla.hlo_text import Array, Computation, Instruction, Module, names
+from gopt.xla.hlo_rules import RULES, elements, window
+from gopt.xla.hlo_text import Array, Computation, Instruction, Module
 
 VIEWS = frozenset(
-    ("bitcast", "bitcast-convert", "reshape", "optimization-barrier", "add-dependency", "domain")
+    ("bitcast", "bitcast-convert", "reshape", "opt-barrier", "add-dependency", "domain")
 )
 _SLICES = ("slice", "dynamic-slice", "gather")
 
@@ -54,9 +54,30 @@ _ELEMENT_WISE = frozenset(
         *("tan", "erf", "atan2", "compare", "and", "or", "xor", "not", "is-finite", "shift-left"),
         *("shift-right-logical", "shift-right-arithmetic", "popcnt", "count-leading-zeros"),
         *("complex", "real", "imag", "stochastic-convert", "all-reduce", "reduce-scatter"),
-        *("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh"),
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "mulhi"),
+        *("bit-reverse", "collective-reduce", "rng", "rng-bit-generator"),
     )
 )
+# Opcodes with a computation, which `flops` counts as often as it runs.
+_APPLYING = frozenset(("fusion", "map", "reduce", "reduce-window", "select-and-scatter", "scatter"))
+# Opcodes that move, create or name data.
+_FREE = VIEWS | frozenset(
+    (
+        *("after-all", "all-gather", "all-to-all", "broadcast", "collective-broadcast"),
+        *("collective-permute", "concatenate", "constant", "copy", "dynamic-reshape"),
+        *("dynamic-slice", "dynamic-update-slice", "gather", "get-dimension-size"),
+        *("get-tuple-element", "infeed", "iota", "outfeed", "pad", "parameter", "partition-id"),
+        *("ragged-all-to-all", "recv", "replica-id", "reverse", "rng-get-and-update-state"),
+        *("send", "set-dimension-size", "shuffle", "slice", "transpose", "tuple"),
+    )
+)
+# Opcodes that `gopt.sources.hlo` replaces by the ops of their computations.
+_CONTROL_FLOW = frozenset(("async-start", "call", "conditional", "while"))
+# Opcodes whose work is not counted: JAX emits none of them. Custom calls of other libraries than
+# those in `gopt.xla.hlo_rules` count 0, too: their work is not in the text.
+UNKNOWN = frozenset(("batch-norm-grad", "batch-norm-inference", "batch-norm-training", "scan"))
+# Opcodes whose work is counted.
+COUNTED = _ELEMENT_WISE | _APPLYING | _FREE | _CONTROL_FLOW | frozenset(RULES)
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128}
 
 
@@ -77,13 +98,8 @@ def kind_of(module: Module, instruction: Instruction) -> str:
     return _KINDS.get(opcode, opcode.replace("-", "_"))
 
 
-def elements(array: Array) -> int:
-    """Return the number of elements of an array."""
-    return math.prod(array.dims)
-
-
 def array_bytes(array: Array) -> int:
-    """Return the bytes of an array, without padding of the layout."""
+    """Return the bytes of an array, without padding of the layout; small elements are packed."""
     bits = _BITS.get(array.dtype)
     if bits is None:
         digits = re.match(r"[a-z]+(\d+)", array.dtype)
@@ -97,18 +113,19 @@ def is_scalar_constant(instruction: Instruction) -> bool:
 
 
 def flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """Return the flop of an instruction outside control flow; 0 for opcodes without arithmetic.
+    """Return the flop of an instruction outside control flow.
 
-    Custom calls count 0: their work is not in the text.
+    It is 0 for opcodes without arithmetic, and for those in `UNKNOWN` or of later versions.
 
     Args:
       module: module of the instruction.
       computation: computation of the instruction.
       instruction: instruction.
     """
-    opcode, attributes = instruction.opcode.removesuffix("-start"), instruction.attributes
+    instruction = computation.synchronous(instruction)
+    opcode = instruction.opcode
     out = sum(map(elements, instruction.arrays))
-    operands = [operand.arrays[0] for operand in computation.operands(instruction)]
+    operands = [array for operand in computation.operands(instruction) for array in operand.arrays]
 
     def called(attribute: str) -> float:
         return total_flops(module, module.called(instruction, attribute))
@@ -116,27 +133,21 @@ def flops(module: Module, computation: Computation, instruction: Instruction) ->
     match opcode:
         case "fusion":
             return called("calls")
-        case "dot" | "ragged-dot":
-            dims = map(int, names(attributes["lhs_contracting_dims"]))
-            return 2 * out * math.prod(operands[0].dims[d] for d in dims)
-        case "convolution":
-            return _convolution_flops(instruction, *operands)
         case "map":
             return elements(instruction.arrays[0]) * called("to_apply")
         case "reduce":
             merged = elements(operands[0]) - elements(instruction.arrays[0])
-            return merged * called("to_apply")
+            return max(merged, 0) * called("to_apply")
         case "reduce-window":
-            merged = math.prod(_window(instruction, "size")) - 1
+            merged = math.prod(window(instruction, "size")) - 1
             return elements(instruction.arrays[0]) * merged * called("to_apply")
         case "select-and-scatter":
-            merged = math.prod(_window(instruction, "size")) - 1
+            merged = math.prod(window(instruction, "size")) - 1
             return elements(operands[1]) * (merged * called("select") + called("scatter"))
         case "scatter":
             return elements(operands[-1]) * called("to_apply")
-        case "sort":
-            count = elements(operands[0])
-            return count * max(count - 1, 0).bit_length()
+    if opcode in RULES:
+        return float(round(RULES[opcode](instruction, operands)))
     return out if opcode in _ELEMENT_WISE else 0
 
 
@@ -161,6 +172,7 @@ def bytes_moved(module: Module, computation: Computation, instruction: Instructi
       computation: computation of the instruction.
       instruction: instruction.
     """
+    instruction = computation.synchronous(instruction)
     opcode = instruction.opcode
     operands = computation.operands(instruction)
     sizes = [sum(map(array_bytes, operand.arrays)) for operand in operands]
@@ -216,29 +228,3 @@ def _fusion_bytes(module: Module, computation: Computation, fusion: Instruction)
         if not is_scalar_constant(outer[int(p.arguments)])
     }
     return sum(reads.values()) + written(fused.root)
-
-
-def _convolution_flops(instruction: Instruction, lhs: Array, rhs: Array) -> float:
-    """Return two flop per product of a kernel element with an input element, padding excluded."""
-    out = instruction.arrays[0]
-    labels = [list(part) for part in re.split("_|->", instruction.attributes["dim_labels"])]
-    products = elements(out) * rhs.dims[labels[1].index("i")]
-    for d in range(len(out.dims) - 2):
-        rows, taps, outputs = (
-            array.dims[label.index(str(d))]
-            for array, label in zip((lhs, rhs, out), labels, strict=True)
-        )
-        stride, low, spread, dilation = (
-            (_window(instruction, field) or [default] * (d + 1))[d]
-            for field, default in (("stride", 1), ("pad", 0), ("lhs_dilate", 1), ("rhs_dilate", 1))
-        )
-        position = np.arange(outputs)[:, None] * stride + np.arange(taps) * dilation - low
-        inside = (position >= 0) & (position <= (rows - 1) * spread) & (position % spread == 0)
-        products = products // outputs * int(inside.sum())
-    return 2 * products
-
-
-def _window(instruction: Instruction, field: str) -> list[int]:
-    """Return one number per dimension of a window (the low padding); empty if absent."""
-    match = re.search(rf"\b{field}=([\dx_\-]+)", instruction.attributes.get("window", ""))
-    return [int(part.split("_")[0]) for part in match[1].split("x")] if match else []

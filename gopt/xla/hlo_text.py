@@ -6,7 +6,8 @@ Python bindings are not used, because they give no shapes, attributes or root.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 _HEADER = re.compile(r"(ENTRY\s+)?%?([\w.\-]+)\s*(\(.*->.*)?\{$")
 _NAME = re.compile(r"\s*(ROOT\s+)?%?([\w.\-]+)\s*=\s*")
@@ -76,6 +77,33 @@ class Computation:
     def operands(self, instruction: Instruction) -> list[Instruction]:
         """Return the operands of one of the instructions."""
         return [self.instructions[name] for name in instruction.operands]
+
+    def synchronous(self, instruction: Instruction) -> Instruction:
+        """Return the start of an asynchronous instruction as the instruction that it starts.
+
+        The shape of a start lists its operands, too; the shape of its end is the result alone.
+        Other instructions, and "async-start", which names a computation, keep their opcode.
+        """
+        shape = self._ends.get(instruction.name)
+        if shape is None:
+            return instruction
+        opcode = instruction.opcode
+        if opcode != "async-start":
+            opcode = opcode.removesuffix("-start")
+        return replace(instruction, opcode=opcode, shape=shape)
+
+    @cached_property
+    def _ends(self) -> dict[str, Shape]:
+        """Results of asynchronous instructions, by the names of their starts."""
+        start: dict[str, str] = {}
+        ends: dict[str, Shape] = {}
+        for instruction in self.instructions.values():
+            if instruction.opcode.endswith(("-update", "-done")) and instruction.operands:
+                before = instruction.operands[0]
+                start[instruction.name] = start.get(before, before)
+                if instruction.opcode.endswith("-done"):
+                    ends[start[instruction.name]] = instruction.shape
+        return ends
 
 
 @dataclass(frozen=True)

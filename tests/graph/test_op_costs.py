@@ -17,6 +17,10 @@ def i32(*shape):
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
+def c64(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.complex64)
+
+
 X = f32(64, 100)
 IMAGE = f32(2, 32, 31, 8)
 ROWS = lax.ScatterDimensionNumbers((1,), (0,), (0,))
@@ -84,6 +88,14 @@ CASES = {
     "conv groups": (conv("SAME", groups=4), (IMAGE, f32(3, 3, 2, 16))),
     "conv depthwise": (conv("SAME", groups=8), (IMAGE, f32(3, 3, 1, 8))),
     "conv batch groups": (conv("SAME", batch_groups=2), (IMAGE, f32(3, 3, 8, 16))),
+    "conv everything": (
+        conv(((3, 0), (-1, 2)), (1, 2), (3, 2), (2, 1), groups=4),
+        (IMAGE, f32(3, 2, 2, 12)),
+    ),
+    "conv batch groups dilated": (
+        conv(((2, 1), (1, 2)), (2, 1), (2, 3), (1, 2), batch_groups=2),
+        (IMAGE, f32(3, 3, 8, 16)),
+    ),
     "conv cropped": (conv(((-1, 0), (0, -2))), (IMAGE, f32(3, 3, 8, 16))),
     "reduce_sum": (lambda x: lax.reduce_sum(x, (1,)), (X,)),
     "reduce_max": (lambda x: lax.reduce_max(x, (0,)), (X,)),
@@ -116,6 +128,45 @@ CASES = {
     "integers": (lambda n: n + n, (i32(64),)),
 }
 
+# Cases for which XLA moves other bytes: intermediate results of an expansion, or a copy.
+FLOP_CASES = {
+    **{
+        name: (getattr(lax, name), (X,))
+        for name in (
+            *("acos", "acosh", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e"),
+            *(("log2",) if hasattr(lax, "log2") else ()),
+        )
+    },
+    **{name: (getattr(lax, name), (X, X)) for name in ("complex", "atan2", "zeta", "polygamma")},
+    **{name: (getattr(lax, name), (c64(9),)) for name in ("real", "imag")},
+    "mulhi": (lax.mulhi, (i32(64, 100), i32(64, 100))),
+    "reduce_precision": (lambda x: lax.reduce_precision(x, 5, 2), (X,)),
+    "copy": (lax.copy_p.bind, (X,)),
+    "tile": (lambda x: lax.tile(x, (2, 3)), (X,)),
+    "stop_gradient": (lax.stop_gradient_p.bind, (X,)),
+    "squeeze": (lambda x: lax.squeeze(x, (0,)), (f32(1, 9),)),
+    "reduce_xor": (lambda x: lax.reduce_xor(x, (0,)), (i32(8, 9),)),
+    "conv without images": (conv("SAME"), (f32(0, 32, 31, 8), f32(3, 3, 8, 16))),
+    "conv without output": (conv("VALID"), (f32(2, 2, 31, 8), f32(3, 3, 8, 16))),
+    "conv without input features": (conv("SAME"), (f32(2, 32, 31, 0), f32(3, 3, 0, 16))),
+    "tangent of max pool": (
+        lambda x, t: jax.jvp(lambda x: pool(x, padding="VALID"), (x,), (t,))[1],
+        (IMAGE, IMAGE),
+    ),
+    "pool of any function": (
+        lambda x: pool(x, lambda a, b: lax.sin(a) + b, 0.0, "VALID"),
+        (IMAGE,),
+    ),
+    "symmetric product": (lax.linalg.symmetric_product, (f32(30, 20), f32(30, 30))),
+    "dot without contraction": (
+        lambda a, b: lax.dot_general(a, b, (((), ()), ((), ()))),
+        (f32(9), f32(7)),
+    ),
+}
+
+# Expansions that JAX 0.12 has changed.
+CHANGED = ("lgamma", "digamma", "asin", "polygamma")
+
 # XLA moves the intermediate results of an expansion, scalar literals, and operands read twice.
 BYTES_DIFFER = (
     *("exp2", "logistic", "erfc", "erf_inv", "lgamma", "digamma", "asin", "sinh", "cosh"),
@@ -143,13 +194,15 @@ def cost(fn, args):
     return flops(eqn), whole if part is None else part
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *FLOP_CASES])
 def test_agrees_with_xla(name):
-    fn, args = CASES[name]
+    if name in CHANGED and jax.__version_info__ < (0, 12):
+        pytest.skip("JAX expands the function in another way")
+    fn, args = (CASES | FLOP_CASES)[name]
     flop, bytes_ = cost(fn, args)
-    xla = jax.jit(fn).lower(*args).cost_analysis()
+    xla = jax.jit(fn).lower(*args).cost_analysis() or {}
     assert flop == xla.get("flops", 0) + xla.get("transcendentals", 0)
-    if not name.startswith(BYTES_DIFFER):
+    if name in CASES and not name.startswith(BYTES_DIFFER):
         assert bytes_ == pytest.approx(xla["bytes accessed"], abs=16)  # a scalar, a tuple
 
 
@@ -158,20 +211,58 @@ def test_agrees_with_xla(name):
     [
         ("cumsum", lambda x: lax.cumsum(x, 1), (X,), 6400),
         ("sort", lambda x: lax.sort(x, dimension=1), (X,), 6400 * 7),
-        ("top_k", lambda x: lax.top_k(x, 3), (X,), 6400),
+        ("sort", lambda x: lax.sort((x, x), dimension=0, num_keys=2), (X,), 6400 * 6),
+        ("sort", lambda x: lax.sort(x, dimension=1), (f32(8, 0),), 0),
+        ("sort", lambda x: lax.sort(x, dimension=1), (f32(8, 1),), 0),
+        ("top_k", lambda x: lax.top_k(x, 1), (X,), 6400),
+        ("top_k", lambda x: lax.top_k(x, 3), (X,), 6400 * 2),
+        ("top_k", lambda x: lax.top_k(x, 0), (X,), 6400),
+        ("approx_top_k", lambda x: lax.approx_max_k(x, 16), (X,), 6400 * 4),
+        ("scatter", lambda x, i: x.at[i].apply(lambda y: lax.sin(y) + y), (X, i32(7)), 1400),
+        ("cumlogsumexp", lambda x: lax.cumlogsumexp(x, 1), (X,), 64_000),
         ("transpose", lambda x: x.T, (X,), 0),
         ("random_bits", lambda k: jax.random.bits(k, (1000,)), (jax.random.key(0),), 115_000),
-        ("cholesky", jnp.linalg.cholesky, (f32(30, 30),), 9000),
-        ("triangular_solve", lax.linalg.triangular_solve, (f32(9, 9), f32(9, 9)), 729),
-        ("fft", lambda x: lax.fft(x, "FFT", (64,)), (jax.ShapeDtypeStruct((2, 64), "c8"),), 3840),
+        ("random_bits", lambda k: jax.random.bits(k, (9,)), (jax.random.key(0, impl="rbg"),), 9),
+        ("random_split", lambda k: jax.random.split(k, 9), (jax.random.key(0),), 9 * 115),
+        ("fft", lambda x: lax.fft(x, "FFT", (64,)), (c64(2, 64),), 5 * 128 * 6),
+        ("fft", lambda x: lax.fft(x, "IFFT", (8, 64)), (c64(2, 8, 64),), 5 * 1024 * 9),
+        ("fft", lambda x: lax.fft(x, "RFFT", (64,)), (f32(2, 64),), 5 * 64 * 6),
+        ("fft", lambda x: lax.fft(x, "IRFFT", (64,)), (c64(2, 33),), 5 * 64 * 6),
+        ("fft", lambda x: lax.fft(x, "FFT", (1,)), (c64(2, 1),), 0),
+        ("fft", lambda x: lax.fft(x, "FFT", (64,)), (c64(0, 64),), 0),
     ],
 )
 def test_counts_of_our_own(name, fn, args, flop):
     (eqn,) = [e for e in trace_program(fn, *args).equations if e.primitive.name == name]
     assert flops(eqn) == flop
-    assert bytes_moved(eqn) is None
+    assert bytes_moved(eqn) is None or name == "scatter"
 
 
-def test_an_unknown_primitive_is_one_flop_an_element():
-    (eqn,) = trace_program(lambda x: lax.linalg.qr(x, full_matrices=False), f32(8, 3)).equations[:1]
-    assert flops(eqn) == sum(v.aval.size for v in eqn.outvars)
+def test_a_primitive_without_a_rule_is_one_flop_an_element():
+    def call(x):
+        return jax.ffi.ffi_call("another_library", (f32(8, 3), f32(3)))(x)
+
+    (eqn,) = trace_program(call, X).equations
+    assert flops(eqn) == 8 * 3 + 3
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+@pytest.mark.parametrize("prefix", ["int", "uint"])
+def test_small_integers_are_packed(prefix, bits):
+    dtype = f"{prefix}{bits}"
+    for size in (0, 1, 2, 3, 8, 9):
+        shape = jax.ShapeDtypeStruct((size,), dtype)
+        assert num_bytes(shape) == -(-size * bits // 8)
+        compiled = jax.jit(lambda x: x).lower(shape).compile()
+        assert num_bytes(shape) == compiled.memory_analysis().argument_size_in_bytes
+    assert num_bytes(jax.ShapeDtypeStruct((256, 256), dtype)) == 65536 * bits / 8
+
+
+def test_small_floats_are_packed():
+    assert num_bytes(jax.ShapeDtypeStruct((3, 3), jnp.float4_e2m1fn)) == 5
+    assert num_bytes(jax.ShapeDtypeStruct((3, 3), jnp.float8_e4m3fn)) == 9
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(bool, 9), ("int8", 9), ("c16", 144), ("f2", 18)])
+def test_other_types_take_whole_bytes(dtype, size):
+    assert num_bytes(jax.ShapeDtypeStruct((3, 3), dtype)) == size

@@ -10,8 +10,10 @@ import pytest
 import gopt
 from gopt.measure.timing import Times, memory
 from gopt.rewriting import api
+from gopt.rewriting.plan import compiled_candidate
 from gopt.rewriting.rules.patterns import matmul
 from gopt.rewriting.rules.rule import Rule
+from gopt.xla.applied import Executable
 
 pytestmark = pytest.mark.small
 
@@ -304,3 +306,11 @@ def test_a_function_without_a_finite_cost_is_refused():
         gopt.rewrite(chain, W, X, repeats=0, search=None)  # before anything is searched
     with pytest.raises(ValueError, match="the function costs inf s"):
         gopt.rewrite(chain, W, X, cost=lambda *op: float("inf"))
+
+
+def test_folded_constants_are_counted_as_xla_stores_them():
+    folded = jnp.ones((256, 256), jnp.int4)
+    double = jax.jit(lambda x: x + x)
+    found = Executable(double, double, {})
+    candidate = compiled_candidate("folded", None, None, found, (folded,), folded=[folded])
+    assert candidate.folded_bytes == candidate.memory.arguments == 32768

@@ -154,3 +154,10 @@ def test_workspace_is_added():
     program = kernels(lambda x: x @ x @ x, X)
     last = program.equations[1].outvars[0]
     assert simulated(program, {last: 640.0}) == [64, 128 + 640]
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [(jnp.uint8, True), (jnp.int4, False)])
+def test_a_result_takes_a_buffer_of_its_own_size_only(dtype, fits):
+    program = kernels(lambda x: jnp.sort(x).astype(jnp.int8), jax.ShapeDtypeStruct((64,), dtype))
+    assert len(program.equations) == 2
+    assert bool(overwritten(program, alone=True)) == fits

@@ -1,0 +1,113 @@
+"""Flop of products: contractions, convolutions and attention; two per product of two elements.
+
+A product with padding, or with a hole of a dilation, does not count.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax.extend.core import JaxprEqn
+
+
+def window_products(
+    size: int,
+    kernel: int,
+    out: int,
+    *,
+    stride: int,
+    padding: int,
+    input_dilation: int,
+    kernel_dilation: int,
+) -> int:
+    """Return the number of (output, kernel) pairs along one axis that meet an input element.
+
+    Args:
+      size: elements of the input.
+      kernel: elements of the kernel.
+      out: elements of the result.
+      stride: step between two windows.
+      padding: elements before the input, negative if some are cut off.
+      input_dilation: step between two input elements, 1 without holes.
+      kernel_dilation: step between two kernel elements, 1 without holes.
+    """
+    position = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - padding
+    inside = (position >= 0) & (position <= (size - 1) * input_dilation)
+    return int(np.count_nonzero(inside & (position % input_dilation == 0)))
+
+
+def _in(eqn: JaxprEqn, index: int = 0) -> Any:
+    return eqn.invars[index].aval
+
+
+def _out(eqn: JaxprEqn, index: int = 0) -> Any:
+    return eqn.outvars[index].aval
+
+
+def _dot(eqn: JaxprEqn) -> float:
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    return 2 * _out(eqn).size * math.prod(_in(eqn).shape[axis] for axis in contracted)
+
+
+def _ragged_dot(eqn: JaxprEqn) -> float:
+    """Return the flop of a product of groups; every row belongs to one group.
+
+    JAX's lowering to dense products computes more on backends without grouped ones.
+    """
+    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    (contracted, _), _ = numbers.dot_dimension_numbers
+    each = 2 * _out(eqn).size * math.prod(_in(eqn).shape[axis] for axis in contracted)
+    if set(numbers.lhs_ragged_dimensions) <= set(contracted):
+        return each / max(_in(eqn, 2).shape[-1], 1)  # the groups share the contracted axis
+    return each
+
+
+def _scaled_matmul(eqn: JaxprEqn) -> float:
+    return 2 * _out(eqn).size * _in(eqn).shape[-1]
+
+
+def _convolution(eqn: JaxprEqn) -> float:
+    params, lhs, rhs, out = eqn.params, _in(eqn), _in(eqn, 1), _out(eqn)
+    numbers = params["dimension_numbers"]
+    products = math.prod(
+        window_products(
+            lhs.shape[numbers.lhs_spec[axis + 2]],
+            rhs.shape[numbers.rhs_spec[axis + 2]],
+            out.shape[numbers.out_spec[axis + 2]],
+            stride=params["window_strides"][axis],
+            padding=params["padding"][axis][0],
+            input_dilation=params["lhs_dilation"][axis],
+            kernel_dilation=params["rhs_dilation"][axis],
+        )
+        for axis in range(len(lhs.shape) - 2)
+    )
+    features = rhs.shape[numbers.rhs_spec[0]] * rhs.shape[numbers.rhs_spec[1]]
+    return 2 * out.shape[numbers.out_spec[0]] * features * products
+
+
+def _attention(products: int) -> Callable[[JaxprEqn], float]:
+    """Return the rule for fused attention with this number of products, of any mask."""
+
+    def rule(eqn: JaxprEqn) -> float:
+        query, key = _in(eqn), _in(eqn, 1)
+        keys = key.shape[-3 if eqn.params["layout"] == _BTNH else -2]
+        return 2 * products * query.size * keys
+
+    return rule
+
+
+_BTNH = 0  # value of the parameter `layout` for [batch, time, head, feature]
+
+RULES: dict[str, Callable[[JaxprEqn], float]] = {
+    "conv_general_dilated": _convolution,
+    "dot_general": _dot,
+    "ragged_dot_general": _ragged_dot,
+    "scaled_dot": _dot,
+    **dict.fromkeys(("scaled_matmul", "scaled_matmul_wrapper"), _scaled_matmul),
+    **{
+        f"dot_product_attention_{name}{suffix}": _attention(products)
+        for name, products in (("fwd", 2), ("bwd", 5), ("fp8_fwd", 2), ("fp8_bwd", 5))
+        for suffix in ("", "_wrapper")
+    },
+}
