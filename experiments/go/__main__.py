@@ -111,7 +111,7 @@ def search(
         is_learned = method in methods.LEARNED
         params = alike(len(keys), trained) if is_learned else first
         weights = digest_arrays(trained) if is_learned else None
-        files = store.Store(folder, about | {"weights": weights})
+        files = store.Store(folder / f"{method}.sqlite", about | {"weights": weights})
 
         def make(method: str = method, params: Any = params) -> dict[str, Runs]:
             return {method: run(searches[method], keys, case, params)}

@@ -71,7 +71,9 @@ def kept(folder: Path, problem: Problem, step: Step, row: Row, seeds: int) -> di
 
     tried = {"weights": BY_WEIGHT, "sizes": BY_SIZE, "imbalances": IMBALANCES, "seeds": seeds}
     about = {"problem": digest_arrays(problem), "partitioned": PARTITIONED} | tried
-    found = kept_runs(store.Store(folder, about), "heuristics", make, go.OpDecisions)
+    found = kept_runs(
+        store.Store(folder / "heuristics.sqlite", about), "heuristics", make, go.OpDecisions
+    )
     steps = {name: float(np.nan_to_num(runs.cost[0], nan=np.inf)) for name, runs in found.items()}
     return {m: Given(runs.best, None, steps[m], runs.seconds) for m, runs in found.items()}
 

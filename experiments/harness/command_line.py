@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -176,7 +177,7 @@ def _listed_choices(settings: type[Any]) -> Iterator[None]:
 
 
 def apart(call: Callable[..., Result], *args: Any, cached: bool = True) -> Result:
-    """Return the result of a call in a new process.
+    """Return the result of a call in a new process, which ends when this one does.
 
     Args:
       call: function of a module.
@@ -191,9 +192,15 @@ def apart(call: Callable[..., Result], *args: Any, cached: bool = True) -> Resul
 def _start_apart(cached: bool) -> None:
     import jax
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     start()
     if not cached:
         jax.config.update("jax_enable_compilation_cache", False)
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]
+    os._exit(1)
 
 
 def peak_bytes() -> int:

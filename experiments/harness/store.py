@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -15,69 +16,59 @@ from rich.progress import track
 
 from experiments.harness.command_line import UsageError
 from gopt.files import write_whole
+from gopt.measure.rows import Rows
 from gopt.measure.timing import conditions
 
 
 class Store:
-    """Rows of a table, each in its own file, so that an interrupted run makes only missing ones.
+    """Rows of a table in one file, so that an interrupted run makes only missing ones.
 
-    Each file names the settings, the `gopt.measure.timing.conditions` and the versions of its row.
-    Rows of other versions are kept.
+    All rows have the same settings and `gopt.measure.timing.conditions`. Each has the versions that
+    made it, and rows of other versions are kept.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]):
-        """Open a folder.
+    def __init__(self, path: Path, about: Mapping[str, Any]):
+        """Open a file, or create it.
 
         Args:
-          folder: folder of the files.
+          path: file of the rows, see `gopt.measure.rows.Rows`.
           about: settings that its rows share, as JSON values.
 
         Raises:
-          UsageError: the folder has a row of other settings or conditions.
+          UsageError: the file has rows of other settings or conditions, or is not a file of rows.
         """
-        self._folder = folder
-        self._about = _plain_values({**about, "conditions": conditions()})
-        for path in sorted(folder.glob("*.json")):
-            self._check(path, json.loads(path.read_text())["about"])
+        old = [each for each in (path.with_suffix(""), path.with_suffix(".npz")) if each.exists()]
+        if old:
+            raise UsageError(f"{old[0]} has rows of version 0.1: use another folder")
+        try:
+            about = _plain_values({**about, "conditions": conditions()})
+            self._rows = Rows(path, about, "rows")
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
     def row(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return a row of JSON values from its file; a missing one is made and written first."""
-        path = self._folder / f"{name}.json"
-        if not path.exists():
-            made = {"about": self._about, "versions": versions(), "row": make()}
-            save_json(path, made)
-        return json.loads(path.read_text())["row"]
+        """Return a row of JSON values; a missing one is made and written first."""
+
+        def plain() -> Any:
+            return _plain_values({"versions": versions(), "row": make()}, _plain)
+
+        return self._stored(name, plain)["row"]
 
     def arrays(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """Return arrays by name; missing ones are made and written first.
+        """Return arrays by name; missing ones are made and written first."""
 
-        Raises:
-          UsageError: the file is about something else, or unreadable.
-        """
-        path = self._folder / f"{name}.npz"
-        words = {"about": self._about, "versions": versions()}
-        if not path.exists():
-            arrays = {key: np.asarray(value) for key, value in make().items()}
-            texts = {key: json.dumps(value) for key, value in words.items()}
-            with write_whole(path) as temporary, open(temporary, "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays, **texts)
-            return arrays
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                about = json.loads(str(file["about"]))
-                arrays = {key: file[key] for key in file.files if key not in words}
-        except Exception as error:
-            raise UsageError(f"{path} is unreadable: {error}") from error
-        self._check(path, about)
-        return arrays
+        def compressed() -> bytes:
+            file = io.BytesIO()
+            np.savez_compressed(file, allow_pickle=False, **make(), versions=json.dumps(versions()))
+            return file.getvalue()
 
-    def _check(self, path: Path, about: Mapping[str, Any]) -> None:
-        for name in sorted(about.keys() | self._about.keys()):
-            if about.get(name) != self._about.get(name):
-                raise UsageError(
-                    f"{path} is of other settings or conditions, {name} = {about.get(name)!r}: "
-                    f"expected {self._about.get(name)!r}; use another folder, or the old settings"
-                )
+        with np.load(io.BytesIO(self._stored(name, compressed)), allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files if key != "versions"}
+
+    def _stored(self, name: str, make: Callable[[], Any]) -> Any:
+        if self._rows.read(name) is None:
+            self._rows.add(name, make())
+        return self._rows.read(name)  # another process can have been first
 
 
 def collect(
@@ -98,10 +89,10 @@ def collect(
       *others: names of settings that may differ between rows of one folder.
     """
     save_settings(settings.folder, settings)
-    store = Store(settings.folder / "rows", described(settings, *others))
+    store = Store(settings.folder / "rows.sqlite", described(settings, *others))
     found = list[Any]()
     for name, make in track(rows.items(), "rows", len(rows)):
-        row = store.row(name.replace("/", "-"), make)
+        row = store.row(name, make)
         found += row if isinstance(row, list) else [row]
         save_json(settings.folder / file, found)
     return found
@@ -113,8 +104,8 @@ def described(settings: Any, *others: str) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if name not in (*others, "folder")}
 
 
-def _plain_values(tree: Any) -> Any:
-    return json.loads(json.dumps(tree, default=str))
+def _plain_values(tree: Any, default: Callable[[Any], Any] = str) -> Any:
+    return json.loads(json.dumps(tree, default=default))
 
 
 def versions() -> dict[str, str]:

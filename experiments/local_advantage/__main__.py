@@ -33,7 +33,7 @@ def compare(settings: Settings, learned: dict[str, methods.Learned]) -> None:
     searches = learned | methods.unguided(settings.evaluations)
     digests = {name: digest_arrays(params) for name, (_, params) in searches.items()}
     about = store.described(settings, "table", "train", "weights", "sampling")
-    kept = store.Store(settings.folder / "rows", about | {"searches": digests})
+    kept = store.Store(settings.folder / "rows.sqlite", about | {"searches": digests})
     rows, root = [], jax.random.key(settings.seed)
     for index, spec in enumerate(track(graphs.SPLITS[settings.split], "searching")):
         case = graphs.case(spec)

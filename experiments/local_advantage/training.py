@@ -29,7 +29,7 @@ def sampled(settings: Settings, split: str) -> Data:
     """
     sampling, seed = settings.sampling, settings.seed
     about = {**dataclasses.asdict(sampling), "seed": seed, "rates": CPU._asdict()}
-    kept, found = store.Store(settings.folder / "data" / split, about), []
+    kept, found = store.Store(settings.folder / "data" / f"{split}.sqlite", about), []
 
     def sample(case: Case) -> dict[str, Any]:
         # The key depends on the graph's size, not on its place in a list.

@@ -76,7 +76,7 @@ def search(
     objective, root = settings.objective, jax.random.key(settings.seed)
     specs, short = graphs.SPLITS[settings.split], searches(settings.evaluations)
     kept = store.Store(
-        settings.folder / "rows",
+        settings.folder / "rows.sqlite",
         store.described(settings, "equal_seconds", "table", "train", "training", "weights")
         | {"learned": digest_arrays(learned), "searches": list(short)},
     )

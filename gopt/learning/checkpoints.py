@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ Tree = Any
 class Checkpoints:
     """The checkpoints of one training run in a folder; the newest two are kept.
 
-    The settings of the run are written beside them. A folder of other settings is refused.
+    The settings of the run are written beside them. A folder of other settings is refused, and so
+    is one that is in use, by this process or another. A killed process leaves no lock.
     """
 
     def __init__(self, folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
@@ -27,29 +29,23 @@ class Checkpoints:
           settings: JSON values that must be the same for a run to go on.
 
         Raises:
-          ValueError: the folder holds the checkpoints of other settings.
+          ValueError: the folder holds the checkpoints of other settings, or is in use.
         """
         import orbax.checkpoint as ocp
 
         path = Path(folder).resolve()
-        record = path / "settings.json"
-        settings = json.loads(json.dumps(settings))
-        if record.exists():
-            found = json.loads(record.read_text())
-            for name in sorted(found.keys() | settings.keys()):
-                if found.get(name) != settings.get(name):
-                    raise ValueError(
-                        f"{path} holds a run with {name} = {found.get(name)!r}: expected "
-                        f"{settings.get(name)!r}; use another folder, or the old settings"
-                    )
-        else:
-            with write_whole(record) as temporary:
-                temporary.write_text(json.dumps(settings, indent=2))
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=2, create=True, enable_async_checkpointing=False
-        )
+        path.mkdir(parents=True, exist_ok=True)
         self._args = ocp.args
-        self._manager = ocp.CheckpointManager(path / "steps", options=options)
+        self._lock = _locked(path)
+        try:
+            _check_settings(path, json.loads(json.dumps(settings)))
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=2, create=True, enable_async_checkpointing=False
+            )
+            self._manager = ocp.CheckpointManager(path / "steps", options=options)
+        except BaseException:
+            self._lock.close()
+            raise
 
     def restore(self, template: Tree) -> tuple[int, Tree]:
         """Return (step, state) of the newest checkpoint, or (0, template) without one.
@@ -71,5 +67,44 @@ class Checkpoints:
         self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Release files and threads."""
-        self._manager.close()
+        """Release files, threads and the lock."""
+        try:
+            self._manager.close()
+        finally:
+            self._lock.close()
+
+
+def _locked(folder: Path) -> sqlite3.Connection:
+    """Return the lock of a folder, held until it is closed or this process ends.
+
+    SQLite locks files on every system, without a file that would have to be removed.
+    """
+    lock = sqlite3.connect(
+        folder / "lock.sqlite", timeout=0, isolation_level=None, check_same_thread=False
+    )
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise OSError(f"{folder}/lock.sqlite: {error}") from error
+        raise ValueError(
+            f"{folder} is in use by another training run: wait for its end, or use another folder"
+        ) from error
+    return lock
+
+
+def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of a new folder; refuse a folder of other settings."""
+    record = folder / "settings.json"
+    if not record.exists():
+        with write_whole(record) as temporary:
+            temporary.write_text(json.dumps(settings, indent=2))
+        return
+    found = json.loads(record.read_text())
+    for name in sorted(found.keys() | settings.keys()):
+        if found.get(name) != settings.get(name):
+            raise ValueError(
+                f"{folder} holds a run with {name} = {found.get(name)!r}: expected "
+                f"{settings.get(name)!r}; use another folder, or the old settings"
+            )

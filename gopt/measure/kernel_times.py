@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from gopt.measure import isolated_kernel
-from gopt.measure.cache import MeasurementCache
+from gopt.measure.stored_times import StoredTimes
 from gopt.measure.timing import conditions
 from gopt.program.program import Program
 from gopt.xla.calls import check_uninlined
@@ -28,7 +28,7 @@ from gopt.xla.grouping import Group, group
 _VERSION = 5
 
 
-class KernelTimes:
+class KernelTimes(StoredTimes):
     """Measured times of kernels on this CPU, by the text of the kernel's jaxpr and cold inputs.
 
     Attributes:
@@ -46,9 +46,9 @@ class KernelTimes:
         """Read earlier measurements.
 
         Args:
-          path: file of measured times, see `gopt.measure.cache.MeasurementCache`. Failures are
-            written at once, other times at the end of the call of `of` or `of_each` that measures
-            them. By default nothing is stored.
+          path: file of measured times, see `gopt.measure.rows.Rows`. Failures are written at once,
+            other times at the end of the call of `of` or `of_each` that measures them. By default
+            nothing is stored.
           rounds: number of rounds; the shortest time counts.
           longest: time limit of one call, s. A slower kernel counts as failed and is not timed
             again.
@@ -66,22 +66,10 @@ class KernelTimes:
             raise ValueError(f"rounds is {rounds}: expected 1 at least")
         if not longest > 0:
             raise ValueError(f"longest is {longest}: expected a positive number of seconds")
-        self.seconds: dict[str, float] = {}
-        self.failures: dict[str, str] = {}
         self._rounds, self._longest = rounds, longest
         self._call: Callable[[], float] | None = None
-        self._cache: MeasurementCache | None = None
-        if path is None:
-            return
-        header = {
-            "version": _VERSION,
-            **conditions(),
-            "rounds": rounds,
-            "longest": longest,
-        }
-        self._cache = MeasurementCache(path, header, "times")
-        for place, row in self._cache.rows():
-            self._load(place, row)
+        header = {"version": _VERSION, **conditions(), "rounds": rounds, "longest": longest}
+        super().__init__(path, header, "times of kernels")
 
     def of(
         self,
@@ -175,7 +163,7 @@ class KernelTimes:
                 function, calls = isolated_kernel.copies(equation, cold, values)
                 ready[text] = isolated_kernel.timed(function, calls, longest=self._longest)
             except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # a search goes on
-                self._fail(text, error)
+                self._fail(text, f"{type(error).__name__}: {error}")
         least = dict.fromkeys(ready, math.inf)
         least_of_call = math.inf
         for _ in range(self._rounds):
@@ -185,32 +173,6 @@ class KernelTimes:
                     least[text] = min(least[text], ready[text]())
                 except jax.errors.JaxRuntimeError as error:
                     del least[text]
-                    self._fail(text, error)
+                    self._fail(text, f"{type(error).__name__}: {error}")
         for text, seconds in least.items():
-            self.seconds[text] = max(seconds - least_of_call, 0.0) / isolated_kernel.COPIES
-            self._save(text)
-
-    def _fail(self, text: str, error: Exception) -> None:
-        self.seconds[text] = math.inf
-        self.failures[text] = f"{type(error).__name__}: {error}"
-        self._save(text)
-
-    def _save(self, text: str) -> None:
-        if self._cache is None:
-            return
-        seconds = self.seconds[text]
-        row = {"kernel": text, "seconds": seconds if math.isfinite(seconds) else None}
-        if text in self.failures:
-            row["failure"] = self.failures[text]
-        self._cache.append(row)
-
-    def _load(self, place: str, row: Any) -> None:
-        if isinstance(row, dict):
-            text, seconds = row.get("kernel"), row.get("seconds")
-            is_time = isinstance(seconds, float | int) and math.isfinite(seconds) and seconds >= 0
-            if isinstance(text, str) and (is_time or (seconds is None and "failure" in row)):
-                self.seconds[text] = math.inf if seconds is None else float(seconds)
-                if "failure" in row:
-                    self.failures[text] = row["failure"]
-                return
-        raise ValueError(f"{place}: not the time of a kernel")
+            self._add(text, max(seconds - least_of_call, 0.0) / isolated_kernel.COPIES)

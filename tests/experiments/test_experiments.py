@@ -126,7 +126,7 @@ def test_large_graphs_are_measured_stage_by_stage(tmp_path, capsys, monkeypatch)
     for record in found:
         assert record["running"] > 0 and record["peak"] > 2**20
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("settings.json", "large.json", "table.md", "rows"),
+        *("settings.json", "large.json", "table.md", "rows.sqlite"),
     }
 
 

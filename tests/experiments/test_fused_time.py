@@ -18,7 +18,7 @@ from gopt.measure.timing import Times
 from gopt.program.program import trace_program
 from gopt.result import Candidate, Result
 from gopt.workloads.cases import Case, floats
-from tests.measure.cache_files import stored_rows
+from tests.measure.row_files import stored_rows
 
 pytestmark = pytest.mark.slow
 

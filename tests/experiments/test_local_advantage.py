@@ -72,7 +72,7 @@ def test_a_run_trains_searches_and_saves(first):
     saved = {path.name for path in first.iterdir()}
     assert saved == {
         *("settings.json", "runs.json", "improvement.md", "evaluations.md", "seconds.md"),
-        *("default.png", "random.png", "network.npz", "checkpoints", "data", "rows"),
+        *("default.png", "random.png", "network.npz", "checkpoints", "data", "rows.sqlite"),
     }
     for path in first.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
@@ -100,7 +100,7 @@ def test_records_are_kept_and_those_of_other_settings_refused(tmp_path, monkeypa
     for (_, a), (_, b) in zip(made, again, strict=True):
         jax.tree.map(np.testing.assert_array_equal, a, b)
     other = dataclasses.replace(SAMPLING, records=3)
-    with pytest.raises(ValueError, match="is of other settings or conditions, records"):
+    with pytest.raises(ValueError, match="has rows with records"):
         training.sampled(settings(tmp_path, sampling=other), "train")
 
 

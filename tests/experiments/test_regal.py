@@ -81,7 +81,7 @@ def test_a_run_trains_evaluates_and_saves(first):
     assert saved == {
         *("settings.json", "table.md", "graphs.md", "runs.json"),
         *("convergence.png", "seconds.png", "tradeoff.png", "gantt.png", "memory.png"),
-        *("peak_memory.npz", "checkpoints", "rows"),
+        *("peak_memory.npz", "checkpoints", "rows.sqlite"),
     }
     for path in folder.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000

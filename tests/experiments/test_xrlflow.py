@@ -17,7 +17,7 @@ from gopt.rewriting import roofline
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.systems import xrlflow
 from gopt.workloads.cases import Case, floats
-from tests.measure.cache_files import stored_rows
+from tests.measure.row_files import remove_row, stored_rows
 
 pytestmark = pytest.mark.slow
 
@@ -256,10 +256,10 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     for name in (*names, "programs.sqlite", "ops.sqlite"):
         assert (tmp_path / name).exists()
     (tmp_path / "xrlflow.json").unlink()
-    (tmp_path / "rows" / "attention, seed 1.json").unlink()
-    lines = stored_rows(tmp_path / "programs.sqlite")
+    remove_row(tmp_path / "rows.sqlite", "attention, seed 1")
+    measured = stored_rows(tmp_path / "programs.sqlite")
     table.main(settings)
-    assert stored_rows(tmp_path / "programs.sqlite") == lines  # no program was measured again
+    assert stored_rows(tmp_path / "programs.sqlite") == measured  # no program was measured again
     again = json.loads((tmp_path / "xrlflow.json").read_text())
     assert again[0] == rows[0] and again[1]["seed"] == 1
     assert again[1]["found"]["TASO"]["times"] != rows[1]["found"]["TASO"]["times"]

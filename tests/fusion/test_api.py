@@ -18,7 +18,7 @@ from gopt.measure.comparison import Choice
 from gopt.measure.timing import median_ratio
 from gopt.program.program import trace_program
 from gopt.search import guided
-from tests.measure.cache_files import stored_rows
+from tests.measure.row_files import stored_rows
 
 pytestmark = pytest.mark.small
 
@@ -90,10 +90,10 @@ def test_the_plot_shows_the_search(found):
 
 @pytest.mark.usefixtures("found")
 def test_kernels_that_were_timed_are_not_timed_again(times, monkeypatch):
-    lines = stored_rows(times)
+    rows = stored_rows(times)
     monkeypatch.setattr(kernel_times.KernelTimes, "_learn", lambda *_: pytest.fail("timed again"))
     fuse(step, W, X, evaluations=1, repeats=1, times=times)
-    assert stored_rows(times) == lines != []
+    assert stored_rows(times) == rows != {}
 
 
 @pytest.mark.slow

@@ -102,6 +102,19 @@ def test_the_same_settings_may_come_as_tuples_or_lists(tmp_path):
     Checkpoints(tmp_path, {"policy": {"bins": [1, 2], "width": 8}, "seed": 3}).close()
 
 
+def test_a_folder_in_use_is_refused_until_its_run_ends(tmp_path):
+    checkpoints = Checkpoints(tmp_path, SETTINGS)
+    for settings in (SETTINGS, {"seed": 4}):
+        with pytest.raises(ValueError, match=f"{tmp_path} is in use by another training run"):
+            Checkpoints(tmp_path, settings)
+    checkpoints.save(1, state(1))
+    checkpoints.close()
+    assert restored(tmp_path)[0] == 1
+    with pytest.raises(ValueError, match="holds a run with"):
+        Checkpoints(tmp_path, {"seed": 4})  # leaves no lock
+    assert restored(tmp_path)[0] == 1
+
+
 def test_an_interrupted_save_leaves_the_older_checkpoint(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, SETTINGS)
     checkpoints.save(1, state(1))
@@ -114,6 +127,7 @@ def test_an_interrupted_save_leaves_the_older_checkpoint(tmp_path, monkeypatch):
             patch.setattr(kind, "finalize", interrupted)
         with pytest.raises(RuntimeError, match="interrupted"):
             checkpoints.save(2, state(2))
+    checkpoints.close()
     # What a killed process leaves behind: everything is written, nothing is renamed.
     left = sorted(os.listdir(tmp_path / "steps"))
     assert left[0] == "1" and left[1].startswith("2.") and len(left) == 2

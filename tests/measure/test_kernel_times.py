@@ -18,7 +18,7 @@ from gopt.measure import isolated_kernel, timing
 from gopt.measure.kernel_times import KernelTimes
 from gopt.program.program import trace_program
 from gopt.xla.grouping import group
-from tests.measure.cache_files import add_row, conditions
+from tests.measure.row_files import add_row, conditions
 
 
 def layers(x):
@@ -137,23 +137,24 @@ def test_bad_settings_and_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="longest is -1"):
         KernelTimes(longest=-1)
     path = tmp_path / "times.sqlite"
-    KernelTimes(path, rounds=3)
-    with pytest.raises(ValueError, match="has times with rounds = 3, expected 12"):
+    KernelTimes(path, rounds=3)._add("a", 1.0)
+    with pytest.raises(ValueError, match="has times of kernels with rounds = 3, expected 12"):
         KernelTimes(path)
     for number, bad in enumerate(
         [
-            '{"kernel": "b"}',
-            '{"kernel": "b", "seconds": "x"}',
-            '{"kernel": ["b"], "seconds": 1}',
-            '{"kernel": "b", "seconds": -1}',
-            '{"kernel": "b", "seconds": NaN}',
+            '{"seconds": null}',
+            '{"seconds": "x"}',
+            '{"seconds": null, "failure": 1}',
+            '{"seconds": -1}',
+            '{"seconds": NaN}',
             "[]",
+            b"bytes",
         ]
     ):
         path = tmp_path / f"{number}.sqlite"
         KernelTimes(path, rounds=3)
         add_row(path, bad)
-        with pytest.raises(ValueError, match="row 1: not the time of a kernel"):
+        with pytest.raises(ValueError, match=r"row 1 is .*: expected one of times of kernels"):
             KernelTimes(path, rounds=3)
 
 
@@ -161,7 +162,7 @@ def test_a_file_says_what_its_times_depend_on(tmp_path, monkeypatch):
     path = tmp_path / "times.sqlite"
     monkeypatch.setattr(timing, "processor", lambda: "this one")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 7}, raising=False)
-    KernelTimes(path)
+    KernelTimes(path)._add("a", 1.0)
     stored = conditions(path)
     assert (stored["version"], stored["processor"], stored["cores"]) == (5, "this one", 3)
     monkeypatch.setattr(timing, "processor", lambda: "another")

@@ -1,34 +1,32 @@
 """Measured times of whole programs, each measured once, in a process that may fail or hang."""
 
 import math
-import multiprocessing
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from gopt.measure.cache import MeasurementCache
 from gopt.measure.equality import random_arguments
+from gopt.measure.stored_times import StoredTimes
 from gopt.measure.timing import conditions, seconds
+from gopt.measure.worker import Worker, WorkerError
 from gopt.program.program import Program
 from gopt.rewriting.ir.digests import digest
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram
 
 _VERSION = 3  # version of the timing method and of the digests
-_STARTING = 120.0  # s, time limit for a process to start
 _KEPT = 16  # reference programs that stay compiled
 
 
-class ProgramTimes:
+class ProgramTimes(StoredTimes):
     """Measured times of whole programs under XLA, by digest; see `gopt.rewriting.ir.digests`.
 
     Terms that depend on constants alone are computed before timing. A program that fails or exceeds
-    the time limit is remembered as failed, and a new process measures the next one. A script that
-    measures programs needs `if __name__ == "__main__":`, because the processes import it.
+    the time limit is remembered as failed, and a new process measures the next one; see
+    `gopt.measure.worker.Worker`.
 
     Attributes:
       seconds: time of each program by digest, s; infinite if the program failed.
@@ -48,9 +46,8 @@ class ProgramTimes:
         """Read earlier measurements, of this run or others.
 
         Args:
-          path: file of measured times, see `gopt.measure.cache.MeasurementCache`. Each time is
-            written at once, and times that other processes write are read. By default nothing is
-            stored.
+          path: file of measured times, see `gopt.measure.rows.Rows`. Each time is written at once,
+            and times that other processes write are read. By default nothing is stored.
           rounds: number of rounds. The shortest time counts: CPU time on a CPU, else wall time.
           patience: time limit to compile and time one program, s. It is doubled for a program that
             is timed with a reference.
@@ -66,26 +63,21 @@ class ProgramTimes:
             raise ValueError(f"rounds is {rounds}: expected 1 at least")
         if not patience > 0:
             raise ValueError(f"patience is {patience}: expected a positive number of seconds")
-        self.seconds: dict[str, float] = {}
-        self.failures: dict[str, str] = {}
         self.spent = 0
         self._references: dict[str, bytes] = {}  # exported programs, by digest
-        self._patience = patience
-        self._asked = rounds, seed, bool(jax.config.read("jax_enable_x64")), start
-        self._worker: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
-        self._cache: MeasurementCache | None = None
-        if path is not None:
-            header = {
-                "version": _VERSION,
-                **conditions(),
-                "device": jax.devices()[0].device_kind,
-                "rounds": rounds,
-                "seed": seed,
-                "patience": patience,
-                "x64": self._asked[2],
-            }
-            self._cache = MeasurementCache(path, header, "times of programs")
-            self._read()
+        self._rounds, self._seed, self._patience = rounds, seed, patience
+        x64 = bool(jax.config.read("jax_enable_x64"))
+        self._worker = Worker(partial(_prepare, x64, start))
+        header = {
+            "version": _VERSION,
+            **conditions(),
+            "device": jax.devices()[0].device_kind,
+            "rounds": rounds,
+            "seed": seed,
+            "patience": patience,
+            "x64": x64,
+        }
+        super().__init__(path, header, "times of programs")
 
     def of(
         self,
@@ -129,12 +121,7 @@ class ProgramTimes:
 
     def close(self) -> None:
         """End the measuring process. The next measurement starts a new one."""
-        if self._worker is not None:
-            process, connection = self._worker
-            self._worker = None
-            connection.close()
-            process.kill()
-            process.join()
+        self._worker.close()
 
     def _keep(self, name: str, written: RewrittenProgram, program: Program) -> None:
         """Export a reference program once, unless it failed."""
@@ -145,73 +132,22 @@ class ProgramTimes:
         self, name: str, written: RewrittenProgram, program: Program, reference: str
     ) -> None:
         """Measure a program, interleaved with the reference if there is one."""
-        connection = self._ready()
+        self._worker.start()
         self.spent += 1
         beside = [self._references[reference]] if reference in self._references else []
         try:
-            found = self._ask(connection, [_exported(written, program), *beside])
+            exported = [_exported(written, program), *beside]
+            limit = self._patience * len(exported)
+            taken, *other = self._worker.run(
+                _seconds_of, exported, self._rounds, self._seed, seconds=limit
+            )
+        except (TimeoutError, WorkerError) as error:
+            self._fail(name, str(error))
         except Exception as error:  # any failure: a search continues with other programs
-            found = f"{type(error).__name__}: {error}"
-        row: dict[str, Any] = {"program": name, "seconds": None}
-        if not isinstance(found, str):
-            taken, *other = found
-            more = self.seconds[reference] / other[0] if other else 1.0
-            row["seconds"] = self.seconds[name] = taken * more
+            self._fail(name, f"{type(error).__name__}: {error}")
         else:
-            self.seconds[name] = math.inf
-            row["failure"] = self.failures[name] = found
-        if self._cache is not None:
-            self._cache.append(row)
-
-    def _ready(self) -> Connection:
-        """Return the connection to a process that is ready to measure."""
-        if self._worker is not None and not self._worker[0].is_alive():
-            self.close()  # so that the next program does not fail because of it
-        if self._worker is None:
-            spawn = multiprocessing.get_context("spawn")
-            ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(theirs, *self._asked), daemon=True)
-            process.start()
-            theirs.close()
-            self._worker = process, ours
-            try:
-                if not ours.poll(_STARTING):
-                    raise RuntimeError(f"no process that measures has started in {_STARTING} s")
-                ours.recv()
-            except EOFError as error:
-                self.close()
-                raise RuntimeError("the process that measures has died at its start") from error
-            except BaseException:
-                self.close()
-                raise
-        return self._worker[1]
-
-    def _ask(self, connection: Connection, exported: list[bytes]) -> list[float] | str:
-        """Return the times of programs, s, or the reason why they could not be measured."""
-        try:
-            connection.send(exported)
-            if connection.poll(self._patience * len(exported)):
-                answer: list[float] | str = connection.recv()
-                return answer
-            why = f"no answer within {self._patience} s"
-        except (EOFError, OSError):
-            why = "the process that measured it died"
-        except BaseException:  # an interrupt: else the next program would get this answer
-            self.close()
-            raise
-        self.close()
-        return why
-
-    def _read(self) -> None:
-        """Read the rows that were added to the file since the last call."""
-        for place, row in self._cache.rows() if self._cache else ():
-            name = row.get("program") if isinstance(row, dict) else None
-            if not isinstance(name, str) or not isinstance(row.get("seconds"), float | None):
-                raise ValueError(f"{place}: not the time of a program")
-            taken = row["seconds"]
-            self.seconds[name] = math.inf if taken is None else taken
-            if taken is None:
-                self.failures[name] = str(row.get("failure"))
+            more = self.seconds[reference] / other[0] if other else 1.0
+            self._add(name, taken * more)
 
 
 def end_to_end(
@@ -250,26 +186,23 @@ def _exported(written: RewrittenProgram, program: Program) -> bytes:
     return bytes(jax.export.export(jax.jit(written.run))(folded, *others).serialize())
 
 
-def _serve(
-    connection: Connection, rounds: int, seed: int, x64: bool, start: Callable[[], Any] | None
-) -> None:
-    """Measure programs that arrive on a connection, until it is closed."""
+def _prepare(x64: bool, start: Callable[[], Any] | None) -> None:
+    """Set up a process that measures programs."""
     jax.config.update("jax_enable_x64", x64)
     if start is not None:
         start()
-    connection.send("ready")
-    kept = lru_cache(_KEPT)(_call)
-    while True:
-        try:
-            first, *others = connection.recv()
-        except EOFError:
-            return
-        try:
-            calls = [_call(first, seed), *(kept(each, seed) for each in others)]
-            found = seconds({str(k): call for k, call in enumerate(calls)}, repeats=rounds)
-            connection.send(list(found.values()))
-        except Exception as error:
-            connection.send(f"{type(error).__name__}: {error}")
+
+
+def _seconds_of(exported: list[bytes], rounds: int, seed: int) -> list[float]:
+    """Return the times of a program and of its references, s."""
+    first, *references = exported
+    calls = [_call(first, seed), *(_reference_call(each, seed) for each in references)]
+    return list(seconds({str(k): call for k, call in enumerate(calls)}, repeats=rounds).values())
+
+
+@lru_cache(_KEPT)
+def _reference_call(sent: bytes, seed: int) -> Callable[[], Any]:
+    return _call(sent, seed)
 
 
 def _call(sent: bytes, seed: int) -> Callable[[], Any]:

@@ -1,6 +1,7 @@
 """The experiment of GO's tables, with settings so small that its figures mean nothing."""
 
 import dataclasses
+import io
 import json
 from contextlib import redirect_stdout
 from functools import cache, partial
@@ -27,6 +28,7 @@ from gopt.graph import padding
 from gopt.heuristics.solvers.metis import partition_by_time
 from gopt.search.result import SearchResult
 from gopt.systems import go, placeto
+from tests.measure.row_files import conditions, stored_rows
 
 pytestmark = pytest.mark.slow
 
@@ -117,9 +119,10 @@ def check(folder, known):
         assert (np.diff(history, axis=1) <= 0).all()
         np.testing.assert_allclose(history[:, 0], known.given[row["begun"]].makespan, rtol=1e-6)
         np.testing.assert_allclose(history[:, -1], found["cost"])
-        with np.load(folder / "small" / f"{method}.npz") as saved:
+        path = folder / "small" / f"{method}.sqlite"
+        assert conditions(path)["evaluations"] == 31
+        with np.load(io.BytesIO(stored_rows(path)[method])) as saved:
             decision = go.OpDecisions(*(saved[f"{method}|best {task}"] for task in go.TASKS))
-            assert json.loads(str(saved["about"]))["evaluations"] == 31
         ticks = float(cost_of(known.problem, decision, known.given[row["begun"]].order))
         assert tables.seconds_of(known.problem, ticks) == pytest.approx(
             min(found["cost"]), rel=1e-6
@@ -512,10 +515,10 @@ def test_what_a_search_reached_is_kept(tmp_path):
     decision = go.OpDecisions(*np.arange(9, dtype=np.int32).reshape(3, 3))
     history = np.array([[3.0, np.nan], [3.0, 2.0]])
     reached = Runs(history[:, 1], np.array([1, 21], np.int32), history, decision, 0.5)
-    folder, calls = tmp_path / "row", []
+    path, calls = tmp_path / "row" / "GO.sqlite", []
 
     def kept(about):
-        return kept_runs(Store(folder, about), "GO", lambda: {"GO": search()}, go.OpDecisions)["GO"]
+        return kept_runs(Store(path, about), "GO", lambda: {"GO": search()}, go.OpDecisions)["GO"]
 
     def search():
         calls.append(1)
@@ -530,13 +533,12 @@ def test_what_a_search_reached_is_kept(tmp_path):
         jax.tree.map(np.testing.assert_array_equal, found, reached)
         assert type(found.seconds) is float
     assert len(calls) == 2
-    with pytest.raises(ValueError, match=r"GO\.npz is of other .*, seeds = 2: expected 3; use"):
+    with pytest.raises(ValueError, match=r"GO\.sqlite has rows with seeds = 2, expected 3: use"):
         kept({"seeds": 3, "sizes": (1,)})
-    with pytest.raises(ValueError, match="alone = None: expected 1; use another folder"):
+    with pytest.raises(ValueError, match="alone = None, expected 1: use another file"):
         kept({"seeds": 2, "sizes": (1,), "alone": 1})
-    path = folder / "GO.npz"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"GO\.npz is unreadable"):
+    with pytest.raises(ValueError, match=r"GO\.sqlite is damaged"):
         kept({"seeds": 2, "sizes": (1,)})
 
 
@@ -554,7 +556,9 @@ def test_what_heuristics_place_is_kept(tmp_path, monkeypatch):
         assert list(map(type, found["METIS"][2:])) == [float, float]
     assert list(found) == ["expert", "METIS"] and len(calls) == 1
     other = problem._replace(capacity=problem.capacity - 1)
-    with pytest.raises(ValueError, match=r"heuristics\.npz is of .* problem = '\w+': expected"):
+    with pytest.raises(
+        ValueError, match=r"heuristics\.sqlite has rows with problem = '\w+', expected"
+    ):
         heuristics.kept(folder, other, None, ROW, 1)
 
 

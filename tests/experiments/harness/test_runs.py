@@ -70,11 +70,11 @@ def test_runs_come_back_as_they_were(tmp_path):
         return every
 
     for _ in range(2):
-        found = runs.kept_runs(Store(tmp_path, {"seed": 0}), "row", make, Point)
+        found = runs.kept_runs(Store(tmp_path / "rows.sqlite", {"seed": 0}), "row", make, Point)
         assert list(found) == list(every) and found["b, c"].seconds is None
         jax.tree.map(np.testing.assert_array_equal, found, every)
     assert made == [1]
-    with pytest.raises(ValueError, match=r"row\.npz is of other settings .*, seed = 0: expected 1"):
-        runs.kept_runs(Store(tmp_path, {"seed": 1}), "row", make, Point)
-    without = runs.kept_runs(Store(tmp_path, {}), "other", lambda: every)
+    with pytest.raises(ValueError, match=r"rows\.sqlite has rows with seed = 0, expected 1"):
+        runs.kept_runs(Store(tmp_path / "rows.sqlite", {"seed": 1}), "row", make, Point)
+    without = runs.kept_runs(Store(tmp_path / "others.sqlite", {}), "other", lambda: every)
     assert without["a"].best is None

@@ -208,7 +208,7 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys, monkeypatch):
     assert all(name in printed for name in ("pymoo", "layered", "first come", "mlp_mixer"))
     assert {path.name for path in tmp_path.iterdir()} == {
         *(f"{part}.{kind}" for part in throughput.PARTS for kind in ("md", "json")),
-        *("exponents.md", "settings.json", "rows"),
+        *("exponents.md", "settings.json", "rows.sqlite"),
     }
     found = {part: json.loads((tmp_path / f"{part}.json").read_text()) for part in throughput.PARTS}
     assert [r["population"] for r in found["populations"]] == [4]

@@ -13,7 +13,7 @@ from gopt.program.program import trace_program
 from gopt.rewriting import Matcher, Terms, terms_of_program
 from gopt.rewriting.cost import program_times
 from gopt.systems.xrlflow import ProgramTimes, end_to_end
-from tests.measure.cache_files import add_row, stored_rows
+from tests.measure.row_files import add_row, stored_rows
 
 
 def model(w, x):
@@ -69,21 +69,28 @@ def test_beside_another_a_time_is_the_ratio_of_both(monkeypatch):
     (after,) = {made for made in rewritten(terms, roots) if made != roots}
     times, asked = ProgramTimes(rounds=1), []
 
-    def answers(_, exported):
-        asked.append(len(exported))
-        return [2.0] if len(exported) == 1 else [3.0, 4.0]
+    class Answers:
+        def start(self):
+            pass
 
-    monkeypatch.setattr(times, "_ready", lambda: None)
-    monkeypatch.setattr(times, "_ask", answers)
+        def run(self, function, exported, *args, seconds):
+            asked.append(len(exported))
+            return [2.0] if len(exported) == 1 else [3.0, 4.0]
+
+    class Fails(Answers):
+        def run(self, *args, seconds):
+            raise TimeoutError("no")
+
+    monkeypatch.setattr(times, "_worker", Answers())
     taken = end_to_end(times, terms, traced, (0,), beside=roots)
     assert taken(after) == 2.0 * 3.0 / 4.0 and taken(roots) == 2.0
     assert asked == [1, 2] and times.spent == 2
     # What cannot be measured is no measure of others.
-    monkeypatch.setattr(times, "_ask", lambda *_: "no")
+    monkeypatch.setattr(times, "_worker", Fails())
     other, others, again = program(8)
     (after,) = {made for made in rewritten(other, others) if made != others}
     assert times.of(other, others, again, (0,)) == math.inf
-    monkeypatch.setattr(times, "_ask", answers)
+    monkeypatch.setattr(times, "_worker", Answers())
     assert times.of(other, after, again, (0,), beside=others) == 2.0
 
 
@@ -110,22 +117,14 @@ def test_programs_are_timed_beside_one_that_is_exported_once(monkeypatch):
 
 
 def test_what_others_are_timed_beside_is_compiled_once(monkeypatch):
-    asked, answers, compiled = [[b"one", b"base"], [b"two", b"base"]], [], []
-
-    class Asking:
-        def recv(self):
-            if not asked:
-                raise EOFError
-            return asked.pop(0)
-
-        send = answers.append
-
+    compiled = []
     monkeypatch.setattr(program_times, "_call", lambda sent, seed: compiled.append((sent, seed)))
     monkeypatch.setattr(
         program_times, "seconds", lambda calls, repeats: dict.fromkeys(calls, repeats)
     )
-    program_times._serve(Asking(), 5, 7, bool(jax.config.read("jax_enable_x64")), None)
-    assert answers == ["ready", [5, 5], [5, 5]]
+    program_times._reference_call.cache_clear()
+    for first in (b"one", b"two"):
+        assert program_times._seconds_of([first, b"base"], 5, 7) == [5, 5]
     assert compiled == [(b"one", 7), (b"base", 7), (b"two", 7)]
 
 
@@ -138,14 +137,14 @@ def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
         assert list(times.failures.values()) == ["no answer within 3.0 s"]
         # The next has a new process, which is killed while it measures.
         assert times.of(*program(), (0,)) < 1
-        process = times._worker[0]
+        process = times._worker._process
         threading.Timer(1.0, process.kill).start()
         assert times.of(*program(8, fn=endless), (0,)) == math.inf
-        assert list(times.failures.values())[1:] == ["the process that measured it died"]
+        assert list(times.failures.values())[1:] == ["the worker process died with exit code -9"]
         # One that is killed while it waits is no fault of the next program.
         assert times.of(*program(24), (0,)) < 1
-        times._worker[0].kill()
-        times._worker[0].join()
+        times._worker._process.kill()
+        times._worker._process.wait()
         assert times.of(*program(32), (0,)) < 1
         assert len(times.failures) == 2 and times.spent == 5
     finally:
@@ -154,7 +153,7 @@ def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
     again = ProgramTimes(path, rounds=1, patience=3.0)
     assert again.of(*program(fn=endless), (0,)) == math.inf and again.spent == 0
     assert again.failures == times.failures
-    assert stored_rows(path)[0]["failure"] == "no answer within 3.0 s"
+    assert next(iter(stored_rows(path).values()))["failure"] == "no answer within 3.0 s"
     with pytest.raises(ValueError, match=r"patience = 3.0, expected 120.0"):
         ProgramTimes(path, rounds=1)
 
@@ -162,7 +161,9 @@ def test_what_hangs_or_dies_is_recorded_and_skipped(tmp_path):
 @pytest.mark.slow
 def test_what_never_starts_is_told_and_not_recorded(tmp_path):
     times = ProgramTimes(tmp_path / "programs.sqlite", rounds=1, start=die)
-    with pytest.raises(RuntimeError, match="has died at its start"):
+    with pytest.raises(
+        RuntimeError, match="no worker process starts: the worker process died with exit code 3"
+    ):
         times.of(*program(), (0,))
     assert not times.seconds and not stored_rows(tmp_path / "programs.sqlite")
 
@@ -172,19 +173,14 @@ def test_an_answer_is_never_that_of_a_program_before(monkeypatch):
     times = ProgramTimes(rounds=1)
     try:
         assert times.of(*program(8), (0,)) < 1
-        connection = times._worker[1]
 
         class Interrupted:
-            def send(self, sent):
-                connection.send(sent)
-
-            def poll(self, _):
+            def get(self, timeout):
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(times, "_ready", Interrupted)
+        monkeypatch.setattr(times._worker, "_answers", Interrupted())
         with pytest.raises(KeyboardInterrupt):
             times.of(*program(1500), (0,))
-        monkeypatch.undo()
         assert times.of(*program(16), (0,)) < 1e-2
         assert len(times.seconds) == 2 and not times.failures
     finally:
@@ -233,13 +229,13 @@ def test_bad_settings_and_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="patience is nan"):
         ProgramTimes(patience=np.nan)
     path = tmp_path / "programs.sqlite"
-    ProgramTimes(path)
+    ProgramTimes(path)._add("a", 1.0)
     for other in ({"seed": 1}, {"rounds": 9}, {"patience": 5.0}):
         with pytest.raises(ValueError, match=next(iter(other))):
             ProgramTimes(path, **other)
-    for number, bad in enumerate(['{"program": "a", "seconds": "x"}', '{"seconds": 1.0}', "[]"]):
+    for number, bad in enumerate(['{"seconds": "x"}', '{"failure": 1.0}', "[]"]):
         path = tmp_path / f"{number}.sqlite"
         ProgramTimes(path)
         add_row(path, bad)
-        with pytest.raises(ValueError, match="row 1: not the time of a program"):
+        with pytest.raises(ValueError, match=r"row 1 is .*: expected one of times of programs"):
             ProgramTimes(path)
