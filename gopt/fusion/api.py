@@ -27,11 +27,12 @@ from gopt.fusion.search import (
 from gopt.graph.tracing import TracedGraph, from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
 from gopt.measure.comparison import choose
-from gopt.measure.drawn_values import DrawnArgumentsError, may_not_end, values_apart
+from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
 from gopt.program.arguments import keywords_are_options
 from gopt.program.effects import DropEffects, drop
+from gopt.program.equations import may_not_end
 from gopt.program.program import Program, check_one_device, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search_argument import Weights, check_search, load_policy
@@ -336,7 +337,7 @@ def _given(fn: Callable[..., Any], args: tuple[Any, ...], program: Program) -> t
         return random_arguments(leaf, next(seeds), for_timing=True)
 
     given = jax.tree.map(value, args)
-    if next(seeds) and may_not_end(program):
+    if next(seeds) and may_not_end(program.equations):
         try:
             values_apart([fn], program, [given])
         except DrawnArgumentsError as error:

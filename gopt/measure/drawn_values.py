@@ -10,7 +10,6 @@ import numpy as np
 
 from gopt.measure.equality import key_implementation
 from gopt.measure.worker import Worker, WorkerError
-from gopt.program.equations import all_equations
 from gopt.program.program import Program
 
 LIMIT = 60.0  # s, time limit to compile a function and run it on drawn arguments
@@ -18,11 +17,6 @@ LIMIT = 60.0  # s, time limit to compile a function and run it on drawn argument
 
 class DrawnArgumentsError(RuntimeError):
     """A function has no values on drawn arguments; the message says why."""
-
-
-def may_not_end(program: Program) -> bool:
-    """Return whether a program has a loop whose number of iterations depends on its arguments."""
-    return any(equation.primitive.name == "while" for equation in all_equations(program.equations))
 
 
 def values_apart(

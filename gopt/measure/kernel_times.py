@@ -17,6 +17,7 @@ from jax.extend.core import JaxprEqn
 from gopt.measure import isolated_kernel
 from gopt.measure.stored_times import StoredTimes
 from gopt.measure.timing import conditions
+from gopt.program.equations import may_not_end
 from gopt.program.program import Program
 from gopt.xla.calls import check_uninlined
 from gopt.xla.fused import kernel_of
@@ -107,6 +108,9 @@ class KernelTimes(StoredTimes):
         All new kernels are timed in interleaved rounds. So the times of one call stay comparable if
         the machine's speed changes.
 
+        A kernel with a `while` loop counts 0 and is not run: on drawn arguments it may not end. XLA
+        fuses no loop with other ops, so all configurations have the same one.
+
         Args:
           program: program whose equations the configurations group.
           configurations: equations of each kernel of each configuration; see `of`.
@@ -141,6 +145,8 @@ class KernelTimes(StoredTimes):
                 if inputs.places:
                     text += f" with {inputs.arrays} of {list(inputs.places)} in rotation"
                 texts[-1].append(text)
+                if may_not_end([equation]):
+                    self.seconds[text] = 0.0
                 if text not in self.seconds:
                     new.setdefault(text, (equation, inputs))
         if new:

@@ -52,6 +52,11 @@ def all_equations(equations: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
                     yield from all_equations(body.eqns)
 
 
+def may_not_end(equations: Iterable[JaxprEqn]) -> bool:
+    """Return whether a loop among equations has a number of iterations that depends on values."""
+    return any(equation.primitive.name == "while" for equation in all_equations(equations))
+
+
 def aval_of(atom: Atom) -> Any:
     """Return the abstract value (shape, dtype, size) of a variable or literal."""
     return atom.aval

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from gopt.measure.drawn_values import DrawnArgumentsError, may_not_end, values_apart
+from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
 from gopt.measure.equality import arguments_near, random_arguments
+from gopt.program.equations import may_not_end
 from gopt.program.program import Program
 
 DRAWS = 2
@@ -57,10 +58,11 @@ def compare(
     found = [] if has_shapes else _values(each, [given])
     note = ""
     try:
-        drawn = values_apart(each, program, draws) if may_not_end(program) else _values(each, draws)
-        found = [
-            mine + others for mine, others in zip(found or [[]] * len(each), drawn, strict=True)
-        ]
+        if may_not_end(program.equations):
+            drawn = values_apart(each, program, draws)
+        else:
+            drawn = _values(each, draws)
+        found = [a + b for a, b in zip(found or [[] for _ in each], drawn, strict=True)]
     except DrawnArgumentsError as error:
         if has_shapes:
             raise ValueError(f"shapes are given: expected arrays; {error}") from error

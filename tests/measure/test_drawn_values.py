@@ -7,7 +7,8 @@ import pytest
 from jax import lax
 
 from gopt.measure import drawn_values
-from gopt.measure.drawn_values import DrawnArgumentsError, may_not_end, values_apart
+from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
+from gopt.program.equations import may_not_end
 from gopt.program.program import trace_program
 
 X = jnp.arange(6.0).reshape(2, 3)
@@ -19,10 +20,12 @@ def halve(n, x):
 
 
 def test_loops_of_unknown_length_may_not_end():
-    assert may_not_end(trace_program(halve, 2, X))
-    assert may_not_end(trace_program(jax.jit(lambda n, x: lax.map(lambda y: halve(n, y), x)), 2, X))
+    assert may_not_end(trace_program(halve, 2, X).equations)
+    assert may_not_end(
+        trace_program(jax.jit(lambda n, x: lax.map(lambda y: halve(n, y), x)), 2, X).equations
+    )
     scan = trace_program(lambda x: lax.fori_loop(0, 3, lambda _, x: x * 2, x), X)
-    assert not may_not_end(scan)
+    assert not may_not_end(scan.equations)
 
 
 def test_values_are_those_of_the_functions():

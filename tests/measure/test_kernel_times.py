@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from gopt.cost.fusion.cost import kernels_of
 from gopt.cost.fusion.problem import prepare_fusion
@@ -294,3 +295,15 @@ def test_kernels_with_cold_inputs_are_others(monkeypatch):
     for bad in (-1, math.nan):
         with pytest.raises(ValueError, match=f"bytes_between is {bad}"):
             times.of(program, apart, cold=[1], bytes_between=bad)
+
+
+def test_loops_that_may_not_end_are_not_run():
+    def fn(n, x):
+        odd = lax.while_loop(lambda s: s[0] != 0, lambda s: (s[0] - 2, 2 * s[1]), (n, x))[1]
+        return jnp.tanh(odd) * x
+
+    program, (apart, together) = parts(fn, jnp.int32(1), X)
+    times = KernelTimes(rounds=1)
+    for each in (apart, together):
+        assert 0 < times.of(program, each) < 1
+    assert [seconds for text, seconds in times.seconds.items() if "while" in text] == [0.0]
