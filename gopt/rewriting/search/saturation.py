@@ -86,7 +86,8 @@ def saturate(
         def is_full(coming: set[int] = coming) -> bool:
             return len(graph.numbers) + len(coming) >= max_terms
 
-        every = list(graph.matches())
+        graph.look()
+        every = list(graph.matches(joins.may_pair))
         found = [each for each in every if is_alone(each.rule, each.bound, readers)]
         others_read |= len(found) < len(every)
         joining = joins.chosen(each for each in found if is_join(each.rule))
