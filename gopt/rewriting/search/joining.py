@@ -12,6 +12,7 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match
 from gopt.rewriting.rules.patterns import Apply, Bindings
 from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.search.alternatives import Alternatives
 from gopt.rewriting.search.queries import Side
 
 
@@ -60,9 +61,15 @@ class JoinSelection:
         ones.
     """
 
-    def __init__(self, terms: Terms, max_subset: int):
-        """Create a selection that tries all sets of at most `max_subset` terms."""
-        self._terms, self._max_subset = terms, max_subset
+    def __init__(self, terms: Terms, max_subset: int, alternatives: Alternatives):
+        """Create a selection.
+
+        Args:
+          terms: all terms.
+          max_subset: size of the largest sets of terms that are all tried.
+          alternatives: terms that are not joined with each other.
+        """
+        self._terms, self._max_subset, self._alternatives = terms, max_subset, alternatives
         self._sets: dict[Hashable, list[list[_Side]]] = {}  # whole sets, by shared inputs
         self._joined: dict[int, _Joined] = {}  # by joined term
         self._needs: list[int] = []  # bit set of each term's ancestors and itself
@@ -76,8 +83,10 @@ class JoinSelection:
           one: term that matches its first pattern.
           other: term that matches its second pattern.
         """
-        if self._joined.keys().isdisjoint((one.number, other.number)) or not is_join(rule):
+        if not is_join(rule):
             return True
+        if self._joined.keys().isdisjoint((one.number, other.number)):
+            return not self._alternatives.are(one.number, other.number)
         shared = _shared(rule)
         first, then = self._parts_of(one.number, shared), self._parts_of(other.number, shared)
         if first[-1] >= then[0]:
