@@ -6,6 +6,7 @@ for.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from gopt.rewriting.ir.terms import Terms
 
@@ -51,6 +52,22 @@ class Alternatives:
             self._home[number] = home if known is None else self._larger(known, home)
             if self._home[number] != known:
                 stack.extend(self._terms[number].inputs)
+
+    def regrouped(self, new: int) -> None:
+        """Record that a sum was made in another order: each sum in it stands where its parts meet.
+
+        Args:
+          new: the sum.
+        """
+        stack = [new]
+        while stack:
+            number = stack[-1]
+            parts = {i for i in self._terms[number].inputs if not self._terms.constant[i]}
+            if left := [] if number in self._home else parts - self._home.keys():
+                stack.extend(left)
+                continue
+            if stack.pop() not in self._home:
+                self._home[number] = reduce(self._meeting, sorted(self._home[i] for i in parts))
 
     def are(self, one: int, other: int) -> bool:
         """Return whether no program needs both of two terms."""

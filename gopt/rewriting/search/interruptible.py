@@ -26,7 +26,8 @@ def interruptible(call: Callable[[], T]) -> T:
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
+    while thread.is_alive():
+        thread.join(0.1)  # an interrupt may be noticed only here
     if errors:
         raise errors[0]
     return results[0]

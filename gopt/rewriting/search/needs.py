@@ -39,6 +39,14 @@ class Need(NamedTuple):
     has_constant: bool
     shared: tuple[str, ...]
 
+    @property
+    def shared_by(self) -> str | None:
+        """Return the commutative operator of both patterns, if one variable is an input of both."""
+        if not self.is_symmetric or self.one.operator not in COMMUTATIVE:
+            return None
+        both = set(self.one.inputs) & set(self.other.inputs)
+        return self.one.operator if any(isinstance(each, str) for each in both) else None
+
 
 def is_order(rule: Rule) -> bool:
     """Return whether a rule only changes the order of a sum or product of three parts."""
@@ -83,21 +91,6 @@ def needs_of(rules: Sequence[Rule], operator: str) -> list[Need]:
                     shared = sorted(_bindings(one, rule) & _bindings(other, rule))
                     found.append(Need(rule, one, other, symmetric, has_constant, tuple(shared)))
     return found
-
-
-def shares_parts(rules: Sequence[Rule], operator: str) -> bool:
-    """Return whether a rule reads one variable in two sums or products."""
-    for rule in rules:
-        if not is_order(rule):
-            read = [
-                set(filter(lambda each: isinstance(each, str), part.inputs))
-                for pattern in rule.source
-                for part in parts(pattern)
-                if part.operator == operator
-            ]
-            if any(a & b for k, a in enumerate(read) for b in read[:k]):
-                return True
-    return False
 
 
 class Symmetric:

@@ -13,12 +13,15 @@ Their sum is then one part in their place, and so on. "Sum" stands for either op
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, product
+from typing import Any
 
 from gopt.rewriting.ir.terms import Terms
+from gopt.rewriting.rules.patterns import Apply
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.egraph import EGraph
-from gopt.rewriting.search.needs import Classes, Need, is_order, needs_of, shares_parts
+from gopt.rewriting.search.needs import Classes, Need, is_order, needs_of
 
 _MOST_FORMS = 32  # forms that are tried for one sum
 
@@ -63,7 +66,7 @@ class Regrouping:
         self._terms, self._readers, self._is_alone = terms, readers, order.alone
         self._operator = order.source[0].operator
         self._needs = needs_of(rules, self._operator)
-        self._least_common = 1 if shares_parts(rules, self._operator) else 2
+        self._sharing = {need.shared_by for need in self._needs}
         self._num_read, self._made = 0, set[int]()
         # Forms of each sum, by its e-class. Those of terms that this class has not made are read
         # wherever the sum is a part of another one.
@@ -72,11 +75,14 @@ class Regrouping:
         self._partial = dict[int, Form]()  # parts of the sums of some parts
         self._is_compared = False  # whether sums of the program were compared with each other
 
-    def orders(self, graph: EGraph) -> Iterator[tuple[int, int]]:
+    def orders(
+        self, graph: EGraph, others: Sequence["Regrouping"] = ()
+    ) -> Iterator[tuple[int, int]]:
         """Yield sums with an equal term, each in an order that the e-graph lacks.
 
         Args:
           graph: e-graph, always the same.
+          others: sums of other operators in it.
         """
         self._read(graph.numbers[self._num_read :])
         self._num_read = len(graph.numbers)
@@ -86,12 +92,12 @@ class Regrouping:
         self._canonize(classes)
         self._expand()
         for root, forms in list(self._forms.items()):
-            for form in [form for form in forms if len(form) > 2]:
+            for form in list(forms):
                 for groups in chain(self._like(classes, root, form), self._apart(classes, form)):
                     yield from self._regrouped(classes, root, form, groups)
         if not self._is_compared:
             self._is_compared = True
-            for root, form, common in list(self._common()):
+            for root, form, common in list(self._common(others)):
                 if isinstance(common, int):
                     yield root, common
                 else:
@@ -160,20 +166,24 @@ class Regrouping:
         return is_new
 
     def _expand(self) -> None:
-        """Replace parts that are sums by their parts."""
+        """Replace parts of sums, and partial sums, by other parts that were read."""
         stack = [(root, form) for root, forms in self._forms.items() for form in forms]
+        within: dict[int, list[int]] = defaultdict(list)  # sums that have a part, or begin with it
+        for number in sorted(self._forms):
+            within[self._partial.get(number, (number,))[0]].append(number)
         while stack:
             root, form = stack.pop()
             if not self._forms[root][form]:
                 continue
-            for part in sorted(set(form) & self._forms.keys()):
-                if self._may_open(part):
-                    rest = list((Counter(form) - Counter([part])).elements())
-                    for inner, is_read in list(self._forms[part].items()):
-                        if is_read and part not in inner:
-                            then = tuple(sorted(chain(rest, inner)))
-                            if self._add(root, then, True):
-                                stack.append((root, then))
+            counts = Counter(form)
+            for number in chain(*(within[part] for part in counts)):
+                parts = Counter(self._partial.get(number, (number,)))
+                if number == root or not parts <= counts or not self._may_open(number):
+                    continue
+                for inner, is_read in list(self._forms[number].items()):
+                    then = tuple(sorted([*(counts - parts).elements(), *inner]))
+                    if is_read and number not in inner and self._add(root, then, True):
+                        stack.append((root, then))
 
     def _like(self, classes: Classes, root: int, form: Form) -> Iterator[list[list[int]]]:
         """Yield the groups of parts that go together as wholes, for each reason to group them."""
@@ -196,7 +206,7 @@ class Regrouping:
         """Yield disjoint groups of parts that a symmetric need has, with each group first."""
         keyed: dict[object, list[int]] = defaultdict(list)  # positions of parts
         for position, part in enumerate(form):
-            if need.rule.alone and self._readers.get(part, 0) > 1:
+            if not self._is_free(need, need.one, part):
                 continue
             for bound in classes.matches(need, 0, part):
                 key = tuple((name, bound[name]) for name in need.shared if name in bound)
@@ -224,7 +234,8 @@ class Regrouping:
                 if one == other:
                     continue
                 pair = [form[one], form[other]]
-                if need.rule.alone and any(self._readers.get(part, 0) > 1 for part in pair):
+                patterns = (need.one, need.other)
+                if not all(map(partial(self._is_free, need), patterns, pair)):
                     continue
                 if any(
                     True
@@ -233,26 +244,43 @@ class Regrouping:
                 ):
                     yield [pair]
 
-    def _common(self) -> Iterator[tuple[int, Form, int | list[int]]]:
+    def _is_free(self, need: Need, pattern: Any, part: int) -> bool:
+        """Return whether a rule may match a part: some rules need terms without other readers."""
+        is_inside = need.rule.alone and isinstance(pattern, Apply)
+        return not is_inside or self._readers.get(part, 0) <= 1
+
+    def _common(
+        self, others: Sequence["Regrouping"]
+    ) -> Iterator[tuple[int, Form, int | list[int]]]:
         """Yield sums with the parts that they share with another sum, or with an equal sum."""
+        read_by: dict[int, set[Form]] = defaultdict(set)  # sums that may share one part
+        for each in others:
+            if self._operator in each._sharing:
+                for form in chain(*each._forms.values()):
+                    for part in form:
+                        read_by[part].add(form)
         reading: dict[int, list[tuple[int, Form]]] = defaultdict(list)
         for root, forms in self._forms.items():
             for form, is_read in forms.items():
-                if is_read:
-                    for other, parts in sorted({each for part in form for each in reading[part]}):
-                        shared = list((Counter(form) & Counter(parts)).elements())
-                        if root != other and len(shared) == len(form) == len(parts):
-                            yield root, form, other
-                        elif root != other and len(shared) >= self._least_common:
-                            yield root, form, shared
-                            yield other, parts, shared
-                    for part in set(form):
-                        reading[part].append((root, form))
+                if not is_read:
+                    continue
+                for other, parts in sorted({each for part in form for each in reading[part]}):
+                    shared = list((Counter(form) & Counter(parts)).elements())
+                    is_enough = len(shared) > 1 or read_by[root] & read_by[other]
+                    if root != other and len(shared) == len(form) == len(parts):
+                        yield root, form, other
+                    elif root != other and is_enough:
+                        yield root, form, shared
+                        yield other, parts, shared
+                for part in set(form):
+                    reading[part].append((root, form))
 
     def _regrouped(
         self, classes: Classes, root: int, form: Form, groups: list[list[int]]
     ) -> Iterator[tuple[int, int]]:
         """Yield a sum with an equal term that adds the parts of each group first."""
+        if len(form) < 3:
+            return
         left = Counter(form) - Counter(chain.from_iterable(groups))
         parts = [*left.elements(), *map(self._total, groups)]
         then = tuple(sorted(map(classes.of, parts)))

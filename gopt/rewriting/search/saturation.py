@@ -156,13 +156,13 @@ class Saturation:
                 else:
                     self._alternatives.made(by)
         for sums in self._sums:
-            for old, new in sums.orders(self.graph):
+            for old, new in sums.orders(self.graph, self._sums):
                 if self._is_over():
                     return
                 if self._may_apply(sums.rule):
                     self.origin.setdefault(new, sums.rule)
                     self._add(old, new)
-                    self._alternatives.made({old: new})
+                    self._alternatives.regrouped(new)
 
     def _may_apply(self, rule: str) -> bool:
         """Count an application of a rule; return whether it was applied less often than allowed."""
