@@ -84,13 +84,10 @@ class Regrouping:
           graph: e-graph, always the same.
           others: sums of other operators in it.
         """
-        self._read(graph.numbers[self._num_read :])
-        self._num_read = len(graph.numbers)
-        if not (self._forms or self._new):
+        yield from self.equal(graph)
+        if not self._forms:
             return
         classes = Classes(self._terms, graph.numbers, graph.classes())
-        self._canonize(classes)
-        self._expand()
         for root, forms in list(self._forms.items()):
             for form in list(forms):
                 for groups in chain(self._like(classes, root, form), self._apart(classes, form)):
@@ -98,10 +95,24 @@ class Regrouping:
         if not self._is_compared:
             self._is_compared = True
             for root, form, common in list(self._common(others)):
-                if isinstance(common, int):
-                    yield root, common
-                else:
-                    yield from self._regrouped(classes, root, form, [common])
+                yield from self._regrouped(classes, root, form, [common])
+
+    def equal(self, graph: EGraph) -> Iterator[tuple[int, int]]:
+        """Yield pairs of sums of the same parts.
+
+        Args:
+          graph: e-graph, always the same.
+        """
+        self._read(graph.numbers[self._num_read :])
+        self._num_read = len(graph.numbers)
+        if self._forms or self._new:
+            self._canonize(graph.classes())
+            self._expand()
+        first = dict[Form, int]()
+        for root, forms in self._forms.items():
+            for form in forms:
+                if first.setdefault(form, root) != root:
+                    yield root, first[form]
 
     def _read(self, new: Sequence[int]) -> None:
         """Add the sums among new terms; sums inside of them are no sums of their own."""
@@ -129,20 +140,20 @@ class Regrouping:
         """Return whether a sum may be read as its parts."""
         return not self._is_alone or self._readers.get(number, 0) <= 1
 
-    def _canonize(self, classes: Classes) -> None:
+    def _canonize(self, classes: Mapping[int, int]) -> None:
         """Replace terms by the representatives of their e-classes, and add new sums."""
 
         def of(form: Form) -> Form:
-            return tuple(sorted(map(classes.of, form)))
+            return tuple(sorted(classes.get(part, part) for part in form))
 
-        self._partial = {classes.of(part): of(form) for part, form in self._partial.items()}
+        self._partial = {classes.get(part, part): of(form) for part, form in self._partial.items()}
         before, self._forms = self._forms, defaultdict(dict)
         for root, forms in before.items():
-            after = self._forms[classes.of(root)]
+            after = self._forms[classes[root]]
             for form, is_read in forms.items():
                 after[of(form)] = after.get(of(form), False) or is_read
         for root, form in self._new:
-            self._add(classes.of(root), of(form), True)
+            self._add(classes[root], of(form), True)
         self._new = []
 
     def _finest(self, form: Form) -> Form:
@@ -249,10 +260,8 @@ class Regrouping:
         is_inside = need.rule.alone and isinstance(pattern, Apply)
         return not is_inside or self._readers.get(part, 0) <= 1
 
-    def _common(
-        self, others: Sequence["Regrouping"]
-    ) -> Iterator[tuple[int, Form, int | list[int]]]:
-        """Yield sums with the parts that they share with another sum, or with an equal sum."""
+    def _common(self, others: Sequence["Regrouping"]) -> Iterator[tuple[int, Form, list[int]]]:
+        """Yield sums with the parts that they share with another sum."""
         read_by: dict[int, set[Form]] = defaultdict(set)  # sums that may share one part
         for each in others:
             if self._operator in each._sharing:
@@ -267,9 +276,7 @@ class Regrouping:
                 for other, parts in sorted({each for part in form for each in reading[part]}):
                     shared = list((Counter(form) & Counter(parts)).elements())
                     is_enough = len(shared) > 1 or read_by[root] & read_by[other]
-                    if root != other and len(shared) == len(form) == len(parts):
-                        yield root, form, other
-                    elif root != other and is_enough:
+                    if root != other and is_enough:
                         yield root, form, shared
                         yield other, parts, shared
                 for part in set(form):

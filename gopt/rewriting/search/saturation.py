@@ -121,6 +121,18 @@ class Saturation:
                 return
         self.stop_reason = f"there were {self._limits.rounds} rounds"
 
+    def are_equal(self, one: int, other: int) -> bool:
+        """Return whether two terms are in one e-class, or are once all sums are in one order.
+
+        Args:
+          one: term, which is added.
+          other: term, which is added.
+        """
+        self.graph.add((one, other))
+        self.graph.add(equal=[pair for sums in self._sums for pair in sums.equal(self.graph)])
+        classes = self.graph.classes()
+        return classes[one] == classes[other]
+
     def _is_full(self) -> bool:
         return len(self.graph.numbers) + len(self._coming) >= self._limits.max_terms
 
