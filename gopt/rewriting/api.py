@@ -71,7 +71,7 @@ def rewrite(
       search: name of a search, or a callable as `gopt.search_argument` describes.
         "taso": backtracking, as in TASO.
         "pet": partially equivalent forms of ops, as in PET, then "taso".
-        "tensat": equality saturation, as in Tensat; needs the extra `rewriting`.
+        "tensat": equality saturation, as in Tensat, for at most 120 s; needs the extra `rewriting`.
         "xrlflow": a trained agent; needs the extra `xrlflow`.
       weights: policy for "xrlflow": a file that `gopt.systems.xrlflow.save` wrote, or the pair that
         its `load` returns. By default the policy that ships.

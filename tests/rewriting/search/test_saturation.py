@@ -1,10 +1,6 @@
 """Saturation finds the cheapest of all programs that rules lead to."""
 
 import itertools
-import os
-import signal
-import threading
-import time
 from functools import partial
 
 import jax
@@ -13,6 +9,7 @@ import numpy as np
 import pytest
 
 import gopt
+from gopt.measure.worker import WorkerError
 from gopt.rewriting.ir.operators import Literal
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram
@@ -20,10 +17,9 @@ from gopt.rewriting.rules.matching import Matcher
 from gopt.rewriting.rules.patterns import apply, mul, relu
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
-from gopt.rewriting.search.saturation import Limits, saturate, saturating, saturation
+from gopt.rewriting.search.saturation import Limits, choice, saturate, saturating, saturation
+from gopt.rewriting.search.saturation.choice import choose
 from gopt.rewriting.search.saturation.egraph import EGraph
-from gopt.rewriting.search.saturation.extraction import choose
-from gopt.rewriting.search.saturation.interruptible import interruptible
 from gopt.rewriting.search.taso import backtracking
 from tests.reference import rewriting as reference
 from tests.rewriting.search.test_taso import (
@@ -418,16 +414,25 @@ def test_a_solver_without_time_returns_the_better_of_a_greedy_choice_and_the_pro
     assert choose(choices, {3}, costs, 0.0) == (shared, 1.0)
 
 
-def test_an_interrupt_ends_a_call_at_once_and_errors_are_passed_on():
-    begin = time.monotonic()
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        interruptible(partial(time.sleep, 5))
-    assert time.monotonic() - begin < 2
-    assert interruptible(lambda: 3) == 3
-    with pytest.raises(ZeroDivisionError):
-        interruptible(lambda: 1 / 0)
+class Failing:
+    """A worker without memory."""
+
+    def run(self, function, *args, seconds):
+        raise WorkerError("the worker process died")
+
+    def close(self):
+        pass
+
+
+def test_long_problems_are_solved_in_a_process_that_may_fail(monkeypatch):
+    monkeypatch.setattr(choice, "_SECONDS_HERE", 0.0)
+    choices = {0: {0: ()}, 1: {1: (0,), 11: ()}, 2: {2: (0,), 12: ()}, 3: {3: (1, 2), 13: (1,)}}
+    costs = {0: 5.0, 1: 1.0, 2: 1.0, 11: 7.0, 12: 4.0, 3: 1.0, 13: 4.0}
+    assert choose(choices, {3}, costs) == ({0: 0, 1: 1, 2: 2, 3: 3}, 0.0)
+    monkeypatch.setattr(choice, "Worker", Failing)
+    solved, gap = choose(choices, {3}, costs)
+    assert gap == 1.0
+    assert solved == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
 def test_terms_of_other_programs_count_as_new_where_they_are_made():

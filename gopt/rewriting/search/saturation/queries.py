@@ -57,13 +57,15 @@ def pairs(
     if not (ones and others):
         return
     shared = sorted(ones[0].bound.keys() & others[0].bound.keys() - {"inside"})
-    by: dict[tuple[Any, ...], list[Side]] = defaultdict(list)
+    by: dict[object, list[Side]] = defaultdict(list)  # by whether they are new, and bindings
     for other in others:
-        by[tuple(other.bound[name] for name in shared)].append(other)
+        key = tuple(other.bound[name] for name in shared)
+        by[False, key].append(other)
+        if other.is_new:
+            by[True, key].append(other)
     for one in ones:
-        for other in by.get(tuple(one.bound[name] for name in shared), ()):
-            is_new = one.is_new or other.is_new
-            if is_new and one.number != other.number and may_pair(rule, one, other):
+        for other in by.get((not one.is_new, tuple(one.bound[name] for name in shared)), ()):
+            if one.number != other.number and may_pair(rule, one, other):
                 inside = (*one.bound["inside"], *other.bound["inside"])
                 bound = {**one.bound, **other.bound, "inside": inside}
                 yield Match(rule, (one.number, other.number), bound)

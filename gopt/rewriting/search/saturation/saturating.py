@@ -14,8 +14,9 @@ from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.result import RewriteSearchResult
 from gopt.rewriting.search.saturation.alternatives import Alternatives
+from gopt.rewriting.search.saturation.choice import PROVEN
 from gopt.rewriting.search.saturation.egraph import EGraph
-from gopt.rewriting.search.saturation.extraction import PROVEN, cheapest
+from gopt.rewriting.search.saturation.extraction import cheapest
 from gopt.rewriting.search.saturation.joining import JoinSelection, is_join
 from gopt.rewriting.search.saturation.needs import Symmetric, is_order
 from gopt.rewriting.search.saturation.regrouping import regroupings
