@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +52,18 @@ class Rule:
         ):
             for name in names - known:
                 raise ValueError(f"{self.name!r} {what} {name!r}, of {sorted(known)}")
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Variables of all source patterns."""
+        return frozenset.intersection(*(frozenset(each.names()) for each in self.source))
+
+    @cached_property
+    def is_join(self) -> bool:
+        """Whether the rule replaces two terms by slices of one term."""
+        targets = [target for target in self.target if isinstance(target, Apply)]
+        slices = [target.inputs for target in targets if target.operator == "slice"]
+        return len(self.source) == len(slices) == 2 and slices[0] == slices[1]
 
 
 def both(

@@ -10,17 +10,10 @@ from typing import NamedTuple
 
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match
-from gopt.rewriting.rules.patterns import Apply, Bindings
+from gopt.rewriting.rules.patterns import Bindings
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.saturation.alternatives import Alternatives
 from gopt.rewriting.search.saturation.queries import Side
-
-
-def is_join(rule: Rule) -> bool:
-    """Return whether a rule replaces two terms by slices of one term."""
-    parts = [target for target in rule.target if isinstance(target, Apply)]
-    slices = [part.inputs for part in parts if part.operator == "slice"]
-    return len(rule.source) == len(slices) == 2 and slices[0] == slices[1]
 
 
 class _Joined(NamedTuple):
@@ -83,11 +76,11 @@ class JoinSelection:
           one: term that matches its first pattern.
           other: term that matches its second pattern.
         """
-        if not is_join(rule):
+        if not rule.is_join:
             return True
         if self._joined.keys().isdisjoint((one.number, other.number)):
             return not self._alternatives.are(one.number, other.number)
-        shared = _shared(rule)
+        shared = rule.shared
         first, then = self._parts_of(one.number, shared), self._parts_of(other.number, shared)
         if first[-1] >= then[0]:
             return False
@@ -135,14 +128,14 @@ class JoinSelection:
                 parts = _parts(sides)
                 is_first = self._joined.keys().isdisjoint(parts)
                 self._joined[term.inputs[0]] = _Joined(
-                    _shared(found.rule),
+                    found.rule.shared,
                     parts,
                     tuple(origin for side in sides for origin in side.origins),
                     is_first and parts in map(_parts, self._sets.get(self._of(found), ())),
                 )
 
     def _of(self, found: Match) -> Hashable:
-        return _key(_shared(found.rule), found.bound)
+        return _key(found.rule.shared, found.bound)
 
     def _is_whole(self, of: Hashable, numbers: tuple[int, ...]) -> bool:
         """Return whether terms are the first ones of a whole set."""
@@ -160,7 +153,7 @@ class JoinSelection:
             for i in terms[number].inputs:
                 needs[number] |= needs[i]
 
-        shared = _shared(found.rule)
+        shared = found.rule.shared
 
         def side(j: int) -> _Side:
             read = 0
@@ -172,12 +165,6 @@ class JoinSelection:
             return _Side(parts, joined.origins if joined else (number,), read)
 
         return side(0), side(1)
-
-
-def _shared(rule: Rule) -> frozenset[str]:
-    """Return the variables of the inputs that both terms of a joining rule share."""
-    one, other = (pattern.names() for pattern in rule.source)
-    return frozenset(one & other)
 
 
 def _key(shared: frozenset[str], bound: Bindings) -> Hashable:

@@ -17,8 +17,9 @@ from gopt.rewriting.search.saturation.alternatives import Alternatives
 from gopt.rewriting.search.saturation.choice import PROVEN
 from gopt.rewriting.search.saturation.egraph import EGraph
 from gopt.rewriting.search.saturation.extraction import cheapest
-from gopt.rewriting.search.saturation.joining import JoinSelection, is_join
+from gopt.rewriting.search.saturation.joining import JoinSelection
 from gopt.rewriting.search.saturation.needs import Symmetric, is_order
+from gopt.rewriting.search.saturation.queries import Side
 from gopt.rewriting.search.saturation.regrouping import regroupings
 
 
@@ -140,12 +141,12 @@ class Saturation:
         if not self.graph.look(self._is_over):
             return
         joining, others = [], []
-        for each in self.graph.matches(self._joins.may_pair):
+        for each in self.graph.matches(self._may_pair):
             if self._is_over():
                 return
             if not is_alone(each.rule, each.bound, self._readers):
                 self._others_read = True
-            elif is_join(each.rule):
+            elif each.rule.is_join:
                 joining.append(each)
             elif not self._symmetric.is_needless(each, self._readers):
                 others.append(each)
@@ -157,7 +158,7 @@ class Saturation:
                 self.origin.update((k, each.rule.name) for k in by.values() if k not in self.origin)
                 for old, new in by.items():
                     self._add(old, new)
-                if is_join(each.rule):
+                if each.rule.is_join:
                     self._joins.made(each, by)
                 else:
                     self._alternatives.made(by)
@@ -169,6 +170,9 @@ class Saturation:
                     self.origin.setdefault(new, orders.rule)
                     self._add(old, new)
                     self._alternatives.regrouped(new)
+
+    def _may_pair(self, rule: Rule, one: Side, other: Side) -> bool:
+        return not self._is_over() and self._joins.may_pair(rule, one, other)
 
     def _may_apply(self, rule: str) -> bool:
         """Count an application of a rule; return whether it was applied less often than allowed."""
