@@ -383,7 +383,7 @@ def test_the_best_so_far_is_returned_when_time_runs_out(monkeypatch):
     every = saturation(*program(*case)[:2], COST)
     assert "reproducible" not in every.stop_reason
     costs = []
-    for seconds in (0, 2, 100, 200, 400, 800, 100_000):
+    for seconds in (0, 2, 400, 1600, 5000, 10**9):
         monkeypatch.setattr(saturating, "time", Clock())
         terms, roots, whole = program(*case)
         found = saturation(terms, roots, COST, seconds=seconds)
@@ -392,7 +392,7 @@ def test_the_best_so_far_is_returned_when_time_runs_out(monkeypatch):
         is_cut = found.stop_reason.endswith(
             f"; cut after {seconds} s, so that the result is not reproducible"
         )
-        assert is_cut == (seconds < 10_000)
+        assert is_cut == (seconds < 10**9)
         ours = RewrittenProgram(terms, found.roots, whole, (0,))(*SQUARE)
         np.testing.assert_allclose(ours, recurrent(*SQUARE), rtol=1e-4, atol=1e-4)
     assert costs[0] == costs[1] == pytest.approx(before)
