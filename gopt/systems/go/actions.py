@@ -80,7 +80,7 @@ def log_prob(logits: Float32[jax.Array, "K 1+V"], action: Int32[jax.Array, "S K"
       logits: float32 `[K, 1 + V]`.
       action: int32 `[S, K]`.
     """
-    drawn = losses.categorical_log_prob(logits[None], action).sum(1)
+    drawn = jax.vmap(losses.categorical_log_prob, (None, 0))(logits, action).sum(1)
     none = losses.categorical_log_prob(logits, jnp.zeros(len(logits), jnp.int32)).sum()
     chosen = jnp.take_along_axis(logits[None], action[..., None], -1)[..., 0]
     score = jnp.sum(jnp.where(action == KEEP, 0, chosen), 1)
