@@ -30,7 +30,7 @@ def reinforce(
       baseline: estimates of the reward before the action was known, `[...]`, or one for all, `[]`.
 
     Raises:
-      ValueError: shapes differ, or there are no samples.
+      ValueError: shapes differ, or are empty.
 
     Source: Williams, "Simple statistical gradient-following algorithms for connectionist
     reinforcement learning", Machine Learning 8 (1992).
@@ -69,7 +69,7 @@ def baseline_error(reward: jax.Array, baseline: jax.Array) -> jax.Array:
       baseline: estimates of the rewards, `[...]`, or one for all, `[]`.
 
     Raises:
-      ValueError: shapes differ, or there are no rewards.
+      ValueError: shapes differ, or are empty.
     """
     reward, baseline = _same_shape(reward=reward, baseline=baseline)
     return jnp.mean((lax.stop_gradient(reward) - baseline) ** 2)
@@ -137,7 +137,7 @@ def log_ratio(
       old_log_prob: log-probabilities when they were taken, `[...]`; not trained through.
 
     Raises:
-      ValueError: shapes differ, or there are no actions.
+      ValueError: shapes differ, or are empty.
     """
     new, old = _same_shape(log_prob=log_prob, old_log_prob=old_log_prob)
     is_impossible = (new == -jnp.inf) & (old == -jnp.inf)
@@ -165,7 +165,7 @@ def ppo(
       clip: largest change of the ratio, ε, more than 0.
 
     Raises:
-      ValueError: shapes differ, there are no actions, or a concrete `clip` is out of range.
+      ValueError: shapes differ or are empty, or a concrete `clip` is out of range.
 
     Source: Schulman et al., "Proximal policy optimization algorithms", arXiv:1707.06347, eq. 7.
     """
@@ -199,7 +199,7 @@ def generalized_advantages(
       trace: decay of the trace, λ.
 
     Raises:
-      ValueError: shapes differ, there is no axis of steps, or a concrete `discount` or `trace` is
+      ValueError: shapes differ or are scalars, or a concrete `discount` or `trace` is
         not in 0..1.
 
     Source: Schulman et al., "High-dimensional continuous control using generalized advantage
