@@ -96,10 +96,10 @@ def shift(key: PRNGKeyArray, keys: Tree) -> Tree:
     """
     leaves, structure = jax.tree.flatten(keys)
     to_leaf, to_gene, to_scale, to_step = jax.random.split(key, 4)
-    chosen = jax.random.randint(to_leaf, (), 0, len(leaves))
-    scale = 10 ** jax.random.uniform(to_scale, minval=-3.0, maxval=0.0)
-    step = scale * jax.random.normal(to_step)
-    place = jax.random.uniform(to_gene)
+    chosen = jax.random.randint(to_leaf, (), 0, len(leaves), jnp.int32)
+    scale = 10 ** jax.random.uniform(to_scale, (), jnp.float32, -3.0, 0.0)
+    step = scale * jax.random.normal(to_step, (), jnp.float32)
+    place = jax.random.uniform(to_gene, (), jnp.float32)
 
     def moved(index: int, leaf: jax.Array) -> jax.Array:
         genes = jnp.ravel(leaf)
@@ -161,7 +161,8 @@ def tell(
     """
     assert_one_cost_per_candidate(keys, cost)
     count = len(cost)
-    chance = jnp.log(jax.random.uniform(key, (count,), minval=jnp.finfo(jnp.float32).tiny))
+    tiny = jnp.finfo(jnp.float32).tiny
+    chance = jnp.log(jax.random.uniform(key, (count,), jnp.float32, tiny))
     worse = cost - state.cost[:count]
     # Equal costs are always accepted: log(1) is at least 0, even at temperature zero.
     moves = worse <= -chance * temperature * jnp.abs(state.cost[:count])
@@ -224,7 +225,7 @@ def minimize(
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
     state = init(initial, cost(initial), settings=settings)
     steps, rest = divmod(evaluations - count, settings.chains)
-    cooling = jnp.linspace(0, 1, steps + 1)
+    cooling = jnp.linspace(0, 1, steps + 1, dtype=jnp.float32)
     temperatures = (
         settings.first_temperature
         * (settings.last_temperature / max(settings.first_temperature, 1e-30)) ** cooling

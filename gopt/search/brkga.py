@@ -134,8 +134,8 @@ def ask(
     e, p = settings.elites, settings.population
     children = p - e - settings.mutants
     to_elite, to_other, to_coin, to_mutant = jax.random.split(key, 4)
-    elite = jax.random.randint(to_elite, (children,), 0, e)
-    other = jax.random.randint(to_other, (children,), e, p)
+    elite = jax.random.randint(to_elite, (children,), 0, e, jnp.int32)
+    other = jax.random.randint(to_other, (children,), e, p, jnp.int32)
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
     coin = coins(to_coin, one, children, bias)
     mutants = proposal(uniforms(to_mutant, one, settings.mutants))

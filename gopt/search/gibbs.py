@@ -58,7 +58,7 @@ def visit(
     """
     _check(temperature, values)
     own = state.decisions[node]
-    others = (own + jnp.arange(1, values)) % values
+    others = (own + jnp.arange(1, values, dtype=jnp.int32)) % values
     candidates = jnp.repeat(state.decisions[None], values - 1, 0).at[:, node].set(others)
     costs = jnp.append(cost(candidates), state.cost)
     best = jnp.argmin(costs)
@@ -151,7 +151,7 @@ def minimize(
 
     first = state.best_cost
     visits, rest = divmod(evaluations - 1, values - 1)
-    state, found = lax.scan(step, state, jnp.arange(visits))
+    state, found = lax.scan(step, state, jnp.arange(visits, dtype=jnp.int32))
     history = jnp.concatenate([first[None], jnp.repeat(found, values - 1)])
     return DecisionResult(state.best, state.best_cost, jnp.pad(history, (0, rest), mode="edge"))
 

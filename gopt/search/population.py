@@ -60,8 +60,9 @@ def coins(key: PRNGKeyArray, template: Tree, count: int, bias: Tree | float) -> 
         size = math.prod(shape)
         words = jax.random.bits(key, (count, -(-size // 4)), jnp.uint32)
         drawn = lax.bitcast_convert_type(words, jnp.uint8).reshape(count, 4 * words.shape[1])
-        drawn = drawn[:, :size]
-        return drawn.reshape(count, *shape) < jnp.round(256 * jnp.asarray(bias)).astype(jnp.int32)
+        drawn = drawn[:, :size].astype(jnp.int32)
+        threshold = jnp.round(256 * jnp.asarray(bias, jnp.float32)).astype(jnp.int32)
+        return drawn.reshape(count, *shape) < jnp.broadcast_to(threshold, shape)[None]
 
     return jax.tree.map(flip, template, keys, biases)
 

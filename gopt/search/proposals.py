@@ -58,6 +58,6 @@ def from_quantiles(
     points = quantiles.shape[-1]
     position = u * (points - 1)
     below = jnp.minimum(position.astype(jnp.int32), points - 2)
-    low = jnp.ravel(quantiles)[row * points + below]
-    high = jnp.ravel(quantiles)[row * points + below + 1]
-    return low + (position - below) * (high - low)
+    start = jnp.expand_dims(row * points, tuple(range(u.ndim - jnp.ndim(row)))) + below
+    low, high = jnp.ravel(quantiles)[start], jnp.ravel(quantiles)[start + 1]
+    return low + (position - below.astype(position.dtype)) * (high - low)
