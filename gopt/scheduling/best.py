@@ -100,7 +100,7 @@ def improve(
 
     Composes with `jax.jit` and `jax.vmap`.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     before = tried(problem)
     before += 0 if initial.action is None else regal.schedules_compared(objective)

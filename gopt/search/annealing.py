@@ -15,10 +15,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.population import KeysCost, Tree, assert_one_cost_per_candidate, uniforms
+from gopt.search.population import (
+    KeysCost,
+    Tree,
+    assert_one_cost_per_candidate,
+    is_concrete,
+    uniforms,
+)
 
 Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to a neighbour
 
@@ -38,7 +45,7 @@ class Settings:
     last_temperature: float = 0.0005
 
     def __post_init__(self) -> None:
-        if self.chains < 1:
+        if not self.chains >= 1:
             raise ValueError(f"chains is {self.chains}: expected 1 at least")
         if not 0 <= self.last_temperature <= self.first_temperature < float("inf"):
             raise ValueError(
@@ -158,7 +165,13 @@ def tell(
       keys: a candidate for each of the first c chains, `[c, ...]`, c at most C.
       cost: their costs, `[c]`.
       temperature: temperature, as a share of a chain's cost.
+
+    Raises:
+      ValueError: a concrete `temperature` is negative.
+      AssertionError: there is not one cost per candidate.
     """
+    if is_concrete(temperature) and not np.all(np.asarray(temperature) >= 0):
+        raise ValueError(f"temperature is {temperature}: expected 0 at least")
     assert_one_cost_per_candidate(keys, cost)
     count = len(cost)
     tiny = jnp.finfo(jnp.float32).tiny
@@ -219,9 +232,13 @@ def minimize(
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)
     if initial is None:
-        initial = uniforms(to_init, template, max(1, min(settings.chains, evaluations)))
+        if not evaluations >= 1:
+            raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+        initial = uniforms(to_init, template, min(settings.chains, evaluations))
     count = len(jax.tree.leaves(initial)[0])
-    if evaluations < count:
+    if not count:
+        raise ValueError("initial has 0 candidates: expected 1 at least")
+    if not evaluations >= count:
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
     state = init(initial, cost(initial), settings=settings)
     steps, rest = divmod(evaluations - count, settings.chains)

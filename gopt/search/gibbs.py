@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Int32, PRNGKeyArray
 
-from gopt.search.population import DecisionCost, DecisionResult
+from gopt.search.population import DecisionCost, DecisionResult, is_concrete
 
 
 class State(NamedTuple):
@@ -133,12 +133,12 @@ def minimize(
 
     Raises:
       ValueError: `evaluations` is less than one, `values` is less than two, or a concrete
-        `num_nodes` or `temperature` is not positive.
+        `num_nodes` or `temperature` is out of range.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if not isinstance(num_nodes, jax.Array) and num_nodes < 1:
-        raise ValueError(f"num_nodes is {num_nodes}: expected 1 at least")
+    if is_concrete(num_nodes) and not 1 <= num_nodes <= len(nodes):
+        raise ValueError(f"num_nodes is {num_nodes}: expected 1..{len(nodes)}")
     _check(temperature, values)
     state = init(start, cost)
 
@@ -157,8 +157,7 @@ def minimize(
 
 
 def _check(temperature: jax.Array | float, values: int) -> None:
-    if values < 2:
+    if not values >= 2:
         raise ValueError(f"values is {values}: expected 2 at least")
-    # A JAX array may be a tracer.
-    if not isinstance(temperature, jax.Array) and not np.all(np.asarray(temperature) > 0):
+    if is_concrete(temperature) and not np.all(np.asarray(temperature) > 0):
         raise ValueError(f"temperature is {temperature}: expected more than 0")

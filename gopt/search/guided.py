@@ -52,7 +52,7 @@ class Settings:
             raise ValueError(f"rest_share is {self.rest_share}: expected 0 <= rest_share < 1")
         if not self.patience_share >= 0:
             raise ValueError(f"patience_share is {self.patience_share}: expected 0 at least")
-        if self.guide_interval < 1:
+        if not self.guide_interval >= 1:
             raise ValueError(f"guide_interval is {self.guide_interval}: expected 1 at least")
 
 
@@ -211,7 +211,7 @@ def check_budget(evaluations: int, moves: Sequence[Move]) -> None:
     Raises:
       ValueError: `evaluations` is less than one, or `moves` is empty.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     if not moves:
         raise ValueError("moves is empty: expected one at least")

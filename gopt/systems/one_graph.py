@@ -92,7 +92,7 @@ class Training:
         Raises:
           ValueError: `steps` is less than one.
         """
-        if steps < 1:
+        if not steps >= 1:
             raise ValueError(f"steps is {steps}: expected 1 at least")
         to_init, to_run = jax.random.split(key)
         settings = self.settings_for(settings, steps)
@@ -134,7 +134,7 @@ class Training:
         before = int(self.is_start_costed)
         each = self.step_evaluations(inputs, settings)
         steps = (evaluations - before) // each
-        if steps < 1:
+        if not steps >= 1:
             raise ValueError(
                 f"evaluations is {evaluations}: expected {before + each} at least, for one step"
             )

@@ -42,6 +42,7 @@ class Sampling:
             raise ValueError(f"chains is {self.chains}: expected an even number")
         check_numbers(self, "records", at_least=1)
         check_numbers(self, "sweep", above=0, at_most=1)
+        check_numbers(self, "hottest", above=0)
         check_numbers(self, "coldest", above=0, at_most=self.hottest)
 
 

@@ -155,7 +155,7 @@ def best_of(
     Raises:
       ValueError: `evaluations` is less than two.
     """
-    if evaluations < 2:
+    if not evaluations >= 2:
         raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
 
