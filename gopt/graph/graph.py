@@ -151,7 +151,7 @@ def from_arrays(
     Raises:
       ValueError: a row is invalid. The message names the field and the index (see `check`).
     """
-    if num_ops < 1:
+    if not num_ops >= 1:
         raise ValueError(f"num_ops is {num_ops}: a graph needs at least one op")
     tensor, consumer = np.asarray(tensor, np.int64).ravel(), np.asarray(consumer, np.int64).ravel()
     if tensor.shape != consumer.shape:

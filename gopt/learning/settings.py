@@ -4,7 +4,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -38,13 +38,14 @@ def check_numbers(
     given = [
         (text.format(bound), bound, holds) for text, bound, holds in bounds if bound is not None
     ]
-    expected = " and ".join(text for text, _, _ in given)
+    expected = " and ".join(text for text, _, _ in given) or "a finite number"
     types = {field.name: field.type for field in dataclasses.fields(settings)}
     for name in names:
         value = getattr(settings, name)
         if types[name] is int and not isinstance(value, Integral):
             raise ValueError(f"{name} is {value}: expected a whole number, {expected}")
-        if not math.isfinite(value) or not all(holds(value, bound) for _, bound, holds in given):
+        is_number = isinstance(value, Real) and math.isfinite(value)
+        if not is_number or not all(holds(value, bound) for _, bound, holds in given):
             raise ValueError(f"{name} is {value}: expected {expected}")
 
 

@@ -101,14 +101,14 @@ def run(
       ValueError: `checkpoint_every` is less than 1, or the folder holds the checkpoints of another
         or of a longer run.
     """
-    if checkpoint_every < 1:
+    if not checkpoint_every >= 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
     kept = None if folder is None else _Folder(Path(folder), dict(described or {}))
     done, history = 0, list[dict[str, float]]()
     try:
         if kept is not None:
             done, carry, history = kept.restore(carry)
-            if done > steps:
+            if not done <= steps:
                 raise ValueError(f"steps is {steps}: the folder holds a run of {done} steps")
         with _bar(label, done, steps) as advance:
             for index in range(done, steps):

@@ -215,7 +215,7 @@ def timer(
 
 def check_repeats(repeats: int) -> None:
     """Raise `ValueError` if `repeats` is less than 1. Check early, before expensive work starts."""
-    if repeats < 1:
+    if not repeats >= 1:
         raise ValueError(f"repeats is {repeats}: expected 1 at least")
 
 

@@ -252,7 +252,7 @@ def unroll(program: Program, *, max_trips: int) -> Program:
     Raises:
       ValueError: `max_trips` is negative.
     """
-    if max_trips < 0:
+    if not max_trips >= 0:
         raise ValueError(f"max_trips is {max_trips}, expected 0 or more")
     return replace(
         _program(inline(program.jaxpr(), max_trips=max_trips)),

@@ -215,9 +215,9 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if confirm < 0:
+    if not confirm >= 0:
         raise ValueError(f"confirm is {confirm}: expected 0 at least")
     if isinstance(hardware, str):
         if hardware not in PRESETS:

@@ -100,7 +100,7 @@ def improve(
 
     Composes with `jax.jit` and `jax.vmap`.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     before = tried(problem)
     before += 0 if initial.action is None else regal.schedules_compared(objective)
@@ -142,8 +142,10 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
     if side is None:
         side = op_coordinates(problem, 2).T
     settings = regal.Settings()
-    found = np.zeros((problem.shape.ops, len(regal.PLACES)))
-    share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
+    found = np.zeros((problem.shape.ops, len(regal.PLACES)), np.float32)
+    share = np.zeros(
+        problem.shape.ops, np.float32
+    )  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * side[:n]
     turn = relative_positions(problem, order)[:n]
@@ -219,21 +221,22 @@ def neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
     d = problem.num_devices
     is_plain = keys.transfer is not None
     to_kind, to_op, to_scale, to_step, to_device, to_pin = jax.random.split(key, 6)
-    op = jax.random.randint(to_op, (), 0, problem.num_ops)
+    op = jax.random.randint(to_op, (), 0, problem.num_ops, jnp.int32)
     # From one place in the order to anywhere.
-    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale)
-    step = scale * jax.random.normal(to_step)
+    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale, dtype=jnp.float32)
+    step = scale * jax.random.normal(to_step, dtype=jnp.float32)
     priority = keys.priority.at[op].set(annealing.reflect(keys.priority[op] + step))
     moved = [keys._replace(priority=priority)]
     if d > 1:
-        row = jax.nn.one_hot(jax.random.randint(to_device, (), 0, d), d)
-        row = row * (is_plain | (jax.random.uniform(to_pin) >= UNPINNED))
+        device = jax.random.randint(to_device, (), 0, d, jnp.int32)
+        is_pinned = is_plain | (jax.random.uniform(to_pin, dtype=jnp.float32) >= UNPINNED)
+        row = jnp.where(is_pinned, jax.nn.one_hot(device, d, dtype=jnp.float32), 0)
         moved.append(keys._replace(device=keys.device.at[op].set(row)))
     if d > 1 and is_plain:
         # A transfer that there is, most likely: to where one of the readers of its tensor runs.
-        use = jax.random.randint(to_op, (), 0, jnp.maximum(problem.num_uses, 1))
+        use = jax.random.randint(to_op, (), 0, jnp.maximum(problem.num_uses, 1), jnp.int32)
         there = problem.tensor[use], jnp.argmax(keys.device[problem.consumer[use]])
         transfer = keys.transfer.at[there].set(annealing.reflect(keys.transfer[there] + step))
         moved.append(keys._replace(transfer=transfer))
-    kind = jax.random.randint(to_kind, (), 0, len(moved))
+    kind = jax.random.randint(to_kind, (), 0, len(moved), jnp.int32)
     return jax.tree.map(lambda *leaves: lax.select_n(kind, *leaves), *moved)

@@ -19,7 +19,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.population import KeysCost, Tree, assert_one_cost_per_candidate, coins, uniforms
+from gopt.search.population import (
+    KeysCost,
+    Tree,
+    assert_one_cost_per_candidate,
+    check_probabilities,
+    coins,
+    uniforms,
+)
 
 Proposal = Callable[[Tree], Tree]  # one uniform in [0, 1) per gene, to keys of mutants
 
@@ -41,6 +48,10 @@ class Settings:
     mutants: int = 10
 
     def __post_init__(self) -> None:
+        if not self.population >= 2:
+            raise ValueError(
+                f"population is {self.population}: expected 2 at least, an elite and another"
+            )
         if not 0 < self.elites < self.population:
             raise ValueError(f"elites is {self.elites}: expected 1..{self.population - 1}")
         if not 0 <= self.mutants <= self.population - self.elites:
@@ -109,7 +120,7 @@ def init(
         return population
     count = len(jax.tree.leaves(initial)[0])
     if count > settings.population:
-        raise ValueError(f"given has {count} candidates: expected {settings.population} at most")
+        raise ValueError(f"initial has {count} candidates: expected {settings.population} at most")
     return jax.tree.map(lambda drawn, own: drawn.at[:count].set(own), population, initial)
 
 
@@ -130,12 +141,15 @@ def ask(
       proposal: distribution of the genes of mutants.
       bias: probability that a gene comes from the elite parent, rounded to a 256th; one number, or
         a pytree like the keys whose leaves broadcast against one candidate.
+
+    Raises:
+      ValueError: a concrete `bias` is not in 0..1.
     """
     e, p = settings.elites, settings.population
     children = p - e - settings.mutants
     to_elite, to_other, to_coin, to_mutant = jax.random.split(key, 4)
-    elite = jax.random.randint(to_elite, (children,), 0, e)
-    other = jax.random.randint(to_other, (children,), e, p)
+    elite = jax.random.randint(to_elite, (children,), 0, e, jnp.int32)
+    other = jax.random.randint(to_other, (children,), e, p, jnp.int32)
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
     coin = coins(to_coin, one, children, bias)
     mutants = proposal(uniforms(to_mutant, one, settings.mutants))
@@ -217,13 +231,15 @@ def minimize(
       The best candidate, its cost, the history and the last generation.
 
     Raises:
-      ValueError: `evaluations` is less than one, or less than the number of given candidates.
+      ValueError: `evaluations` is less than one, or less than the number of given candidates; or a
+        concrete `bias` is not in 0..1.
       AssertionError: `cost` does not return one cost per candidate.
     """
     settings = settings or Settings()
+    check_probabilities(bias, "bias")  # also if the budget makes no offspring
     p = settings.population
     count = 0 if initial is None else len(jax.tree.leaves(initial)[0])
-    if evaluations < max(1, count):
+    if not evaluations >= max(1, count):
         raise ValueError(f"evaluations is {evaluations}: expected {max(1, count)} at least")
 
     run = partial(_run, template=template, settings=settings, proposal=proposal, bias=bias)

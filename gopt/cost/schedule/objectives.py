@@ -44,7 +44,9 @@ def objective(problem: Problem, cost: Cost, name: str) -> Float32[jax.Array, " .
     if name == "makespan":
         return cost.makespan.astype(jnp.float32)
     capacity = jnp.asarray(problem.capacity)
-    excess = jnp.maximum(cost.peak - capacity, 0) / jnp.maximum(capacity, 1).astype(jnp.float32)
+    capacity = jnp.broadcast_to(capacity, cost.peak.shape)
+    excess = jnp.maximum(cost.peak - capacity, 0).astype(jnp.float32)
+    excess = excess / jnp.maximum(capacity, 1).astype(jnp.float32)
     worst = jnp.max(excess, axis=-1)
     return jnp.where(worst > 0, MAX_TICKS * (1 + worst), cost.makespan.astype(jnp.float32))
 

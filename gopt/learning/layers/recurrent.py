@@ -54,4 +54,4 @@ class Feedback(nn.Module):
             row = row + state @ moves
             return jnp.tanh(state @ kept + row @ told), row
 
-        return lax.scan(step, jnp.zeros(self.width), base)[1]
+        return lax.scan(step, jnp.zeros(self.width, jnp.float32), base)[1]

@@ -242,7 +242,7 @@ def partial_equivalence(
     Raises:
       ValueError: `alpha` is less than 1, or `budget` or `rounds` is less than 0.
     """
-    if rounds < 0:
+    if not rounds >= 0:
         raise ValueError(f"rounds is {rounds}: expected 0 at least")
     prices = TermCosts(terms, cost)
     best = backtracking(terms, roots, cost, rules, alpha=alpha, budget=budget)

@@ -73,7 +73,7 @@ def saturate(
         "max_terms": max_terms,
     }
     for name, limit in limits.items():
-        if limit < 0:
+        if not limit >= 0:
             raise ValueError(f"{name} is {limit}: expected 0 at least")
     graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, max_subset), dict[int, str]()
     # A new term may have other readers in each program: it counts as alone.

@@ -54,7 +54,7 @@ def backtracking(
     Raises:
       ValueError: `alpha` is less than 1, or `budget` is less than 0.
     """
-    if alpha < 1 or budget < 0:
+    if not (alpha >= 1 and budget >= 0):
         raise ValueError(f"alpha is {alpha}, budget {budget}: expected 1 and 0 at least")
     matcher, prices = Matcher(terms, rules), TermCosts(terms, cost)
     # Larger programs are dropped, as in TASO.

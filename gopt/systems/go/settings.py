@@ -58,7 +58,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_numbers(self, "rounds", "heads", "segment", "iterations", "epochs", at_least=1)
         check_numbers(self, "width", "samples", at_least=2)  # samples are compared
-        check_numbers(self, "layers", "task_layers", at_least=0)
+        check_numbers(self, "layers", "task_layers", "entropy", at_least=0)
         check_numbers(self, "explore", above=0, below=1)
         check_numbers(
             self,

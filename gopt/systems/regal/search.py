@@ -70,7 +70,7 @@ def elite_bias(problem: Problem, action: Action, settings: Settings) -> Keys:
     Genes of an op share its chance. Genes of a transfer share the chance of the tensor's first
     reader, at whose priority it is sent.
     """
-    chance = 0.5 + 0.5 * (action.elite_bias + 0.5) / settings.bins
+    chance = 0.5 + 0.5 * (action.elite_bias.astype(jnp.float32) + 0.5) / settings.bins
     return Keys(chance[:, None], chance, chance[_first_reader(problem)][:, None])
 
 

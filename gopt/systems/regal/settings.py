@@ -83,8 +83,11 @@ class Settings:
         check_choice(self, "network", NETWORKS)
         check_choice(self, "head", HEADS)
         check_numbers(self, "bins", "width", "rounds", "steps", at_least=1)
-        check_numbers(self, "trust", at_least=0, at_most=1)
+        shares = ("trust", "device_deviation", "priority_deviation")
+        check_numbers(self, *shares, at_least=0, at_most=1)
+        check_numbers(self, "lean", "follow")
         check_numbers(self, "heavy_share", "exploration", "advantage_floor", above=0)
+        check_numbers(self, "learning_rate", above=0)
 
 
 def is_led(settings: Settings) -> Bool[np.ndarray, " L"]:

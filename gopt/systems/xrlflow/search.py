@@ -40,7 +40,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
     Raises:
       ValueError: `episodes` is less than 1.
     """
-    if episodes < 1:
+    if not episodes >= 1:
         raise ValueError(f"episodes is {episodes}: expected 1 at least")
     every = dataclasses.replace(settings, every=1)
     choose = policy(settings)
