@@ -1,10 +1,17 @@
-"""Write files completely or not at all."""
+"""Read and write files completely or not at all."""
 
 import contextlib
+import json
+import math
 import os
-import tempfile
+import secrets
+import stat
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 
 @contextlib.contextmanager
@@ -13,15 +20,96 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Parent folders are created. If the block raises, `path` stays unchanged and the temporary file
     is removed. The temporary name keeps the suffix of `path`, because writers choose formats by it.
+    It is hidden, and of this call alone. A symbolic link stays, and the file that it names is
+    written. An old file keeps its permissions; a new one has those of the umask.
+
+    Raises:
+      OSError: the file cannot be written, or `path` is a folder, a device or a pipe.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    mode = path.stat().st_mode if path.exists() else None
+    if mode is not None and not stat.S_ISREG(mode):
+        raise OSError(f"{path} is a folder, a device or a pipe: expected a file, or a new name")
+    temporary = path.with_name(f".{path.stem[:100]}-{secrets.token_hex(8)}{path.suffix}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
-        temporary.chmod(0o644)
+        if mode is not None:
+            temporary.chmod(stat.S_IMODE(mode))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Return the arrays of an `.npz` file by name. The file is closed in any case.
+
+    Raises:
+      FileNotFoundError: the file does not exist.
+      ValueError: the file is truncated, or not an archive of arrays.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    with open(path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    name = member.filename.removesuffix(".npy")
+                    if name in arrays:
+                        raise ValueError(f"{name} is in it twice")
+                    arrays[name] = _read_array(archive, member)
+        except Exception as error:  # zipfile, zlib and NumPy raise many kinds for damaged files
+            raise ValueError(f"no archive of arrays, or truncated: {error}") from error
+    return arrays
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Return an array of an archive; its size is checked before any memory is allocated."""
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{member.filename} has version {version}: expected (1, 0) or (2, 0)")
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, is_fortran, dtype = read_header(stream)
+        size, expected = member.file_size - stream.tell(), math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0 or size != expected:
+            raise ValueError(
+                f"{member.filename} has {size} bytes, shape {shape} and dtype {dtype}: expected as "
+                "many bytes as the shape says, and no Python objects"
+            )
+        content = bytearray(stream.read())
+    return np.ndarray(shape, dtype, content, order="F" if is_fortran else "C")
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Return a JSON object. Numbers must be finite, and keys unique.
+
+    Raises:
+      ValueError: the text is no JSON, or something else. The message says where, if it can.
+    """
+
+    def number(digits: str) -> float:
+        if not math.isfinite(value := float(digits)):
+            raise ValueError(f"{digits} is in it: expected a finite number")
+        return value
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"{twice!r} is twice in an object: expected each key once")
+        return found
+
+    try:
+        value = json.loads(
+            text, parse_float=number, parse_constant=number, object_pairs_hook=unique
+        )
+    except RecursionError:
+        raise ValueError("values are nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"a JSON {type(value).__name__}: expected an object")
+    return value
