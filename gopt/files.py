@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+_MAX_DEPTH = 100  # of JSON values in others
+
 
 @contextlib.contextmanager
 def write_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -21,7 +23,7 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     Parent folders are created. If the block raises, `path` stays unchanged and the temporary file
     is removed. The temporary name keeps the suffix of `path`, because writers choose formats by it.
     It is hidden, and of this call alone. A symbolic link stays, and the file that it names is
-    written. An old file keeps its permissions; a new one has those of the umask.
+    written. An old file keeps its permissions; the umask decides about a new one.
 
     Raises:
       OSError: the file cannot be written, or `path` is a folder, a device or a pipe.
@@ -89,7 +91,7 @@ def parse_object(text: str) -> dict[str, Any]:
     """Return a JSON object. Numbers must be finite, and keys unique.
 
     Raises:
-      ValueError: the text is no JSON, or something else. The message says where, if it can.
+      ValueError: the text is not JSON, or holds another value. The message says where, if it can.
     """
 
     def number(digits: str) -> float:
@@ -112,4 +114,10 @@ def parse_object(text: str) -> dict[str, Any]:
         raise ValueError("values are nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"a JSON {type(value).__name__}: expected an object")
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
+    if level:
+        raise ValueError("values are nested too deeply")
     return value

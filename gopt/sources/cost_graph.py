@@ -9,7 +9,7 @@ cost graphs that TensorFlow 1 writes. Fields are read as in `cost_graph.proto`, 
   counts; pass the times to `gopt.cost.schedule.problem.prepare(..., seconds=...)`.
 - TensorFlow writes -1 for a size or time that it never measured, because the op did not run. It
   counts 0.
-- Ids are those of a partition, the ops of one device. A partition begins at a second `_SOURCE`, or
+- Ids are unique in a partition, the ops of one device. A partition begins at a second `_SOURCE`, or
   where the first id comes again under another name. Partitions are not connected: the text does
   not say which op receives the tensor that another one sends.
 - An output is a tensor of `size` bytes. An alias holds no memory: its consumers also read the
@@ -246,7 +246,7 @@ def _is_input(node: _Node, nodes: list[_Node]) -> bool:
 
 
 def _ends(nodes: list[_Node]) -> dict[Ref, Ref]:
-    """Return the tensor at the end of the aliases of each output: itself if it is no alias."""
+    """Return the tensor at the end of the aliases of each output, or else itself."""
     stated = any("alias_input_port" in o.values for node in nodes for o in node.outputs)
     aliases: dict[Ref, Ref] = {}
     for index, node in enumerate(nodes):
