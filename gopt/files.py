@@ -7,13 +7,14 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 _MAX_DEPTH = 100  # of JSON values in others
+_TOO_LARGE = 2**63  # for a number of bytes or seconds
 
 
 @contextlib.contextmanager
@@ -121,3 +122,56 @@ def parse_object(text: str) -> dict[str, Any]:
     if level:
         raise ValueError("values are nested too deeply")
     return value
+
+
+def read_fields(
+    row: Mapping[str, Any], kinds: Mapping[str, Any], where: str = ""
+) -> dict[str, Any]:
+    """Return the values of a JSON object, with tuples in place of lists.
+
+    Args:
+      row: the object.
+      kinds: kind of each field: `str`, `bool`, `dict`, `list`, `object` (any value), `float` (a
+        number, not negative), a range (a whole number in it), `[kind]` (a list of it), or
+        `(None, kind)` (the value may be null).
+      where: place of the object, to name in errors.
+
+    Raises:
+      ValueError: a field is missing, unknown, or of another kind. The message names it.
+    """
+    for name in (*kinds, *row):
+        if name not in row:
+            raise ValueError(f"{where}{name} is missing")
+        if name not in kinds:
+            raise ValueError(f"{where}{name} is unknown: expected {', '.join(kinds)}")
+    return {name: read_value(row[name], kind, f"{where}{name}") for name, kind in kinds.items()}
+
+
+def read_value(value: Any, kind: Any, where: str) -> Any:
+    """Return a JSON value of a kind, see `read_fields`.
+
+    Raises:
+      ValueError: the value is of another kind. The message names the place.
+    """
+    if isinstance(kind, tuple):
+        return None if value is None else read_value(value, kind[1], where)
+    if isinstance(kind, list):
+        if isinstance(value, list):
+            return tuple(read_value(v, kind[0], f"{where}[{k}]") for k, v in enumerate(value))
+        expected = "a list"
+    elif isinstance(kind, range):
+        if type(value) is int and value in kind:
+            return value
+        expected = f"a whole number in {kind.start}..{kind.stop - 1}"
+    elif kind is float:
+        if type(value) in (int, float) and 0 <= value < _TOO_LARGE:
+            return float(value)
+        expected = "a finite number, not negative"
+    else:
+        if isinstance(value, kind):
+            return value
+        named = {str: "text", bool: "true or false", dict: "an object", list: "a list"}
+        expected = named[kind]
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+    raise ValueError(f"{where} is {shown}: expected {expected}")

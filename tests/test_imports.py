@@ -27,13 +27,13 @@ ALLOWED = {
     "learning": "files graph cost heuristics",
     "result": "files program xla measure plots",
     "workloads": "sources",
-    "rewriting": "program graph xla cost measure plots result search_argument",
+    "rewriting": "files program graph xla cost measure plots result search_argument",
     "systems": "files program search graph cost heuristics learning rewriting",
-    "fusion": "program search search_argument graph xla cost measure heuristics plots result "
-    "systems",
-    "scheduling": "program search search_argument graph xla cost measure heuristics plots result "
-    "systems",
-    "decisions": "result rewriting fusion scheduling",
+    "fusion": "files program search search_argument graph xla cost measure heuristics plots "
+    "result systems",
+    "scheduling": "files program search search_argument graph xla cost measure heuristics plots "
+    "result systems",
+    "decisions": "files result rewriting fusion scheduling",
 }
 
 
