@@ -9,7 +9,8 @@ import re
 
 import numpy as np
 
-from gopt.xla.hlo_text import Array, Computation, Instruction, Module, names
+from gopt.xla.hlo_shapes import Array
+from gopt.xla.hlo_text import Computation, Instruction, Module, names
 
 VIEWS = frozenset(
     ("bitcast", "bitcast-convert", "reshape", "optimization-barrier", "add-dependency", "domain")
@@ -232,6 +233,8 @@ def _convolution_flops(instruction: Instruction, lhs: Array, rhs: Array) -> floa
             (_window(instruction, field) or [default] * (d + 1))[d]
             for field, default in (("stride", 1), ("pad", 0), ("lhs_dilate", 1), ("rhs_dilate", 1))
         )
+        if outputs * taps > 2**27:
+            raise ValueError(f"a window of {taps} at {outputs} places: expected fewer")
         position = np.arange(outputs)[:, None] * stride + np.arange(taps) * dilation - low
         inside = (position >= 0) & (position <= (rows - 1) * spread) & (position % spread == 0)
         products = products // outputs * int(inside.sum())
