@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from gopt.extras import check_installed
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, random_arguments, tolerance
 from gopt.measure.timing import check_repeats, time_interleaved
@@ -151,8 +152,10 @@ def _search_of(search: str | RewriteSearch, weights: Weights | None, seed: int) 
     if not isinstance(search, str):
         return search
     if search == "tensat":
+        from gopt.rewriting.search.egraph import bindings
         from gopt.rewriting.search.saturation import saturation
 
+        check_installed(bindings)
         return saturation
     if search == "xrlflow":
         # By name, because the learned systems import this package.
