@@ -11,6 +11,8 @@ from gopt.cost import hardware as machines
 from gopt.cost.hardware import Hardware
 from gopt.graph.graph import Graph, Op, Output, from_ops, topological_order
 
+_MAX_PROCESSORS = 1024  # a machine has a link between each two
+
 
 class Instance(NamedTuple):
     """A benchmark instance. Ops are in topological order; tasks need not be. `N` ops.
@@ -43,8 +45,10 @@ def makespan_instance(instance: Mapping[str, Any], processors: int) -> Instance:
       ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
         names the key and the index.
     """
-    if not isinstance(processors, Integral) or isinstance(processors, bool) or processors < 1:
-        raise ValueError(f"processors is {processors!r}: expected a whole number, 1 at least")
+    is_whole = isinstance(processors, Integral) and not isinstance(processors, bool)
+    if not is_whole or not 1 <= processors <= _MAX_PROCESSORS:
+        shown = repr(processors)[:40]
+        raise ValueError(f"processors is {shown}: expected a whole number in 1..{_MAX_PROCESSORS}")
     tasks = _numbers(instance, "tasks")
     edges = _edges(instance, len(tasks))
     outputs: list[list[Output]] = [[] for _ in tasks]

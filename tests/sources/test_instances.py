@@ -101,7 +101,7 @@ def test_what_is_not_valid_is_named(change, message):
         makespan_instance(instance, 2)
 
 
-@pytest.mark.parametrize("processors", [0, -1, 2.5, "2", True])
+@pytest.mark.parametrize("processors", [0, -1, 2.5, "2", True, 2**31])
 def test_processors_are_a_whole_number(processors):
     with pytest.raises(ValueError, match=f"processors is {processors!r}: expected a whole number"):
         makespan_instance(MAKESPAN, processors)
