@@ -13,6 +13,7 @@ spec.loader.exec_module(draw_imports)
 
 # Folders that a folder may import.
 ALLOWED = {
+    "extras": "",
     "files": "",
     "program": "",
     "search": "",
@@ -21,19 +22,19 @@ ALLOWED = {
     "xla": "program graph",
     "cost": "program graph xla",
     "measure": "program graph xla",
-    "heuristics": "search cost",
+    "heuristics": "extras search cost",
     "plots": "cost",
-    "sources": "program graph xla cost",
+    "sources": "extras program graph xla cost",
     "learning": "files graph cost heuristics",
     "result": "files program xla measure plots",
-    "workloads": "sources",
-    "rewriting": "program graph xla cost measure plots result search_argument",
-    "systems": "files program search graph cost heuristics learning rewriting",
-    "fusion": "program search search_argument graph xla cost measure heuristics plots result "
-    "systems",
-    "scheduling": "program search search_argument graph xla cost measure heuristics plots result "
-    "systems",
-    "decisions": "result rewriting fusion scheduling",
+    "workloads": "extras sources",
+    "rewriting": "extras files program graph xla cost measure plots result search_argument",
+    "systems": "extras files program search graph cost heuristics learning rewriting",
+    "fusion": "files program search search_argument graph xla cost measure heuristics plots "
+    "result systems",
+    "scheduling": "files program search search_argument graph xla cost measure heuristics plots "
+    "result systems",
+    "decisions": "files result rewriting fusion scheduling",
 }
 
 
@@ -67,4 +68,4 @@ def test_folders_are_small():
     folders = [ROOT / "gopt", *(path for path in (ROOT / "gopt").rglob("*") if path.is_dir())]
     counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
     assert max(counts.values()) <= 14, counts
-    assert counts["gopt"] <= 5  # with __init__
+    assert counts["gopt"] <= 6  # with __init__

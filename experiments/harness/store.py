@@ -72,10 +72,7 @@ class Store:
 
 
 def collect(
-    settings: Any,
-    file: str,
-    rows: Mapping[str, Callable[[], Any]],
-    *others: str,
+    settings: Any, file: str, rows: Mapping[str, Callable[[], Any]], *others: str
 ) -> list[Any]:
     """Return the rows of a table; rows missing from the settings' folder are made first.
 

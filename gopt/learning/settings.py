@@ -3,9 +3,56 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+# Most layers, and the largest axis, of a network that settings may ask for.
+MAX_LAYERS, MAX_SIZE = 100, 2**16
+
+
+def check_types(settings: Any) -> None:
+    """Check that fields have the types that they are declared with, and numbers are finite.
+
+    Raises:
+      ValueError: a field has another type, or is not finite, or an integer has more than 32 bits.
+    """
+    for name, declared in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        kind = declared
+        many = get_origin(declared) is tuple
+        if many:
+            kind = get_args(declared)[0]
+        elif get_origin(declared) is Literal:
+            kind = str
+        holds, expected = _TYPES[kind]
+        parts = value if many and isinstance(value, tuple) else [value]
+        if many != isinstance(value, tuple) or not all(map(holds, parts)):
+            raise ValueError(
+                f"{name} is {value!r}: expected {'a tuple of ' if many else ''}{expected}"
+            )
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer above all floats
+        return False
+
+
+def _is_int32(value: Any) -> bool:
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_whole and abs(int(value)) < 2**31
+
+
+_TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    int: (_is_int32, "a whole number of 32 bits"),
+    float: (_is_finite, "a finite number"),
+    bool: (lambda value: isinstance(value, bool), "True or False"),
+    str: (lambda value: isinstance(value, str), "text"),
+}
 
 
 def check_numbers(

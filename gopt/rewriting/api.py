@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from gopt.extras import check_installed
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, tolerance
 from gopt.measure.timing import check_repeats, time_interleaved
@@ -160,8 +161,10 @@ def _search_of(search: str | RewriteSearch, weights: Weights | None, seed: int) 
     if not isinstance(search, str):
         return search
     if search == "tensat":
+        from gopt.rewriting.search.egraph import bindings
         from gopt.rewriting.search.saturation import saturation
 
+        check_installed(bindings)
         return saturation
     if search == "xrlflow":
         # By name, because the learned systems import this package.

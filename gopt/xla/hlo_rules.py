@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from gopt.graph import linear_algebra_costs as linear_algebra
 from gopt.graph.product_costs import window_products
-from gopt.xla.hlo_text import Array, Instruction, names
+from gopt.xla.hlo_shapes import Array
+from gopt.xla.hlo_text import Instruction, names
 
 Rule = Callable[[Instruction, Sequence[Array]], float]
 

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gopt.cost.schedule.decoding import Keys, Schedule, decode
 from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem
+from gopt.extras import optional
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items
+
+cp_model = optional("ortools.sat.python.cp_model", "solvers", "CP-SAT")
 
 
 class Solution(NamedTuple):
@@ -160,7 +162,7 @@ class _Variables:
             self.model.add_bool_or(sent, home, ~self.on[op][to])
         return sent
 
-    def keys(self, solver: cp_model.CpSolver) -> Keys:
+    def keys(self, solver: Any) -> Keys:
         """Return the keys of the solution."""
         device = [[solver.value(here) for here in on].index(1) for on in self.on]
         # At equal begins, items that take no time come first, producers before readers.

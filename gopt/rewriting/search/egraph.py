@@ -13,13 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from egglog import bindings
-
+from gopt.extras import optional
 from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, applies
 from gopt.rewriting.rules.patterns import COMMUTATIVE, Bindings, bind_attributes, bind_shape, parts
 from gopt.rewriting.rules.rule import Rule
+
+bindings = optional("egglog.bindings", "rewriting", "saturation")
 
 _HEAD = """
 (sort Term)

@@ -15,7 +15,6 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.result import RewriteSearch, RewriteSearchResult
 from gopt.search.result import SearchResult
-from gopt.systems.xrlflow.environment import RewriteEnv
 from gopt.systems.xrlflow.episodes import play, policy
 from gopt.systems.xrlflow.inputs import Rewriting
 from gopt.systems.xrlflow.settings import Settings
@@ -42,6 +41,8 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
     """
     if not episodes >= 1:
         raise ValueError(f"episodes is {episodes}: expected 1 at least")
+    from gopt.systems.xrlflow.environment import RewriteEnv
+
     every = dataclasses.replace(settings, every=1)
     choose = policy(settings)
 
@@ -97,6 +98,8 @@ def search(
     terms, roots, cost, rules = problem
     every = dataclasses.replace(settings, every=1)
     seconds = TermCosts(terms, cost).program
+    from gopt.systems.xrlflow.environment import RewriteEnv
+
     env = RewriteEnv(terms, roots, seconds, cost=cost, rules=rules, settings=every)
     choose, seed = policy(settings), np.asarray(jax.random.key_data(key)).tolist()
     best, least, used = tuple(roots), env.first, 1
