@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gopt.files import parse_object
 from gopt.fusion.plan import read_plan as read_fusion_plan
+from gopt.host.files import parse_object
 from gopt.result import FORMAT, Plan
 from gopt.rewriting.plan import read_plan as read_rewrite_plan
 from gopt.scheduling.plan import read_plan as read_schedule_plan

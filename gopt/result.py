@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 import jax
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 from gopt.measure.timing import Memory, Times, median_ratio
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.program import Program

@@ -13,28 +13,27 @@ spec.loader.exec_module(draw_imports)
 
 # Folders that a folder may import.
 ALLOWED = {
-    "extras": "",
-    "files": "",
+    "host": "",
     "program": "",
-    "search": "",
+    "search": "host",
     "search_argument": "",
-    "graph": "files program",
+    "graph": "host program",
     "xla": "program graph",
     "cost": "program graph xla",
-    "measure": "program graph xla",
-    "heuristics": "extras search cost",
+    "measure": "host program graph xla",
+    "heuristics": "host search cost",
     "plots": "cost",
-    "sources": "extras program graph xla cost",
-    "learning": "files graph cost heuristics",
-    "result": "files program xla measure plots",
-    "workloads": "extras sources",
-    "rewriting": "extras files program graph xla cost measure plots result search_argument",
-    "systems": "extras files program search graph cost heuristics learning rewriting",
-    "fusion": "files program search search_argument graph xla cost measure heuristics plots "
+    "sources": "host program graph xla cost",
+    "learning": "host graph cost heuristics",
+    "result": "host program xla measure plots",
+    "workloads": "host sources",
+    "rewriting": "host program graph xla cost measure plots result search_argument",
+    "systems": "host program search graph cost heuristics learning rewriting",
+    "fusion": "host program search search_argument graph xla cost measure heuristics plots "
     "result systems",
-    "scheduling": "files program search search_argument graph xla cost measure heuristics plots "
+    "scheduling": "host program search search_argument graph xla cost measure heuristics plots "
     "result systems",
-    "decisions": "files result rewriting fusion scheduling",
+    "decisions": "host result rewriting fusion scheduling",
 }
 
 

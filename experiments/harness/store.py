@@ -15,7 +15,7 @@ import numpy as np
 from rich.progress import track
 
 from experiments.harness.command_line import UsageError
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 from gopt.measure.rows import Rows
 from gopt.measure.timing import conditions
 

@@ -27,8 +27,8 @@ from experiments.harness import command_line, statistics, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.harness.tables import milliseconds, ratio
 from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
-from gopt.extras import optional
 from gopt.fusion import KernelTimes
+from gopt.host.extras import optional
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import cores
 from gopt.rewriting import RewrittenProgram, roofline

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from gopt.files import read_arrays, write_whole
 from gopt.graph.graph import Graph, Op, check, from_ops
+from gopt.host.files import read_arrays, write_whole
 
 
 def save(path: str | os.PathLike[str], graph: Graph) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 import optax
 from flax.training.train_state import TrainState
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 from gopt.learning.checkpoints import Checkpoints
 
 __all__ = ["TrainState", "run", "start"]

@@ -19,8 +19,8 @@ from flax import traverse_util
 
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
-from gopt.files import parse_object, read_arrays, write_whole
 from gopt.graph.graph import Graph, Op, from_ops
+from gopt.host.files import parse_object, read_arrays, write_whole
 
 Tree = Any
 _RECORD = "gopt.weights"  # name of the JSON record among the arrays

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from gopt.extras import check_installed
+from gopt.host.extras import check_installed
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, tolerance
 from gopt.measure.timing import check_repeats, time_interleaved

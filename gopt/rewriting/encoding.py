@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gopt.files import read_fields
+from gopt.host.files import read_fields
 from gopt.rewriting.ir.operators import Literal
 from gopt.rewriting.ir.terms import Terms
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
-from gopt.files import read_fields, read_value
 from gopt.graph.op_costs import num_bytes
+from gopt.host.files import read_fields, read_value
 from gopt.measure.timing import memory
 from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from gopt.files import read_fields, read_value
+from gopt.host.files import read_fields, read_value
 from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program, unroll

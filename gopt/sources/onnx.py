@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.extend.core import Var
 
-from gopt.extras import optional
+from gopt.host.extras import optional
 from gopt.program.program import trace_program
 
 onnx = optional("onnx", "onnx", "ONNX models")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gopt.cost.schedule.decoding import Keys
-from gopt.extras import check_installed, optional
+from gopt.host.extras import check_installed, optional
 from gopt.search.brkga import Settings
 
 Cost = Callable[[Keys], np.ndarray]  # float32 keys [P, ...] to costs [P]

@@ -14,9 +14,9 @@ import numpy as np
 from gopt.cost.schedule.decoding import Keys, Schedule, decode
 from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem
-from gopt.extras import optional
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.host.extras import optional
 
 cp_model = optional("ortools.sat.python.cp_model", "solvers", "CP-SAT")
 

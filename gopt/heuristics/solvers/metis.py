@@ -13,12 +13,12 @@ from scipy import sparse
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.dispatch import legalize_placement
 from gopt.cost.schedule.problem import Problem
-from gopt.extras import optional
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.heuristics.schedule.orders.memory_orders import depth_first_order
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks, mean_transfer_ticks
 from gopt.heuristics.schedule.placement.order_splits import serial_schedule
 from gopt.heuristics.schedule.readiness import check_group
+from gopt.host.extras import optional
 
 pymetis = optional("pymetis", "solvers", "METIS")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gopt.extras import optional
+from gopt.host.extras import optional
 from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, applies

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gopt.extras import optional
+from gopt.host.extras import optional
 from gopt.workloads.cases import Case
 
 onnx = optional("onnx", "onnx", "ONNX models")

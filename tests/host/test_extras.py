@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gopt.extras import optional
+from gopt.host.extras import optional
 
 ROOT = Path(__file__).parents[1]
 

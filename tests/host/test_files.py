@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from gopt.files import parse_object, read_arrays, write_whole
+from gopt.host.files import parse_object, read_arrays, write_whole
 
 
 def test_a_file_is_there_only_after_the_block(tmp_path):
@@ -121,7 +121,7 @@ def test_a_killed_write_leaves_the_old_file(tmp_path):
     path.write_bytes(b"old")
     script = (
         "import sys, time\n"
-        "from gopt.files import write_whole\n"
+        "from gopt.host.files import write_whole\n"
         "with write_whole(sys.argv[1]) as temporary:\n"
         "    temporary.write_bytes(b'half')\n"
         "    print('writing', flush=True)\n"
