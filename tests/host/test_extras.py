@@ -9,7 +9,7 @@ import pytest
 
 from gopt.host.extras import optional
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 BLOCK = """
 import sys
