@@ -1,16 +1,16 @@
 """Progress of long work, shown while it runs, and a time limit for it.
 
-    with Progress("search", seconds=60) as progress:
+    with Progress("search", True, seconds=60) as progress:
         progress.stage("generations", 200)
         with progress.interruptible():
             for k in range(200):
                 if progress.is_over:
                     break
                 ...
-                progress.advance(k + 1, best="1.2 MiB")
+                progress.advance(k + 1, "best 1.2 MiB")
 
 Terminals and notebooks have a bar, which goes away at the end. Elsewhere there is a line every few
-seconds. Short work shows nothing.
+seconds. Short work shows nothing, and neither does `Progress()`.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
+_INTERRUPTED = "it was interrupted"
 _QUIET = 1.0  # s before anything is shown
 _REFRESH = 0.25  # s between two states of a bar
 _LINE = 5.0  # s between two lines
@@ -35,7 +36,7 @@ class Status(NamedTuple):
       stage: name of the current stage, such as "search".
       done: number of units of the stage that are done.
       total: number of all units of the stage; `None` if it is not known.
-      best: best result so far, as text; may be empty.
+      note: best result so far, or another figure, as text; may be empty.
       seconds: time since the stage began, s.
       left: estimated time until the stage ends, s; `None` if it is not known.
     """
@@ -44,7 +45,7 @@ class Status(NamedTuple):
     stage: str
     done: int
     total: int | None
-    best: str
+    note: str
     seconds: float
     left: float | None
 
@@ -59,12 +60,13 @@ class Progress:
       cut: why the work was cut short; empty if it was not.
     """
 
-    def __init__(self, title: str, show: Show = True, *, seconds: float | None = None):
+    def __init__(self, title: str = "", show: Show = False, *, seconds: float | None = None):
         """Start the clock.
 
         Args:
           title: name of the work.
-          show: False shows nothing. A function is called with a `Status` after each step instead.
+          show: whether progress is shown; or a function that is called with a `Status` after each
+            step instead.
           seconds: time limit, s; by default there is none.
 
         Raises:
@@ -78,6 +80,7 @@ class Progress:
         self._title, self._show, self._limit = title, show, seconds
         self._began = time.monotonic()
         self._stage: tuple[str, int, int | None, str, float] = ("", 0, None, "", self._began)
+        self._before = 0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -98,25 +101,26 @@ class Progress:
         if self._thread is not None:
             self._thread.join()
 
-    def stage(self, name: str, total: int | None = None) -> None:
+    def stage(self, name: str, total: int | None = None, done: int = 0) -> None:
         """Begin a stage.
 
         Args:
           name: name of the stage.
           total: number of its units, if it is known.
+          done: number of units that were done before.
         """
-        self._stage = (name, 0, total, "", time.monotonic())
+        self._stage, self._before = (name, done, total, "", time.monotonic()), done
         self._tell()
 
-    def advance(self, done: int, best: str = "") -> None:
+    def advance(self, done: int, note: str = "") -> None:
         """Say how many units of the stage are done.
 
         Args:
           done: number of units that are done.
-          best: best result so far, as text.
+          note: best result so far, or another figure, as text.
         """
         name, _, total, _, since = self._stage
-        self._stage = (name, done, total, best, since)
+        self._stage = (name, done, total, note, since)
         self._tell()
 
     @property
@@ -127,27 +131,31 @@ class Progress:
             self.cut = f"its {limit:g} s were over"
         return bool(self.cut)
 
+    @property
+    def cut_note(self) -> str:
+        """A sentence for results that were cut short; empty if this one was not."""
+        return self.cut and f"the search was cut short: {self.cut}; not reproducible"
+
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
         """End the block at Ctrl-C instead of the program; the second Ctrl-C ends the program."""
         try:
             yield
         except KeyboardInterrupt:
-            if self.cut == "it was interrupted":
+            if self.cut == _INTERRUPTED:
                 raise
-            self.cut = "it was interrupted"
+            self.cut = _INTERRUPTED
 
     @property
     def status(self) -> Status:
         """The state of the work now."""
-        name, done, total, best, since = self._stage
+        name, done, total, note, since = self._stage
         seconds = time.monotonic() - since
-        left = None
-        if total and done:
-            left = max(seconds * (total - done) / done, 0.0)
+        new = done - self._before
+        left = max(seconds * (total - done) / new, 0.0) if total and new > 0 else None
         if self._limit is not None and left is not None:
             left = min(left, max(self._began + self._limit - time.monotonic(), 0.0))
-        return Status(self._title, name, done, total, best, seconds, left)
+        return Status(self._title, name, done, total, note, seconds, left)
 
     def _tell(self) -> None:
         if callable(self._show):
@@ -189,8 +197,8 @@ def as_text(status: Status, *, has_bar: bool) -> str:
         parts.append(f"{status.done} of {status.total}")
     elif status.done:
         parts.append(str(status.done))
-    if status.best:
-        parts.append(f"best {status.best}")
+    if status.note:
+        parts.append(status.note)
     parts.append(f"{_clock(status.seconds)} so far")
     if status.left is not None:
         parts.append(f"{_clock(status.left)} left")

@@ -15,6 +15,8 @@ import jaxlib
 import numpy as np
 from jaxtyping import Shaped
 
+from gopt.host.progress import Progress
+
 # Fewest rounds with a 95 % interval of the median. All 6 are on one side of it in 2 of 2**6 cases.
 FEWEST_INTERVAL_ROUNDS = 6
 
@@ -138,6 +140,7 @@ def time_interleaved(
     arguments: Callable[[], tuple[Any, ...]] = tuple,
     *,
     repeats: int = 10,
+    progress: Progress | None = None,
 ) -> dict[str, Times]:
     """Time several functions in interleaved rounds.
 
@@ -150,6 +153,7 @@ def time_interleaved(
       arguments: function that makes the arguments of each call. Making them is not timed. They are
         made anew because a call may consume them.
       repeats: number of rounds.
+      progress: shows progress.
 
     Returns:
       Times per call of each function, by name.
@@ -158,12 +162,15 @@ def time_interleaved(
       ValueError: `repeats` is less than 1.
     """
     check_repeats(repeats)
+    progress = progress or Progress()
+    progress.stage("rounds of timing", repeats)
     calls = (arguments() for _ in itertools.count())
     timers = {name: timer(function, calls, shortest=_ROUND) for name, function in functions.items()}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
-    for _ in range(repeats):
+    for k in range(repeats):
         for name, measure in timers.items():
             found[name].append(measure())
+        progress.advance(k + 1)
     return {name: Times(*np.array(times).T) for name, times in found.items()}
 
 

@@ -10,6 +10,7 @@ from gopt.cost.schedule.problem import prepare, to_seconds
 from gopt.graph.kinds import KINDS
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
+from gopt.host.progress import Progress, Show
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.arguments import keywords_are_options
 from gopt.program.effects import DropEffects, drop
@@ -147,6 +148,7 @@ def schedule(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     drop_effects: DropEffects = None,
+    progress: Show = True,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
@@ -190,6 +192,7 @@ def schedule(
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.scheduling.candidate.KernelSchedule`s.
@@ -223,36 +226,42 @@ def schedule(
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
+    shows = Progress("gopt.schedule", progress)
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, program)
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if hardware is None:
-        ways = through_xla(
-            fn,
-            args,
-            program,
-            search=search,
-            weights=weights,
+        with shows:
+            ways = through_xla(
+                fn,
+                args,
+                program,
+                search=search,
+                weights=weights,
+                evaluations=evaluations,
+                seed=seed,
+                confirm=confirm,
+                donate_argnums=donate_argnums,
+                shows=shows,
+            )
+            return _least_memory(args, program, list(ways), search_name(search), max_trips)
+    with shows:
+        shows.stage("kernels compiled")
+        kernels = kernels_of(program, merged=True)
+        traced = unshared_graph(kernels.program, kernels.workspace)
+        graph = pad(traced.graph)
+        problem = prepare(graph, hardware)
+        shows.stage(f"search of {evaluations} schedules")
+        found = find(
+            search,
+            graph,
+            problem,
+            objective=objective,
             evaluations=evaluations,
             seed=seed,
-            confirm=confirm,
-            donate_argnums=donate_argnums,
+            weights=weights,
         )
-        return _least_memory(args, program, list(ways), search_name(search), max_trips)
-    kernels = kernels_of(program, merged=True)
-    traced = unshared_graph(kernels.program, kernels.workspace)
-    graph = pad(traced.graph)
-    problem = prepare(graph, hardware)
-    found = find(
-        search,
-        graph,
-        problem,
-        objective=objective,
-        evaluations=evaluations,
-        seed=seed,
-        weights=weights,
-    )
     before = modelled(kernels, traced, problem, keys_in_order(problem))
     after = modelled(kernels, traced, problem, found)
     report = ScheduleReport(

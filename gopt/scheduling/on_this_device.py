@@ -13,6 +13,7 @@ from gopt.cost.schedule.xla_memory import packed_bytes
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph
 from gopt.heuristics import HEURISTICS, keys_in_order
+from gopt.host.progress import Progress
 from gopt.measure.timing import memory
 from gopt.program.program import Program
 from gopt.result import Candidate
@@ -37,6 +38,7 @@ def through_xla(
     seed: int,
     confirm: int,
     donate_argnums: int | Sequence[int],
+    shows: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
     """Yield ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
 
@@ -53,19 +55,26 @@ def through_xla(
       seed: random seed of each search.
       confirm: number of orders to compile besides the program's order and XLA's own.
       donate_argnums: positions of the arguments whose buffers may be reused.
+      shows: shows progress.
     """
+    shows.stage("kernels compiled")
     found: list[tuple[str, KernelSchedule]] = []
     for kernels in _variants(program):
         if kernels.merged:
+            shows.stage("XLA's own programs compiled")
             yield from _own(fn, args, program, donate_argnums, kernels)
         if not kernels.program.equations:
             return
         suffix = "" if kernels.merged else ", duplicates apart"
         first = schedule_of(kernels, kernels.program)
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
+        shows.stage(f"search of {evaluations} orders{suffix}")
         for name, other in _orders(kernels, search, weights, evaluations, seed).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
-    for name, schedule in sorted(found, key=lambda each: each[1].peak)[:confirm]:
+    best = sorted(found, key=lambda each: each[1].peak)[:confirm]
+    shows.stage("orders compiled", len(best))
+    for k, (name, schedule) in enumerate(best):
+        shows.advance(k)
         function = jit_ordered(schedule.traced.program)
         yield _confirmed(name, schedule, function, function.lower(*args).compile())
 

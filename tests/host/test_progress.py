@@ -28,7 +28,7 @@ def work(show=True, steps=4, pause=0.03):
         progress.stage("steps", steps)
         for k in range(steps):
             time.sleep(pause)
-            progress.advance(k + 1, best=f"{10 - k} s")
+            progress.advance(k + 1, f"best {10 - k} s")
 
 
 def test_a_terminal_has_a_bar_that_goes_away(soon, monkeypatch):
@@ -61,7 +61,7 @@ def test_a_function_is_called_after_each_step():
     work(show=seen.append, pause=0)
     assert [(s.stage, s.done, s.total) for s in seen] == [("steps", k, 4) for k in range(5)]
     assert seen[0].left is None and seen[2].left >= 0
-    assert [s.best for s in seen] == ["", "10 s", "9 s", "8 s", "7 s"]
+    assert [s.note for s in seen] == ["", *(f"best {k} s" for k in (10, 9, 8, 7))]
 
 
 def test_bad_arguments_are_refused():
@@ -98,7 +98,7 @@ def test_the_first_interrupt_ends_a_block_and_the_second_the_program():
 
 
 def test_text_of_a_status():
-    status = Status("gopt.fuse", "search", 30, 120, "1.5 ms", 61.2, 183.6)
+    status = Status("gopt.fuse", "search", 30, 120, "best 1.5 ms", 61.2, 183.6)
     assert as_text(status, has_bar=False) == (
         "gopt.fuse: search  30 of 120  best 1.5 ms  1:01 so far  3:04 left"
     )

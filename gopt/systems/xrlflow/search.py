@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from gopt.host.progress import Progress
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
@@ -22,7 +23,14 @@ from gopt.systems.xrlflow.settings import Settings
 Tree = Any
 
 
-def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> RewriteSearch:
+def agent(
+    params: Tree,
+    settings: Settings,
+    *,
+    episodes: int = 4,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RewriteSearch:
     """Return a search in which an agent rewrites programs, and the cheapest is kept.
 
         search = agent(*load())
@@ -35,6 +43,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
       settings: settings of the agent.
       episodes: number of episodes. The first takes the likeliest rewrites, the others draw them.
       seed: random seed of the draws.
+      progress: shows progress, and ends the search when its time is over or at Ctrl-C.
 
     Raises:
       ValueError: `episodes` is less than 1.
@@ -44,7 +53,7 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
     from gopt.systems.xrlflow.environment import RewriteEnv
 
     every = dataclasses.replace(settings, every=1)
-    choose = policy(settings)
+    choose, watch = policy(settings), progress or Progress()
 
     def search(
         terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]
@@ -55,15 +64,21 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
             return best._replace(stop_reason=f"the program costs {best.cost} s: there is no reward")
         env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
         visited = 0
-        for index in range(episodes):
-            rng = np.random.default_rng((seed, index))
-            played = play(env, choose, params, rng, greedy=index == 0)
-            visited += len(played.action)
-            step = played.best()
-            if step is not None and played.seconds[step] < best.cost:
-                found = played.roots[step], float(played.seconds[step])
-                best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
-        return best._replace(num_visited=visited, stop_reason=f"{episodes} episodes are played")
+        watch.stage("episodes", episodes)
+        with watch.interruptible():
+            for index in range(episodes):
+                if watch.is_over:
+                    break
+                rng = np.random.default_rng((seed, index))
+                played = play(env, choose, params, rng, greedy=index == 0)
+                visited += len(played.action)
+                step = played.best()
+                if step is not None and played.seconds[step] < best.cost:
+                    found = played.roots[step], float(played.seconds[step])
+                    best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
+                watch.advance(index + 1, f"best {best.cost:.3g} s by the model")
+        stopped = watch.cut_note or f"{episodes} episodes are played"
+        return best._replace(num_visited=visited, stop_reason=stopped)
 
     return search
 
