@@ -57,7 +57,7 @@ def test_what_is_killed_goes_on_with_the_unit_that_it_was_at(tmp_path, name):
             if kills < KILLS:
                 if rng.random() < 0.8:
                     working.wait()
-                time.sleep(rng.uniform(0, 0.2))
+                time.sleep(rng.uniform(0, 0.5))
                 working.process.kill()
             sent, code = working.end(), working.process.exitcode
             assert code in (0, -signal.SIGKILL)
