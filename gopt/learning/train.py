@@ -101,7 +101,7 @@ def run(
 
     Raises:
       ValueError: `checkpoint_every` is less than 1, or the folder holds the checkpoints of another
-        or of a longer run.
+        or of a longer run, or is in use.
     """
     if not checkpoint_every >= 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
