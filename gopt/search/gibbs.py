@@ -90,6 +90,7 @@ def sweep(
     The nodes are indices of decisions, int32 `[M]`, with padding; `num_nodes` is their number
     without it. The other arguments and the errors are as in `minimize`.
     """
+    nodes = jnp.asarray(nodes)
 
     def step(k: jax.Array, state: State) -> State:
         return visit(
@@ -140,7 +141,7 @@ def minimize(
     if is_concrete(num_nodes) and not 1 <= num_nodes <= len(nodes):
         raise ValueError(f"num_nodes is {num_nodes}: expected 1..{len(nodes)}")
     _check(temperature, values)
-    state = init(start, cost)
+    nodes, state = jnp.asarray(nodes), init(start, cost)
 
     def step(state: State, k: jax.Array) -> tuple[State, jax.Array]:
         node = nodes[k % num_nodes]
