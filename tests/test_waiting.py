@@ -61,6 +61,15 @@ def test_bad_limits_are_refused(verb):
         verb(lambda *_: pytest.fail("it was traced"), X, X, seconds=-1)
 
 
+@pytest.mark.parametrize("options", [{}, {"hardware": "2xh100", "objective": "makespan"}])
+def test_an_interrupted_search_for_schedules_has_the_best_so_far(options):
+    interrupt = Interrupt("steps of the search", 1)
+    result = gopt.schedule(model, X, X, evaluations=5_000, progress=interrupt, **options)
+    assert "cut short: it was interrupted; not reproducible" in str(result)
+    apply = result.apply(**({"devices": 2 * jax.devices()[:1]} if options else {}))
+    np.testing.assert_allclose(apply(X, X), jax.jit(model)(X, X), rtol=1e-4, atol=1e-4)
+
+
 def test_an_interrupted_search_for_kernels_has_the_best_so_far():
     options = {"repeats": 2, "seed": 3, "search": "random"}
     result = gopt.fuse(

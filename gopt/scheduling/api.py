@@ -47,6 +47,7 @@ class ScheduleReport:
       max_trips: every `scan` of at most so many iterations was unrolled.
       schedules: schedule of all kernels on device 0 in the order of the program; chosen schedule.
       is_measured: whether candidates were compiled for this machine.
+      cut_note: a sentence if the search was cut short; else empty.
     """
 
     objective: str
@@ -54,6 +55,7 @@ class ScheduleReport:
     max_trips: int
     schedules: tuple[KernelSchedule, KernelSchedule]
     is_measured: bool
+    cut_note: str = ""
 
     verb = "schedule"
     constant_argnums = ()
@@ -113,10 +115,11 @@ class ScheduleReport:
         )
 
     def notes(self, result: Result) -> list[str]:
-        """Return costs by the model, if candidates were not compiled."""
+        """Return costs by the model, if candidates were not compiled, and whether it was cut."""
         del result
+        cut = [self.cut_note] if self.cut_note else []
         if self.is_measured:
-            return []
+            return cut
         before, after = self.schedules
         lines = [
             f"{'':14}{'before':>12}{'after':>12}{'change':>10}",
@@ -131,7 +134,7 @@ class ScheduleReport:
         for name, each in (("before", before), ("after", after)):
             if not each.fits:
                 lines.append(f"{name}: needs more memory than the devices have")
-        return lines
+        return lines + cut
 
 
 @keywords_are_options
@@ -148,6 +151,7 @@ def schedule(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     drop_effects: DropEffects = None,
+    seconds: float | None = None,
     progress: Show = True,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
@@ -192,6 +196,9 @@ def schedule(
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
+      seconds: time after which searches end with the best schedule so far, s; by default only
+        Ctrl-C ends them early. What they found is still compiled. A search that is a callable is
+        not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -226,7 +233,7 @@ def schedule(
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
-    shows = Progress("gopt.schedule", progress)
+    shows = Progress("gopt.schedule", progress, seconds=seconds)
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_one_device(args, program)
@@ -245,14 +252,13 @@ def schedule(
                 donate_argnums=donate_argnums,
                 shows=shows,
             )
-            return _least_memory(args, program, list(ways), search_name(search), max_trips)
+            return _least_memory(args, program, list(ways), search_name(search), max_trips, shows)
     with shows:
         shows.stage("kernels compiled")
         kernels = kernels_of(program, merged=True)
         traced = unshared_graph(kernels.program, kernels.workspace)
         graph = pad(traced.graph)
         problem = prepare(graph, hardware)
-        shows.stage(f"search of {evaluations} schedules")
         found = find(
             search,
             graph,
@@ -261,11 +267,17 @@ def schedule(
             evaluations=evaluations,
             seed=seed,
             weights=weights,
+            progress=shows,
         )
     before = modelled(kernels, traced, problem, keys_in_order(problem))
     after = modelled(kernels, traced, problem, found)
     report = ScheduleReport(
-        objective, search_name(search), max_trips, (before, after), is_measured=False
+        objective,
+        search_name(search),
+        max_trips,
+        (before, after),
+        is_measured=False,
+        cut_note=shows.cut_note,
     )
     costs = [max(each.peak) if report.unit == "B" else each.makespan for each in (before, after)]
     candidates = (
@@ -286,6 +298,7 @@ def _least_memory(
     candidates: list[Candidate[KernelSchedule]],
     search: str,
     max_trips: int,
+    shows: Progress,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the compiled candidate that needs least memory; the first one of equals."""
     needs = [c.memory for c in candidates if c.memory is not None]  # all are compiled
@@ -299,7 +312,9 @@ def _least_memory(
     if after.decision.options is None and after.executable is not None and after.executable.options:
         candidates.append(nested(after, args))
     schedules = before.decision, after.decision
-    report = ScheduleReport("peak_memory", search, max_trips, schedules, is_measured=True)
+    report = ScheduleReport(
+        "peak_memory", search, max_trips, schedules, is_measured=True, cut_note=shows.cut_note
+    )
     return Result(program, tuple(candidates), chosen, reason, report)
 
 

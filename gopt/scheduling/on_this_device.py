@@ -18,7 +18,7 @@ from gopt.measure.timing import memory
 from gopt.program.program import Program
 from gopt.result import Candidate
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of, modelled
-from gopt.scheduling.searches import ScheduleSearch, find
+from gopt.scheduling.searches import ScheduleSearch, find, slices
 from gopt.search.parallel import on_host
 from gopt.search_argument import Weights, search_name
 from gopt.xla import chains, group, kernel_graph, materialised
@@ -68,8 +68,7 @@ def through_xla(
         suffix = "" if kernels.merged else ", duplicates apart"
         first = schedule_of(kernels, kernels.program)
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
-        shows.stage(f"search of {evaluations} orders{suffix}")
-        for name, other in _orders(kernels, search, weights, evaluations, seed).items():
+        for name, other in _orders(kernels, search, weights, evaluations, seed, shows).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
     best = sorted(found, key=lambda each: each[1].peak)[:confirm]
     shows.stage("orders compiled", len(best))
@@ -161,6 +160,7 @@ def _orders(
     weights: Weights | None,
     evaluations: int,
     seed: int,
+    shows: Progress,
 ) -> dict[str, Program]:
     """Return the kernels in other orders than the program's.
 
@@ -179,6 +179,7 @@ def _orders(
             evaluations=evaluations,
             seed=seed,
             weights=weights,
+            progress=shows,
         )
         return {search_name(search): modelled(kernels, graph, problem, keys).order}
     parts = chains(program)
@@ -190,8 +191,8 @@ def _orders(
 
     half = max(evaluations // 2, 1)
     names = ["searched", *HEURISTICS]
-    result = dict(zip(names, _searched(kernels, graph, half, seed), strict=True))
-    chained, *_ = _searched(kernels, joined, half, seed)
+    result = dict(zip(names, _searched(kernels, graph, half, seed, shows), strict=True))
+    chained, *_ = _searched(kernels, joined, half, seed, shows)
     order = [k for chain in chained.equations for k in part_of[id(chain)]]
     result["searched in chains"] = replace(
         program, equations=tuple(program.equations[k] for k in order)
@@ -205,7 +206,7 @@ def _orders(
 
 @on_host
 def _searched(
-    kernels: CompiledKernels, graph: TracedGraph, evaluations: int, seed: int
+    kernels: CompiledKernels, graph: TracedGraph, evaluations: int, seed: int, shows: Progress
 ) -> list[Program]:
     """Return a graph's kernels in the order found by search, then in the heuristics' orders."""
     from gopt.scheduling import best  # with networks: `import gopt` stays light
@@ -218,6 +219,7 @@ def _searched(
         objective="peak_memory",
         evaluations=evaluations,
         initial=initial,
+        run=slices(shows, problem, "peak_memory"),
     )
     others = [jax.tree.map(itemgetter(k), initial.keys) for k in range(len(HEURISTICS))]
     return [modelled(kernels, graph, problem, keys).order for keys in (found.best, *others)]

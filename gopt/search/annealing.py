@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import PRNGKeyArray, Shaped
 
+from gopt.search.loop import Loop, whole
 from gopt.search.population import (
     KeysCost,
     Tree,
@@ -229,6 +229,29 @@ def minimize(
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
       AssertionError: `cost` does not return one cost per candidate.
     """
+    return whole(
+        loop,
+        key,
+        cost,
+        template,
+        evaluations=evaluations,
+        settings=settings,
+        neighbour=neighbour,
+        initial=initial,
+    )
+
+
+def loop(
+    key: PRNGKeyArray,
+    cost: KeysCost,
+    template: Tree,
+    *,
+    evaluations: int,
+    settings: Settings | None = None,
+    neighbour: Neighbour = shift,
+    initial: Tree | None = None,
+) -> Loop:
+    """Return simulated annealing as a loop; for arguments and errors see `minimize`."""
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)
     if initial is None:
@@ -240,29 +263,43 @@ def minimize(
         raise ValueError("initial has 0 candidates: expected 1 at least")
     if not evaluations >= count:
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
-    state = init(initial, cost(initial), settings=settings)
     steps, rest = divmod(evaluations - count, settings.chains)
     cooling = jnp.linspace(0, 1, steps + 1, dtype=jnp.float32)
     temperatures = (
         settings.first_temperature
         * (settings.last_temperature / max(settings.first_temperature, 1e-30)) ** cooling
     )
-
-    def step(state: State, inputs: Any, chains: int = settings.chains) -> tuple[State, jax.Array]:
-        key, temperature = inputs
-        to_ask, to_tell = jax.random.split(key)
-        keys = jax.tree.map(lambda leaf: leaf[:chains], ask(to_ask, state, neighbour=neighbour))
-        state = tell(to_tell, state, keys, cost(keys), temperature=temperature)
-        return state, state.best_cost.min()
-
-    start = state.best_cost.min()
     randoms = jax.random.split(to_run, steps + 1)
-    state, history = lax.scan(step, state, (randoms[:steps], temperatures[:steps]))
-    history = jnp.concatenate([start[None], history])
-    spent = count + settings.chains * jnp.arange(steps + 1, dtype=jnp.int32)
-    if rest:
-        state, found = step(state, (randoms[steps], temperatures[steps]), chains=rest)
-        history, spent = jnp.append(history, found), jnp.append(spent, evaluations)
-    best = jnp.argmin(state.best_cost)
-    keys = jax.tree.map(lambda leaf: leaf[best], state.best_keys)
-    return Result(keys, state.best_cost[best], history, spent, state)
+
+    def start() -> tuple[State, jax.Array]:
+        state = init(initial, cost(initial), settings=settings)
+        first = state.best_cost.min()
+        return state, jnp.zeros(steps + 1, first.dtype).at[0].set(first)
+
+    def move(state: State, index: Any, chains: int) -> State:
+        to_ask, to_tell = jax.random.split(randoms[index])
+        keys = jax.tree.map(lambda leaf: leaf[:chains], ask(to_ask, state, neighbour=neighbour))
+        return tell(to_tell, state, keys, cost(keys), temperature=temperatures[index])
+
+    def step(carry: tuple[State, jax.Array], index: Any) -> tuple[State, jax.Array]:
+        state = move(carry[0], index, settings.chains)
+        return state, carry[1].at[index + 1].set(state.best_cost.min())
+
+    def early(carry: tuple[State, jax.Array], done: int) -> Result:
+        state, history = carry
+        spent = count + settings.chains * jnp.arange(done + 1, dtype=jnp.int32)
+        best = jnp.argmin(state.best_cost)
+        keys = jax.tree.map(lambda leaf: leaf[best], state.best_keys)
+        return Result(keys, state.best_cost[best], history[: done + 1], spent, state)
+
+    def finish(carry: tuple[State, jax.Array]) -> Result:
+        if not rest:
+            return early(carry, steps)
+        state = move(carry[0], steps, rest)
+        result = early((state, carry[1]), steps)
+        return result._replace(
+            history=jnp.append(result.history, state.best_cost.min()),
+            evaluations=jnp.append(result.evaluations, evaluations),
+        )
+
+    return Loop(start, step, steps, finish, early, lambda carry: carry[0].best_cost.min())
