@@ -64,7 +64,10 @@ def visit(
     best = jnp.argmin(costs)
     # Subtract costs first: a float32 has fewer bits than an int32 cost. Subtract the least one, so
     # that an overflow at a low temperature gives -inf, which is never drawn.
-    drawn = jax.random.categorical(key, -(costs - costs[best]) / temperature)
+    worse = costs - costs[best]
+    if jnp.issubdtype(worse.dtype, jnp.integer):
+        worse = worse.astype(jnp.float32)
+    drawn = jax.random.categorical(key, -worse / temperature)
     everything = jnp.concatenate([candidates, state.decisions[None]])
     is_new = costs[best] < state.best_cost
     return State(

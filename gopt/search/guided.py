@@ -247,7 +247,7 @@ def minimize(
       ValueError: `evaluations` is less than one, or `moves` is empty.
     """
     check_budget(evaluations, moves)
-    settings = settings or Settings()
+    settings, start = settings or Settings(), jnp.asarray(start)
     state = init(start, cost(start[None])[0], moves=len(moves))
     first = state.cost
 

@@ -13,6 +13,7 @@ from gopt.cost.fusion.cost import flipped_costs, fusion_cost, kernels_of
 from gopt.cost.fusion.levels import fuse_by_level
 from gopt.cost.joint.cost import contract_kernels
 from gopt.cost.schedule import dispatch
+from gopt.cost.schedule.gpu import population as lanes
 from gopt.cost.schedule.list_decoder import decode_by_list
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.learning import losses
@@ -40,6 +41,12 @@ def schedules() -> Any:
 
 def objectives() -> Any:
     return [gopt.population_cost(problem(), name)(population()) for name in gopt.OBJECTIVES]
+
+
+def on_gpus() -> Any:
+    """Return the costs by the kernel for GPUs, emulated."""
+    batch = jax.tree.map(lambda leaf: leaf[None], (problem(), population()))
+    return lanes.costs(*batch, interpret=True)
 
 
 def dispatched() -> Any:
@@ -101,6 +108,7 @@ def starts() -> best.Starts:
 PURE: dict[str, Callable[[], Any]] = {
     "schedules": schedules,
     "objectives": objectives,
+    "GPU kernel": on_gpus,
     "dispatch": dispatched,
     "list decoder": built,
     "fusions": fusions,

@@ -31,10 +31,13 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "rank promotion": lambda: jax.numpy_rank_promotion("raise"),
     "NaN": lambda: jax.debug_nans(True),
     "leaks": jax.checking_leaks,
+    "strict promotion": lambda: jax.numpy_dtype_promotion("strict"),
     "warnings": nullcontext,  # they are errors in all modes
 }
 TRACED = {**PURE, **POLICIES}
-LONG = ("go", "hdp", "placeto")  # leaks are looked for in the slow tier
+# Leaks are looked for in the slow tier. Strict promotion refuses the Adam of optax, with which hdp
+# and placeto step.
+LONG = ("go", "hdp", "placeto")
 
 
 @contextmanager
@@ -79,7 +82,8 @@ def assert_equal(found: Any, expected: Any) -> None:
     ("which", "name"),
     [(which, name) for which in ("x64", "rank promotion") for name in TRACED]
     + [("leaks", name) for name in TRACED if name not in LONG]
-    + slow(*(("leaks", name) for name in LONG)),
+    + [("strict promotion", name) for name in TRACED if name not in LONG]
+    + slow(("strict promotion", "go"), *(("leaks", name) for name in LONG)),
 )
 def test_results_have_the_same_types_in_all_modes(name, which, on_host):
     expected = types(name)

@@ -213,7 +213,7 @@ def _standard(problem: Problem, device: jax.Array, order: jax.Array) -> Keys:
     n, d = problem.op_ticks.shape
     t = problem.shape.tensors
     steps = jnp.arange(1, n + 1, dtype=jnp.int32)
-    position = jnp.where(problem.is_input, 0, n + 1)
+    position = jnp.where(problem.is_input, jnp.int32(0), jnp.int32(n + 1))
     position = position.at[order].set(steps, mode="drop", wrap_negative_indices=False)
     copy = problem.tensor * d + device[problem.consumer]
     first = jnp.full(t * d, n + 1, jnp.int32).at[copy].min(position[problem.consumer])
@@ -221,6 +221,6 @@ def _standard(problem: Problem, device: jax.Array, order: jax.Array) -> Keys:
     scale = jnp.float32(2 * n + 3)
     return Keys(
         device=jax.nn.one_hot(device, d, dtype=jnp.float32),
-        priority=(2 * position + 1) / scale,
-        transfer=(2 * first).reshape(t, d) / scale,
+        priority=(2 * position + 1).astype(jnp.float32) / scale,
+        transfer=(2 * first).reshape(t, d).astype(jnp.float32) / scale,
     )
