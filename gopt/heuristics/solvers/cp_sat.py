@@ -17,6 +17,7 @@ from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items
 from gopt.host.extras import optional
+from gopt.host.progress import Progress, Show
 
 cp_model = optional("ortools.sat.python.cp_model", "solvers", "CP-SAT")
 
@@ -43,6 +44,7 @@ def solve(
     seconds: float,
     workers: int = 0,
     seed: int = 0,
+    progress: Show = True,
 ) -> Solution:
     """Return the best schedule that CP-SAT finds from a given one, and a lower bound.
 
@@ -54,6 +56,7 @@ def solve(
       workers: number of threads; 0 means one per core. With one thread and enough time to finish,
         equal arguments give equal schedules.
       seed: random seed of the solver.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Raises:
       ValueError: the objective is unknown, or `seconds` is not positive.
@@ -70,7 +73,9 @@ def solve(
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
-    status = solver.solve(variables.model)
+    with Progress("CP-SAT", progress) as shows:
+        shows.stage(f"solver, {seconds:g} s at most")
+        status = solver.solve(variables.model)
     if status in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
         reason = variables.model.validate() or "it finds no schedule, and one was given"
         raise RuntimeError(f"CP-SAT refuses the model: {reason}")
