@@ -1,0 +1,1 @@
+"""Fuzzers: random programs, changed files and killed processes."""
