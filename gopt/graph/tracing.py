@@ -151,6 +151,10 @@ def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Tra
     Raises:
       ValueError: `ops` is empty.
     """
+    if not ops:
+        raise ValueError(
+            "the function has no argument, captured array or equation: expected one at least"
+        )
     arguments = jax.tree.unflatten(program.in_tree, range(len(program.inputs)))
     names = [f"args{jax.tree_util.keystr(p)}" for p, _ in jax.tree.leaves_with_path(arguments)]
     names += [f"constants[{k}]" for k in range(len(program.constants))]

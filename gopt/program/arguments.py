@@ -2,11 +2,13 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
@@ -72,14 +74,18 @@ def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr
       result; and the objects among the arguments.
 
     Raises:
-      ValueError: a leaf of an argument is not an array, a shape is symbolic, or the function needs
-        the value of an argument. The message names it.
+      ValueError: a leaf of an argument is not an array, a shape is symbolic or negative, a dtype is
+        unknown to JAX, a Python number is too large, or the function needs the value of an
+        argument. The message names it.
     """
     for path, x in jax.tree.leaves_with_path(args):
-        if not all(isinstance(size, Integral) for size in np.shape(x)):
-            raise ValueError(f"{_name(path)} has shape {np.shape(x)}: expected numbers")
+        if _is_foreign(getattr(x, "dtype", None)):
+            raise ValueError(f"{_name(path)} has dtype {x.dtype}: expected a dtype of JAX")
+        if not all(isinstance(size, Integral) and int(size) >= 0 for size in np.shape(x)):
+            raise ValueError(f"{_name(path)} has shape {np.shape(x)}: expected numbers, 0 or more")
     found: list[Objects] = []
 
+    @functools.wraps(fn)  # JAX names the function in its messages
     def watched(*args: Any) -> Any:
         objects = Objects.of(args)
         found.append(objects)
@@ -87,7 +93,7 @@ def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr
 
     try:
         closed, (shapes, _) = jax.make_jaxpr(watched, return_shape=True)(*args)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         _check_leaves(args, error)
         if isinstance(error, _STATIC) or "static" in str(error):
             first = str(error).splitlines()[0]
@@ -184,11 +190,21 @@ def _check_leaves(args: tuple[Any, ...], error: Exception) -> None:
     for path, leaf in jax.tree.leaves_with_path(args):
         try:
             jax.eval_shape(lambda x: x, leaf)
+        except OverflowError:
+            raise ValueError(
+                f"{_name(path)} is {leaf!r}: expected a number that fits {jnp.asarray(0).dtype}"
+            ) from error
         except TypeError:
             raise ValueError(
                 f"{_name(path)} is {leaf!r}: expected an array, a number or a "
                 f"jax.ShapeDtypeStruct; {_BIND}, and split modules with eqx.partition or nnx.split"
             ) from error
+
+
+def _is_foreign(dtype: Any) -> bool:
+    """Return whether a dtype is one that JAX traces, but does not have: dates and long floats."""
+    most = {"m": 0, "M": 0, "f": 8, "c": 16}  # bytes
+    return isinstance(dtype, np.dtype) and dtype.itemsize > most.get(dtype.kind, math.inf)
 
 
 def _name(path: Any) -> str:

@@ -98,7 +98,7 @@ class Program:
         )
 
     def result(self, leaves: Sequence[Any]) -> Any:
-        """Return values of the outputs as the function returns them: as pytrees, with weak types.
+        """Return values of the outputs as `jax.jit` returns them: arrays, weak types, in pytrees.
 
         Args:
           leaves: value of each output.
@@ -190,15 +190,19 @@ def trace_program(
 
 
 def _donated_by_calls(closed: ClosedJaxpr) -> list[bool]:
-    """Return which inputs the outermost calls donate. JAX ignores the donations of inner calls."""
-    donated = {
-        atom
-        for equation in closed.jaxpr.eqns
-        for atom, is_donated in zip(
-            equation.invars, equation.params.get("donated_invars", ()), strict=False
+    """Return which inputs the outermost calls donate, and nothing reads or returns afterwards.
+
+    JAX ignores the donations of inner calls.
+    """
+    read_later = set(variables(closed.jaxpr.outvars))
+    donated: set[Var] = set()
+    for equation in reversed(closed.jaxpr.eqns):
+        flags = equation.params.get("donated_invars", ())
+        pairs = zip(equation.invars, flags, strict=False)
+        donated.update(
+            v for v in variables([v for v, flag in pairs if flag]) if v not in read_later
         )
-        if is_donated and isinstance(atom, Var)
-    }
+        read_later.update(variables(equation.invars))
     return [v in donated for v in closed.jaxpr.invars]
 
 
@@ -279,7 +283,8 @@ def _program(closed: ClosedJaxpr) -> Program:
 
 
 def _with_type(value: Any, is_weak: bool) -> Any:
-    """Return a value whose type is weak or strong."""
+    """Return an array whose type is weak or strong."""
+    value = value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
     aval = jax.typeof(value)
     if aval.weak_type == is_weak:
         return value

@@ -99,7 +99,7 @@ class RewritePlan:
         if constants is None:
             return apply_executable(found, name=name, nested=nested)
         check_constants(constants, self.constant_argnums)
-        return fold_constants(found, constants, nested=nested)
+        return fold_constants(found, constants, program, nested=nested)
 
     def _read(self, program: Program) -> tuple[Terms, tuple[int, ...], tuple[int, ...]]:
         """Return the terms, and the results of the function and of the rewritten program."""

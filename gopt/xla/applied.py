@@ -169,7 +169,7 @@ def apply_executable(found: Executable, *, name: str, nested: bool = False) -> C
 
 
 def fold_constants(
-    found: Executable, constants: Mapping[int, Any], *, nested: bool = False
+    found: Executable, constants: Mapping[int, Any], program: Program, *, nested: bool = False
 ) -> Callable[..., Any]:
     """Return an executable as a function of the arguments that are not constant.
 
@@ -177,24 +177,30 @@ def fold_constants(
       found: an executable. Without `fold` it is called with all arguments, and nothing is computed
         before.
       constants: values of the constant arguments by position.
+      program: program that says which arguments are donated.
       nested: whether the equations are always used without compiler options.
     """
     function = found.nested if nested else found.function
     if found.fold is not None:
         return FoldedFunction(function, found.fold(*(constants[k] for k in sorted(constants))))
-    return BoundFunction(function, constants)
+    return BoundFunction(function, constants, program)
 
 
 class BoundFunction:
     """A function with constant arguments: call it with the other ones."""
 
-    def __init__(self, function: Any, constants: Mapping[int, Any]):
-        """Take a jitted function of all arguments, and some of these by position."""
+    def __init__(self, function: Any, constants: Mapping[int, Any], program: Program):
+        """Take a jitted function of all arguments, some of these by position, and its program."""
         self._function, self._constants = function, dict(constants)
+        flags = enumerate(jax.tree.unflatten(program.in_tree, program.donated))
+        self._donated = {k for k, donated in flags if any(jax.tree.leaves(donated))}
 
     def __call__(self, *args: Any) -> Any:
-        """Return the value of the function."""
-        return self._function(*self._all(args))
+        """Return the value of the function. Of donated constants each call consumes a copy."""
+        given = self._all(args)
+        for k in self._donated.intersection(self._constants):
+            given[k] = jax.tree.map(_copied, given[k])
+        return self._function(*given)
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """Return the measured program, lowered for these arguments, as `jax.jit` does."""
@@ -204,6 +210,10 @@ class BoundFunction:
         others = iter(args)
         count = len(args) + len(self._constants)
         return [self._constants[k] if k in self._constants else next(others) for k in range(count)]
+
+
+def _copied(x: Any) -> Any:
+    return x.copy() if isinstance(x, jax.Array) else x
 
 
 class FoldedFunction:

@@ -103,6 +103,20 @@ def test_containers_of_python_may_be_changed():
         (lambda x, act: x, (X, {"act": "relu"}), r"args\[1\]\['act'\] is 'relu'.*eqx\.partition"),
         (lambda x, act: x, (X, [jnp.tanh]), r"args\[1\]\[0\] is .*expected an array"),
         (lambda x: x, (np.array(["a"]),), r"args\[0\] is array\(\['a'\]"),
+        (
+            lambda x: x,
+            ([np.datetime64("2020-01-01")],),
+            r"args\[0\]\[0\] has dtype datetime64\[D\]",
+        ),
+        (lambda x: x, (np.zeros(2, [("a", "i4")]),), r"args\[0\] is array\(\[\(0,"),
+        (
+            lambda x: x,
+            (np.longdouble(1),),
+            r"args\[0\] has dtype float128: expected a dtype of JAX",
+        ),
+        (lambda x: x, (X, 2**31), r"args\[1\] is 2147483648: expected a number that fits int32"),
+        (lambda x: x, (X, -(2**31) - 1), r"args\[1\] is -2147483649: expected a number that fits"),
+        (lambda x: x, (jax.ShapeDtypeStruct((-1, 2), int),), r"args\[0\] has shape \(-1, 2\)"),
     ],
 )
 def test_arguments_that_cannot_be_traced_are_named(fn, args, message):
@@ -121,6 +135,14 @@ def test_errors_of_the_function_stay_as_they_are():
 
     def fail(x):
         raise KeyError("mine")
+
+    def words(x):
+        return "words"
+
+    with pytest.raises(TypeError, match=r"function words at .*test_arguments.py"):
+        trace_program(words, X)
+    with pytest.raises(OverflowError):
+        trace_program(lambda x: 2**31, X)
 
     with pytest.raises(KeyError, match="mine"):
         trace_program(fail, X)

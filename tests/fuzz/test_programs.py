@@ -1,0 +1,177 @@
+"""Random programs through all verbs: values, types, structures, memory and donation.
+
+`GOPT_FUZZ_PROGRAMS` is the number of programs for each verb (default 8), `GOPT_FUZZ_SEED` the seed
+(default 0). A long run:
+
+    GOPT_FUZZ_PROGRAMS=400 GOPT_FUZZ_SEED=1 pytest --all tests/fuzz/test_programs.py
+"""
+
+import dataclasses
+import faulthandler
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import jax
+import pytest
+
+import gopt
+from gopt.measure.timing import memory
+from tests.fuzz.checks import Reference
+from tests.fuzz.programs import RandomProgram, random_program
+
+COUNT = int(os.environ.get("GOPT_FUZZ_PROGRAMS", "8"))
+SEED = int(os.environ.get("GOPT_FUZZ_SEED", "0"))
+LIMIT = 120  # s for one program
+
+
+def check_candidates(
+    result: gopt.Result, reference: Reference, rng: Random, path: Path, **options: Any
+) -> None:
+    """Check all candidates of a result, as measured; one of them from a file and inside others."""
+    program = reference.program
+    before = memory(reference.jitted.lower(*program.given).compile())
+    assert result.before.memory == before, f"before is {result.before.memory}, expected {before}"
+    str(result), repr(result), result.table()
+    compiled = [k for k, c in enumerate(result.candidates) if c.executable is not None]
+    names = {k: result.candidates[k].name for k in compiled}
+    single = rng.choice(compiled)
+    for k in compiled:
+        chosen = dataclasses.replace(result, chosen=k)
+        if "folded" in names[k]:
+            continue  # a function of other arguments
+        reference.check(names[k], chosen.apply())
+        if k == single and "nested" not in names[k]:
+            chosen.save(path)
+            loaded = gopt.load(path).apply(program.fn, *program.given, **options)
+            reference.check(f"{names[k]}, loaded", loaded)
+            reference.check_inside(names[k], chosen.apply(nested=True))
+
+
+def schedule(reference: Reference, rng: Random, path: Path) -> None:
+    program = reference.program
+    search = rng.choice(["best", "heft", "brkga"])
+    result = gopt.schedule(
+        program.fn, *program.given, search=search, evaluations=rng.choice([1, 8]), confirm=1
+    )
+    check_candidates(result, reference, rng, path)
+
+
+def place(reference: Reference, rng: Random, path: Path) -> None:
+    program = reference.program
+    options = {"max_trips": rng.choice([0, 0, 3])}
+    result = gopt.schedule(
+        program.fn,
+        *program.given,
+        hardware=rng.choice(["2xh100", "2xh100", "4xh100"]),
+        search=rng.choice(["heft", "brkga"]),
+        objective=rng.choice(["peak_memory", "makespan"]),
+        evaluations=8,
+        **options,
+    )
+    str(result), result.table()
+    count = result.after.decision.problem.num_devices
+    devices = rng.choice([count * jax.devices()[:1], jax.devices()[:count]])
+    applied = result.apply(devices=devices)
+    reference.check("staged", applied, is_staged=True)
+    result.save(path)
+    loaded = gopt.load(path).apply(program.fn, *program.given, devices=devices)
+    reference.check("staged, loaded", loaded, is_staged=True)
+
+
+def fuse(reference: Reference, rng: Random, path: Path) -> None:
+    program = reference.program
+    result = gopt.fuse(
+        program.fn,
+        *program.given,
+        search=rng.choice(["random", "local_advantage"]),
+        evaluations=2,
+        repeats=1,
+    )
+    check_candidates(result, reference, rng, path)
+
+
+def rewrite(reference: Reference, rng: Random, path: Path) -> None:
+    program = reference.program
+    constant = [k for k in range(len(program.args)) if rng.random() < 0.3]
+    result = gopt.rewrite(
+        program.fn,
+        *program.given,
+        search=rng.choice(["taso", "taso", "pet", "tensat"]),
+        constant_argnums=constant,
+        repeats=1,
+    )
+    check_candidates(result, reference, rng, path)
+    for k, candidate in enumerate(result.candidates):
+        if "folded" not in candidate.name:
+            continue
+        chosen = dataclasses.replace(result, chosen_folded=k)
+        args = program.fresh()
+        constants = {k: args[k] for k in constant}
+        others = [arg for k, arg in enumerate(args) if k not in constant]
+        reference.check_values(candidate.name, chosen.apply(constants=constants)(*others))
+        chosen.save(path)
+        args = program.fresh()
+        constants = {k: args[k] for k in constant}
+        others = [arg for k, arg in enumerate(args) if k not in constant]
+        loaded = gopt.load(path).apply(program.fn, *program.given, constants=constants)
+        reference.check_values(f"{candidate.name}, loaded", loaded(*others))
+
+
+def trace(reference: Reference, rng: Random, path: Path) -> None:
+    del rng, path
+    program = reference.program
+    traced = gopt.trace(program.fn, *program.given)
+    function = traced.program.as_function()
+    reference.check_values("trace", function(*program.fresh()))
+    reference.check_inside("trace", function)
+
+
+VERBS = {f.__name__: f for f in (schedule, place, fuse, rewrite, trace)}
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError after a time; end the process where that is not heard."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"not ended after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    faulthandler.dump_traceback_later(2 * seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fault(check: Callable[..., None], program: RandomProgram, path: Path) -> str | None:
+    """Return how a program fails a check, or `None`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with limited(LIMIT):
+                check(Reference(program), Random(program.name), path)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return None
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_random_programs(verb, tmp_path):
+    faults = []
+    for number in range(list(VERBS).index(verb), COUNT * len(VERBS), len(VERBS)):
+        program = random_program(SEED, number)
+        print(program.name, flush=True)
+        found = fault(VERBS[verb], program, tmp_path / "plan.json")
+        if found:
+            faults.append(f"{found}\n{program}")
+    assert not faults, "\n\n".join(faults)
