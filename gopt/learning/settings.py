@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -11,14 +11,20 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 MAX_LAYERS, MAX_SIZE = 100, 2**16
 
 
-def check_types(settings: Any) -> None:
-    """Check that fields have the types that they are declared with, and numbers are finite.
+def check_types(kind: type, values: Mapping[str, Any]) -> None:
+    """Check that values from a file have the types of the fields, and numbers are finite.
+
+    Args:
+      kind: class of settings, a dataclass.
+      values: values of its fields, by name.
 
     Raises:
-      ValueError: a field has another type, or is not finite, or an integer has more than 32 bits.
+      ValueError: a value has another type, or is not finite, or an integer has more than 32 bits.
     """
-    for name, declared in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
+    for name, declared in get_type_hints(kind).items():
+        if name not in values:
+            continue
+        value = values[name]
         kind = declared
         many = get_origin(declared) is tuple
         if many:

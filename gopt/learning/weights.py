@@ -21,6 +21,7 @@ from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.schedule.problem import Problem, prepare
 from gopt.graph.graph import Graph, Op, from_ops
 from gopt.host.files import parse_object, read_arrays, write_whole
+from gopt.learning.settings import check_types
 
 Tree = Any
 _RECORD = "gopt.weights"  # name of the JSON record among the arrays
@@ -151,6 +152,7 @@ class Format:
         """Return the settings of a record; each field must be in it."""
         try:
             found = {name: _as_tuple(value) for name, value in record["settings"].items()}
+            check_types(self.settings, found)
             settings = self.settings(**found)
             missing = {field.name for field in dataclasses.fields(settings)} - set(found)
             if missing:

@@ -93,34 +93,20 @@ def slices(progress: Progress, problem: Problem, objective: str) -> Slices:
 
 
 def _best(
-    key: jax.Array,
-    graph: Graph,
-    problem: Problem,
-    /,
-    *,
-    objective: str,
-    evaluations: int,
-    run: Run | None,
+    key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
 ) -> Keys:
     from gopt.scheduling import best
 
     del graph
-    return best.search(key, problem, objective=objective, evaluations=evaluations, run=run).best
+    return best.search(key, problem, run=run, **budget).best
 
 
 def _brkga(
-    key: jax.Array,
-    graph: Graph,
-    problem: Problem,
-    /,
-    *,
-    objective: str,
-    evaluations: int,
-    run: Run | None,
+    key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
 ) -> Keys:
     del graph
     search = _evolve if run is None else partial(evolve, run=run)
-    return search(key, problem, objective=objective, evaluations=evaluations).best
+    return search(key, problem, **budget).best
 
 
 _evolve = jax.jit(evolve, static_argnames=("objective", "evaluations"))

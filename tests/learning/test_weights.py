@@ -89,14 +89,14 @@ def test_settings_out_of_range_are_refused(path, params, settings, message):
 
 @pytest.mark.parametrize("kind", [s.Settings for s in SYSTEMS])
 def test_every_field_has_its_type(kind):
-    check_types(kind())
+    check_types(kind, dataclasses.asdict(kind()))
     for field in dataclasses.fields(kind):
         wrong = {bool: 1, str: 3}.get(type(field.default), "word")
         with pytest.raises(ValueError, match=f"{field.name} is {wrong!r}: expected "):
-            kind(**{field.name: wrong})
+            check_types(kind, {field.name: wrong})
         if isinstance(field.default, float):
             with pytest.raises(ValueError, match=f"{field.name} is nan: expected "):
-                kind(**{field.name: math.nan})
+                check_types(kind, {field.name: math.nan})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-from gopt.learning.settings import MAX_LAYERS, MAX_SIZE, check_numbers, check_types
+from gopt.learning.settings import MAX_LAYERS, MAX_SIZE, check_numbers
 from gopt.systems.go.decisions import TASKS
 
 
@@ -56,7 +56,6 @@ class Settings:
     max_gradient_norm: float = 0.5
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
         check_numbers(self, "layers", "task_layers", at_least=0, at_most=MAX_LAYERS)
         check_numbers(self, "iterations", "epochs", at_least=1)

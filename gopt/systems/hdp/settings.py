@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gopt.learning.settings import MAX_SIZE, check_numbers, check_types
+from gopt.learning.settings import MAX_SIZE, check_numbers
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Settings:
     max_gradient_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_numbers(self, "groups", "per_device", "hidden", at_least=1, at_most=MAX_SIZE)
         check_numbers(self, "groupings", "placements", at_least=1)
         check_numbers(self, "width", at_least=2, at_most=MAX_SIZE)

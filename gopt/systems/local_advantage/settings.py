@@ -7,7 +7,6 @@ from gopt.learning.settings import (
     MAX_SIZE,
     check_choice,
     check_numbers,
-    check_types,
 )
 
 TARGETS = ("log", "raw")
@@ -43,7 +42,6 @@ class Settings:
     configurations: int = 4
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
         check_numbers(self, "width", at_least=1, at_most=MAX_SIZE)
         check_numbers(self, "steps", "configurations", at_least=1)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gopt.learning.settings import MAX_LAYERS, MAX_SIZE, check_numbers, check_types
+from gopt.learning.settings import MAX_LAYERS, MAX_SIZE, check_numbers
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,6 @@ class Settings:
     max_gradient_norm: float = 1.25
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
         check_numbers(self, "groups", at_least=1, at_most=MAX_SIZE)
         check_numbers(self, "steps", "episodes", "memory", at_least=1)

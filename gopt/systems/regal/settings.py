@@ -10,7 +10,6 @@ from gopt.learning.settings import (
     MAX_SIZE,
     check_choice,
     check_numbers,
-    check_types,
 )
 
 # Outputs of the policy for an op, by the part of the search that they guide. Placement: a point in
@@ -83,7 +82,6 @@ class Settings:
     steps: int = 120
 
     def __post_init__(self) -> None:
-        check_types(self)
         unknown = sorted(set(self.parts) - set(PARTS))
         if unknown or not self.parts:
             raise ValueError(f"parts is {self.parts}: expected some of {', '.join(PARTS)}")

@@ -8,7 +8,6 @@ from gopt.learning.settings import (
     MAX_SIZE,
     check_choice,
     check_numbers,
-    check_types,
 )
 
 
@@ -73,7 +72,6 @@ class Settings:
     unit: float = 10.0
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_numbers(self, "layers", at_least=1, at_most=MAX_LAYERS)
         check_numbers(self, "width", "summary", "slots", at_least=1, at_most=MAX_SIZE)
         check_numbers(self, "every", "horizon", "episodes", "epochs", "batch", at_least=1)
