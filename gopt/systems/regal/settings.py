@@ -92,6 +92,7 @@ class Settings:
         check_numbers(self, "steps", at_least=1)
         shares = ("trust", "device_deviation", "priority_deviation")
         check_numbers(self, *shares, at_least=0, at_most=1)
+        check_numbers(self, "lean", "follow")
         check_numbers(self, "heavy_share", "exploration", "advantage_floor", above=0)
         check_numbers(self, "learning_rate", above=0)
 
