@@ -118,24 +118,16 @@ def _go(
     problem: Problem,
     /,
     *,
-    objective: str,
-    evaluations: int,
     weights: Weights | None,
     run: Run | None,
+    **budget: Any,
 ) -> Keys:
     from gopt.systems import go
 
     params, settings = load_policy(weights, go.load)
-    return go.search(
-        key,
-        problem,
-        params,
-        inputs=go.inputs(graph, problem, settings=settings),
-        objective=objective,
-        evaluations=evaluations,
-        settings=settings,
-        run=run,
-    ).best
+    inputs = go.inputs(graph, problem, settings=settings)
+    found = go.search(key, problem, params, inputs=inputs, settings=settings, run=run, **budget)
+    return found.best
 
 
 def _regal(
@@ -144,15 +136,14 @@ def _regal(
     problem: Problem,
     /,
     *,
-    objective: str,
-    evaluations: int,
     weights: Weights | None,
     run: Run | None,
+    **budget: Any,
 ) -> Keys:
     from gopt.scheduling import best
     from gopt.systems import regal
 
-    devices = problem.num_devices
+    devices, objective = problem.num_devices, budget["objective"]
     if weights is None and devices != 2:
         raise ValueError(
             f"search is 'regal': the policies that ship are for 2 devices, the problem has "
@@ -161,15 +152,8 @@ def _regal(
     params, settings = load_policy(weights, regal.load, objective=objective, devices=devices)
     inputs = regal.inputs(graph, problem, settings=settings, objective=objective)
     action = _action(params, inputs, settings=settings)
-    return best.search(
-        key,
-        problem,
-        objective=objective,
-        evaluations=evaluations,
-        initial=best.Starts(baselines.heuristic_keys(problem), action),
-        settings=settings,
-        run=run,
-    ).best
+    initial = best.Starts(baselines.heuristic_keys(problem), action)
+    return best.search(key, problem, initial=initial, settings=settings, run=run, **budget).best
 
 
 @partial(jax.jit, static_argnames="settings")
