@@ -37,8 +37,8 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "warnings": nullcontext,  # they are errors in all modes
 }
 TRACED = {**PURE, **POLICIES}
-# Leaks are looked for in the slow tier. Strict promotion refuses the Adam of optax, with which hdp
-# and placeto step.
+# Leaks are looked for in the slow tier. Strict promotion refuses the Adam of optax, with which the
+# last two step.
 LONG = ("go", "hdp", "placeto")
 
 
@@ -84,8 +84,9 @@ def assert_equal(found: Any, expected: Any) -> None:
     ("which", "name"),
     [(which, name) for which in ("x64", "rank promotion") for name in TRACED]
     + [("leaks", name) for name in TRACED if name not in LONG]
-    + [("strict promotion", name) for name in TRACED if name not in LONG]
-    + slow(("strict promotion", "go"), *(("leaks", name) for name in LONG)),
+    + [("strict promotion", name) for name in PURE]
+    + slow(*(("strict promotion", name) for name in POLICIES if name not in ("hdp", "placeto")))
+    + slow(*(("leaks", name) for name in LONG)),
 )
 def test_results_have_the_same_types_in_all_modes(name, which, on_host):
     expected = types(name)
@@ -102,7 +103,7 @@ VARIANTS += [(go, {"superposition": False}), (local_advantage, {}), (hdp, {}), (
 
 
 @pytest.mark.parametrize(("system", "changes"), VARIANTS)
-@pytest.mark.parametrize("which", ["x64", "rank promotion", "strict promotion"])
+@pytest.mark.parametrize("which", ["x64", "rank promotion"])
 def test_new_parameters_have_the_same_types_in_all_modes(system, changes, which, on_host):
     settings, (inputs, _) = replace(SETTINGS[system], **changes), given(system)
 
