@@ -9,6 +9,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 import gopt
+from gopt.systems import go, hdp, local_advantage, placeto, regal
 from tests.modes import graphs
 from tests.modes.graphs import X, graph, model
 from tests.modes.policies import POLICIES, SETTINGS, given, order
@@ -35,8 +37,8 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "warnings": nullcontext,  # they are errors in all modes
 }
 TRACED = {**PURE, **POLICIES}
-# Leaks are looked for in the slow tier. Strict promotion refuses the Adam of optax, with which hdp
-# and placeto step.
+# Leaks are looked for in the slow tier. Strict promotion refuses the Adam of optax, with which the
+# last two step.
 LONG = ("go", "hdp", "placeto")
 
 
@@ -82,8 +84,9 @@ def assert_equal(found: Any, expected: Any) -> None:
     ("which", "name"),
     [(which, name) for which in ("x64", "rank promotion") for name in TRACED]
     + [("leaks", name) for name in TRACED if name not in LONG]
-    + [("strict promotion", name) for name in TRACED if name not in LONG]
-    + slow(("strict promotion", "go"), *(("leaks", name) for name in LONG)),
+    + [("strict promotion", name) for name in PURE]
+    + slow(*(("strict promotion", name) for name in POLICIES if name not in ("hdp", "placeto")))
+    + slow(*(("leaks", name) for name in LONG)),
 )
 def test_results_have_the_same_types_in_all_modes(name, which, on_host):
     expected = types(name)
@@ -92,6 +95,24 @@ def test_results_have_the_same_types_in_all_modes(name, which, on_host):
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
     assert all((ours.shape, ours.dtype) == (theirs.shape, theirs.dtype) for ours, theirs in pairs)
+
+
+VARIANTS = [(regal, {"network": name}) for name in regal.NETWORKS]
+VARIANTS += [(regal, {"head": name}) for name in regal.HEADS]
+VARIANTS += [(go, {"superposition": False}), (local_advantage, {}), (hdp, {}), (placeto, {})]
+
+
+@pytest.mark.parametrize(("system", "changes"), VARIANTS)
+@pytest.mark.parametrize("which", ["x64", "rank promotion"])
+def test_new_parameters_have_the_same_types_in_all_modes(system, changes, which, on_host):
+    settings, (inputs, _) = replace(SETTINGS[system], **changes), given(system)
+
+    def init() -> Any:
+        return system.init(jax.random.key(0), inputs, settings=settings)
+
+    with mode(which):
+        shapes = jax.eval_shape(init)
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes)} == {jnp.dtype("float32")}
 
 
 # Values.
@@ -176,8 +197,10 @@ def values(run: Callable[[], Any], jitted: bool) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRACED)
-@pytest.mark.parametrize("which", ["x64", "NaN"])  # the others decide how functions are traced
+@pytest.mark.parametrize(
+    ("which", "name"),  # the other modes decide how functions are traced
+    [("x64", name) for name in TRACED if name not in LONG] + [("NaN", name) for name in PURE],
+)
 def test_all_have_the_same_values(name, which, on_host):
     expected = values(TRACED[name], True)
     with mode(which):
@@ -190,7 +213,7 @@ def test_all_have_the_same_values(name, which, on_host):
 def test_systems_train_and_act_in_all_modes_at_once(name):
     if name == "xrlflow":
         pytest.importorskip("gymnasium")
-    with mode("x64"), mode("rank promotion"), mode("NaN"), mode("leaks"):
+    with mode("x64"), mode("rank promotion"), mode("NaN"):
         case = contract.CASES[name](contract.system_of(name))
         state, batch = case.state, case.batch(0, case.state)
         state, _ = case.step(state, jax.random.key(0), batch, settings=case.settings)

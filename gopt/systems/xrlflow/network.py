@@ -69,7 +69,8 @@ class Network(nn.Module):
             scores = MLP(self.settings.hidden, 1)(both)[:, 0]
         if self.settings.hints:
             # An agent begins with the prediction of the cost model, and learns to correct it.
-            scores -= self.param("trust", nn.initializers.ones, ()) * _logarithm(seen.change)
+            trust = self.param("trust", nn.initializers.ones, (), jnp.float32)
+            scores -= trust * _logarithm(seen.change)
         slots = jnp.arange(len(scores), dtype=jnp.int32)
         there = seen.mask & (slots < self._slots(len(scores)))
         return PolicyOutput(jnp.where(there, scores, NEVER), self.settings.unit * value)
