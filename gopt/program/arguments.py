@@ -102,6 +102,17 @@ def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr
     return closed, jax.tree.structure(shapes), found[-1]
 
 
+def is_traced(args: tuple[Any, ...]) -> bool:
+    """Return whether a call with these arguments is traced as part of an outer function.
+
+    Without tracers among the arguments, as for captured arrays, JAX traces a call in `jax.jit` all
+    the same: then each new array is a tracer.
+    """
+    leaves = jax.tree.leaves(args)
+    is_tracer = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    return is_tracer or isinstance(jax.lax.full((), 0), jax.core.Tracer)
+
+
 class Objects(NamedTuple):
     """Objects among the arguments of a function that the function could change.
 

@@ -190,11 +190,11 @@ def trace_program(
 
 
 def _donated_by_calls(closed: ClosedJaxpr) -> list[bool]:
-    """Return which inputs the outermost calls donate, and nothing reads or returns afterwards.
+    """Return which inputs the outermost calls donate, and no equation reads afterwards.
 
     JAX ignores the donations of inner calls.
     """
-    read_later = set(variables(closed.jaxpr.outvars))
+    read_later: set[Var] = set()
     donated: set[Var] = set()
     for equation in reversed(closed.jaxpr.eqns):
         flags = equation.params.get("donated_invars", ())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import SingleDeviceSharding
 
+from gopt.program.arguments import is_traced
 from gopt.program.program import Program
 
 _Jitted = type(jax.jit(abs))
@@ -125,8 +126,8 @@ class PartlyDonating:
 class AppliedFunction:
     """A function as decided: call it like the function.
 
-    Arrays run the program that was measured. Tracers (inside `jax.jit`, `jax.grad`, `jax.vmap` or
-    a verb of gopt) trace the same equations, without compiler options and with one warning.
+    Arrays run the program that was measured. Inside `jax.jit`, `jax.grad`, `jax.vmap` or a verb of
+    gopt, calls trace the same equations, without compiler options and with one warning.
     """
 
     def __init__(self, executable: Executable, *, name: str):
@@ -135,7 +136,7 @@ class AppliedFunction:
 
     def __call__(self, *args: Any) -> Any:
         """Return the value of the function."""
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        if not is_traced(args):
             return self._executable.function(*args)
         if not self._has_warned:
             self._has_warned = True

@@ -57,6 +57,11 @@ MAPS: dict[str, list[Callable[[Any], Any]]] = {
         lambda x: (x**3 + 2).astype(x.dtype),
         lambda x: x.T.reshape(x.shape),
         lambda x: jnp.clip(x, -1, 1),
+        lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=2)[0],
+        lambda x: lax.cond(small_count(x) > 1, jnp.tanh, jnp.cos, x),
+        lambda x: lax.fori_loop(0, small_count(x), lambda i, y: y * 0.5 + i, x),
+        lambda x: jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))(x),
+        lambda x: lax.map(jnp.tanh, x),
     ],
     "int": [
         jnp.negative,
@@ -71,6 +76,8 @@ MAPS: dict[str, list[Callable[[Any], Any]]] = {
         lambda x: lax.shift_right_arithmetic(x, jnp.ones_like(x)),
         lambda x: jnp.sign(x),
         lambda x: jnp.clip(x, 0, 3),
+        lambda x: lax.fori_loop(0, small_count(x), lambda _, y: y + 1, x),
+        lambda x: lax.switch(small_count(x), [lambda x: x, jnp.negative, lambda x: x - 1], x),
     ],
     "bool": [
         jnp.logical_not,

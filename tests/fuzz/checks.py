@@ -29,7 +29,7 @@ class Reference:
     def __init__(self, program: RandomProgram):
         self.program = program
         is_jitted = hasattr(program.fn, "lower")
-        self.jitted = program.fn if is_jitted else jax.jit(program.fn)
+        self.jitted = program.fn if is_jitted else jax.jit(program.fn, **program.options)
         args = program.fresh()
         self.values = jax.block_until_ready(self.jitted(*args))
         self.deleted = _deleted(args)
@@ -44,8 +44,14 @@ class Reference:
         Stages may delete a donated argument that XLA cannot reuse, and keep one that it can.
         """
         args = self.program.fresh()
-        self.check_values(what, function(*args))
+        results = function(*args)
+        self.check_values(what, results)
         deleted = _deleted(args)
+        if not is_staged:
+            pairs = zip(jax.tree.leaves(results), jax.tree.leaves(self.values), strict=True)
+            for k, (ours, theirs) in enumerate(pairs):
+                places = [(x.sharding, x.committed) for x in (ours, theirs)]
+                assert places[0] == places[1], f"{what}: result {k} is on {places}"
         if is_staged:
             excess = [k for k in range(len(deleted)) if deleted[k] and not self.donated[k]]
             assert not excess, f"{what}: deletes leaves {excess}, which are not donated"

@@ -77,7 +77,7 @@ def call(values: Values) -> Step:
         return jax.jit(lambda x: inner(x) + jnp.sum(y).astype(x.dtype))(x)
 
     ways: list[Callable[..., Any]] = [
-        lambda x, _: jax.jit(inner, donate_argnums=0 if donate else ())(x),
+        lambda x, _: jax.jit(inner, donate_argnums=0 if donate else ())(-x),  # not an argument
         lambda x, _: jax.jit(inner, inline=True)(x),
         lambda x, _: jax.checkpoint(inner)(x),
         lambda x, _: with_rule(x),

@@ -1,6 +1,8 @@
 """Random JAX programs: program `number` of `seed` is always the same."""
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
@@ -8,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax import lax
 
 from tests.fuzz.operations import random_step, repeated
 from tests.fuzz.values import Step, UnsuitableError, Values, random_array
@@ -36,6 +39,7 @@ class RandomProgram(NamedTuple):
       args: its arguments; use `fresh` for a call, because it may donate them.
       given: the arguments for a verb: these, or their shapes.
       donate_argnums: positions of donated arguments.
+      options: `donate_argnums` for a verb, if `fn` does not donate.
     """
 
     name: str
@@ -43,10 +47,17 @@ class RandomProgram(NamedTuple):
     args: tuple[Any, ...]
     given: tuple[Any, ...]
     donate_argnums: tuple[int, ...]
+    options: dict[str, Any]
 
     def fresh(self) -> tuple[Any, ...]:
         """Return copies of the arguments."""
-        return jax.tree.map(lambda x: jnp.copy(x) if isinstance(x, jax.Array) else x, self.args)
+        return jax.tree.map(lambda x: x.copy() if is_array(x) else x, self.args)
+
+    def donating(self) -> "RandomProgram":
+        """Return the program as a function that needs no option to donate."""
+        if not self.options:
+            return self
+        return self._replace(fn=jax.jit(self.fn, **self.options), options={})
 
     def __str__(self) -> str:
         jaxpr = jax.make_jaxpr(self.fn)(*self.args)
@@ -62,7 +73,8 @@ def random_program(seed: int, number: int) -> RandomProgram:
     leaves = jax.tree.leaves(args)
     values = Values(rng, [jax.eval_shape(lambda x: x, leaf) for leaf in leaves])
     steps: list[Step] = []
-    for _ in range(rng.choice([0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 8, 10, 12])):
+    count = rng.choice([0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 8, 10, 12])
+    for _ in range(max(count, not leaves)):
         try:
             again = steps and rng.random() < 0.08  # the same computation twice
             steps.append(repeated(values, rng.choice(steps)) if again else random_step(values))
@@ -82,14 +94,45 @@ def random_program(seed: int, number: int) -> RandomProgram:
 
     donate_argnums: tuple[int, ...] = ()
     is_twice = len(args) > 1 and args[-1] is args[-2]
-    if rng.random() < 0.4:
-        if rng.random() < 0.5 and not is_twice:
-            donate_argnums = tuple(k for k in range(len(args)) if rng.random() < 0.6)
-        fn = jax.jit(fn, donate_argnums=donate_argnums)
+    if rng.random() < 0.3 and not is_twice:
+        donate_argnums = tuple(k for k in range(len(args)) if rng.random() < 0.6)
+    options = {"donate_argnums": donate_argnums}
+    way = rng.randrange(8)
+    if way < 3:
+        wrapped = jax.jit(fn, keep_unused=way == 0, **options)
+        options = {}
+    else:
+        wrapped = [fn, fn, jax.checkpoint(fn), Callee(fn), functools.partial(_call, fn)][way - 3]
+    if rng.random() < 0.06:
+        device = jax.devices()[-1]
+        args = jax.tree.map(lambda x: jax.device_put(x, device) if is_array(x) else x, args)
     given = args
     if rng.random() < 0.2:
         given = jax.tree.map(_shape_if_array, args)
-    return RandomProgram(f"program {number} of seed {seed}", fn, args, given, donate_argnums)
+    name = f"program {number} of seed {seed}"
+    return RandomProgram(name, wrapped, args, given, donate_argnums, options)
+
+
+@dataclass(frozen=True)
+class Callee:
+    """An object that is called."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fn(*args)
+
+
+def _call(fn: Callable[..., Any], *args: Any) -> Any:
+    return fn(*args)
+
+
+def is_array(x: Any) -> bool:
+    """Return whether a leaf is an array of JAX."""
+    return isinstance(x, jax.Array)
+
+
+_SPECIAL = np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3e38])
 
 
 class _Number(NamedTuple):
@@ -99,7 +142,12 @@ class _Number(NamedTuple):
 
 
 def _shape_if_array(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.Array) else x
+    if not is_array(x):
+        return x
+    sharding = x.sharding if x.committed else None
+    return jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=sharding, weak_type=jax.typeof(x).weak_type
+    )
 
 
 def _leaf(rng: Random) -> Any:
@@ -111,7 +159,9 @@ def _leaf(rng: Random) -> Any:
         return rng.choice([np.float32(1.5), np.int32(3), np.bool_(True)])
     if way < 0.28:
         key = jax.random.key(rng.randrange(100), impl=rng.choice(["threefry2x32", "rbg"]))
-        return key if rng.random() < 0.6 else jax.random.split(key, rng.choice([2, (2, 2)]))
+        return key if rng.random() < 0.6 else jax.random.split(key, rng.choice([2, (2, 2), 0]))
+    if way < 0.31:
+        return rng.choice([jnp.asarray(2.0), jnp.asarray(3), lax.broadcast(2.0, (3,))])  # weak
     dtypes = ["float32"] * 8 + ["bfloat16", "bfloat16", "int32", "int32"]
     dtypes += [
         "uint8",
@@ -126,7 +176,10 @@ def _leaf(rng: Random) -> Any:
     ]
     sizes = [0, 1, 1, 2, 2, 3, 3, 4, 5]
     shape = tuple(rng.choice(sizes) for _ in range(rng.choice([0, 1, 1, 2, 2, 2, 3, 4])))
-    array = random_array(np.random.default_rng(rng.randrange(2**32)), shape, rng.choice(dtypes))
+    numbers, dtype = np.random.default_rng(rng.randrange(2**32)), rng.choice(dtypes)
+    array = random_array(numbers, shape, dtype)
+    if dtype == "float32" and rng.random() < 0.08:
+        array = np.where(numbers.random(shape) < 0.3, numbers.choice(_SPECIAL, shape), array)
     return array if rng.random() < 0.15 else jnp.asarray(array)
 
 

@@ -18,9 +18,13 @@ from random import Random
 from typing import Any
 
 import jax
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 import gopt
+import gopt.rewriting
+from gopt.graph.op_costs import num_bytes
 from gopt.measure.timing import memory
 from tests.fuzz.checks import Reference
 from tests.fuzz.programs import RandomProgram, random_program
@@ -30,14 +34,12 @@ SEED = int(os.environ.get("GOPT_FUZZ_SEED", "0"))
 LIMIT = 120  # s for one program
 
 
-def check_candidates(
-    result: gopt.Result, reference: Reference, rng: Random, path: Path, **options: Any
-) -> None:
+def check_candidates(result: gopt.Result, reference: Reference, rng: Random, path: Path) -> None:
     """Check all candidates of a result, as measured; one of them from a file and inside others."""
     program = reference.program
     before = memory(reference.jitted.lower(*program.given).compile())
     assert result.before.memory == before, f"before is {result.before.memory}, expected {before}"
-    str(result), repr(result), result.table()
+    show(result, rng)
     compiled = [k for k, c in enumerate(result.candidates) if c.executable is not None]
     names = {k: result.candidates[k].name for k in compiled}
     single = rng.choice(compiled)
@@ -48,23 +50,41 @@ def check_candidates(
         reference.check(names[k], chosen.apply())
         if k == single and "nested" not in names[k]:
             chosen.save(path)
-            loaded = gopt.load(path).apply(program.fn, *program.given, **options)
+            loaded = gopt.load(path).apply(program.fn, *program.given, **program.options)
             reference.check(f"{names[k]}, loaded", loaded)
             reference.check_inside(names[k], chosen.apply(nested=True))
+            traced = gopt.trace(chosen.apply(), *program.given).program
+            reference.check_values(
+                f"{names[k]}, traced again", traced.as_function()(*program.fresh())
+            )
+            assert list(traced.donated) == reference.donated, f"{names[k]}, traced again: donations"
+
+
+def show(result: gopt.Result, rng: Random) -> None:
+    """Print a result in all ways; plot some."""
+    str(result), repr(result), result.table(), result._repr_html_()
+    is_empty = result.report.verb == "fuse" and not len(result.report.searched)
+    if rng.random() < 0.05 and not is_empty:
+        plt.close(result.plot())
 
 
 def schedule(reference: Reference, rng: Random, path: Path) -> None:
     program = reference.program
     search = rng.choice(["best", "heft", "brkga"])
     result = gopt.schedule(
-        program.fn, *program.given, search=search, evaluations=rng.choice([1, 8]), confirm=1
+        program.fn,
+        *program.given,
+        search=search,
+        evaluations=rng.choice([1, 8]),
+        confirm=1,
+        **program.options,
     )
     check_candidates(result, reference, rng, path)
 
 
 def place(reference: Reference, rng: Random, path: Path) -> None:
     program = reference.program
-    options = {"max_trips": rng.choice([0, 0, 3])}
+    max_trips = rng.choice([0, 0, 3])
     result = gopt.schedule(
         program.fn,
         *program.given,
@@ -72,15 +92,16 @@ def place(reference: Reference, rng: Random, path: Path) -> None:
         search=rng.choice(["heft", "brkga"]),
         objective=rng.choice(["peak_memory", "makespan"]),
         evaluations=8,
-        **options,
+        max_trips=max_trips,
+        **program.options,
     )
-    str(result), result.table()
+    show(result, rng)
     count = result.after.decision.problem.num_devices
     devices = rng.choice([count * jax.devices()[:1], jax.devices()[:count]])
     applied = result.apply(devices=devices)
     reference.check("staged", applied, is_staged=True)
     result.save(path)
-    loaded = gopt.load(path).apply(program.fn, *program.given, devices=devices)
+    loaded = gopt.load(path).apply(program.fn, *program.given, devices=devices, **program.options)
     reference.check("staged, loaded", loaded, is_staged=True)
 
 
@@ -92,11 +113,14 @@ def fuse(reference: Reference, rng: Random, path: Path) -> None:
         search=rng.choice(["random", "local_advantage"]),
         evaluations=2,
         repeats=1,
+        **program.options,
     )
     check_candidates(result, reference, rng, path)
 
 
 def rewrite(reference: Reference, rng: Random, path: Path) -> None:
+    if reference.program.options:  # there is no option for donations
+        reference = Reference(reference.program.donating())
     program = reference.program
     constant = [k for k in range(len(program.args)) if rng.random() < 0.3]
     result = gopt.rewrite(
@@ -104,29 +128,34 @@ def rewrite(reference: Reference, rng: Random, path: Path) -> None:
         *program.given,
         search=rng.choice(["taso", "taso", "pet", "tensat"]),
         constant_argnums=constant,
+        rules=rng.choice([None, None, gopt.rewriting.generated()]),
         repeats=1,
     )
     check_candidates(result, reference, rng, path)
     for k, candidate in enumerate(result.candidates):
-        if "folded" not in candidate.name:
-            continue
+        if result.chosen_folded is None or candidate.name == "rewritten":
+            continue  # not for folded constants
         chosen = dataclasses.replace(result, chosen_folded=k)
-        args = program.fresh()
-        constants = {k: args[k] for k in constant}
-        others = [arg for k, arg in enumerate(args) if k not in constant]
-        reference.check_values(candidate.name, chosen.apply(constants=constants)(*others))
         chosen.save(path)
-        args = program.fresh()
-        constants = {k: args[k] for k in constant}
-        others = [arg for k, arg in enumerate(args) if k not in constant]
+        constants = dict(enumerate(program.fresh()))
+        constants = {i: constants[i] for i in constant}
         loaded = gopt.load(path).apply(program.fn, *program.given, constants=constants)
-        reference.check_values(f"{candidate.name}, loaded", loaded(*others))
+        applied = chosen.apply(constants=constants)
+        for name, function in {"": applied, ", again": applied, ", loaded": loaded}.items():
+            others = [arg for i, arg in enumerate(program.fresh()) if i not in constant]
+            reference.check_values(f"{candidate.name}{name}", function(*others))
 
 
 def trace(reference: Reference, rng: Random, path: Path) -> None:
     del rng, path
     program = reference.program
-    traced = gopt.trace(program.fn, *program.given)
+    traced = gopt.trace(program.fn, *program.given, **program.options)
+    assert list(traced.program.donated) == reference.donated
+    graph, count = traced.graph, len(jax.tree.leaves(program.args))
+    sizes = [num_bytes(jax.typeof(x)) for x in jax.tree.leaves(program.args)]
+    assert graph.size[:count].tolist() == sizes, f"inputs have {graph.size[:count]}, not {sizes}"
+    for cost in (graph.flops, graph.bytes, graph.workspace, graph.size):
+        assert np.isfinite(cost).all() and (cost >= 0).all(), f"a cost is {cost}"
     function = traced.program.as_function()
     reference.check_values("trace", function(*program.fresh()))
     reference.check_inside("trace", function)

@@ -284,6 +284,13 @@ def test_a_function_on_several_devices_refuses_tracers_by_name(run, trace):
         trace(placed)(*args)
 
 
+def test_a_function_on_several_devices_refuses_calls_inside_jit(run):
+    placed = run("heft").apply(devices=2 * jax.devices()[:1])
+    args = jnp.ones((128, 128)), jnp.ones((256, 128))  # captured: not tracers
+    with pytest.raises(ValueError, match="the call is traced: a function in stages on several"):
+        jax.jit(lambda x: placed(*args) + x)(0.0)
+
+
 def test_a_function_on_several_devices_is_not_nested(run):
     with pytest.raises(ValueError, match="nested is given: expected False, a function on 2"):
         run("heft").apply(nested=True)
