@@ -28,9 +28,10 @@ from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
 from gopt.program.arguments import keywords_are_options
+from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.equations import may_not_end
-from gopt.program.program import Program, check_one_device, trace_program
+from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search_argument import Weights, check_search, load_policy
 from gopt.xla import simplify
@@ -157,8 +158,8 @@ def fuse(
 
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`) or
-        is spread over devices; the backend is not a CPU; or `times` or `weights` holds something
-        else.
+        is spread over devices; the call is traced; an array was deleted; the backend is not a CPU;
+        or `times` or `weights` holds something else.
       FileNotFoundError: the file `weights` does not exist.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
 
@@ -179,7 +180,9 @@ def fuse(
     kernels = KernelTimes(Path(times) if times is not None else None)
     fn = drop(fn, drop_effects)
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_alone(args, traced)
     check_one_device(args, traced)
+    check_arrays(args, traced)
     given = _given(fn, args, traced)
     program = simplify(traced)
     with shows:

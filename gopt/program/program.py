@@ -18,9 +18,7 @@ from jax.extend.core.primitives import convert_element_type_p
 from gopt.program.arguments import positions, to_jaxpr
 from gopt.program.equations import (
     Atom,
-    all_equations,
     aval_of,
-    is_multi_device,
     shape_of,
     variables,
 )
@@ -204,33 +202,6 @@ def _donated_by_calls(closed: ClosedJaxpr) -> list[bool]:
         )
         read_later.update(variables(equation.invars))
     return [v in donated for v in closed.jaxpr.invars]
-
-
-def check_one_device(args: tuple[Any, ...], program: Program) -> None:
-    """Check that a function runs on one device.
-
-    Args:
-      args: arguments of the function.
-      program: traced program of the function.
-
-    Raises:
-      ValueError: a mesh of several devices is set, an argument or captured array is on several, or
-        an equation asks for several. The message names it.
-    """
-    arrays = [(f"args{jax.tree_util.keystr(p)}", x) for p, x in jax.tree.leaves_with_path(args)]
-    arrays += [(f"captured array {k}", value) for k, value in enumerate(program.values)]
-    for name, array in arrays:
-        sharding = getattr(array, "sharding", None)
-        if sharding is not None and sharding.num_devices > 1:
-            raise ValueError(f"{name} is on {sharding.num_devices} devices, expected one")
-    for equation in all_equations(program.equations):
-        if is_multi_device(equation):
-            raise ValueError(
-                f"the function asks for several devices ({equation.primitive.name}): expected one"
-            )
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.size > 1:
-        raise ValueError(f"a mesh of {mesh.size} devices is set: expected one")
 
 
 def from_jaxpr(closed: ClosedJaxpr) -> Program:

@@ -12,8 +12,9 @@ from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, tolerance
 from gopt.measure.timing import check_repeats, time_interleaved
 from gopt.program.arguments import keywords_are_options, positions
+from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
-from gopt.program.program import Program, check_one_device, trace_program
+from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
 from gopt.rewriting.cost.pricing import TermCosts
@@ -97,8 +98,8 @@ def rewrite(
 
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`) or
-        is spread over devices; an op of it has no finite cost; a rule changes a shape or dtype; or
-        `weights` holds something else.
+        is spread over devices; the call is traced; an array was deleted; an op of it has no finite
+        cost; a rule changes a shape or dtype; or `weights` holds something else.
       FileNotFoundError: the file `weights` does not exist.
 
     Example:
@@ -117,7 +118,9 @@ def rewrite(
     constant = positions("constant_argnums", constant_argnums, len(args))
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args)
+    check_alone(args, program)
     check_one_device(args, program)
+    check_arrays(args, program)
     terms, cost = Terms(), cost or roofline()
     roots = terms_of_program(terms, program, known_leaves(program, constant))
     num_terms = len(terms)

@@ -13,8 +13,9 @@ from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.host.progress import Progress, Show
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.arguments import keywords_are_options
+from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
-from gopt.program.program import Program, check_one_device, trace_program, unroll
+from gopt.program.program import Program, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
 from gopt.scheduling.on_this_device import nested, through_xla
@@ -206,9 +207,9 @@ def schedule(
 
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
-        neither an argument nor an equation, or runs on several devices; the machine is not valid
-        (see `gopt.prepare`); or `weights` holds something else than a policy for the objective and
-        the number of devices.
+        neither an argument nor an equation, or runs on several devices; the call is traced; the
+        machine is not valid (see `gopt.prepare`); or `weights` holds something else than a policy
+        for the objective and the number of devices.
       FileNotFoundError: the file `weights` does not exist.
 
     Example:
@@ -236,7 +237,9 @@ def schedule(
     shows = Progress("gopt.schedule", progress, seconds=seconds)
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_alone(args, program)
     check_one_device(args, program)
+    check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if hardware is None:
         with shows:
